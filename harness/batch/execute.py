@@ -1,0 +1,162 @@
+"""Carrying a batch out: folders and manifests made, processes run, endings written down."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from ..errors import JournalError, UsageError
+from ..modes.spec import ModeSpec
+from ..recorder import frames
+from ..recorder.config import RunConfig
+from ..runner.launch import Launch
+from ..runner.supervise import ProcessEnd, Reporter, supervise
+from ..runs.journal import Journal
+from ..runs.layout import RunFolder
+from ..runs.manifest import RunManifest
+from ..runs.pickles import write_pickle
+from .ending import ending
+from .plan import BatchPlan, check_plan, script_sha256
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """A run that has ended, and where it is."""
+
+    folder: RunFolder
+    manifest: RunManifest
+    journal: Journal
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """The runs in the order of the plan's modes; `interrupted` when Ctrl-C ended the batch."""
+
+    runs: Sequence[FinishedRun]
+    interrupted: bool
+
+    @property
+    def exit_code(self) -> int:
+        """0 when every run completed, 2 when a mode found its specification wrong, 3 when a run failed."""
+        if self.interrupted:
+            return 130
+        refused = [run for run in self.runs if (run.journal.end or {}).get("status") == frames.REFUSED]
+        if any(run.manifest.exit_code == UsageError.exit_code for run in refused):
+            return UsageError.exit_code
+        return 3 if any(run.manifest.failed or not run.manifest.steps for run in self.runs) else 0
+
+
+def execute(plan: BatchPlan, reporter: Reporter) -> BatchResult:
+    """Run a plan to its end. A mode that fails is written down, and the others go on.
+
+    Raises UsageError before anything is started.
+    """
+    check_plan(plan)
+    prepared = {spec.name: _prepare(plan, spec) for spec in plan.modes}
+    finished: dict[str, FinishedRun] = {}
+
+    def write_down(launch: Launch, end: ProcessEnd) -> None:
+        finished[launch.name] = _close(prepared[launch.name], end)
+
+    completed = supervise([run.launch for run in prepared.values()], reporter, write_down, plan.jobs)
+    for name, run in prepared.items():
+        if name not in finished:
+            _withdraw(run.folder)
+    return BatchResult([finished[name] for name in prepared if name in finished], not completed)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRun:
+    """A run whose folder is made and whose process is not started."""
+
+    folder: RunFolder
+    manifest: RunManifest
+    launch: Launch
+
+
+def _prepare(plan: BatchPlan, spec: ModeSpec) -> PreparedRun:
+    folder = plan.investigation.run(spec.name, plan.suffix)
+    try:
+        folder.create(force=plan.force)
+    except OSError as error:
+        raise UsageError(f"{error.filename} cannot be made: {error.strerror}; choose another --out") from None
+    config = RunConfig(
+        script=str(plan.script.absolute()),
+        mode=spec,
+        journal=str(folder.journal.absolute()),
+        arguments=tuple(plan.arguments),
+        record=plan.record,
+        steps=plan.steps,
+        keep_params=plan.keep_params,
+        value_budget=plan.value_budget,
+    )
+    folder.config.write_text(json.dumps(config.to_json(), indent=2) + "\n", encoding="utf-8")
+    manifest = _first_manifest(plan, spec, folder)
+    manifest.write(folder.manifest)
+    launch = Launch(
+        name=spec.name,
+        spec=spec,
+        config=folder.config,
+        events=folder.journal / frames.EVENTS,
+        stdout=folder.stdout,
+        stderr=folder.stderr,
+        timeout=spec.timeout if spec.timeout is not None else plan.timeout,
+    )
+    return PreparedRun(folder, manifest, launch)
+
+
+def _first_manifest(plan: BatchPlan, spec: ModeSpec, folder: RunFolder) -> RunManifest:
+    return RunManifest(
+        mode=spec.name,
+        spec=str(spec),
+        suffix=plan.suffix,
+        reproducer=str(plan.script),
+        script_sha256=script_sha256(plan.script),
+        arguments=list(plan.arguments),
+        record=plan.record,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        position=[other.name for other in plan.modes].index(spec.name),
+        pickle=folder.pickle.name,
+        pid=os.getpid(),
+    )
+
+
+def _close(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
+    """Write the pickle and the final manifest of a run from what its journal holds."""
+    folder, journal = run.folder, Journal(run.folder.journal)
+    notices = [event["text"] for event in journal.events("notice")]
+    try:
+        write_pickle(folder.pickle, run.manifest.mode, journal)
+    except (OSError, JournalError) as error:
+        notices.append(f"{folder.pickle.name} could not be written: {error}")
+    outcome = ending(journal, end, folder.stderr)
+    if outcome.status == "complete" and not journal.steps:
+        notices.append(
+            "no step was seen: the script never called an optimizer's step(), so nothing is recorded"
+        )
+    manifest = replace(
+        run.manifest,
+        status=outcome.status,
+        message=outcome.message,
+        steps=len(journal.steps),
+        seconds=round(end.seconds, 3),
+        exit_code=end.returncode,
+        notices=[*notices, *([journal.damage] if journal.damage else [])],
+        adopted={"modules": journal.events("adopted"), "loss": journal.events("loss")},
+        environment=next(iter(journal.events("environment")), {}),
+    )
+    manifest.write(folder.manifest)
+    return FinishedRun(folder, manifest, journal)
+
+
+def _withdraw(folder: RunFolder) -> None:
+    """Take back the empty folder of a run that was never started."""
+    folder.config.unlink(missing_ok=True)
+    folder.manifest.unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.journal.rmdir()
+        folder.path.rmdir()

@@ -1,0 +1,103 @@
+"""What a batch is asked to do, checked before anything is started."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import NumdriftError, UsageError
+from ..modes.spec import ModeSpec
+from ..recorder.config import DEFAULT_VALUE_BUDGET, LEVELS
+from ..recorder.selection import KeepParams, StepSelection
+from ..runner.launch import interpreter
+from ..runs.layout import Investigation
+from ..runs.manifest import read_manifest
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """One reproducer in some modes. `timeout` is in seconds a run, `value_budget` in bytes a run."""
+
+    script: Path
+    modes: Sequence[ModeSpec]
+    investigation: Investigation
+    arguments: Sequence[str] = ()
+    suffix: str = ""
+    record: str = "params"
+    steps: StepSelection = field(default_factory=StepSelection)
+    keep_params: KeepParams = field(default_factory=KeepParams)
+    value_budget: int = DEFAULT_VALUE_BUDGET
+    timeout: float | None = None
+    jobs: int = 1
+    force: bool = False
+
+
+def check_plan(plan: BatchPlan) -> None:
+    """Find what is wrong with a plan before any process starts. Raises UsageError."""
+    check_script(plan.script)
+    for spec in plan.modes:
+        interpreter(spec)
+        _refuse_what_is_not_built(spec)
+    if plan.record not in LEVELS:
+        raise UsageError(f"--record {plan.record!r} is no level; the levels are {', '.join(LEVELS)}")
+    if plan.record == "tensors" and not plan.steps.ranges:
+        raise UsageError("--record tensors keeps every op's output: say of which steps, as in --steps 0,1")
+    if plan.timeout is not None and not (plan.timeout > 0 and math.isfinite(plan.timeout)):
+        raise UsageError(f"--timeout {plan.timeout:g} is no positive number of seconds")
+    _check_folder(plan)
+    if not plan.force:
+        for spec in plan.modes:
+            plan.investigation.run(spec.name, plan.suffix).refuse_collision()
+
+
+def check_script(script: Path) -> None:
+    """Refuse what is no Python program. Raises UsageError."""
+    if script.is_dir():
+        raise UsageError(f"{script} is a folder; give the training script in it")
+    try:
+        source = script.read_bytes()
+    except FileNotFoundError:
+        raise UsageError(f"there is no script {script}; give the path of a Python training script") from None
+    except OSError as error:
+        raise UsageError(f"script {script} cannot be read: {error.strerror}") from None
+    try:
+        compile(source, str(script), "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        where = f"line {line}: " if line else ""
+        raise UsageError(
+            f"{script} is no Python program ({where}{getattr(error, 'msg', error)}); give a training script"
+        ) from None
+
+
+def script_sha256(script: Path) -> str:
+    return hashlib.sha256(script.read_bytes()).hexdigest()
+
+
+def _refuse_what_is_not_built(spec: ModeSpec) -> None:
+    swaps = [f"{group}.{op}" for group in ("kernel", "decompose") for op in getattr(spec, group)]
+    if swaps:
+        raise UsageError(
+            f"mode {spec.name!r}: {swaps[0]} needs the kernel registry, which this version does not have yet; "
+            "leave the key out (compile has contract= and emulate_casts=)"
+        )
+
+
+def _check_folder(plan: BatchPlan) -> None:
+    folder = plan.investigation.path
+    existing = folder
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise UsageError(f"{existing} cannot be written to; choose another folder with --out")
+    for run in sorted(folder.glob("*/run.json")):
+        try:
+            other = Path(read_manifest(run.parent).reproducer)
+        except NumdriftError:
+            continue
+        if other.resolve() != plan.script.resolve():
+            raise UsageError(f"{folder} holds runs of {other}; choose another investigation with --name")

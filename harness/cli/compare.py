@@ -1,0 +1,165 @@
+"""`numdrift compare`: how far runs are apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from ..drift.comparison import SCHEMA, RunComparison, compare_runs
+from ..errors import UsageError
+from ..runs.find import RecordedRun, find_investigation, load_run, runs_with_suffixes
+from ..runs.layout import MANIFEST
+from .output import console, force_option, json_option, number, out_option, table, write_json
+
+EXAMPLES = """\b
+Examples:
+  numdrift compare runs/sam_tanh
+  numdrift compare runs/sam_tanh --suffix main
+  numdrift compare runs/sam_tanh/cpu_main runs/sam_tanh/compile_main --json -
+
+\b
+The first run is the reference. A relative difference is |a - b| / |a|; ULP counts the representable numbers
+between two values; relative L2 is ||a - b|| / ||a||. Distances only: whether they exceed rounding is not
+said here. Exit codes: 0 compared, 2 wrong usage, 3 one of the runs failed.
+"""
+
+
+@click.command(
+    epilog=EXAMPLES, help="Compare two runs, or every run of an investigation with its batch's first."
+)
+@click.argument("paths", nargs=-1, metavar="[RUN_A RUN_B | INVESTIGATION]")
+@click.option("--suffix", "suffixes", multiple=True, metavar="TAG", help="Only this batch; may be repeated.")
+@click.option(
+    "--top",
+    type=click.IntRange(min=0),
+    default=8,
+    show_default=True,
+    help="Parameters shown a pair (0: all).",
+)
+@out_option
+@force_option
+@json_option
+def command(
+    paths: tuple[str, ...], suffixes: tuple[str, ...], top: int, out: Path, force: bool, json_path: str | None
+) -> int:
+    pairs = _pairs(paths, suffixes, out)
+    compared = [compare_runs(a, b) for a, b in pairs if a.journal.steps and b.journal.steps] or [
+        compare_runs(a, b) for a, b in pairs
+    ]
+    if json_path:
+        write_json(json_path, {"schema": SCHEMA, "pairs": [one.to_json() for one in compared]}, force=force)
+    if json_path != "-":
+        show(console(), compared, top)
+        for a, b in pairs:
+            for run in (a, b):
+                if not run.journal.steps:
+                    console().print(f"{run.manifest.label} has no recorded step: {run.manifest.message}")
+    return 3 if any(run.manifest.failed for pair in pairs for run in pair) else 0
+
+
+def _pairs(
+    paths: tuple[str, ...], suffixes: tuple[str, ...], out: Path
+) -> list[tuple[RecordedRun, RecordedRun]]:
+    if len(paths) > 2:
+        raise UsageError("compare takes two runs or one investigation")
+    if len(paths) == 2:
+        if suffixes:
+            raise UsageError("--suffix belongs to an investigation, not to two runs")
+        return [(load_run(Path(paths[0])), load_run(Path(paths[1])))]
+    named = paths[0] if paths else None
+    if named is not None and (Path(named) / MANIFEST).exists():
+        raise UsageError(f"{named} is one run; give a second one, or the investigation {Path(named).parent}")
+    folder = find_investigation(out, named, suffixes=suffixes)
+    batches: dict[str, list[RecordedRun]] = {}
+    for run in runs_with_suffixes(folder, suffixes):
+        batches.setdefault(run.manifest.suffix, []).append(run)
+    pairs = [(runs[0], other) for runs in batches.values() for other in runs[1:]]
+    firsts = [runs[0] for runs in batches.values()]
+    if not pairs:
+        pairs = [(firsts[0], other) for other in firsts[1:]]
+    if not pairs:
+        raise UsageError(f"{folder} holds one run, which has nothing to be compared with; run another mode")
+    return pairs
+
+
+def show(out: Console, compared: list[RunComparison], top: int) -> None:
+    """Print a table of the pairs, then the parameters of each pair that differs."""
+    rows = table(
+        "reference",
+        "run",
+        ">steps",
+        ">first differing step",
+        ">max |Δloss|",
+        ">max rel",
+        ">final |Δloss|",
+        ">final rel",
+        "first differing tensor",
+    )
+    for one in compared:
+        losses = one.losses
+        rows.add_row(
+            one.a,
+            one.b,
+            f"{losses.common_steps:,}",
+            "none" if losses.first_differing_step is None else f"{losses.first_differing_step:,}",
+            number(losses.max_absolute),
+            number(losses.max_relative),
+            number(losses.final_absolute),
+            number(losses.final_relative),
+            _tensor(one),
+        )
+    out.print(rows)
+    for one in compared:
+        _show_parameters(out, one, top)
+        for note in one.notes:
+            out.print(f"  note: {note}", soft_wrap=True)
+
+
+def _tensor(one: RunComparison) -> str:
+    if one.first_tensor is None:
+        return "none" if one.digest_steps else "not recorded"
+    first = one.first_tensor
+    return f"{first.tensor}{' (gradient)' if first.what == 'gradient' else ''} at step {first.step:,}"
+
+
+def _show_parameters(out: Console, one: RunComparison, top: int) -> None:
+    if one.parameters is None:
+        return
+    differing = [drift for drift in one.parameters.drifts if drift.differing]
+    count = len(one.parameters.drifts)
+    head = f"\n{one.b} against {one.a}, after step {one.parameters_step:,}: "
+    if not differing:
+        out.print(f"{head}all {count} parameters and buffers are identical bit for bit")
+    else:
+        out.print(f"{head}{len(differing)} of {count} parameters and buffers differ")
+        rows = table("  name", "shape", "dtype", ">max ULP", ">relative L2", ">max |Δ|", ">elements")
+        for drift in differing[: top or None]:
+            rows.add_row(
+                f"  {drift.name}",
+                "x".join(map(str, drift.shape)) or "scalar",
+                drift.dtype,
+                "-" if drift.max_ulp is None else f"{drift.max_ulp:,}",
+                number(drift.relative_l2),
+                number(drift.max_absolute),
+                f"{drift.differing:,} of {drift.numel:,}",
+            )
+        out.print(rows)
+        if top and len(differing) > top:
+            out.print(f"  and {len(differing) - top} more (--top 0 shows all)")
+    _show_unmatched(out, one)
+
+
+def _show_unmatched(out: Console, one: RunComparison) -> None:
+    parameters: Any = one.parameters
+    for side, names in ((one.a, parameters.only_a), (one.b, parameters.only_b)):
+        if names:
+            out.print(f"  only {side} has {', '.join(names)}", soft_wrap=True)
+    for other in parameters.mismatches:
+        out.print(
+            f"  {other.name} is {other.dtype_a} {list(other.shape_a)} in {one.a}, "
+            f"{other.dtype_b} {list(other.shape_b)} in {one.b}",
+            soft_wrap=True,
+        )

@@ -1,0 +1,67 @@
+"""`numdrift doctor`: which modes work on this machine."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import tempfile
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+import click
+
+from ..doctor.check import Examination, examine
+from ..errors import UsageError, nearest
+from ..modes.registry import registry
+from .output import console, json_option, table, write_json
+from .progress import reporter_for
+
+EXAMPLES = """\b
+Examples:
+  numdrift doctor
+  numdrift doctor --modes cpu,compile --json -
+"""
+
+
+@click.command(
+    epilog=EXAMPLES, help="Try every mode on a training of two steps and say what is missing for it."
+)
+@click.option("--modes", metavar="LIST", help="Only these bases.")
+@json_option
+def command(modes: str | None, json_path: str | None) -> int:
+    bases = modes.split(",") if modes else list(registry.names())
+    for base in bases:
+        if base not in registry.names():
+            raise UsageError(f"there is no mode {base!r}; {nearest(base, registry.names())}")
+    with tempfile.TemporaryDirectory(prefix="numdrift-doctor-") as folder, reporter_for(bases) as reporter:
+        examination = examine(Path(folder), bases, reporter)
+    if json_path:
+        write_json(json_path, {"schema": 1} | asdict(examination))
+    if json_path != "-":
+        _show(examination)
+    return 0 if any(finding.works for finding in examination.findings) else 3
+
+
+def _show(examination: Examination) -> None:
+    out = console()
+    facts = table("", "")
+    facts.show_header = False
+    environment = examination.environment
+    facts.add_row("numdrift", version("numdrift"))
+    facts.add_row("python", platform.python_version())
+    facts.add_row("torch", str(environment.get("torch", "not importable")))
+    facts.add_row(
+        "cpu", f"{environment.get('cpu_capability', '-')}, {environment.get('threads', '-')} threads"
+    )
+    facts.add_row("digests", str(environment.get("digest", "-")))
+    compiler = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)
+    facts.add_row("C++ compiler", compiler or "none: compile mode needs one (Debian: apt-get install g++)")
+    out.print(facts)
+    out.print()
+    rows = table("mode", "works", "what it is", "what is missing", "remedy")
+    for finding in examination.findings:
+        rows.add_row(
+            finding.mode, "yes" if finding.works else "no", finding.summary, finding.reason, finding.remedy
+        )
+    out.print(rows)

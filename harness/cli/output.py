@@ -1,0 +1,65 @@
+"""What commands print: tables and lines for people, JSON for machines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..errors import CollisionError, UsageError
+
+out_option = click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("runs"),
+    show_default=True,
+    help="The folder that investigations are in.",
+)
+json_option = click.option(
+    "--json", "json_path", metavar="PATH", help="Write the result as JSON (- for stdout)."
+)
+force_option = click.option("--force", is_flag=True, help="Replace outputs that exist.")
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that never breaks lines of a pipe, and never takes markup from data."""
+    target = sys.stderr if stderr else sys.stdout
+    width = None if target.isatty() else 200
+    return Console(stderr=stderr, width=width, markup=False, highlight=False, emoji=False)
+
+
+def table(*columns: str, title: str | None = None) -> Table:
+    """An empty table; a column name that begins with > is set to the right."""
+    made = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        right = column.startswith(">")
+        made.add_column(Text(column.removeprefix(">")), justify="right" if right else "left", overflow="fold")
+    return made
+
+
+def number(value: float | None) -> str:
+    """A distance: 0 as 0, else three significant digits."""
+    if value is None:
+        return "-"
+    return "0" if value == 0 else f"{value:.3g}"
+
+
+def write_json(path: str, content: Any, *, force: bool = True) -> None:
+    """Write JSON to a file, or to standard output for `-`."""
+    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+    if path == "-":
+        sys.stdout.write(text)
+        return
+    target = Path(path)
+    if target.exists() and not force:
+        raise CollisionError(target, "choose another file, or replace it with --force")
+    try:
+        target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from None

@@ -1,0 +1,88 @@
+"""`numdrift`: the group of commands, and what happens to errors."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from .. import errors
+
+COMMANDS = {
+    "run": "Run a training script in several modes and record what happens.",
+    "compare": "Say from which step on runs differ, and by how much.",
+    "plot": "Draw the loss curves of one or more batches, and their drift.",
+    "runs": "List, show and remove what was recorded.",
+    "doctor": "Say which modes work on this machine, and what the others lack.",
+}
+
+EXAMPLES = """\b
+Examples:
+  numdrift run train.py --modes cpu,compile,lazy -- --epochs 10
+  numdrift compare runs/train
+  numdrift doctor
+
+\b
+Shell completion (bash; zsh and fish alike):
+  eval "$(_NUMDRIFT_COMPLETE=bash_source numdrift)"
+
+Exit codes: 0 done, 2 wrong usage, 3 a run failed.
+"""
+
+
+class Program(click.Group):
+    """Commands by name, each loaded from its own file when it is used; help needs none of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f".{cmd_name}", __package__).command
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise errors.UsageError(f"there is no command {args[0]!r}; {errors.nearest(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(
+    cls=Program,
+    epilog=EXAMPLES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="numdrift")
+def program() -> None:
+    """Find out where two executions of one PyTorch training script start to differ."""
+
+
+def main() -> None:
+    """Run the command line; every error that is foreseen is one line on standard error."""
+    try:
+        code = program.main(prog_name="numdrift", standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except errors.NumdriftError as error:
+        _say(str(error))
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        name = context.command_path if context else "numdrift"
+        _say(f"{' '.join(error.format_message().split())} (`{name} --help` shows how)")
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        _say("interrupted")
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(141)
+
+
+def _say(text: str) -> None:
+    print(f"numdrift: {text}", file=sys.stderr)

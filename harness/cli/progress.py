@@ -1,0 +1,110 @@
+"""How the command line shows runs under way: a bar a mode in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from ..runner.supervise import ProcessEnd
+from ..runner.tail import Progress as RunProgress
+from .output import console
+
+PLAIN_EVERY_SECONDS = 5.0
+
+
+def describe(progress: RunProgress) -> str:
+    """Steps, loss and speed in one phrase."""
+    loss = "no loss" if progress.loss is None else f"loss {progress.loss:.6g}"
+    rate = progress.steps / progress.seconds if progress.seconds else 0.0
+    return f"step {progress.steps:,}  {loss}  {rate:,.1f} steps/s"
+
+
+class TerminalReporter:
+    """One live bar a mode. The first run that ends tells the others how many steps to expect."""
+
+    def __init__(self, console: Console, names: Sequence[str]) -> None:
+        self._progress = Progress(
+            SpinnerColumn(finished_text=" "),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[said]}"),
+            TimeElapsedColumn(),
+            console=console,
+        )
+        width = max(len(name) for name in names)
+        self._tasks: dict[str, TaskID] = {
+            name: self._progress.add_task(name.ljust(width), total=None, start=False, said="waiting")
+            for name in names
+        }
+        self._steps: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def started(self, name: str) -> None:
+        self._progress.start_task(self._tasks[name])
+        self._progress.update(self._tasks[name], said="starting")
+
+    def progressed(self, name: str, progress: RunProgress) -> None:
+        self._steps[name] = progress.steps
+        self._progress.update(self._tasks[name], completed=progress.steps, said=describe(progress))
+
+    def ended(self, name: str, end: ProcessEnd) -> None:
+        task = self._tasks[name]
+        self._progress.stop_task(task)
+        steps = self._steps.get(name, 0)
+        self._progress.update(task, total=steps or 1, completed=steps or 1)
+        if end.returncode == 0:
+            for other, other_task in self._tasks.items():
+                if other != name and self._progress.tasks[other_task].total is None:
+                    self._progress.update(other_task, total=steps)
+
+
+class PlainReporter:
+    """A line when a run starts and ends, and one every few seconds between."""
+
+    def __init__(self, console: Console, *, quiet: bool = False) -> None:
+        self._console = console
+        self._quiet = quiet
+        self._said: dict[str, float] = {}
+        self._last: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def started(self, name: str) -> None:
+        self._say(f"{name}: started")
+        self._said[name] = time.monotonic()
+
+    def progressed(self, name: str, progress: RunProgress) -> None:
+        self._last[name] = describe(progress)
+        if time.monotonic() - self._said[name] >= PLAIN_EVERY_SECONDS:
+            self._said[name] = time.monotonic()
+            self._say(f"{name}: {self._last[name]}")
+
+    def ended(self, name: str, end: ProcessEnd) -> None:
+        self._say(f"{name}: ended, {self._last.get(name, 'no step')}  {end.seconds:.1f} s")
+
+    def _say(self, text: str) -> None:
+        if not self._quiet:
+            self._console.print(text)
+
+
+def reporter_for(names: Sequence[str], *, quiet: bool = False) -> TerminalReporter | PlainReporter:
+    """Bars where standard error is a terminal, lines where it is not."""
+    errors = console(stderr=True)
+    if sys.stderr.isatty() and not quiet:
+        return TerminalReporter(errors, names)
+    return PlainReporter(errors, quiet=quiet)

@@ -1,0 +1,147 @@
+"""`numdrift run`: one reproducer in several modes, recorded."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from ..batch.execute import BatchResult, FinishedRun, execute
+from ..batch.plan import BatchPlan
+from ..errors import UsageError
+from ..modes.spec import parse_modes
+from ..recorder.config import LEVELS
+from ..recorder.selection import KeepParams, StepSelection
+from ..runs.layout import check_name, choose_investigation
+from .output import console, force_option, json_option, number, out_option, table, write_json
+from .progress import reporter_for
+
+EXAMPLES = """\b
+Examples:
+  numdrift run train.py --modes cpu,compile,lazy -- --epochs 10
+  numdrift run train.py --mode cpu --mode "contracted=compile,contract=fast" --record ops --steps 0-2
+  numdrift run train.py --modes cpu,compile --suffix before --name study
+
+\b
+A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
+  bases  cpu, compile, lazy, xla, cuda, hpu, npu, mps, xpu
+  keys   device, backend, dtype, threads, seed, contract, emulate_casts, mark_step, python, timeout,
+         env.<NAME>, kernel.<op>, decompose.<op>
+"""
+
+
+@click.command(
+    epilog=EXAMPLES, help="Run SCRIPT in each mode, in a process of its own, and record what happens."
+)
+@click.argument("script", type=click.Path(path_type=Path))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
+@click.option("--modes", "listed", metavar="LIST", help="Modes by base, as in cpu,compile,lazy.")
+@click.option("--mode", "single", multiple=True, metavar="SPEC", help="One mode in full; may be repeated.")
+@click.option("--name", help="Name of the investigation (default: the script's, numbered).")
+@click.option("--suffix", default="", metavar="TAG", help="Tag of this batch, in the names of all its files.")
+@click.option(
+    "--record",
+    type=click.Choice(LEVELS),
+    default="params",
+    show_default=True,
+    help="Losses; parameters and digests of them and of gradients; digests of every op; every op's output.",
+)
+@click.option(
+    "--steps", default="", metavar="LIST", help="Steps to record in detail, as in 0,5,10-19 (default all)."
+)
+@click.option("--keep-params", default="all", metavar="POLICY", help="Values kept: all, last or every=N.")
+@click.option(
+    "--keep-budget", type=click.FloatRange(min=0, min_open=True), default=256.0, show_default=True, metavar="MIB",
+    help="Disk for a run's parameter values; beyond it every second is dropped.",
+)  # fmt: skip
+@click.option("--timeout", type=float, metavar="SECONDS", help="End a run that takes longer.")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Runs side by side at a time."
+)
+@click.option("--quiet", "-q", is_flag=True, help="Print failures and nothing else.")
+@click.option("--verbose", "-v", is_flag=True, help="Print what the scripts printed, too.")
+@out_option
+@force_option
+@json_option
+def command(**options: Any) -> int:
+    plan = _plan(**options)
+    names = [spec.name for spec in plan.modes]
+    with reporter_for(names, quiet=options["quiet"]) as reporter:
+        result = execute(plan, reporter)
+    _show(plan, result, console(), options)
+    if options["json_path"]:
+        write_json(options["json_path"], _json(plan, result))
+    return result.exit_code
+
+
+def _plan(script: Path, arguments: tuple[str, ...], **options: Any) -> BatchPlan:
+    suffix = check_name("--suffix", options["suffix"]) if options["suffix"] else ""
+    if options["listed"] is None and not options["single"]:
+        raise UsageError("no mode is given; for example --modes cpu,compile,lazy")
+    return BatchPlan(
+        script=script,
+        modes=parse_modes(options["listed"], options["single"]),
+        investigation=choose_investigation(options["out"], script, options["name"], suffix),
+        arguments=arguments,
+        suffix=suffix,
+        record=options["record"],
+        steps=StepSelection.parse(options["steps"]),
+        keep_params=KeepParams.parse(options["keep_params"]),
+        value_budget=int(options["keep_budget"] * 2**20),
+        timeout=options["timeout"],
+        jobs=options["jobs"],
+        force=options["force"],
+    )
+
+
+def _show(plan: BatchPlan, result: BatchResult, out: Console, options: dict[str, Any]) -> None:
+    to_stdout = options["json_path"] != "-"
+    if to_stdout and not options["quiet"]:
+        rows = table("mode", "status", ">steps", ">first loss", ">last loss", ">seconds")
+        for run in result.runs:
+            first, last = _losses(run)
+            manifest = run.manifest
+            rows.add_row(
+                manifest.mode, manifest.status, f"{manifest.steps:,}", first, last, f"{manifest.seconds:.1f}"
+            )
+        out.print(rows)
+    if options["verbose"] and to_stdout:
+        for run in result.runs:
+            out.print(f"\n{run.manifest.mode} printed:")
+            out.print(run.folder.stdout.read_text(errors="replace").rstrip())
+    errors = console(stderr=True)
+    for run in result.runs:
+        _show_failure(run, errors)
+        if not options["quiet"]:
+            for notice in run.manifest.notices:
+                errors.print(f"numdrift: {run.manifest.mode}: {notice}", soft_wrap=True)
+    if to_stdout and not options["quiet"]:
+        out.print(f"Wrote {plan.investigation.path}")
+
+
+def _show_failure(run: FinishedRun, errors: Console) -> None:
+    manifest = run.manifest
+    if manifest.failed:
+        kept = f"steps 0 to {manifest.steps - 1} are kept" if manifest.steps else "no step was recorded"
+        errors.print(
+            f"numdrift: mode {manifest.mode} {manifest.status}: {manifest.message}; {kept}, "
+            f"what it printed is in {run.folder.stderr}",
+            soft_wrap=True,
+        )
+
+
+def _losses(run: FinishedRun) -> tuple[str, str]:
+    losses = [step.loss for step in run.journal.steps if step.loss is not None]
+    return (f"{losses[0]:.6g}", f"{losses[-1]:.6g}") if losses else (number(None), number(None))
+
+
+def _json(plan: BatchPlan, result: BatchResult) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "investigation": str(plan.investigation.path),
+        "interrupted": result.interrupted,
+        "runs": [{"path": str(run.folder.path), **asdict(run.manifest)} for run in result.runs],
+    }

@@ -1,0 +1,155 @@
+"""`numdrift runs`: what was recorded."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import UsageError
+from ..runs.find import RecordedRun, find_investigation, investigations, load_run, runs_in, runs_with_suffixes
+from ..runs.layout import MANIFEST, Investigation
+from .output import console, json_option, out_option, table, write_json
+
+EXAMPLES = """\b
+Examples:
+  numdrift runs list
+  numdrift runs show runs/sam_tanh/compile_main
+  numdrift runs rm sam_tanh --suffix main
+"""
+
+
+@click.group(epilog=EXAMPLES, help="List, show and remove what was recorded.")
+def command() -> None:
+    pass
+
+
+@command.command("list", help="List the runs of an investigation, or of all of them.")
+@click.argument("investigation", required=False)
+@out_option
+@json_option
+def list_(investigation: str | None, out: Path, json_path: str | None) -> int:
+    folders = [find_investigation(out, investigation)] if investigation else investigations(out)
+    runs = [run for folder in folders for run in runs_in(folder)]
+    if json_path:
+        write_json(json_path, {"schema": 1, "runs": [_summary(run) for run in runs]})
+    if json_path == "-":
+        return 0
+    if not runs:
+        console().print(f"{out} holds no runs; `numdrift run SCRIPT --modes cpu,compile` makes some")
+        return 0
+    rows = table("run", "mode", "status", ">steps", ">last loss", ">seconds", ">size", "started")
+    for run in runs:
+        manifest = run.manifest
+        losses = [step.loss for step in run.journal.steps if step.loss is not None]
+        rows.add_row(
+            str(run.path),
+            manifest.spec,
+            manifest.status,
+            f"{len(run.journal.steps):,}",
+            f"{losses[-1]:.6g}" if losses else "-",
+            f"{manifest.seconds:.1f}",
+            _size(_bytes(run)),
+            manifest.started,
+        )
+    console().print(rows)
+    return 0
+
+
+@command.command(help="Show one run: what it was asked, how it went, what it recorded.")
+@click.argument("run", type=click.Path(path_type=Path))
+@json_option
+def show(run: Path, json_path: str | None) -> int:
+    recorded = load_run(run)
+    if json_path:
+        write_json(json_path, {"schema": 1} | _summary(recorded))
+    if json_path != "-":
+        rows = table("", "")
+        rows.show_header = False
+        for name, value in _facts(recorded).items():
+            rows.add_row(name, value)
+        console().print(rows)
+    return 0
+
+
+@command.command(help="Remove runs: a run's folder, a batch (--suffix), or a whole investigation.")
+@click.argument("target")
+@click.option("--suffix", metavar="TAG", help="Only the runs of this batch.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@out_option
+def rm(target: str, suffix: str | None, yes: bool, out: Path) -> int:
+    if (Path(target) / MANIFEST).exists():
+        folder, runs = Path(target).parent, [load_run(Path(target))]
+    else:
+        folder = find_investigation(out, target)
+        runs = runs_with_suffixes(folder, [suffix] if suffix is not None else [])
+    busy = [run for run in runs if run.manifest.status == "running"]
+    if busy:
+        raise UsageError(f"{busy[0].path} is still running; end it first")
+    size = sum(_bytes(run) for run in runs)
+    if not yes:
+        click.confirm(f"Remove {len(runs)} runs ({_size(size)}) from {folder}?", abort=True, err=True)
+    for run in runs:
+        shutil.rmtree(run.path)
+        Investigation(folder).run(run.manifest.mode, run.manifest.suffix).pickle.unlink(missing_ok=True)
+    if not runs_in(folder) and suffix is None and folder != Path(target).parent:
+        shutil.rmtree(folder)
+    console().print(f"Removed {len(runs)} runs, {_size(size)}")
+    return 0
+
+
+def _summary(run: RecordedRun) -> dict[str, Any]:
+    last = next((step.loss for step in reversed(run.journal.steps) if step.loss is not None), None)
+    facts = asdict(run.manifest) | {
+        "path": str(run.path),
+        "bytes": _bytes(run),
+        "last_loss": number_or_text(last),
+    }
+    return facts | {"recorded_steps": len(run.journal.steps), "value_steps": len(run.journal.value_steps)}
+
+
+def number_or_text(value: float | None) -> float | str | None:
+    """JSON knows no infinities and no NaN: these become text."""
+    return value if value is None or value - value == 0.0 else str(value)
+
+
+def _facts(run: RecordedRun) -> dict[str, str]:
+    manifest, journal = run.manifest, run.journal
+    losses = [step.loss for step in journal.steps if step.loss is not None]
+    entries = list(journal.tables.values())[-1] if journal.tables else ()
+    parameters = [entry for entry in entries if entry.kind == "parameter"]
+    facts = {
+        "run": str(run.path),
+        "reproducer": " ".join([manifest.reproducer, *manifest.arguments]),
+        "mode": manifest.spec,
+        "status": f"{manifest.status}{': ' if manifest.message else ''}{manifest.message}",
+        "started": manifest.started,
+        "seconds": f"{manifest.seconds:.1f}",
+        "steps": f"{len(journal.steps):,}",
+        "loss": f"{losses[0]:.9g} first, {losses[-1]:.9g} last" if losses else "none",
+        "loss taken at": ", ".join(event["source"] for event in manifest.adopted.get("loss", [])) or "-",
+        "recorded": manifest.record,
+        "tensors": f"{len(parameters)} parameters, {len(entries) - len(parameters)} buffers",
+        "values kept of": f"{len(journal.value_steps):,} steps",
+        "torch": str(manifest.environment.get("torch", "-")),
+        "threads": str(manifest.environment.get("threads", "-")),
+        "seeded by numdrift": ", ".join(manifest.environment.get("seeded", [])) or "-",
+        "size": _size(_bytes(run)),
+    }
+    notices = {f"notice {number}": text for number, text in enumerate(manifest.notices, 1)}
+    return facts | notices
+
+
+def _bytes(run: RecordedRun) -> int:
+    return sum(path.stat().st_size for path in run.path.rglob("*") if path.is_file())
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"

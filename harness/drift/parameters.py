@@ -1,0 +1,179 @@
+"""Distance between the parameters of two runs at one step.
+
+    relative_l2 = ||a - b||_2 / ||a||_2        (a is the reference; accumulated in float64)
+
+with 0 / 0 = 0 and x / 0 = inf. Two NaNs and two equal infinities are 0 apart, and a non-finite
+element of a has no part in ||a||. An element that is non-finite on one side only, or differently on
+both, makes `max_absolute` and `relative_l2` infinite.
+
+Arrays of different dtypes are compared in float64. Their `max_ulp` is in units of the coarser dtype
+(fewer mantissa bits): a float64 oracle is rounded to float32 before it is held against a float32 run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .ulp import paired_chunks, ulp_distance
+
+_ULP_TYPES = (np.float16, np.float32, np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterDrift:
+    """The drift of one parameter from the reference.
+
+    shape, dtype: those of the reference.
+    max_ulp: None unless both sides are float16, float32 or float64.
+    differing: elements with different bits; all NaNs count as equal, -0.0 and 0.0 do not.
+    numel: elements altogether.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    max_ulp: int | None
+    relative_l2: float
+    max_absolute: float
+    differing: int
+    numel: int
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterMismatch:
+    """A parameter that has another shape or dtype on the two sides; with one shape it has a drift as well."""
+
+    name: str
+    shape_a: tuple[int, ...]
+    shape_b: tuple[int, ...]
+    dtype_a: str
+    dtype_b: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterComparison:
+    """The drift of all parameters, the largest `relative_l2` first, then by name; the other fields by name."""
+
+    drifts: tuple[ParameterDrift, ...]
+    only_a: tuple[str, ...]
+    only_b: tuple[str, ...]
+    mismatches: tuple[ParameterMismatch, ...]
+
+
+def parameter_drift(a: Mapping[str, NDArray[Any]], b: Mapping[str, NDArray[Any]]) -> ParameterComparison:
+    """Compare the parameters b with the reference a, name by name.
+
+    Missing names and different shapes are reported, not raised. Integers, booleans and complex
+    numbers are compared too, without ULP.
+    """
+    both = sorted(a.keys() & b.keys())
+    drifts = [_drift(name, a[name], b[name]) for name in both if a[name].shape == b[name].shape]
+    mismatches = [
+        _mismatch(name, a[name], b[name])
+        for name in both
+        if a[name].shape != b[name].shape or a[name].dtype != b[name].dtype
+    ]
+    return ParameterComparison(
+        drifts=tuple(sorted(drifts, key=lambda drift: (-drift.relative_l2, drift.name))),
+        only_a=tuple(sorted(a.keys() - b.keys())),
+        only_b=tuple(sorted(b.keys() - a.keys())),
+        mismatches=tuple(mismatches),
+    )
+
+
+def _mismatch(name: str, a: NDArray[Any], b: NDArray[Any]) -> ParameterMismatch:
+    return ParameterMismatch(name, a.shape, b.shape, str(a.dtype), str(b.dtype))
+
+
+def _drift(name: str, a: NDArray[Any], b: NDArray[Any]) -> ParameterDrift:
+    unit = _coarser(a.dtype, b.dtype)
+    ulp, absolute, differing = 0, 0.0, 0
+    reference_norms, difference_norms = [0.0], [0.0]
+    for x, y in paired_chunks(a, b):
+        if unit is not None:
+            ulp = max(ulp, _max_ulp(x, y, unit))
+        differing += int(np.count_nonzero(_differs(x, y)))
+        difference = _absolute_difference(x, y)
+        absolute = max(absolute, float(difference.max()))
+        difference_norms.append(_norm(difference))
+        reference_norms.append(_norm(np.abs(_wide(x)[np.isfinite(x)])))
+    return ParameterDrift(
+        name=name,
+        shape=a.shape,
+        dtype=str(a.dtype),
+        max_ulp=None if unit is None else ulp,
+        relative_l2=_ratio(difference_norms, reference_norms),
+        max_absolute=absolute,
+        differing=differing,
+        numel=a.size,
+    )
+
+
+def _coarser(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Return the dtype whose ULP measures the distance, or None if there is none."""
+    if a.type not in _ULP_TYPES or b.type not in _ULP_TYPES:
+        return None
+    return min(a, b, key=lambda dtype: dtype.itemsize).newbyteorder("=")
+
+
+def _max_ulp(a: NDArray[Any], b: NDArray[Any], unit: np.dtype[Any]) -> int:
+    with np.errstate(over="ignore", under="ignore"):
+        return int(ulp_distance(a.astype(unit, copy=False), b.astype(unit, copy=False)).max())
+
+
+def _wide(values: NDArray[Any]) -> NDArray[Any]:
+    return values.astype(np.complex128 if values.dtype.kind == "c" else np.float64, copy=False)
+
+
+def _differs(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
+    unequal: NDArray[np.bool_] = (a != b) & ~(np.isnan(a) & np.isnan(b))
+    if a.dtype.kind == "f" and b.dtype.kind == "f":
+        unequal |= (np.signbit(a) != np.signbit(b)) & (a == b)
+    return unequal
+
+
+def _absolute_difference(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
+    if np.can_cast(a.dtype, np.int64) and np.can_cast(b.dtype, np.int64):
+        return _integer_difference(a.astype(np.int64), b.astype(np.int64))
+    x, y = _wide(a), _wide(b)
+    with np.errstate(invalid="ignore", over="ignore"):
+        difference = np.abs(x - y)
+    difference[np.isnan(difference)] = np.inf
+    difference[(x == y) | (np.isnan(x) & np.isnan(y))] = 0.0
+    return np.asarray(difference, dtype=np.float64)
+
+
+def _integer_difference(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.float64]:
+    # Unsigned subtraction wraps around to the exact distance even where the signed one overflows.
+    wrapped = np.maximum(a, b).view(np.uint64) - np.minimum(a, b).view(np.uint64)
+    return wrapped.astype(np.float64)
+
+
+def _norm(magnitudes: NDArray[np.float64]) -> float:
+    """Return the L2 norm; scaled by a power of two, so that squares neither overflow nor vanish."""
+    largest = float(magnitudes.max(initial=0.0))
+    if largest == 0.0 or math.isinf(largest):
+        return largest
+    exponent = math.frexp(largest)[1]
+    scaled = np.ldexp(magnitudes, -exponent)
+    return _ldexp(math.sqrt(float(np.sum(scaled * scaled))), exponent)
+
+
+def _ldexp(value: float, exponent: int) -> float:
+    try:
+        return math.ldexp(value, exponent)
+    except OverflowError:
+        return math.inf
+
+
+def _ratio(difference_norms: Iterable[float], reference_norms: Iterable[float]) -> float:
+    difference, reference = math.hypot(*difference_norms), math.hypot(*reference_norms)
+    if difference == 0.0 or math.isinf(difference):
+        return difference
+    return difference / reference if reference else math.inf

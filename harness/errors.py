@@ -1,0 +1,85 @@
+"""Every error that numdrift raises on purpose.
+
+    NumdriftError                 exit 3 unless said otherwise
+    ├── UsageError                exit 2: the input names something that is not there or makes no sense
+    │   ├── ModeError             a mode specification
+    │   ├── CollisionError        an output that exists already
+    │   └── RunNotFound           a run, investigation or batch that is not there
+    ├── JournalError              a recorded file that cannot be read
+    ├── AdoptionError             the script does not do what its mode needs
+    └── NotAvailable              a mode, hook or tool that this machine or torch version lacks
+
+A message names the thing and the remedy, on one line: the command line prints it as it is.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+
+
+class NumdriftError(Exception):
+    """The root of the tree."""
+
+    exit_code = 3
+
+
+class UsageError(NumdriftError):
+    """Wrong usage: something in the command or a file that it names."""
+
+    exit_code = 2
+
+
+class ModeError(UsageError):
+    """A mode specification that cannot be used.
+
+    `spec` is the text that was given, `part` the piece of it that is wrong.
+    """
+
+    def __init__(self, spec: str, part: str, why: str) -> None:
+        super().__init__(f"mode {spec!r}: {why}")
+        self.spec = spec
+        self.part = part
+
+
+class CollisionError(UsageError):
+    """An output that exists already and that `--force` was not given for."""
+
+    def __init__(self, path: Path, remedy: str) -> None:
+        super().__init__(f"{path} exists already: {remedy}")
+        self.path = path
+
+
+class RunNotFound(UsageError):
+    """A run, an investigation or a batch that is not where the command looks."""
+
+
+class JournalError(NumdriftError):
+    """A recorded file that cannot be read; `path` is the file."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path}: {why}")
+        self.path = path
+
+
+class AdoptionError(NumdriftError):
+    """The script does not do what its mode needs, for example it ignores the mode's device."""
+
+
+class NotAvailable(NumdriftError):
+    """What this machine or this torch version lacks, with the `remedy` where there is one."""
+
+    def __init__(self, what: str, why: str, remedy: str = "") -> None:
+        super().__init__(f"{what} is not available: {why}" + (f" ({remedy})" if remedy else ""))
+        self.what = what
+        self.why = why
+        self.remedy = remedy
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Say which known words come closest to `word`, as the end of an error message."""
+    choices = sorted(known)
+    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
+    listed = ", ".join(choices)
+    return f"did you mean {close[0]!r}? (known: {listed})" if close else f"known: {listed}"

@@ -1,0 +1,1 @@
+"""Modes: the ways to execute a reproducer, and the grammar that names them."""

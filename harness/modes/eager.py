@@ -1,0 +1,57 @@
+"""Eager execution on the CPU or on an accelerator, and the trivial implementation of `Mode`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from ..errors import NotAvailable
+from .precision import convert
+from .protocol import Moment, ScriptFacts
+from .spec import ModeSpec
+
+
+class EagerMode:
+    """Runs the script as it is: nothing is placed, nothing is held back."""
+
+    def __init__(self, spec: ModeSpec) -> None:
+        self.spec = spec
+        self.device = spec.device or spec.base
+
+    def prepare(self, script: ScriptFacts) -> None:
+        """Check the device and fix the thread count, where the mode states one."""
+        require_device(self.device)
+        if self.spec.threads is not None:
+            torch.set_num_threads(self.spec.threads)
+        if self.spec.seed is not None:
+            torch.manual_seed(self.spec.seed)
+
+    def adopt(self, module: torch.nn.Module) -> None:
+        if self.spec.dtype is not None:
+            convert(module, getattr(torch, self.spec.dtype))
+
+    def close(self, moment: Moment, settled: Callable[[], None] | None = None) -> None:
+        if settled is not None:
+            settled()
+
+    def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return [tensor.detach().cpu() for tensor in tensors]
+
+
+def require_device(device: str) -> None:
+    """Raise NotAvailable when torch has no such device here."""
+    kind = device.partition(":")[0]
+    if kind in ("cpu", "lazy"):
+        return
+    try:
+        module = getattr(torch, kind, None)
+        found = module is not None and module.is_available()
+    except (AttributeError, RuntimeError) as error:
+        raise NotAvailable(f"device {device!r}", str(error).splitlines()[0]) from error
+    if not found:
+        raise NotAvailable(
+            f"device {device!r}",
+            f"torch {torch.__version__} finds none on this machine",
+            f"install the torch build or plug-in for {kind} on a machine that has the device",
+        )

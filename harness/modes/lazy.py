@@ -1,0 +1,70 @@
+"""Lazy tensors: torch's own core with the TorchScript backend, and the mark-step policies.
+
+A policy says where the pending graph is cut and executed:
+
+    auto    where the script itself calls `torch._lazy.mark_step()`; if its code never does, as `phase`
+    phase   after each backward and after each optimizer step, besides the script's own places
+    step    after each optimizer step only; the script's own calls do nothing
+    off     nowhere; what a run records is then executed by one sync at the end of each step
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from .. import torch_private
+from .eager import EagerMode
+from .protocol import Moment, ScriptFacts
+from .spec import ModeSpec
+
+
+class LazyMode:
+    """Executes on the device `lazy` and reads values only once a mark_step has produced them."""
+
+    device = "lazy"
+
+    def __init__(self, spec: ModeSpec) -> None:
+        self.policy = spec.mark_step or "auto"
+        self.eager = EagerMode(spec)
+        self.eager.device = self.device
+        self._mark = torch_private.lazy_mark_step()
+        self._waiting: list[Callable[[], None]] = []
+
+    def prepare(self, script: ScriptFacts) -> None:
+        self.eager.prepare(script)
+        torch_private.start_lazy_backend()
+        if self.policy == "auto":
+            self.policy = "script" if "mark_step" in script.names else "phase"
+        torch_private.replace_lazy_mark_step(self._marked_by_script)
+
+    def adopt(self, module: torch.nn.Module) -> None:
+        self.eager.adopt(module)
+
+    def close(self, moment: Moment, settled: Callable[[], None] | None = None) -> None:
+        if settled is not None:
+            self._waiting.append(settled)
+        placed = {"phase": ("backward", "step"), "step": ("step",)}.get(self.policy, ())
+        if moment in placed:
+            self._mark_and_settle()
+        elif moment in ("forward", "end"):
+            self._settle()
+
+    def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        if self.policy == "off":
+            torch_private.sync_lazy(tensors)
+        return [tensor.detach().cpu() for tensor in tensors]
+
+    def _marked_by_script(self, *args: object, **kwargs: object) -> None:
+        if self.policy in ("script", "phase"):
+            self._mark_and_settle()
+
+    def _mark_and_settle(self) -> None:
+        self._mark()
+        self._settle()
+
+    def _settle(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for settled in waiting:
+            settled()

@@ -1,0 +1,47 @@
+"""What a mode is to the recorder: one interface, every mode a small class behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+    from .spec import ModeSpec
+
+Moment = Literal["forward", "backward", "step", "end"]
+"""When a mode may act: before a root module's call, after a backward, after the outermost optimizer
+step, and when the script has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptFacts:
+    """What is known of the script before its first line runs: the names that its code object mentions."""
+
+    names: frozenset[str]
+
+
+class Mode(Protocol):
+    """One way to execute a reproducer, inside its process.
+
+    `device` is the torch device that the script is to use; the environment variable DEVICE carries it.
+    """
+
+    device: str
+
+    def __init__(self, spec: ModeSpec) -> None: ...
+
+    def prepare(self, script: ScriptFacts) -> None:
+        """Set the process up, before the script's first line. Raises NotAvailable with the remedy."""
+
+    def adopt(self, module: torch.nn.Module) -> None:
+        """Take over a root module, before its first call."""
+
+    def close(self, moment: Moment, settled: Callable[[], None] | None = None) -> None:
+        """Close a piece of work, and call `settled` as soon as its values can be read without
+        executing anything that the script would not have executed by then."""
+
+    def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Give the values as CPU tensors; a tensor that lives on the CPU is given itself, not copied."""

@@ -1,0 +1,50 @@
+"""torch_xla (PJRT), usually in an interpreter of its own (`xla,python=/path/to/python`)."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ..errors import NotAvailable
+from .eager import EagerMode
+from .protocol import Moment, ScriptFacts
+from .spec import ModeSpec
+
+
+class XlaMode:
+    """Executes on the device `xla`; a mark_step after each backward and optimizer step, or by policy."""
+
+    device = "xla"
+
+    def __init__(self, spec: ModeSpec) -> None:
+        self.policy = spec.mark_step or "auto"
+        self.eager = EagerMode(spec)
+        self._model: Any = None
+
+    def prepare(self, script: ScriptFacts) -> None:
+        if importlib.util.find_spec("torch_xla") is None:
+            raise NotAvailable(
+                "mode 'xla'",
+                f"torch_xla is not installed beside torch {torch.__version__}",
+                "install torch_xla in an environment of its own and give the mode python=/path/to/its/python",
+            )
+        self._model = importlib.import_module("torch_xla.core.xla_model")
+        if self.eager.spec.seed is not None:
+            torch.manual_seed(self.eager.spec.seed)
+
+    def adopt(self, module: torch.nn.Module) -> None:
+        self.eager.adopt(module)
+
+    def close(self, moment: Moment, settled: Callable[[], None] | None = None) -> None:
+        places = {"auto": ("backward", "step"), "phase": ("backward", "step"), "step": ("step",)}
+        if moment in places.get(self.policy, ()):
+            self._model.mark_step()
+        if settled is not None:
+            settled()
+
+    def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return [tensor.detach().cpu() for tensor in tensors]

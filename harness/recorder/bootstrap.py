@@ -1,0 +1,45 @@
+"""The first file that runs in a script's process: `python bootstrap.py CONFIG.json`.
+
+It is started by its path, with any interpreter, so numdrift need not be installed there: the package is
+loaded from where this file lies, and nothing else is added to the import path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import importlib.util
+import signal
+import sys
+from pathlib import Path
+
+DIE_WITH_PARENT = 1
+"""PR_SET_PDEATHSIG of prctl(2)."""
+
+
+def load_package(root: Path) -> None:
+    """Make `numdrift` importable from `root`, the folder of its `__init__.py`."""
+    spec = importlib.util.spec_from_file_location(
+        "numdrift", root / "__init__.py", submodule_search_locations=[str(root)]
+    )
+    if spec is None or spec.loader is None:
+        raise ImportError(f"numdrift is not in {root}")
+    package = importlib.util.module_from_spec(spec)
+    sys.modules["numdrift"] = package
+    spec.loader.exec_module(package)
+
+
+def main() -> int:
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGTERM)
+    root, config = Path(sys.argv[1]), Path(sys.argv[2])
+    del sys.path[0]  # this folder: the script's own takes its place
+    load_package(root)
+    process = importlib.import_module("numdrift.harness.recorder.process")
+    run_config = importlib.import_module("numdrift.harness.recorder.config").RunConfig.load(config)
+    return int(process.run(run_config))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""What the parent tells the recorder: one JSON file, read before torch is imported."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..modes.spec import ModeSpec
+from .selection import KeepParams, StepSelection
+
+LEVELS = ("losses", "params", "ops", "tensors")
+"""What is recorded of each chosen step; each level includes the ones before it."""
+
+DEFAULT_VALUE_BUDGET = 256 * 2**20
+"""Bytes of parameter values that a run keeps before it thins them out."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """One run: `journal` is the folder to write, `value_budget` is in bytes."""
+
+    script: str
+    mode: ModeSpec
+    journal: str
+    arguments: tuple[str, ...] = ()
+    record: str = "params"
+    steps: StepSelection = field(default_factory=StepSelection)
+    keep_params: KeepParams = field(default_factory=KeepParams)
+    value_budget: int = DEFAULT_VALUE_BUDGET
+
+    def records(self, level: str) -> bool:
+        return LEVELS.index(self.record) >= LEVELS.index(level)
+
+    def to_json(self) -> dict[str, Any]:
+        data = asdict(self)
+        return data | {
+            "mode": self.mode.to_json(),
+            "steps": str(self.steps),
+            "keep_params": str(self.keep_params),
+            "arguments": list(self.arguments),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RunConfig:
+        parsed = {
+            "mode": ModeSpec.from_json(data["mode"]),
+            "steps": StepSelection.parse(data["steps"]),
+            "keep_params": KeepParams.parse(data["keep_params"]),
+            "arguments": tuple(data["arguments"]),
+        }
+        return cls(**{**data, **parsed})
+
+    @classmethod
+    def load(cls, path: Path) -> RunConfig:
+        return cls.from_json(json.loads(path.read_text(encoding="utf-8")))

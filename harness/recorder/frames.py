@@ -1,0 +1,82 @@
+"""The journal's files and the binary frames in them: shared by the recorder, which writes, and by readers.
+
+    events.jsonl    one JSON object a line: start, adopted, tensors, step, notice, end
+    digests.bin     a frame a step: the digest records of its tensors
+    values-N.bin    a frame a kept step: the tensors' bytes, N the power of two that divides its index
+    values-last.bin the last step's values, written when the script ends
+    ops.jsonl       one JSON object an op (record level `ops`)
+    tensors.bin     a frame an op output (record level `tensors`)
+
+A frame is a header, the payload and a trailer; a frame cut off by a kill lacks its trailer and is dropped.
+A step counts as recorded once its line is in events.jsonl, which is written after its frames.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+JOURNAL_SCHEMA = 1
+EVENTS = "events.jsonl"
+DIGESTS = "digests.bin"
+OPS = "ops.jsonl"
+TENSORS = "tensors.bin"
+LAST_VALUES = "values-last.bin"
+REFUSED = "refused"
+"""The end event's status of a run that its mode would not start or go on with."""
+
+
+def values_file(level: int) -> str:
+    return f"values-{level}.bin"
+
+
+HEADER = struct.Struct("<4sIQQ")
+"""magic, table (or op index), step, payload length in bytes"""
+TRAILER = struct.Struct("<4sIQ")
+"""magic, table, step: the header's again, so that a torn frame shows"""
+MAGIC = b"NDF1"
+END_MAGIC = b"1FDN"
+
+
+@dataclass(frozen=True, slots=True)
+class FrameAt:
+    """Where one frame's payload is: `offset` and `length` in bytes of the file."""
+
+    step: int
+    table: int
+    offset: int
+    length: int
+
+
+def header(table: int, step: int, length: int) -> bytes:
+    return HEADER.pack(MAGIC, table, step, length)
+
+
+def trailer(table: int, step: int) -> bytes:
+    return TRAILER.pack(END_MAGIC, table, step)
+
+
+def scan_frames(path: Path) -> Iterator[FrameAt]:
+    """Walk the complete frames of a file without reading their payloads; a torn tail ends the walk."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        yield from _scan(file, path.stat().st_size)
+
+
+def _scan(file: BinaryIO, size: int) -> Iterator[FrameAt]:
+    position = 0
+    while position + HEADER.size + TRAILER.size <= size:
+        file.seek(position)
+        magic, table, step, length = HEADER.unpack(file.read(HEADER.size))
+        offset = position + HEADER.size
+        position = offset + length + TRAILER.size
+        if magic != MAGIC or position > size:
+            return
+        file.seek(offset + length)
+        if TRAILER.unpack(file.read(TRAILER.size)) != (END_MAGIC, table, step):
+            return
+        yield FrameAt(step, table, offset, length)

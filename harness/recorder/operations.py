@@ -1,0 +1,117 @@
+"""Every aten op of a step, with the digests of its outputs (and the outputs themselves, on request).
+
+Compiled regions are opaque here: the mode lets compilers ignore it, so what they build stays what it is.
+On the lazy device an op has no value when it is called, so its shapes alone are recorded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from . import frames
+from .digest import Digester
+from .digest_record import RECORD_BYTES
+from .journal import AppendFile, FrameFile, bytes_of
+
+FLUSH_AT = 1 << 16
+"""Bytes of op lines held before they are written: what a kill can lose of the step that it hits."""
+
+UNREAL = ("lazy", "meta", "xla")
+
+
+class OperationRecorder:
+    """Enters a dispatch mode for each chosen step; `phase` is what ops are filed under."""
+
+    def __init__(self, folder: Path, digester: Digester, *, values: bool) -> None:
+        self.phase = "forward"
+        self._lines = AppendFile(folder / frames.OPS)
+        self._tensors = FrameFile(folder / frames.TENSORS) if values else None
+        self._digester = digester
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._mode: _Operations | None = None
+        self._step = 0
+        self._index = 0
+
+    def enter(self, step: int) -> None:
+        self.phase, self._step, self._index = "forward", step, 0
+        self._mode = _Operations(self)
+        self._mode.__enter__()
+
+    def leave(self) -> None:
+        if self._mode is not None:
+            mode, self._mode = self._mode, None
+            mode.__exit__(None, None, None)
+        self.flush()
+
+    def flush(self) -> None:
+        lines, self._pending, self._pending_bytes = self._pending, [], 0
+        if lines:
+            self._lines.append(lines)
+
+    def record(self, operation: Any, inputs: Sequence[Any], outputs: Any) -> None:
+        """Take one op: `operation` is its overload, `inputs` and `outputs` as the dispatcher has them."""
+        produced = [value for value in _flat(outputs) if isinstance(value, torch.Tensor)]
+        real = all(tensor.device.type not in UNREAL for tensor in produced)
+        line: dict[str, Any] = {
+            "step": self._step,
+            "index": self._index,
+            "phase": self.phase,
+            "op": str(operation),
+            "inputs": [_describe(value) for value in _flat(inputs) if isinstance(value, torch.Tensor)],
+            "outputs": [_describe(tensor) for tensor in produced],
+        }
+        if real and produced:
+            digests = self._digester.digest(produced)
+            line["digests"] = [
+                digests[start : start + RECORD_BYTES].hex() for start in range(0, len(digests), RECORD_BYTES)
+            ]
+            self._write_values(produced)
+        text = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        self._index += 1
+        self._pending.append(text)
+        self._pending_bytes += len(text)
+        if self._pending_bytes >= FLUSH_AT:
+            self.flush()
+
+    def _write_values(self, produced: Sequence[torch.Tensor]) -> None:
+        if self._tensors is None:
+            return
+        for tensor in produced:
+            buffer = bytes_of(tensor.detach().cpu())
+            self._tensors.frame(self._index, self._step, [buffer], len(buffer))
+
+
+class _Operations(TorchDispatchMode):
+    def __init__(self, recorder: OperationRecorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = kwargs or {}
+        outputs = func(*args, **named)
+        if func.namespace not in ("profiler", "prim"):
+            self._recorder.record(func, [*args, *named.values()], outputs)
+        return outputs
+
+
+def _flat(value: Any) -> list[Any]:
+    if isinstance(value, (list, tuple)):
+        return [leaf for one in value for leaf in _flat(one)]
+    return [value]
+
+
+def _describe(tensor: torch.Tensor) -> list[Any]:
+    return [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]

@@ -1,0 +1,117 @@
+"""The life of the script's process: set the mode up, run the script as Python would, record how it ended."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import traceback
+import types
+from pathlib import Path
+from typing import Any
+
+from ..errors import AdoptionError, NumdriftError
+from ..modes.protocol import Mode, ScriptFacts
+from ..modes.registry import registry
+from . import frames
+from .config import RunConfig
+from .environment import fingerprint
+from .journal import EventLog
+from .origin import names_in
+from .recorder import Recorder
+
+UNSEEDED = 0
+"""The seed for generators that Python and NumPy would otherwise seed from the operating system."""
+
+
+def run(config: RunConfig) -> int:
+    """Run the script of `config`; gives the exit code for the process."""
+    log = EventLog(Path(config.journal) / frames.EVENTS)
+    log.write("start", schema=frames.JOURNAL_SCHEMA, pid=os.getpid())
+    mode = registry.load(config.mode.base)(config.mode)
+    os.environ.setdefault("DEVICE", mode.device)
+    code = compile(Path(config.script).read_bytes(), config.script, "exec")
+    try:
+        mode.prepare(ScriptFacts(names_in(code)))
+        seeded = _seed_what_is_unseeded()
+        recorder = Recorder(config, mode, log)
+        log.write("environment", seeded=seeded, digest=recorder.digest_implementation, **fingerprint())
+    except NumdriftError as error:
+        log.write(
+            "end", status=frames.REFUSED, steps=0, seconds=0.0, message=str(error), exit_code=error.exit_code
+        )
+        return error.exit_code
+    os.register_at_fork(after_in_child=recorder.forget)
+    return _record(config, code, recorder, mode)
+
+
+def _record(config: RunConfig, code: types.CodeType, recorder: Recorder, mode: Mode) -> int:
+    recorder.start()
+    status, facts, exit_code = "complete", {}, 0
+    try:
+        _execute(config, code)
+    except SystemExit as leaving:
+        exit_code = _exit_code(leaving)
+        if exit_code:
+            status, facts = "crashed", {"message": f"the script called sys.exit({leaving.code!r})"}
+    except KeyboardInterrupt:
+        status, facts, exit_code = "killed", {"message": "interrupted"}, 130
+    except BaseException as error:  # noqa: BLE001, whatever ends the script is its result
+        status, facts, exit_code = _crashed(config, error)
+    recorder.finish(status, exit_code=exit_code, **facts)
+    return exit_code
+
+
+def _execute(config: RunConfig, code: types.CodeType) -> None:
+    """Execute the script as `__main__`, with argv and the import path that Python would give it."""
+    main = types.ModuleType("__main__")
+    main.__dict__.update(__file__=config.script, __builtins__=__builtins__, __cached__=None)
+    sys.modules["__main__"] = main
+    sys.argv = [config.script, *config.arguments]
+    sys.path.insert(0, str(Path(config.script).parent))
+    exec(code, main.__dict__)  # noqa: S102, the script that the user asked to run
+
+
+def _exit_code(leaving: SystemExit) -> int:
+    if leaving.code is None:
+        return 0
+    if isinstance(leaving.code, int):
+        return leaving.code & 0xFF
+    print(leaving.code, file=sys.stderr)
+    return 1
+
+
+def _crashed(config: RunConfig, error: BaseException) -> tuple[str, dict[str, Any], int]:
+    """Print the script's own part of the traceback, and say in one line what happened where."""
+    if isinstance(error, AdoptionError):
+        print(f"numdrift: {error}", file=sys.stderr)
+        return frames.REFUSED, {"message": str(error)}, error.exit_code
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != config.script:
+        trace = trace.tb_next
+    traceback.print_exception(type(error), error, trace or error.__traceback__)
+    own = [frame for frame in traceback.extract_tb(trace) if frame.filename == config.script]
+    where = f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
+    lines = str(error).splitlines() or [""]
+    text = f"{type(error).__name__}: {lines[0]}".rstrip(": ")
+    status = "out-of-memory" if _is_out_of_memory(error) else "crashed"
+    return status, {"message": text + where}, 1
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    names = [kind.__name__ for kind in type(error).__mro__]
+    allocator = "can't allocate memory" in str(error) or "not enough memory" in str(error)
+    return "OutOfMemoryError" in names or isinstance(error, MemoryError) or allocator
+
+
+def _seed_what_is_unseeded() -> list[str]:
+    """Seed the generators that start from the operating system's entropy, alike in every mode.
+
+    torch's own generators start from a fixed seed and are left alone, as is what the script seeds itself.
+    """
+    random.seed(UNSEEDED)
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return ["random"]
+    numpy.random.seed(UNSEEDED)
+    return ["random", "numpy"]

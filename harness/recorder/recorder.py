@@ -1,0 +1,248 @@
+"""The recorder: what happens in the script's process, step by step, goes into the journal.
+
+It only reads, and only when the mode says that the values are there. A failure of its own is written down as
+a notice and ends the recording, never the training.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.optim.optimizer import Optimizer
+
+from ..errors import AdoptionError
+from ..modes.protocol import Mode
+from . import frames
+from .config import RunConfig
+from .digest import Digester
+from .digest_record import ABSENT
+from .hooks import Hooks
+from .journal import EventLog, FrameFile, loss_to_json
+from .operations import OperationRecorder
+from .origin import script_line
+from .tensors import NamedTensor, RootModules
+from .values import ValueFiles
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The tensors that the frames of a step hold, in this order. `number` names it in the frames."""
+
+    number: int
+    tensors: tuple[NamedTensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndedStep:
+    """A step whose values may not be readable yet."""
+
+    number: int
+    losses: tuple[torch.Tensor, ...]
+    gradients: tuple[torch.Tensor | None, ...]
+    table: Table
+
+
+class Guard:
+    """Keeps a failure of the recorder's own out of the training: `failed` is told, the script goes on."""
+
+    __slots__ = ("_doing", "_failed")
+
+    def __init__(self, failed: Callable[[str, Exception], None], doing: str) -> None:
+        self._failed = failed
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, Exception):
+            self._failed(self._doing, error)
+            return True
+        return False
+
+
+class Recorder:
+    """Observes one script and writes its journal."""
+
+    def __init__(self, config: RunConfig, mode: Mode, log: EventLog) -> None:
+        folder = Path(config.journal)
+        self.step = 0
+        self._config = config
+        self._mode = mode
+        self._log = log
+        self._hooks = Hooks(self)
+        self._roots = RootModules()
+        self._optimizers: list[weakref.ref[Optimizer]] = []
+        self._losses: list[torch.Tensor] = []
+        self._table: Table | None = None
+        self._tables = 0
+        self._digester = Digester()
+        self._digests = FrameFile(folder / frames.DIGESTS)
+        self._last_digests = b""
+        self._values = ValueFiles(folder, config.keep_params, config.value_budget, self.notice)
+        self._operations = OperationRecorder(folder, self._digester, values=config.records("tensors"))
+        self._started = time.perf_counter()
+        self._broken = self._forgotten = False
+        self._nonfinite_from: int | None = None
+        self._backward_at: str | None = None
+
+    @property
+    def digest_implementation(self) -> str:
+        """Which implementation computes the digests, and why it is not the native one."""
+        reason = self._digester.reason
+        return self._digester.implementation + (f" ({reason})" if reason else "")
+
+    def start(self) -> None:
+        self._hooks.install()
+        self._record_operations_of(0)
+
+    def forget(self) -> None:
+        """Stop without a trace: this is a fork of the recorded process (a data loader's worker)."""
+        self._broken = self._forgotten = True
+        self._hooks.remove()
+
+    def finish(self, status: str, **facts: Any) -> None:
+        """Close the journal with the way the script ended."""
+        self._hooks.remove()
+        if self._forgotten:
+            return
+        with self._guard("closing the journal"):
+            self._operations.leave()
+            self._mode.close("end")
+            self._write_last_values()
+        if status == "complete" and self._broken:
+            facts["message"] = "the recording stopped before the script did"
+        if status == "complete" and self._nonfinite_from is not None:
+            status = "nonfinite"
+            facts["message"] = f"the loss is not finite from step {self._nonfinite_from} on"
+        self._log.write("end", status=status, steps=self.step, seconds=self._elapsed(), **facts)
+
+    def notice(self, text: str) -> None:
+        """Write down something that whoever reads the run should know."""
+        self._log.write("notice", step=self.step, text=text)
+
+    def module_called(self, module: torch.nn.Module) -> None:
+        if not self._roots.add(module):
+            return
+        kind = self._mode.device.partition(":")[0]
+        found = {parameter.device.type for parameter in module.parameters()}
+        if found != {kind}:
+            raise AdoptionError(
+                f"{type(module).__name__} is on {' and '.join(sorted(found))}, but this mode runs on {kind}: take "
+                'the device in the script from os.environ["DEVICE"] and move the model and the data there'
+            )
+        self._table = None
+        self._mode.adopt(module)
+        count = sum(parameter.numel() for parameter in module.parameters())
+        self._log.write("adopted", module=type(module).__name__, parameters=count, step=self.step)
+
+    def backward_started(self, losses: list[torch.Tensor]) -> None:
+        with self._guard("taking the loss"):
+            if self._backward_at is None:
+                self._backward_at = script_line(self._config.script) or ""
+                self._log.write("loss", source=self._backward_at)
+            self._losses += [loss.detach() for loss in losses]
+        self._operations.phase = "backward"
+
+    def backward_ended(self) -> None:
+        self._operations.phase = "optimizer"
+        self._mode.close("backward")
+
+    def step_ended(self, optimizer: Optimizer) -> None:
+        self._hooks.calls.close()
+        settled: Callable[[], None] | None = None
+        with self._guard("ending a step"):
+            self._operations.leave()
+            settled = self._ended_step(optimizer)
+        self._losses = []
+        self.step += 1
+        self._mode.close("step", settled)
+        self._record_operations_of(self.step)
+
+    def _ended_step(self, optimizer: Optimizer) -> Callable[[], None]:
+        if all(known() is not optimizer for known in self._optimizers):
+            self._optimizers = [known for known in self._optimizers if known() is not None]
+            self._optimizers.append(weakref.ref(optimizer))
+            self._table = None
+        table = self._table or self._new_table()
+        gradients = tuple(named.tensor.grad for named in table.tensors if named.kind == "parameter")
+        return functools.partial(self._record, EndedStep(self.step, tuple(self._losses), gradients, table))
+
+    def _new_table(self) -> Table:
+        known = [optimizer for reference in self._optimizers if (optimizer := reference()) is not None]
+        optimized = [tensor for one in known for group in one.param_groups for tensor in group["params"]]
+        number, self._tables = self._tables, self._tables + 1
+        self._table = Table(number, tuple(self._roots.named_tensors(optimized)))
+        self._log.write("tensors", table=number, tensors=[named.describe() for named in self._table.tensors])
+        return self._table
+
+    def _record(self, ended: EndedStep) -> None:
+        with self._guard("recording a step"):
+            losses = [_scalar(value) for value in self._mode.read(ended.losses)]
+            if self._nonfinite_from is None and any(loss - loss != 0.0 for loss in losses):
+                self._nonfinite_from = ended.number
+            if self._config.records("params") and ended.number in self._config.steps:
+                self._record_state(ended)
+            self._log.write(
+                "step",
+                step=ended.number,
+                losses=[loss_to_json(loss) for loss in losses],
+                seconds=self._elapsed(),
+            )
+
+    def _record_state(self, ended: EndedStep) -> None:
+        number, step = ended.table.number, ended.number
+        count = len(ended.table.tensors)
+        present = [gradient for gradient in ended.gradients if gradient is not None]
+        read = self._mode.read([*(named.tensor for named in ended.table.tensors), *present])
+        digests = self._digester.digest(read)
+        size = len(ABSENT)
+        values, gradients = digests[: count * size], iter(_chunks(digests[count * size :], size))
+        self._last_digests = values
+        payload = [values, *(ABSENT if one is None else next(gradients) for one in ended.gradients)]
+        self._digests.frame(number, step, payload, sum(len(part) for part in payload))
+        if self._values.wants(step):
+            self._values.write(number, step, read[:count])
+
+    def _write_last_values(self) -> None:
+        """Keep the last step's values, provided that nothing changed them after it."""
+        if not self._config.records("params") or self._table is None or not self._last_digests:
+            return
+        read = self._mode.read([named.tensor for named in self._table.tensors])
+        if self._digester.digest(read) == self._last_digests:
+            self._values.write_last(self._table.number, self.step - 1, read)
+
+    def _record_operations_of(self, step: int) -> None:
+        with self._guard("recording operations"):
+            if self._config.records("ops") and step in self._config.steps:
+                self._operations.enter(step)
+
+    def _guard(self, doing: str) -> Guard:
+        return Guard(self._stop_recording, doing)
+
+    def _stop_recording(self, doing: str, error: Exception) -> None:
+        if not self._broken:
+            self._broken = True
+            self._hooks.remove()
+            self._log.failed(
+                self.step, f"{doing} failed, recording stops here: {type(error).__name__}: {error}"
+            )
+
+    def _elapsed(self) -> float:
+        return round(time.perf_counter() - self._started, 6)
+
+
+def _scalar(loss: torch.Tensor) -> float:
+    """The loss as a Python float; what is no scalar is summed up, as `backward` does with its gradient."""
+    return float(loss.item() if loss.numel() == 1 else loss.double().sum().item())
+
+
+def _chunks(data: bytes, size: int) -> Iterator[bytes]:
+    return (data[start : start + size] for start in range(0, len(data), size))

@@ -1,0 +1,73 @@
+"""Which steps are recorded in detail, and of which the parameter values are kept."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ..errors import UsageError
+
+RANGE = re.compile(r"(\d+)(?:-(\d*))?")
+
+
+@dataclass(frozen=True, slots=True)
+class StepSelection:
+    """Steps as closed ranges (first, last), last None for open; no range at all means every step.
+
+    Written as `0,5,10-19,100-`; steps count from 0.
+    """
+
+    ranges: tuple[tuple[int, int | None], ...] = ()
+
+    def __contains__(self, step: object) -> bool:
+        if not self.ranges:
+            return True
+        return isinstance(step, int) and any(
+            first <= step and (last is None or step <= last) for first, last in self.ranges
+        )
+
+    def __str__(self) -> str:
+        parts = []
+        for first, last in self.ranges:
+            parts.append(str(first) if first == last else f"{first}-{'' if last is None else last}")
+        return ",".join(parts)
+
+    @classmethod
+    def parse(cls, text: str) -> StepSelection:
+        """Read a selection; the empty text selects every step. Raises UsageError."""
+        ranges: list[tuple[int, int | None]] = []
+        for part in text.split(",") if text.strip() else []:
+            match = RANGE.fullmatch(part.strip())
+            if match is None:
+                raise UsageError(
+                    f"--steps {text!r}: {part.strip()!r} is no step; steps count from 0, as in 0,5,10-19"
+                )
+            first = int(match[1])
+            last = first if match[2] is None else (int(match[2]) if match[2] else None)
+            if last is not None and last < first:
+                raise UsageError(f"--steps {text!r}: {part.strip()!r} runs backwards; write {last}-{first}")
+            ranges.append((first, last))
+        return cls(tuple(ranges))
+
+
+@dataclass(frozen=True, slots=True)
+class KeepParams:
+    """Of which steps the parameter values are kept: every `every`-th from step 0, and the last one always.
+
+    Written as `all` (every=1), `last` (every=0: the last step alone) or `every=N`.
+    """
+
+    every: int = 1
+
+    def __str__(self) -> str:
+        return {0: "last", 1: "all"}.get(self.every, f"every={self.every}")
+
+    @classmethod
+    def parse(cls, text: str) -> KeepParams:
+        """Read a policy. Raises UsageError."""
+        if text in ("all", "last"):
+            return cls(1 if text == "all" else 0)
+        match = re.fullmatch(r"every=([1-9]\d*)", text)
+        if match is None:
+            raise UsageError(f"--keep-params {text!r}: write all, last or every=N with N of at least 1")
+        return cls(int(match[1]))

@@ -1,0 +1,81 @@
+"""Which tensors a run's state consists of, and what they are called."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTensor:
+    """A parameter or buffer under its qualified name; `kind` is parameter or buffer."""
+
+    name: str
+    kind: str
+    tensor: torch.Tensor
+
+    def describe(self) -> dict[str, Any]:
+        dtype = str(self.tensor.dtype).removeprefix("torch.")
+        return {"name": self.name, "kind": self.kind, "shape": list(self.tensor.shape), "dtype": dtype}
+
+
+class RootModules:
+    """The outermost modules that the script called, in the order of their first call.
+
+    The first one's tensors keep their plain names; those of a later one are prefixed by the name of the
+    script's variable that holds it, or by its class. Modules are not kept alive.
+    """
+
+    def __init__(self) -> None:
+        self._roots: list[tuple[str, weakref.ref[torch.nn.Module]]] = []
+        self._seen: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self._prefixes: set[str] = set()
+
+    def add(self, module: torch.nn.Module) -> bool:
+        """Take note of a called module; says whether it is a new root that holds parameters."""
+        if module in self._seen:
+            return False
+        self._seen.update(module.modules())
+        if next(module.parameters(), None) is None:
+            return False
+        prefix = "" if not self._prefixes else self._free_prefix(variable_name(module))
+        self._prefixes.add(prefix)
+        self._roots.append((prefix, weakref.ref(module)))
+        return True
+
+    def _free_prefix(self, wanted: str) -> str:
+        prefix, count = f"{wanted}.", 1
+        while prefix in self._prefixes:
+            count += 1
+            prefix = f"{wanted}{count}."
+        return prefix
+
+    def named_tensors(self, optimized: Iterable[torch.Tensor]) -> Iterator[NamedTensor]:
+        """Walk the roots' parameters and buffers, each once, then what only the optimizers hold."""
+        seen: set[int] = set()
+        for prefix, reference in self._roots:
+            module = reference()
+            if module is None:
+                continue
+            for kind, named in (("parameter", module.named_parameters()), ("buffer", module.named_buffers())):
+                for name, tensor in named:
+                    if id(tensor) not in seen:
+                        seen.add(id(tensor))
+                        yield NamedTensor(prefix + name, kind, tensor)
+        for index, tensor in enumerate(optimized):
+            if id(tensor) not in seen:
+                seen.add(id(tensor))
+                yield NamedTensor(f"optimized.{index}", "parameter", tensor)
+
+
+def variable_name(module: torch.nn.Module) -> str:
+    """The name of the script's global variable that holds the module, else its class in lower case."""
+    for name, value in vars(sys.modules["__main__"]).items():
+        if value is module:
+            return name
+    return type(module).__name__.lower()

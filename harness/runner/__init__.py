@@ -1,0 +1,1 @@
+"""The processes that scripts run in: launched, watched, ended."""

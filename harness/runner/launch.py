@@ -1,0 +1,63 @@
+"""How the process of one run is started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import UsageError
+from ..modes.spec import ModeSpec
+
+PACKAGE = Path(__file__).absolute().parents[2]
+"""The folder that holds numdrift's `__init__.py`, through the links of a source checkout or installed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One process to start. `timeout` is in seconds; the streams go to files, straight from the process."""
+
+    name: str
+    spec: ModeSpec
+    config: Path
+    events: Path
+    stdout: Path
+    stderr: Path
+    timeout: float | None = None
+
+
+def interpreter(spec: ModeSpec) -> str:
+    """The Python that a mode runs in. Raises UsageError when there is none at the path that it names."""
+    if spec.python is None:
+        return sys.executable
+    found = shutil.which(spec.python)
+    if found is None:
+        raise UsageError(f"mode {spec.name!r}: python={spec.python} is no program on this machine")
+    return found
+
+
+def environment(spec: ModeSpec, inherited: Mapping[str, str]) -> dict[str, str]:
+    """The process's variables: the parent's, the same hash seed in every mode, and what the mode states."""
+    variables = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", **inherited}
+    variables.pop("DEVICE", None)
+    if spec.threads is not None:
+        variables |= {name: str(spec.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    return variables | dict(spec.env)
+
+
+def start(launch: Launch) -> subprocess.Popen[bytes]:
+    """Start the process in a session of its own, so that signals of the terminal reach it through us."""
+    command = [interpreter(launch.spec), str(PACKAGE / "harness/recorder/bootstrap.py"), str(PACKAGE)]
+    with launch.stdout.open("ab") as stdout, launch.stderr.open("ab") as stderr:
+        return subprocess.Popen(
+            [*command, str(launch.config)],
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            env=environment(launch.spec, os.environ),
+            start_new_session=True,
+        )

@@ -1,0 +1,45 @@
+"""Following a journal that is still being written."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is: `steps` ended so far, the last loss (None where a step had none), seconds of training."""
+
+    steps: int
+    loss: float | None
+    seconds: float
+
+
+class Tail:
+    """Reads the lines that came to an event log since the last look."""
+
+    def __init__(self, events: Path) -> None:
+        self._events = events
+        self._offset = 0
+        self.progress = Progress(0, None, 0.0)
+
+    def advance(self) -> bool:
+        """Read on; says whether a step has ended since the last call."""
+        try:
+            with self._events.open("rb") as file:
+                file.seek(self._offset)
+                text = file.read()
+        except FileNotFoundError:
+            return False
+        complete = text[: text.rfind(b"\n") + 1]
+        self._offset += len(complete)
+        steps = [line for line in complete.splitlines() if line.startswith(b'{"event":"step"')]
+        if not steps:
+            return False
+        last: dict[str, Any] = json.loads(steps[-1])
+        losses = last["losses"]
+        loss = float(losses[0]) if losses else None
+        self.progress = Progress(last["step"] + 1, loss, last["seconds"])
+        return True

@@ -1,0 +1,99 @@
+"""Every private torch name that numdrift touches, each behind a guard.
+
+A hook that this torch version lacks raises NotAvailable with the version in its reason; nothing else in
+numdrift reads a name with a leading underscore from torch. Verified on torch 2.13.0.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from .errors import NotAvailable
+
+
+def _private(module: str, name: str) -> Any:
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise NotAvailable(f"{module}.{name}", f"torch {torch.__version__} does not have it") from error
+
+
+def start_lazy_backend() -> None:
+    """Start the TorchScript backend of the lazy core, once: a second start (the script's own) does nothing."""
+    backend = importlib.import_module("torch._lazy.ts_backend")
+    start = _private("torch._lazy.ts_backend", "init")
+    try:
+        start()
+    except RuntimeError as error:
+        raise NotAvailable("mode 'lazy'", str(error).splitlines()[0]) from error
+    backend.init = lambda: None  # type: ignore[attr-defined]
+
+
+def lazy_mark_step() -> Callable[[], None]:
+    """The function that cuts and executes the pending lazy graph."""
+    mark: Callable[[], None] = _private("torch._lazy", "mark_step")
+    return mark
+
+
+def replace_lazy_mark_step(replacement: Callable[..., None]) -> None:
+    """Route the script's own `torch._lazy.mark_step()` to `replacement`."""
+    importlib.import_module("torch._lazy").mark_step = replacement  # type: ignore[attr-defined]
+
+
+def sync_lazy(tensors: Sequence[torch.Tensor]) -> None:
+    """Execute what the given lazy tensors need, in one graph."""
+    wanted = [tensor.detach() for tensor in tensors if tensor.device.type == "lazy"]
+    if wanted:
+        _private("torch._C._lazy", "_sync_multi")(wanted, [], True, True)
+
+
+def is_compiled_in_place(module: torch.nn.Module) -> bool:
+    """Whether `module.compile()` was called already."""
+    return getattr(module, "_compiled_call_impl", None) is not None
+
+
+def compile_in_place(module: torch.nn.Module, backend: str) -> None:
+    """Make calls of `module` go through torch.compile, the module staying the same object.
+
+    `module.compile()` does that, except for classes whose forward is torch's own, nn.Sequential above all:
+    dynamo does not trace torch's files as an outermost frame and runs them eagerly without a word
+    (torch 2.13). Those are entered through a frame of ours.
+    """
+    if type(module).forward.__module__.startswith("torch."):
+        _require(module, "_compiled_call_impl")
+        module._compiled_call_impl = torch.compile(_outer_frame(module), backend=backend)
+    else:
+        module.compile(backend=backend)
+
+
+def _outer_frame(module: torch.nn.Module) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return module._call_impl(*args, **kwargs)
+
+    return call
+
+
+def compiled_frames() -> int:
+    """How many Python frames dynamo has compiled in this process."""
+    return int(_private("torch._dynamo.utils", "counters")["frames"]["ok"])
+
+
+def set_inductor_numerics(*, contract: bool | None, emulate_casts: bool | None) -> None:
+    """Set Inductor's contraction of a*b+c and its emulation of eager's casts; None leaves its default."""
+    if contract is not None:
+        cpp = _private("torch._inductor.config", "cpp")
+        _require(cpp, "enable_floating_point_contract_flag")
+        cpp.enable_floating_point_contract_flag = "fast" if contract else "off"
+    if emulate_casts is not None:
+        config = importlib.import_module("torch._inductor.config")
+        _require(config, "emulate_precision_casts")
+        config.emulate_precision_casts = emulate_casts  # type: ignore[attr-defined]
+
+
+def _require(holder: Any, name: str) -> None:
+    if not hasattr(holder, name):
+        raise NotAvailable(name, f"torch {torch.__version__} does not have it")

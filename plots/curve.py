@@ -1,0 +1,108 @@
+"""The losses of one run, as the loss plots take them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from numdrift.harness.drift.losses import Floats, Steps, recorded_losses
+
+_BUCKETS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The losses of one run.
+
+    label: names the run in the legend and as the reference of others.
+    steps, losses: strictly increasing steps, and one loss for each, None for a step without loss.
+    status: how the run ended, "complete" or what went wrong.
+    reference: the label of the curve that this one is held against, None for a reference.
+    """
+
+    label: str
+    steps: Sequence[int]
+    losses: Sequence[float | None]
+    status: str = "complete"
+    reference: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.label.strip():
+            raise ValueError("a curve needs a label")
+        if self.reference == self.label:
+            raise ValueError(f"curve {self.label!r} cannot be its own reference")
+        try:
+            self.recorded()
+        except ValueError as error:
+            raise ValueError(f"curve {self.label!r}: {error}") from None
+
+    def recorded(self) -> tuple[Steps, Floats]:
+        """Return the steps that have a loss, and these losses."""
+        return recorded_losses(self.steps, self.losses)
+
+    def first_non_finite_step(self) -> int | None:
+        """Return the first step whose loss is NaN or infinite."""
+        steps, losses = self.recorded()
+        non_finite = np.flatnonzero(~np.isfinite(losses))
+        return int(steps[non_finite[0]]) if non_finite.size else None
+
+    def titled(self) -> str:
+        """Return the label, and how far a run that did not complete came."""
+        steps, losses = self.recorded()
+        if self.status == "nonfinite" and not np.isfinite(losses).all():
+            return self.label
+        if self.status != "complete":
+            where = f"after step {steps[-1]}" if steps.size else "before its first loss"
+            return f"{self.label} ({self.status} {where})"
+        return self.label if steps.size else f"{self.label} (no losses)"
+
+    def non_finite(self) -> str:
+        """Say which losses are NaN or infinite; empty if none is."""
+        steps, losses = self.recorded()
+        places = np.flatnonzero(~np.isfinite(losses))
+        if not places.size:
+            return ""
+        first = steps[places[0]]
+        if places.size == steps.size - places[0]:
+            return f"non-finite from step {first}"
+        return f"non-finite at step {first}" + (f" and {places.size - 1} later" if places.size > 1 else "")
+
+
+def resolved(curves: Sequence[Curve], reference: str | None = None) -> list[Curve]:
+    """Return the curves, those without a reference of their own held against `reference`; check the labels.
+
+    Raises ValueError if there is nothing to draw, a label occurs twice or a reference is missing.
+    """
+    if not any(curve.recorded()[0].size for curve in curves):
+        raise ValueError("nothing to draw: no curve has a loss")
+    labels = [curve.label for curve in curves]
+    twice = sorted({label for label in labels if labels.count(label) > 1})
+    if twice:
+        raise ValueError(f"curves need different labels, these occur twice: {', '.join(twice)}")
+    wanted = {curve.reference for curve in curves} | {reference}
+    missing = sorted(label for label in wanted if label is not None and label not in labels)
+    if missing:
+        raise ValueError(f"no curve is called {', '.join(missing)}; there are {', '.join(labels)}")
+    return [
+        curve
+        if curve.reference is not None or curve.label == reference
+        else replace(curve, reference=reference)
+        for curve in curves
+    ]
+
+
+def thinned(values: Floats) -> NDArray[np.intp]:
+    """Choose at most about 3000 points that look like all of them: extremes, gaps (NaN) and both ends stay."""
+    if values.size <= 3 * _BUCKETS:
+        return np.arange(values.size)
+    kept = [0, values.size - 1]
+    for bucket in np.array_split(np.arange(values.size), _BUCKETS):
+        gaps = np.isnan(values[bucket])
+        if gaps.any():
+            kept.append(int(bucket[gaps.argmax()]))
+        if not gaps.all():
+            kept += [int(bucket[np.nanargmin(values[bucket])]), int(bucket[np.nanargmax(values[bucket])])]
+    return np.unique(kept)

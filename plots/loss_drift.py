@@ -1,0 +1,137 @@
+"""Loss drift: how far the loss of each run is from that of its reference, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from numdrift.harness.drift.losses import (
+    Floats,
+    Steps,
+    absolute_difference,
+    common_losses,
+    differs,
+    relative_difference,
+)
+
+from .appearance import Stroke, finish_axes, place_legend, set_log_range, titled_figure
+from .curve import Curve, resolved, thinned
+
+_SCALE = 0.5
+"""Drift is noisy, hence thinner lines than those of the losses."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurveDrift:
+    """The drift of one curve from its reference, at the steps that both have."""
+
+    label: str
+    reference: str
+    steps: Steps
+    absolute: Floats
+    relative: Floats
+    first_differing_step: int | None
+
+    def described(self) -> str:
+        """Say where the curve leaves its reference and how far it goes."""
+        if not self.steps.size:
+            return f"no step in common with {self.reference}"
+        if self.first_differing_step is None:
+            return f"identical to {self.reference}"
+        finite = self.absolute[np.isfinite(self.absolute)]
+        partly = finite.size < self.absolute.size and finite.any()
+        largest = f"{finite.max():.1e} where finite" if partly else f"{self.absolute.max():.1e}"
+        return f"from step {self.first_differing_step}, max {largest}"
+
+
+def curve_drifts(curves: Sequence[Curve]) -> list[CurveDrift | None]:
+    """Return the drift of each curve from its reference, None for a curve that is held against none."""
+    by_label = {curve.label: curve for curve in curves}
+    return [None if curve.reference is None else _drift(by_label[curve.reference], curve) for curve in curves]
+
+
+def legend_entries(curves: Sequence[Curve]) -> list[tuple[Stroke, str]]:
+    """Return stroke and text of each curve, as a legend shows them."""
+    references = {curve.reference for curve in curves}
+    entries = []
+    for index, (curve, drift) in enumerate(zip(curves, curve_drifts(curves), strict=True)):
+        compared = drift.described() if drift else "reference" if curve.label in references else ""
+        facts = ", ".join(fact for fact in (compared, curve.non_finite()) if fact)
+        text = f"{curve.titled()}: {facts}" if facts else curve.titled()
+        entries.append((Stroke(index, len(curves)), text))
+    return entries
+
+
+def draw_loss_drift(axes: Axes, curves: Sequence[Curve], *, relative: bool = False) -> None:
+    """Draw the drift of each curve that has a reference on a logarithmic axis.
+
+    A step without drift is a gap, and so is one with infinite drift. A point between two gaps gets a
+    marker. `curves` are all curves of the figure, references included, so that strokes agree.
+    """
+    drawn = []
+    for index, drift in enumerate(curve_drifts(curves)):
+        if drift is None:
+            continue
+        values = drift.relative if relative else drift.absolute
+        visible = np.where((values > 0) & np.isfinite(values), values, np.nan)
+        if np.isnan(visible).all():
+            continue
+        kept = thinned(visible)
+        _draw_with_gaps(axes, Stroke(index, len(curves)), drift.steps[kept], visible[kept])
+        drawn.append(visible[~np.isnan(visible)])
+    if drawn:
+        set_log_range(axes, np.concatenate(drawn))
+    label = "|loss - reference|"
+    finish_axes(axes, x_label="step", y_label=f"{label} / |reference|" if relative else label)
+    if not drawn:
+        _say_nothing_to_draw(axes)
+
+
+def loss_drift(curves: Sequence[Curve], *, title: str, reference: str | None = None) -> Figure:
+    """Return a figure of the absolute and, below it, the relative loss drift.
+
+    reference: label of the curve that curves without a reference of their own are held against.
+    """
+    held = resolved(curves, reference)
+    figure, (above, below) = titled_figure(title, [1, 1])
+    draw_loss_drift(above, held)
+    above.set_xlabel("")
+    draw_loss_drift(below, held, relative=True)
+    place_legend(figure, legend_entries(held))
+    return figure
+
+
+def _drift(reference: Curve, curve: Curve) -> CurveDrift:
+    steps, a, b = common_losses(reference.steps, reference.losses, curve.steps, curve.losses)
+    differing = np.flatnonzero(differs(a, b))
+    return CurveDrift(
+        label=curve.label,
+        reference=reference.label,
+        steps=steps,
+        absolute=absolute_difference(a, b),
+        relative=relative_difference(a, b),
+        first_differing_step=int(steps[differing[0]]) if differing.size else None,
+    )
+
+
+def _draw_with_gaps(axes: Axes, stroke: Stroke, steps: Steps, values: Floats) -> None:
+    axes.add_line(stroke.line(steps, values, scale=_SCALE))
+    before, after = np.r_[np.nan, values[:-1]], np.r_[values[1:], np.nan]
+    isolated = ~np.isnan(values) & np.isnan(before) & np.isnan(after)
+    if isolated.any():
+        points = stroke.line(steps[isolated], values[isolated], scale=_SCALE)
+        points.set_linestyle("none")
+        points.set_markevery(None)
+        axes.add_line(points)
+    axes.autoscale_view()
+
+
+def _say_nothing_to_draw(axes: Axes) -> None:
+    axes.set_yticks([])
+    axes.text(
+        0.5, 0.5, "no drift to draw", transform=axes.transAxes, ha="center", va="center", color="#555555"
+    )

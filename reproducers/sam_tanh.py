@@ -1,0 +1,145 @@
+"""SAM on a tanh MLP: the training whose curves once came apart between lazy and compiled mode.
+
+A 64-32-32-10 tanh MLP learns scikit-learn's bundled digits, full batch, one step per epoch, with two
+forward and backward passes a step (sam.py). `tanh_backward` is one fused kernel in eager and in lazy mode,
+and g * (1 - y*y) in compiled mode.
+
+    python reproducers/sam_tanh.py                                    # eager, 1000 epochs
+    python reproducers/sam_tanh.py --compile                          # torch.compile, inductor
+    DEVICE=lazy python reproducers/sam_tanh.py                        # lazy tensors, TorchScript backend
+    python reproducers/sam_tanh.py --epochs 30 --save cpu.npz         # losses and final parameters
+    numdrift run reproducers/sam_tanh.py --modes cpu,compile,lazy
+"""
+
+import argparse
+import math
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch._lazy.ts_backend
+import torch.nn.functional as F
+from sam import SAM  # type: ignore[import-not-found]  # next to this file, which a script finds
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+
+TRAIN_IMAGES = 1437  # of 1797, 80 %: the last writers are kept for the accuracy
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    args = parse_arguments(argv)
+    if args.device == "lazy":
+        torch._lazy.ts_backend.init()  # type: ignore[no-untyped-call]
+    images, labels = digits()
+    torch.manual_seed(args.seed)
+    model = nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 10))
+    model.to(args.device)
+    if args.compile:
+        model.compile()
+    losses = train(model, images[:TRAIN_IMAGES].to(args.device), labels[:TRAIN_IMAGES].to(args.device), args)
+    model.cpu()
+    right = accuracy(model, images[TRAIN_IMAGES:], labels[TRAIN_IMAGES:])
+    print(f"final loss {losses[-1]:.6f}, accuracy on unseen digits {right:.4f}")
+    if args.save:
+        save(args.save, losses, model)
+
+
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="Train a tanh MLP on digits by SAM.", usage="%(prog)s [options]"
+    )
+    parser.add_argument("--epochs", type=number(int, 1), default=1000, help="steps, default 1000")
+    parser.add_argument("--seed", type=number(int, 0), default=0, help="default 0")
+    parser.add_argument("--lr", type=number(float, 0), default=0.1, help="learning rate, default 0.1")
+    parser.add_argument("--rho", type=number(float, 0), default=0.05, help="SAM's radius, default 0.05")
+    parser.add_argument(
+        "--device", type=device_name, default=os.environ.get("DEVICE", "cpu"), help="or $DEVICE"
+    )
+    parser.add_argument("--compile", action="store_true", help="compile the model by inductor")
+    parser.add_argument("--save", type=file_name, metavar="FILE", help="write losses and parameters as .npz")
+    args = parser.parse_args(argv)
+    if args.compile and args.device == "lazy":
+        parser.error("--compile does not work on lazy tensors")
+    return args
+
+
+def number(kind: type[int] | type[float], least: int) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value < 2**63:  # also refuses nan
+            raise argparse.ArgumentTypeError(f"{text!r} is not {kind.__name__} of at least {least}")
+        return value
+
+    return parse
+
+
+def device_name(text: str) -> str:
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    known = ["cpu", "lazy", *([accelerator.type] if accelerator else [])]
+    if text not in known:
+        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(known)}")
+    return text
+
+
+def file_name(text: str) -> Path:
+    if not Path(text).parent.is_dir():
+        raise argparse.ArgumentTypeError(f"no folder {str(Path(text).parent)!r}")
+    return Path(text)
+
+
+def digits() -> tuple[Tensor, Tensor]:
+    images, labels = load_digits(return_X_y=True)
+    return torch.tensor(images / 16.0, dtype=torch.float32), torch.tensor(labels)  # [N, 64] in 0..1, [N]
+
+
+def train(model: nn.Module, x: Tensor, y: Tensor, args: argparse.Namespace) -> list[float]:
+    optimizer = SAM(model.parameters(), torch.optim.SGD, rho=args.rho, lr=args.lr, momentum=0.9)
+    losses = []
+    for epoch in range(1, args.epochs + 1):
+        loss = train_step(model, optimizer, x, y, args.device)
+        losses.append(loss.item())
+        if epoch % max(1, args.epochs // 10) == 0:
+            print(f"epoch {epoch}: loss {losses[-1]:.6f}")
+    return losses
+
+
+def train_step(model: nn.Module, optimizer: SAM, x: Tensor, y: Tensor, device: str) -> Tensor:
+    """Take one SAM step; return the loss of its first pass, which no graph needs any more."""
+    loss = F.cross_entropy(model(x), y)
+    torch.autograd.backward(loss)
+    mark_step(device)
+    optimizer.first_step(zero_grad=True)
+    mark_step(device)
+    torch.autograd.backward(F.cross_entropy(model(x), y))
+    mark_step(device)
+    optimizer.second_step(zero_grad=True)
+    mark_step(device)
+    return loss
+
+
+def mark_step(device: str) -> None:
+    """End the lazy graph here and run it; nothing on other devices."""
+    if device == "lazy":
+        torch._lazy.mark_step()
+
+
+def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
+    with torch.no_grad():
+        logits = model.forward(x)  # eager whatever the mode: forward is not what compile() replaced
+    return float((logits.argmax(1) == y).double().mean())
+
+
+def save(path: Path, losses: list[float], model: nn.Module) -> None:
+    arrays: dict[str, Any] = {f"param/{name}": p.detach().numpy() for name, p in model.named_parameters()}
+    with path.open("wb") as file:
+        np.savez(file, losses=np.array(losses, dtype=np.float64), **arrays)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""numdrift: numerical divergence investigation for PyTorch."""
