@@ -9,6 +9,7 @@
 # Arguments go to `numdrift run`. Results are in runs/<investigation>/.
 set -uo pipefail
 cd "$(dirname "$0")"
+OUT=${OUT:-runs}
 SUFFIX=${SUFFIX:-main}
 MODES=${MODES-cpu,compile,lazy}
 REPRODUCER=${REPRODUCER:-reproducers/sam_tanh.py}
@@ -21,9 +22,9 @@ for argument in "$@"; do
     if [ "$argument" = --force ]; then force=(--force); fi
 done
 
-numdrift run "$REPRODUCER" --modes "$MODES" --suffix "$SUFFIX" "$@" -- ${EPOCHS:+--epochs "$EPOCHS"}
+numdrift run "$REPRODUCER" --modes "$MODES" --suffix "$SUFFIX" --out "$OUT" "$@" -- ${EPOCHS:+--epochs "$EPOCHS"}
 status=$?
 if [ "$status" -ne 0 ] && [ "$status" -ne 3 ]; then exit "$status"; fi
-numdrift plot --suffix "$SUFFIX" "${force[@]}"
-numdrift compare --suffix "$SUFFIX"
+numdrift plot --out "$OUT" --suffix "$SUFFIX" "${force[@]}"
+numdrift compare --out "$OUT" --suffix "$SUFFIX"
 exit "$status"

@@ -11,8 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from .errors import NotAvailable
+
+DispatchMode = TorchDispatchMode
+"""What sees every aten op of this process; torch has no public name for it."""
 
 
 def _private(module: str, name: str) -> Any:

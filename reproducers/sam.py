@@ -98,8 +98,9 @@ class SAM(Optimizer):
 
     def _gradient_norm(self) -> Tensor:
         # Tensor.norm and stack stay in the lazy graph; linalg.vector_norm and clip_grad_norm_ do not.
-        grads = [p.grad for group in self.param_groups for p in _with_gradient(group)]
-        return torch.stack([g.norm() for g in grads if g is not None]).norm().clamp_min(SMALLEST_NORM)
+        grads = [g for group in self.param_groups for p in group["params"] if (g := p.grad) is not None]
+        norm: Tensor = torch.stack([g.norm() for g in grads]).norm().clamp_min(SMALLEST_NORM)
+        return norm
 
 
 def _with_gradient(group: dict[str, Any]) -> list[Tensor]:

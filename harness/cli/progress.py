@@ -63,6 +63,8 @@ class TerminalReporter:
         self._progress.stop_task(task)
         steps = self._steps.get(name, 0)
         self._progress.update(task, total=steps or 1, completed=steps or 1)
+        if not steps:
+            self._progress.update(task, said="no step")
         if end.returncode == 0:
             for other, other_task in self._tasks.items():
                 if other != name and self._progress.tasks[other_task].total is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -95,8 +96,11 @@ def rm(target: str, suffix: str | None, yes: bool, out: Path) -> int:
     for run in runs:
         shutil.rmtree(run.path)
         Investigation(folder).run(run.manifest.mode, run.manifest.suffix).pickle.unlink(missing_ok=True)
-    if not runs_in(folder) and suffix is None and folder != Path(target).parent:
-        shutil.rmtree(folder)
+    if not runs_in(folder):
+        for plot in [*folder.glob("*loss_curve.*"), *folder.glob("*loss_drift.*")]:
+            plot.unlink()
+        with suppress(OSError):
+            folder.rmdir()
     console().print(f"Removed {len(runs)} runs, {_size(size)}")
     return 0
 

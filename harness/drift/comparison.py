@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UsageError
+from ..recorder.digest_record import Digest
 from ..runs.find import RecordedRun
 from ..runs.journal import Array
 from .losses import LossDrift, loss_drift
@@ -122,11 +123,16 @@ def _first_tensor(a: RecordedRun, b: RecordedRun) -> tuple[TensorDifference | No
                 ("gradient", ours.gradients, theirs.gradients),
                 ("value", ours.values, theirs.values),
             ):
-                names = [name for name in left if name in right and left[name] != right[name]]
+                names = [name for name in left if name in right and _bits(left[name]) != _bits(right[name])]
                 if names:
                     first = TensorDifference(step, names[0], what)
                     break
     return first, compared
+
+
+def _bits(digest: Digest | None) -> tuple[int, int] | None:
+    """What decides on equality: statistics of equal tensors may be NaN, which equals nothing."""
+    return None if digest is None else (digest.hash, digest.numel)
 
 
 def _last_common_values(a: RecordedRun, b: RecordedRun) -> int | None:

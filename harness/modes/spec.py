@@ -58,7 +58,8 @@ class ModeSpec:
             if isinstance(value, dict):
                 parts += [f"{key}.{name}={one}" for name, one in value.items()]
             elif key not in ("name", "base"):
-                parts.append(f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}")
+                written = str(value).removesuffix(".0") if isinstance(value, float) else value
+                parts.append(f"{key}={written}")
         return ",".join(parts)
 
 

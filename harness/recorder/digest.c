@@ -1,17 +1,24 @@
-/* Digests of many tensors in one call: see digest.py for the record and digest_record.py for its layout.
+/* Digests of many tensors in one call: digest.py says what is computed, digest_record.py how it is laid out.
  *
- * Memory is read once: a block of 4 KiB comes into the L1 cache, is hashed there, then summed there.
- * Words are little endian. Compile without -ffast-math (NaN and infinity are data here) and with
- * -ffp-contract=off (the sums must not depend on whether the CPU has fused multiply-add).
+ * Memory is read once: a block of 4 KiB comes into the L1 cache, is hashed there, then summed there. With
+ * AVX-512 float32, bfloat16 and float16 are hashed and summed in one loop. Words are little endian.
+ *
+ * native.py compiles this with -ffinite-math-only and -fassociative-math, without which gcc does not vectorise
+ * sums and minima. NaN and infinity are therefore only ever recognised by their bits, never by comparison: a
+ * block whose sum of squares has the exponent of a non-finite number is read again, element by element.
  */
+#include <float.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
 
-#define STRIPE 64  /* bytes: 8 lanes of two 32-bit words */
-#define BLOCK 4096 /* bytes that come into the L1 cache, to be hashed and then summed */
-#define LANES 16   /* independent sums, so that the result does not depend on the vector width */
+#define STRIPE 64 /* bytes: 8 lanes of two 32-bit words */
+#define BLOCK 4096 /* bytes that come into the L1 cache together */
+#define AHEAD 4096 /* bytes: the CPU's own prefetcher stops at the end of each page */
 #define GOLDEN 0x9E3779B97F4A7C15ull
 #define KEY_SEED 0x6E756D6472696674ull /* "numdrift" */
 #define LENGTH_FACTOR 0xD6E8FEB86659FD93ull
@@ -49,12 +56,20 @@ __attribute__((constructor)) static void fill_keys(void) {
     for (size_t i = 0; i < BLOCK / 4; i++) keys[i] = (uint32_t)mix64(state += GOLDEN);
 }
 
-/* Of `size` bytes, BLOCK at most. The last stripe is padded with zeros; stripes after it are not there. */
+static uint64_t finish_block(pairs products, pairs sums, uint64_t index) {
+    uint64_t hash = 0;
+    for (size_t lane = 0; lane < STRIPE / 8; lane++)
+        hash += mix64(products[lane] + mix64(sums[lane] + (index + lane) * GOLDEN));
+    return hash;
+}
+
+/* Of `size` bytes, BLOCK at most; `index` counts lanes from the start of the tensor. The last stripe is padded
+ * with zeros; stripes after it are not there. */
 static uint64_t hash_block(const unsigned char *bytes, size_t size, uint64_t index) {
     pairs products = {0}, sums = {0};
     size_t at = 0;
-    uint64_t hash = 0;
     for (; at + STRIPE <= size; at += STRIPE) {
+        __builtin_prefetch(bytes + at + AHEAD);
         words w, k;
         memcpy(&w, bytes + at, STRIPE);
         memcpy(&k, (const unsigned char *)keys + at, STRIPE);
@@ -70,9 +85,7 @@ static uint64_t hash_block(const unsigned char *bytes, size_t size, uint64_t ind
         products += (x & 0xFFFFFFFFull) * (x >> 32);
         sums += x;
     }
-    for (size_t lane = 0; lane < STRIPE / 8; lane++)
-        hash += mix64(products[lane] + mix64(sums[lane] + (index + lane) * GOLDEN));
-    return hash;
+    return finish_block(products, sums, index);
 }
 
 static float from_bits(uint32_t bits) {
@@ -96,62 +109,54 @@ static float from_f16(uint16_t bits) {
 
 #define AS_IS(x) (x)
 
+/* The volatile copy keeps the compiler, which was promised finite numbers, from answering by itself. */
+static uint64_t exponent_and_fraction(double value) {
+    volatile double copy = value;
+    double same = copy;
+    uint64_t bits;
+    memcpy(&bits, &same, sizeof bits);
+    return bits << 1;
+}
+
+#define NON_FINITE (0x7FFull << 53)
+
+static void merge(struct stats *s, uint64_t count, double sum, double squares, double low, double high) {
+    s->finite += count;
+    s->sum += sum;
+    s->squares += squares;
+    s->minimum = low < s->minimum ? low : s->minimum;
+    s->maximum = high > s->maximum ? high : s->maximum;
+}
+
 /* Adds `count` elements to `s`; false, with `s` as it was, if the sum of squares is not finite. T: type in
- * memory, V: type compared, A: type summed in (exact for the integers that fit), LOAD: from T to V. */
+ * memory, V: type compared, A: type summed in (exact for the narrow integers), LOAD: from T to V. */
 #define DEFINE_SUM(NAME, T, V, A, LOAD)                                                                    \
     static int NAME(const unsigned char *bytes, size_t count, struct stats *s) {                           \
         const T *x = (const T *)bytes;                                                                     \
-        A sum[LANES] = {0}, squares[LANES] = {0};                                                          \
-        V low[LANES], high[LANES];                                                                         \
-        size_t i = 0;                                                                                      \
-        for (size_t l = 0; l < LANES; l++) low[l] = high[l] = LOAD(x[0]);                                  \
-        for (; i + LANES <= count; i += LANES)                                                             \
-            for (size_t l = 0; l < LANES; l++) {                                                           \
-                V v = LOAD(x[i + l]);                                                                      \
-                A a = (A)v;                                                                                \
-                sum[l] += a;                                                                               \
-                squares[l] += a * a;                                                                       \
-                low[l] = v < low[l] ? v : low[l];                                                          \
-                high[l] = v > high[l] ? v : high[l];                                                       \
-            }                                                                                              \
-        for (size_t l = 0; i + l < count; l++) {                                                           \
-            V v = LOAD(x[i + l]);                                                                          \
-            A a = (A)v;                                                                                    \
-            sum[l] += a;                                                                                   \
-            squares[l] += a * a;                                                                           \
-            low[l] = v < low[l] ? v : low[l];                                                              \
-            high[l] = v > high[l] ? v : high[l];                                                           \
+        A sum = 0, squares = 0;                                                                            \
+        V low = LOAD(x[0]), high = low;                                                                    \
+        for (size_t i = 0; i < count; i++) {                                                               \
+            V v = LOAD(x[i]);                                                                              \
+            sum += (A)v;                                                                                   \
+            squares += (A)v * (A)v;                                                                        \
+            low = v < low ? v : low;                                                                       \
+            high = v > high ? v : high;                                                                    \
         }                                                                                                  \
-        for (size_t half = LANES / 2; half > 0; half /= 2)                                                 \
-            for (size_t l = 0; l < half; l++) {                                                            \
-                sum[l] += sum[l + half];                                                                   \
-                squares[l] += squares[l + half];                                                           \
-                low[l] = low[l + half] < low[l] ? low[l + half] : low[l];                                  \
-                high[l] = high[l + half] > high[l] ? high[l + half] : high[l];                             \
-            }                                                                                              \
-        if (!((double)squares[0] < INFINITY)) return 0;                                                    \
-        s->finite += count;                                                                                \
-        s->sum += (double)sum[0];                                                                          \
-        s->squares += (double)squares[0];                                                                  \
-        s->minimum = (double)low[0] < s->minimum ? (double)low[0] : s->minimum;                            \
-        s->maximum = (double)high[0] > s->maximum ? (double)high[0] : s->maximum;                          \
+        if (exponent_and_fraction((double)squares) >= NON_FINITE) return 0;                                \
+        merge(s, count, (double)sum, (double)squares, (double)low, (double)high);                          \
         return 1;                                                                                          \
     }
 
-/* The same one element at a time, for the rare block that holds NaN, infinity or squares that overflow. */
+/* The same one element at a time, for the rare block with NaN, infinity or squares that overflow. */
 #define DEFINE_SIFT(NAME, T, LOAD)                                                                         \
     static void NAME(const unsigned char *bytes, size_t count, struct stats *s) {                          \
         const T *x = (const T *)bytes;                                                                     \
         for (size_t i = 0; i < count; i++) {                                                               \
             double v = (double)LOAD(x[i]);                                                                 \
-            s->nan += isnan(v) != 0;                                                                       \
-            s->inf += isinf(v) != 0;                                                                       \
-            if (!isfinite(v)) continue;                                                                    \
-            s->finite++;                                                                                   \
-            s->sum += v;                                                                                   \
-            s->squares += v * v;                                                                           \
-            s->minimum = v < s->minimum ? v : s->minimum;                                                  \
-            s->maximum = v > s->maximum ? v : s->maximum;                                                  \
+            uint64_t size = exponent_and_fraction(v);                                                      \
+            s->nan += size > NON_FINITE;                                                                   \
+            s->inf += size == NON_FINITE;                                                                  \
+            if (size < NON_FINITE) merge(s, 1, v, v * v, v, v);                                            \
         }                                                                                                  \
     }
 
@@ -172,41 +177,122 @@ DEFINE_SIFT(sift_f64, f64, AS_IS)
 DEFINE_SIFT(sift_f16, u16, from_f16)
 DEFINE_SIFT(sift_bf16, u16, from_bf16)
 
+#ifdef __AVX512F__
+struct lanes { __m512d sum[2], squares[2]; __m512 low, high; };
+
+/* `first` and `second` are the halves of `v`. */
+static inline void add_lanes(struct lanes *t, __m512 v, __m256 first, __m256 second) {
+    __m512d a = _mm512_cvtps_pd(first), b = _mm512_cvtps_pd(second);
+    t->low = _mm512_min_ps(t->low, v);
+    t->high = _mm512_max_ps(t->high, v);
+    t->sum[0] = _mm512_add_pd(t->sum[0], a);
+    t->sum[1] = _mm512_add_pd(t->sum[1], b);
+    t->squares[0] = _mm512_fmadd_pd(a, a, t->squares[0]);
+    t->squares[1] = _mm512_fmadd_pd(b, b, t->squares[1]);
+}
+
+static inline void add_wide(struct lanes *t, __m512 v) {
+    __m256d second = _mm512_extractf64x4_pd(_mm512_castps_pd(v), 1);
+    add_lanes(t, v, _mm512_castps512_ps256(v), _mm256_castpd_ps(second));
+}
+
+static inline void add_f32(struct lanes *t, const unsigned char *p) {
+    add_lanes(t, _mm512_loadu_ps(p), _mm256_loadu_ps((const float *)p), _mm256_loadu_ps((const float *)(p + 32)));
+}
+
+static inline __m512 load_bf16(const unsigned char *p) {
+    __m256i half = _mm256_loadu_si256((const __m256i *)p);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+#define LOAD_F16(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
+#define ADD_BF16(t, p) (add_wide(t, load_bf16(p)), add_wide(t, load_bf16((p) + 32)))
+#define ADD_F16(t, p) (add_wide(t, LOAD_F16(p)), add_wide(t, LOAD_F16((p) + 32)))
+
+/* One whole BLOCK, hashed and summed in one loop; `summed` is false where DEFINE_SUM would return false. */
+#define DEFINE_FUSED(NAME, ADD, COUNT)                                                                     \
+    static uint64_t NAME(const unsigned char *bytes, uint64_t index, struct stats *s, int *summed) {       \
+        struct lanes t = {{{0}}, {{0}}, _mm512_set1_ps(FLT_MAX), _mm512_set1_ps(-FLT_MAX)};                \
+        pairs products = {0}, sums = {0};                                                                  \
+        for (size_t at = 0; at < BLOCK; at += STRIPE) {                                                    \
+            __builtin_prefetch(bytes + at + AHEAD);                                                        \
+            __m512i k = _mm512_load_si512((const unsigned char *)keys + at);                               \
+            __m512i x = _mm512_add_epi32(_mm512_loadu_si512(bytes + at), k);                               \
+            products += (pairs)_mm512_mul_epu32(x, _mm512_srli_epi64(x, 32));                              \
+            sums += (pairs)x;                                                                              \
+            ADD(&t, bytes + at);                                                                           \
+        }                                                                                                  \
+        double squares = _mm512_reduce_add_pd(_mm512_add_pd(t.squares[0], t.squares[1]));                  \
+        double sum = _mm512_reduce_add_pd(_mm512_add_pd(t.sum[0], t.sum[1]));                              \
+        *summed = exponent_and_fraction(squares) < NON_FINITE;                                             \
+        if (*summed)                                                                                       \
+            merge(s, COUNT, sum, squares, _mm512_reduce_min_ps(t.low), _mm512_reduce_max_ps(t.high));      \
+        return finish_block(products, sums, index);                                                        \
+    }
+
+DEFINE_FUSED(fused_f32, add_f32, BLOCK / 4)
+DEFINE_FUSED(fused_bf16, ADD_BF16, BLOCK / 2)
+DEFINE_FUSED(fused_f16, ADD_F16, BLOCK / 2)
+#else
+#define fused_f32 NULL
+#define fused_bf16 NULL
+#define fused_f16 NULL
+#endif
+
 struct kind {
     size_t size;
     int (*sum)(const unsigned char *, size_t, struct stats *);
     void (*sift)(const unsigned char *, size_t, struct stats *);
+    uint64_t (*fused)(const unsigned char *, uint64_t, struct stats *, int *);
 };
 
 /* The low byte of an item's code counts into this table; the rest is the bytes of one element. */
 static const struct kind kinds[] = {
-    {1, NULL, NULL},         {4, sum_f32, sift_f32},   {8, sum_f64, sift_f64}, {2, sum_f16, sift_f16},
-    {2, sum_bf16, sift_bf16}, {1, sum_i8, NULL},       {1, sum_u8, NULL},      {2, sum_i16, NULL},
-    {2, sum_u16, NULL},      {4, sum_i32, NULL},       {4, sum_u32, NULL},     {8, sum_i64, NULL},
-    {8, sum_u64, NULL},
+    {1, NULL, NULL, NULL},
+    {4, sum_f32, sift_f32, fused_f32},
+    {8, sum_f64, sift_f64, NULL},
+    {2, sum_f16, sift_f16, fused_f16},
+    {2, sum_bf16, sift_bf16, fused_bf16},
+    {1, sum_i8, NULL, NULL}, {1, sum_u8, NULL, NULL},
+    {2, sum_i16, NULL, NULL}, {2, sum_u16, NULL, NULL},
+    {4, sum_i32, NULL, NULL}, {4, sum_u32, NULL, NULL},
+    {8, sum_i64, NULL, NULL}, {8, sum_u64, NULL, NULL},
 };
+
+static uint64_t add_block(const struct kind *kind, const unsigned char *bytes, size_t size, uint64_t index,
+                          struct stats *s) {
+    uint64_t hash;
+    int summed = 1;
+    if (size == BLOCK && kind->fused) {
+        hash = kind->fused(bytes, index, s, &summed);
+    } else {
+        hash = hash_block(bytes, size, index);
+        if (kind->sum) summed = kind->sum(bytes, size / kind->size, s);
+    }
+    if (!summed) kind->sift(bytes, size / kind->size, s);
+    return hash;
+}
+
+static double or_nan(uint64_t present, double value) {
+    const uint64_t bits = 0x7FF8000000000000ull;
+    if (!present) memcpy(&value, &bits, sizeof value);
+    return value;
+}
 
 static void digest_one(const struct item *item, struct record *out) {
     const struct kind *kind = &kinds[item->code & 0xFF];
     const unsigned char *bytes = item->data;
     size_t count = item->numel * (item->code >> 8);
-    struct stats s = {0, 0, 0, INFINITY, -INFINITY, 0.0, 0.0};
+    struct stats s = {0, 0, 0, DBL_MAX, -DBL_MAX, 0.0, 0.0};
     uint64_t hash = 0;
-    for (size_t at = 0; at < count; at += BLOCK) {
-        size_t size = count - at < BLOCK ? count - at : BLOCK;
-        hash += hash_block(bytes + at, size, at / (BLOCK / 8));
-        if (kind->sum && !kind->sum(bytes + at, size / kind->size, &s))
-            kind->sift(bytes + at, size / kind->size, &s);
-    }
+    for (size_t at = 0; at < count; at += BLOCK)
+        hash += add_block(kind, bytes + at, count - at < BLOCK ? count - at : BLOCK, at / (BLOCK / 8), &s);
     hash = mix64(hash + count * LENGTH_FACTOR);
-    out->hash = hash ? hash : 1;
-    out->numel = item->numel;
-    out->nan = s.nan;
-    out->inf = s.inf;
-    out->minimum = s.finite ? s.minimum : NAN;
-    out->maximum = s.finite ? s.maximum : NAN;
-    out->mean = s.finite ? s.sum / (double)s.finite : NAN;
-    out->l2 = kind->sum ? sqrt(s.squares) : NAN;
+    *out = (struct record){hash ? hash : 1, item->numel, s.nan, s.inf, 0.0, 0.0, 0.0, 0.0};
+    out->minimum = or_nan(s.finite, s.minimum);
+    out->maximum = or_nan(s.finite, s.maximum);
+    out->mean = or_nan(s.finite, s.sum / (double)(s.finite + !s.finite));
+    out->l2 = or_nan(kind->sum != NULL, sqrt(s.squares));
 }
 
 void numdrift_digest(const struct item *items, size_t count, struct record *out) {

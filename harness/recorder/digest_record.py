@@ -1,15 +1,39 @@
-"""stub"""
+"""The digest of one tensor as 64 bytes: for the guest that writes it and for the readers, so without torch.
 
+Little endian, no padding (`struct` format `<QQQQdddd`):
+
+| offset | field   | type    | meaning |
+|-------:|---------|---------|---------|
+|      0 | hash    | uint64  | of the bits of all elements in row-major order; 0 if they could not be read |
+|      8 | numel   | uint64  | elements; 2**64 - 1 in the record of a tensor that does not exist |
+|     16 | nan     | uint64  | NaN elements |
+|     24 | inf     | uint64  | infinite elements, of both signs |
+|     32 | minimum | float64 | of the finite elements; NaN if there is none |
+|     40 | maximum | float64 | of the finite elements; NaN if there is none |
+|     48 | mean    | float64 | sum of the finite elements / their number; NaN if there is none |
+|     56 | l2      | float64 | square root of the sum of squares of the finite elements; 0 if there is none |
+
+Complex tensors count, and are summed, as their real and imaginary parts; `numel` remains the number of complex
+elements. Of dtypes without statistics (float8, quantized) minimum, maximum, mean and l2 are NaN.
+"""
+
+from __future__ import annotations
+
+import math
 import struct
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
 
-R = struct.Struct("<QQIIdddd")
-RECORD_BYTES = R.size
-ABSENT = R.pack(0, 2**64 - 1, 0, 0, 0, 0, 0, 0)
+_RECORD = struct.Struct("<QQQQdddd")
+_NO_TENSOR = 2**64 - 1
+
+RECORD_BYTES = _RECORD.size
 
 
 @dataclass(frozen=True, slots=True)
 class Digest:
+    """One record. Equal hashes mean equal bits only for tensors of the same dtype and shape."""
+
     hash: int
     numel: int
     nan: int
@@ -20,10 +44,35 @@ class Digest:
     l2: float
 
     @property
-    def absent(self):
-        return self.numel == 2**64 - 1
+    def absent(self) -> bool:
+        """No tensor was there, as for the gradient of an unused parameter."""
+        return self.numel == _NO_TENSOR
+
+    @property
+    def readable(self) -> bool:
+        """A tensor was there and had values (a meta or fake tensor has none)."""
+        return self.hash != 0
 
 
-def iter_unpack(b):
-    for t in R.iter_unpack(b):
-        yield Digest(*t)
+def unreadable(numel: int) -> Digest:
+    """The digest of a tensor without values."""
+    return Digest(0, numel, 0, 0, math.nan, math.nan, math.nan, math.nan)
+
+
+def pack(digest: Digest) -> bytes:
+    """The record of one digest, RECORD_BYTES long."""
+    return _RECORD.pack(*astuple(digest))
+
+
+def unpack(record: bytes) -> Digest:
+    """The digest in one record of exactly RECORD_BYTES."""
+    return Digest(*_RECORD.unpack(record))
+
+
+def iter_unpack(records: bytes) -> Iterator[Digest]:
+    """The digests in records that follow one another; raises struct.error on a part of a record."""
+    for fields in _RECORD.iter_unpack(records):
+        yield Digest(*fields)
+
+
+ABSENT = pack(unreadable(_NO_TENSOR))

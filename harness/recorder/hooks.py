@@ -87,9 +87,14 @@ class StepNesting:
 
     def leave(self, optimizer: Optimizer) -> bool:
         """Whether the step that ends is an outermost one."""
-        if id(optimizer) in self._running:
-            del self._running[self._running.index(id(optimizer)) :]
+        if id(optimizer) not in self._running:
+            return False
+        del self._running[self._running.index(id(optimizer)) :]
         return not self._running
+
+    def forget(self) -> None:
+        """An optimizer is made: whatever is still running was left by an exception."""
+        self._running.clear()
 
 
 class Hooks:
@@ -146,6 +151,7 @@ class Hooks:
         @functools.wraps(original)
         def create(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
             self.calls.open()
+            self._nesting.forget()
             original(optimizer, *args, **kwargs)
 
         Optimizer.__init__ = create  # type: ignore[method-assign, assignment]

@@ -83,7 +83,7 @@ def bytes_of(tensor: torch.Tensor) -> Any:
 
     No copy is made of a contiguous tensor.
     """
-    flat = tensor.detach()
+    flat = tensor.detach().resolve_conj().resolve_neg()
     flat = flat if flat.is_contiguous() else flat.contiguous()
     size = flat.numel() * flat.element_size()
     if not size:

@@ -1,7 +1,6 @@
 """Every aten op of a step, with the digests of its outputs (and the outputs themselves, on request).
 
 Compiled regions are opaque here: the mode lets compilers ignore it, so what they build stays what it is.
-On the lazy device an op has no value when it is called, so its shapes alone are recorded.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..torch_private import DispatchMode
 from . import frames
 from .digest import Digester
 from .digest_record import RECORD_BYTES
@@ -22,7 +21,9 @@ from .journal import AppendFile, FrameFile, bytes_of
 FLUSH_AT = 1 << 16
 """Bytes of op lines held before they are written: what a kill can lose of the step that it hits."""
 
-UNREAL = ("lazy", "meta", "xla")
+WITHOUT_VALUES = ("lazy", "xla")
+"""Devices on which an op has no value when it is called. A Python dispatch mode also breaks the lazy core's
+functionalization ("aten::as_strided ... has no implementation for the backend", torch 2.13)."""
 
 
 class OperationRecorder:
@@ -42,12 +43,12 @@ class OperationRecorder:
     def enter(self, step: int) -> None:
         self.phase, self._step, self._index = "forward", step, 0
         self._mode = _Operations(self)
-        self._mode.__enter__()
+        self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def leave(self) -> None:
         if self._mode is not None:
             mode, self._mode = self._mode, None
-            mode.__exit__(None, None, None)
+            mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         self.flush()
 
     def flush(self) -> None:
@@ -58,7 +59,6 @@ class OperationRecorder:
     def record(self, operation: Any, inputs: Sequence[Any], outputs: Any) -> None:
         """Take one op: `operation` is its overload, `inputs` and `outputs` as the dispatcher has them."""
         produced = [value for value in _flat(outputs) if isinstance(value, torch.Tensor)]
-        real = all(tensor.device.type not in UNREAL for tensor in produced)
         line: dict[str, Any] = {
             "step": self._step,
             "index": self._index,
@@ -67,7 +67,7 @@ class OperationRecorder:
             "inputs": [_describe(value) for value in _flat(inputs) if isinstance(value, torch.Tensor)],
             "outputs": [_describe(tensor) for tensor in produced],
         }
-        if real and produced:
+        if produced:
             digests = self._digester.digest(produced)
             line["digests"] = [
                 digests[start : start + RECORD_BYTES].hex() for start in range(0, len(digests), RECORD_BYTES)
@@ -88,9 +88,9 @@ class OperationRecorder:
             self._tensors.frame(self._index, self._step, [buffer], len(buffer))
 
 
-class _Operations(TorchDispatchMode):
+class _Operations(DispatchMode):
     def __init__(self, recorder: OperationRecorder) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._recorder = recorder
 
     @classmethod

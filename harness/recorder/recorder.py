@@ -25,7 +25,7 @@ from .digest import Digester
 from .digest_record import ABSENT
 from .hooks import Hooks
 from .journal import EventLog, FrameFile, loss_to_json
-from .operations import OperationRecorder
+from .operations import WITHOUT_VALUES, OperationRecorder
 from .origin import script_line
 from .tensors import NamedTensor, RootModules
 from .values import ValueFiles
@@ -88,6 +88,7 @@ class Recorder:
         self._last_digests = b""
         self._values = ValueFiles(folder, config.keep_params, config.value_budget, self.notice)
         self._operations = OperationRecorder(folder, self._digester, values=config.records("tensors"))
+        self._with_operations = config.records("ops")
         self._started = time.perf_counter()
         self._broken = self._forgotten = False
         self._nonfinite_from: int | None = None
@@ -101,6 +102,12 @@ class Recorder:
 
     def start(self) -> None:
         self._hooks.install()
+        if self._config.records("ops") and self._mode.device in WITHOUT_VALUES:
+            self.notice(
+                f"ops are not recorded in this mode: on {self._mode.device} they have no values when they are "
+                "called; losses, parameters and digests are recorded as always"
+            )
+            self._with_operations = False
         self._record_operations_of(0)
 
     def forget(self) -> None:
@@ -221,7 +228,7 @@ class Recorder:
 
     def _record_operations_of(self, step: int) -> None:
         with self._guard("recording operations"):
-            if self._config.records("ops") and step in self._config.steps:
+            if self._with_operations and step in self._config.steps:
                 self._operations.enter(step)
 
     def _guard(self, doing: str) -> Guard:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import UsageError
 
-RANGE = re.compile(r"(\d+)(?:-(\d*))?")
+RANGE = re.compile(r"(\d{1,18})(?:-(\d{0,18}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class KeepParams:
         """Read a policy. Raises UsageError."""
         if text in ("all", "last"):
             return cls(1 if text == "all" else 0)
-        match = re.fullmatch(r"every=([1-9]\d*)", text)
+        match = re.fullmatch(r"every=([1-9]\d{0,17})", text)
         if match is None:
             raise UsageError(f"--keep-params {text!r}: write all, last or every=N with N of at least 1")
         return cls(int(match[1]))

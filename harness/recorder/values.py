@@ -64,6 +64,8 @@ class ValueFiles:
         self._files.pop(level).close()
         (self._folder / frames.values_file(level)).unlink()
         del self._written[level]
+        if self._last_kept is not None and level_of(self._last_kept // self._keep.every) == level:
+            self._last_kept = None
         self._lowest = level + 1
         spacing = self._keep.every << self._lowest
         self._notice(

@@ -1,0 +1,100 @@
+"""Measure what recording costs. Each figure compares two commands in turns, in one session on one machine.
+
+    scripts/bench overhead     bare script against --record params, per reproducer, cpu mode
+    scripts/bench memory       peak memory of the recorded process at 1,000 and 20,000 steps
+    scripts/bench help         wall time of `numdrift --help`
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+NUMDRIFT = [sys.executable, "-m", "numdrift"]
+STEPS = {"sam_tanh": 1000, "resnet_digits": 150, "char_gpt": 60}
+
+
+def timed(command: list[str]) -> float:
+    began = time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
+    return time.perf_counter() - began
+
+
+def recorded(script: Path, arguments: list[str], folder: str) -> float:
+    """Seconds that the script's own process took under `numdrift run --record params`."""
+    command = [*NUMDRIFT, "run", str(script), "--modes", "cpu", "--out", folder, "--json", "-", "--", *arguments]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+    return float(json.loads(done.stdout)["runs"][0]["seconds"])
+
+
+def overhead(pairs: int) -> None:
+    """Whole-process seconds, start-up included, in turns; the ratio is the median of the pairs' ratios."""
+    for name, steps in STEPS.items():
+        script, arguments = ROOT / f"reproducers/{name}.py", ["--epochs", str(steps)]
+        bare, under = [], []
+        with tempfile.TemporaryDirectory() as folder:
+            timed([sys.executable, str(script), *arguments])
+            for _ in range(pairs):
+                bare.append(timed([sys.executable, str(script), *arguments]))
+                under.append(recorded(script, arguments, folder))
+        ratios = [b / a for a, b in zip(bare, under, strict=True)]
+        print(
+            f"overhead {name:14} {steps:5} steps: bare {statistics.median(bare):.2f} s, "
+            f"recorded {statistics.median(under):.2f} s, ratio {statistics.median(ratios):.3f} "
+            f"({min(ratios):.3f} to {max(ratios):.3f}, {pairs} pairs)",
+            flush=True,
+        )
+
+
+def memory(pairs: int) -> None:
+    """Peak resident memory of the recorded process, bare and recorded."""
+    script = ROOT / "tests/e2e/scripts/tiny.py"
+    for steps in (1_000, 20_000):
+        arguments = ["--steps", str(steps), "--width", "64"]
+        bare = subprocess.run(
+            [sys.executable, str(script), *arguments], check=True, capture_output=True, text=True
+        ).stdout
+        with tempfile.TemporaryDirectory() as folder:
+            recorded(script, arguments, folder)
+            under = Path(folder, "tiny/cpu/stdout.log").read_text()
+        print(f"memory {steps:6,} steps: bare {_mib(bare)} MiB, recorded {_mib(under)} MiB", flush=True)
+
+
+def _mib(printed: str) -> str:
+    return f"{int(printed.split()[1]) / 1024:.1f}"
+
+
+def help_text(pairs: int) -> None:
+    """Wall time of `numdrift --help`, after one warm-up."""
+    command = [*NUMDRIFT, "--help"]
+    timed(command)
+    print(f"numdrift --help: {statistics.median(timed(command) for _ in range(2 * pairs)):.3f} s")
+
+
+BENCHMARKS: dict[str, Callable[[int], None]] = {"overhead": overhead, "memory": memory, "help": help_text}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("which", nargs="*", default=list(BENCHMARKS), help="overhead, memory, help (default: all)")
+    parser.add_argument("--pairs", type=int, default=5, help="how often each command is run")
+    args = parser.parse_args()
+    unknown = [name for name in args.which if name not in BENCHMARKS]
+    if unknown:
+        parser.error(f"there is no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
+    print(f"{os.cpu_count()} cores")
+    for name in args.which:
+        BENCHMARKS[name](args.pairs)
+
+
+if __name__ == "__main__":
+    main()

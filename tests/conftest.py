@@ -1,0 +1,40 @@
+"""What several test files need: the command line as a user has it, and small training scripts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TINY = ROOT / "tests" / "e2e" / "scripts" / "tiny.py"
+
+Numdrift = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def numdrift(tmp_path: Path) -> Numdrift:
+    """Run the command line in a folder of the test's own, and give what it printed."""
+
+    def run(*arguments: str | Path, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "numdrift", *map(str, arguments)],
+            cwd=tmp_path,
+            env=os.environ | {"COLUMNS": "200"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout,
+        )
+
+    return run
+
+
+@pytest.fixture
+def tiny() -> Path:
+    """A training of ten steps that can be told to go wrong; see its docstring."""
+    return TINY

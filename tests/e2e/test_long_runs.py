@@ -1,0 +1,53 @@
+"""Long runs: the recorder's memory does not grow with the number of steps, nor its disk beyond the budget."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from numdrift import load_run
+
+from ..conftest import Numdrift
+
+MIB = 1024
+
+
+def _peak_kib(run: Path) -> int:
+    found = re.search(r"peak (\d+) KiB", (run / "stdout.log").read_text())
+    assert found is not None
+    return int(found[1])
+
+
+@pytest.mark.slow
+def test_memory_is_the_same_for_1000_and_20000_steps(numdrift: Numdrift, tiny: Path, tmp_path: Path) -> None:
+    peaks = {}
+    for steps in (1_000, 20_000):
+        arguments = (
+            "--keep-budget",
+            "4",
+            "--name",
+            f"n{steps}",
+            "--",
+            "--steps",
+            str(steps),
+            "--width",
+            "64",
+        )
+        done = numdrift("run", tiny, "--modes", "cpu", *arguments)
+        assert done.returncode == 0, done.stderr
+        run = load_run(tmp_path / f"runs/n{steps}/cpu")
+        assert len(run.journal.steps) == steps
+        assert sum(1 for _ in run.journal.digests()) == steps
+        peaks[steps] = _peak_kib(run.path)
+        values = sum(path.stat().st_size for path in run.path.glob("journal/values-*.bin"))
+        assert values <= 4 * MIB * 1024 + 4096
+    # Digests alone would come to over 10 MiB if they were held.
+    assert peaks[20_000] - peaks[1_000] < 5 * MIB, peaks
+    long = load_run(tmp_path / "runs/n20000/cpu")
+    assert "kept of every" in "".join(long.manifest.notices)
+    spaced = long.journal.value_steps[:-1]
+    assert spaced[0] == 0 and len({b - a for a, b in pairwise(spaced)}) == 1
+    assert long.journal.value_steps[-1] == 19_999

@@ -1,0 +1,55 @@
+"""Recording changes no bit: plain `python` against `numdrift run`, every loss and every final parameter."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from numdrift import load_run
+
+from ..conftest import ROOT, Numdrift
+
+STEPS = {"sam_tanh": 40, "resnet_digits": 4, "char_gpt": 3}
+PLAIN = {"cpu": ("cpu", []), "compile": ("cpu", ["--compile"]), "lazy": ("lazy", [])}
+CASES = [(reproducer, mode, "params") for reproducer in STEPS for mode in PLAIN]
+CASES += [(reproducer, mode, "ops") for reproducer in STEPS for mode in ("cpu", "lazy")]
+CASES += [("resnet_digits", "compile", "ops"), ("sam_tanh", "cpu", "losses")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("reproducer", "mode", "level"), CASES)
+def test_recording_changes_no_bit(
+    reproducer: str, mode: str, level: str, numdrift: Numdrift, tmp_path: Path
+) -> None:
+    script, arguments = ROOT / f"reproducers/{reproducer}.py", ["--epochs", str(STEPS[reproducer])]
+    device, flags = PLAIN[mode]
+    saved = tmp_path / "plain.npz"
+    subprocess.run(
+        [sys.executable, str(script), *arguments, *flags, "--save", str(saved)],
+        env=os.environ | {"DEVICE": device, "PYTHONHASHSEED": "0"},
+        capture_output=True,
+        check=True,
+    )
+    recorded_save = tmp_path / "recorded.npz"
+    done = numdrift(
+        "run", script, "--modes", mode, "--record", level, "--", *arguments, "--save", recorded_save
+    )
+    assert done.returncode == 0, done.stderr
+    plain = np.load(saved)
+    under_numdrift = np.load(recorded_save)
+    assert set(plain) == set(under_numdrift)
+    for name in plain:
+        assert plain[name].tobytes() == under_numdrift[name].tobytes(), name
+
+    run = load_run(tmp_path / "runs" / reproducer / mode)
+    assert [step.loss for step in run.journal.steps] == plain["losses"].tolist()
+    if level != "losses":
+        last = run.journal.values(STEPS[reproducer] - 1)
+        for name in plain:
+            if name.startswith("param/"):
+                assert plain[name].tobytes() == last[name.removeprefix("param/")].tobytes(), name

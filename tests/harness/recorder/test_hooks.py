@@ -1,0 +1,325 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+import torch
+from torch.optim.optimizer import Optimizer, _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+from torch.utils.checkpoint import checkpoint
+
+from numdrift.harness.recorder.hooks import Hooks, ModuleCalls
+from numdrift.reproducers.sam import SAM
+
+
+class Seen:
+    """An observer that lists what it is told."""
+
+    def __init__(self) -> None:
+        self.modules: list[torch.nn.Module] = []
+        self.losses: list[list[torch.Tensor]] = []
+        self.backwards = 0
+        self.steps: list[Optimizer] = []
+
+    def module_called(self, module: torch.nn.Module) -> None:
+        self.modules.append(module)
+
+    def backward_started(self, losses: list[torch.Tensor]) -> None:
+        self.losses.append(losses)
+
+    def backward_ended(self) -> None:
+        self.backwards += 1
+
+    def step_ended(self, optimizer: Optimizer) -> None:
+        self.steps.append(optimizer)
+
+
+@contextmanager
+def observed() -> Iterator[Seen]:
+    seen = Seen()
+    hooks = Hooks(seen)
+    hooks.install()
+    try:
+        yield seen
+    finally:
+        hooks.remove()
+
+
+def hooked_places() -> list[Any]:
+    """What torch has where the hooks go."""
+    return [
+        torch.nn.Module.__dict__["__call__"],
+        torch.autograd.backward,
+        Optimizer.__dict__["__init__"],
+        dict(_global_optimizer_pre_hooks),
+        dict(_global_optimizer_post_hooks),
+    ]
+
+
+def parameter() -> torch.nn.Parameter:
+    return torch.nn.Parameter(torch.tensor([1.0, 2.0]))
+
+
+class Failing(torch.optim.SGD):
+    """An optimizer whose first step raises."""
+
+    failed = False
+
+    def step(self, closure: Any = None) -> Any:
+        if not self.failed:
+            self.failed = True
+            raise RuntimeError("out of luck")
+        return super().step(closure)
+
+
+class FirstStepFails(SAM):
+    """A wrapper whose base optimizer raises in its first step."""
+
+    def __init__(self, weight: torch.nn.Parameter) -> None:
+        super().__init__([weight], Failing, lr=0.1)
+
+
+def test_every_hook_is_taken_out_again() -> None:
+    # given
+    before = hooked_places()
+    # when
+    with observed():
+        during = hooked_places()
+    # then
+    assert all(one is not other for one, other in zip(before[:3], during[:3], strict=True))
+    assert all(len(other) == len(one) + 1 for one, other in zip(before[3:], during[3:], strict=True))
+    assert hooked_places() == before
+
+
+def test_nothing_is_seen_after_removal() -> None:
+    with observed() as seen:
+        pass
+    weight = parameter()
+    optimizer = torch.optim.SGD([weight])
+    torch.nn.Linear(2, 1)(weight).sum().backward()
+    optimizer.step()
+    assert not seen.modules and not seen.losses and not seen.steps
+
+
+def test_an_optimizer_counts_once_a_step() -> None:
+    with observed() as seen:
+        weight = parameter()
+        optimizer = torch.optim.Adam([weight])
+        for _ in range(3):
+            weight.sum().backward()
+            optimizer.step()
+    assert seen.steps == [optimizer] * 3
+
+
+def test_a_step_with_a_closure_counts_once() -> None:
+    with observed() as seen:
+        weight = parameter()
+        optimizer = SAM([weight], torch.optim.SGD, lr=0.1)
+
+        def closure() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = weight.square().sum()
+            loss.backward()
+            return loss
+
+        for _ in range(3):
+            optimizer.step(closure)
+    assert seen.steps == [optimizer] * 3
+    assert len(seen.losses) == seen.backwards == 6
+
+
+def test_two_passes_without_an_outer_step_count_once() -> None:
+    with observed() as seen:
+        weight = parameter()
+        optimizer = SAM([weight], torch.optim.SGD, lr=0.1)
+        for _ in range(2):
+            weight.square().sum().backward()
+            optimizer.first_step(zero_grad=True)
+            weight.square().sum().backward()
+            optimizer.second_step(zero_grad=True)
+    assert seen.steps == [optimizer.base_optimizer] * 2
+
+
+def test_two_optimizers_count_each() -> None:
+    with observed() as seen:
+        one, other = torch.optim.SGD([parameter()]), torch.optim.SGD([parameter()])
+        one.step()
+        other.step()
+        one.step()
+    assert seen.steps == [one, other, one]
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["outermost", "nested"])
+def test_an_exception_inside_a_step_does_not_break_later_counting(nested: bool) -> None:
+    with observed() as seen:
+        weight = parameter()
+        weight.grad = torch.ones(2)
+        optimizer: Any = FirstStepFails(weight) if nested else Failing([weight], lr=0.1)
+        arguments = [lambda: weight.sum()] if nested else []
+        with pytest.raises(RuntimeError, match="out of luck"):
+            optimizer.step(*arguments)
+        if nested:
+            optimizer._weights.clear()
+        assert seen.steps == []
+        optimizer.step(*arguments)
+        optimizer.step(*arguments)
+    assert seen.steps == [optimizer, optimizer]
+
+
+def test_a_new_optimizer_counts_although_the_old_one_failed_in_its_step() -> None:
+    with observed() as seen:
+        old = Failing([parameter()], lr=0.1)
+        with suppress(RuntimeError):
+            old.step()
+        new = torch.optim.SGD([parameter()])
+        new.step()
+        old.step()
+    assert seen.steps == [new, old]
+
+
+def test_an_inner_optimizer_made_during_the_step_counts_no_second_one() -> None:
+    class Late(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            torch.optim.SGD(self.param_groups[0]["params"]).step()
+
+    with observed() as seen:
+        optimizer = Late([parameter()])
+        optimizer.step()
+    assert len(seen.steps) == 1
+
+
+def by_method(loss: torch.Tensor) -> None:
+    loss.backward()
+
+
+def by_function(loss: torch.Tensor) -> None:
+    torch.autograd.backward(loss)
+
+
+def by_keyword(loss: torch.Tensor) -> None:
+    torch.autograd.backward(tensors=[loss])
+
+
+@pytest.mark.parametrize("backward", [by_method, by_function, by_keyword])
+def test_each_backward_is_reported_with_its_loss(backward: Callable[[torch.Tensor], None]) -> None:
+    with observed() as seen:
+        weight = parameter()
+        first, second = weight.sum(), weight.square().sum()
+        backward(first)
+        backward(second)
+    assert [[id(one) for one in losses] for losses in seen.losses] == [[id(first)], [id(second)]]
+    assert seen.backwards == 2
+    assert weight.grad is not None and weight.grad.tolist() == [3.0, 5.0]
+
+
+def test_one_backward_from_several_losses_is_one() -> None:
+    with observed() as seen:
+        weight = parameter()
+        torch.autograd.backward([weight[0], weight[1]])
+    assert [len(losses) for losses in seen.losses] == [2]
+
+
+def test_a_backward_inside_a_backward_is_not_reported() -> None:
+    # given activation checkpointing, which calls torch.autograd.backward during backward
+    with observed() as seen:
+        weight = parameter()
+        loss = checkpoint(lambda value: value.square().sum(), weight * 1.0, use_reentrant=True)
+        # when
+        loss.backward()
+        # then
+        assert [losses[0] is loss for losses in seen.losses] == [True]
+        assert seen.backwards == 1
+        # and the next one is an outermost one again
+        weight.sum().backward()
+    assert seen.backwards == 2
+
+
+def test_a_backward_that_fails_does_not_hide_later_ones() -> None:
+    with observed() as seen:
+        weight = parameter()
+        with pytest.raises(RuntimeError):
+            weight.backward()  # no scalar
+        weight.sum().backward()
+    assert len(seen.losses) == 2
+    assert seen.backwards == 1
+
+
+def test_root_modules_alone_are_seen() -> None:
+    with observed() as seen:
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Tanh())
+        criterion = torch.nn.MSELoss()
+        for _ in range(2):
+            criterion(model(torch.zeros(1, 2)), torch.zeros(1, 2))
+    assert [id(module) for module in seen.modules] == [id(model), id(criterion)] * 2
+
+
+def test_inside_a_module_call_torch_is_untouched() -> None:
+    # given
+    original = torch.nn.Module.__call__
+    inside: list[object] = []
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            inside.append(torch.nn.Module.__call__)
+            return x
+
+    calls = ModuleCalls(lambda module: inside.append(torch.nn.Module.__call__))
+    calls.open()
+    try:
+        # when
+        Model()(torch.zeros(1))
+        # then neither the observer nor the module sees the replacement, which is back after the call
+        assert inside == [original, original]
+        assert torch.nn.Module.__call__ is not original
+    finally:
+        calls.close()
+    assert torch.nn.Module.__call__ is original
+
+
+def test_a_module_that_raises_leaves_the_next_call_observed() -> None:
+    with observed() as seen:
+        model = torch.nn.Linear(2, 2)
+        with pytest.raises(RuntimeError):
+            model(torch.zeros(1, 3))
+        model(torch.zeros(1, 2))
+    assert len(seen.modules) == 2
+
+
+def test_calls_closed_by_their_observer_stay_closed() -> None:
+    # given
+    original = torch.nn.Module.__call__
+    seen: list[torch.nn.Module] = []
+
+    def called(module: torch.nn.Module) -> None:
+        seen.append(module)
+        calls.close()
+
+    calls = ModuleCalls(called)
+    calls.open()
+    model = torch.nn.Linear(2, 2)
+    # when
+    model(torch.zeros(1, 2))
+    model(torch.zeros(1, 2))
+    # then
+    assert len(seen) == 1
+    assert torch.nn.Module.__call__ is original
+
+
+def test_a_new_optimizer_opens_the_calls_again() -> None:
+    # given module calls that are no longer observed, since the models are known
+    seen = Seen()
+    hooks = Hooks(seen)
+    hooks.install()
+    try:
+        hooks.calls.close()
+        model = torch.nn.Linear(2, 2)
+        model(torch.zeros(1, 2))
+        assert not seen.modules
+        # when the script begins to train something else
+        torch.optim.SGD(model.parameters())
+        model(torch.zeros(1, 2))
+        # then
+        assert len(seen.modules) == 1
+    finally:
+        hooks.remove()

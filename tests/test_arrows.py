@@ -1,0 +1,266 @@
+"""Who may import whom: the arrows of DESIGN.md, held against every import that the sources contain.
+
+A new package adds a row to ARROWS. Imports inside functions and under TYPE_CHECKING count, and so does
+`importlib.import_module("...")` with a literal name.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+EVERYTHING = ""
+STANDARD_LIBRARY = tuple(sorted(sys.stdlib_module_names))
+GUESTS = (
+    "numdrift.harness.errors",
+    "numdrift.harness.modes",
+    "numdrift.harness.recorder",
+    "numdrift.harness.torch_private",
+    "numdrift.harness.worker",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """The files under `of` (without those under `spared`) import nothing of `never`, except `but`."""
+
+    name: str
+    of: tuple[str, ...]
+    never: tuple[str, ...]
+    but: tuple[str, ...] = ()
+    spared: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One import: the file from the root, its line and the dotted name that is asked for."""
+
+    file: str
+    line: int
+    target: str
+
+
+def harness(*parts: str) -> tuple[str, ...]:
+    return tuple(f"numdrift.harness.{part}" for part in parts)
+
+
+ARROWS = [
+    Arrow(
+        "guests of the training process import torch, the standard library and each other",
+        of=(
+            "harness/errors.py",
+            "harness/modes",
+            "harness/recorder",
+            "harness/torch_private.py",
+            "harness/worker",
+        ),
+        never=(EVERYTHING,),
+        but=("torch", *GUESTS, *STANDARD_LIBRARY),
+        spared=("harness/modes/xla.py",),
+    ),
+    Arrow(
+        "the xla mode imports torch_xla besides",
+        of=("harness/modes/xla.py",),
+        never=(EVERYTHING,),
+        but=("torch", "torch_xla", *GUESTS, *STANDARD_LIBRARY),
+    ),
+    Arrow(
+        "nothing below the command line imports it",
+        of=("harness", "kernels", "plots"),
+        never=harness("cli"),
+        spared=("harness/cli",),
+    ),
+    Arrow(
+        "runner starts processes, it reads no run",
+        of=("harness/runner",),
+        never=(*harness("runs", "batch", "drift"), "numdrift.plots"),
+    ),
+    Arrow("runs are read by those above", of=("harness/runs",), never=harness("batch", "drift", "doctor")),
+    Arrow(
+        "drift compares, it runs and draws nothing",
+        of=("harness/drift",),
+        never=(*harness("batch", "doctor"), "numdrift.plots"),
+    ),
+    Arrow(
+        "kernels stand alone",
+        of=("kernels",),
+        never=("numdrift.harness", "numdrift.plots"),
+        but=harness("errors"),
+    ),
+    Arrow(
+        "plots draw numbers",
+        of=("plots",),
+        never=("numdrift.harness", "numdrift.kernels", "torch"),
+        but=harness("drift"),
+    ),
+    Arrow("reproducers know nothing of numdrift", of=("reproducers",), never=("numdrift",)),
+]
+
+
+def sources(root: Path, of: tuple[str, ...], spared: tuple[str, ...] = ()) -> Iterator[Path]:
+    """The Python files under these folders and files, without the spared ones."""
+    without = [root / path for path in spared]
+    for start in (root / path for path in of):
+        for file in [start] if start.is_file() else sorted(start.rglob("*.py")):
+            if not any(file.is_relative_to(one) for one in without):
+                yield file
+
+
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"), str(file))
+
+
+def imports(root: Path, file: Path) -> Iterator[Import]:
+    """Every import of a file, relative ones resolved; `from a import b` asks for `a.b`."""
+    name = file.relative_to(root)
+    package = ["numdrift", *name.parent.parts]
+    for node in ast.walk(parsed(file)):
+        targets: list[str] = []
+        if isinstance(node, ast.Import):
+            targets = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) - node.level + 1] if node.level else []
+            base = [*start, *([node.module] if node.module else [])]
+            targets = [".".join([*base, alias.name]) for alias in node.names]
+        elif isinstance(node, ast.Call) and "import_module" in ast.unparse(node.func):
+            literal = node.args[0] if node.args else None
+            if isinstance(literal, ast.Constant) and isinstance(literal.value, str):
+                targets = [literal.value]
+        for target in targets:
+            yield Import(name.as_posix(), node.lineno, target)  # type: ignore[attr-defined]
+
+
+def belongs(target: str, names: tuple[str, ...]) -> bool:
+    return any(name == EVERYTHING or target == name or target.startswith(f"{name}.") for name in names)
+
+
+def broken(arrow: Arrow, root: Path) -> list[str]:
+    """What breaks the arrow, as `file:line: imports target`."""
+    return [
+        f"{one.file}:{one.line}: imports {one.target}, but {arrow.name}"
+        for file in sources(root, arrow.of, arrow.spared)
+        for one in imports(root, file)
+        if belongs(one.target, arrow.never) and not belongs(one.target, arrow.but)
+    ]
+
+
+def private_names(root: Path, file: Path) -> Iterator[Import]:
+    """Every dotted torch name with a private part that a file imports or mentions in its code."""
+    found = list(imports(root, file))
+    for node in ast.walk(parsed(file)):
+        if isinstance(node, ast.Attribute):
+            found.append(Import(file.relative_to(root).as_posix(), node.lineno, ast.unparse(node)))
+    for one in found:
+        first, *rest = one.target.split(".")
+        if first == "torch" and any(part.startswith("_") and not part.endswith("__") for part in rest):
+            yield one
+
+
+def private_names_beyond(allowed: str, root: Path, of: tuple[str, ...], spared: tuple[str, ...]) -> list[str]:
+    return [
+        f"{one.file}:{one.line}: {one.target}"
+        for file in sources(root, of, spared)
+        for one in private_names(root, file)
+        if not (allowed and belongs(one.target, (allowed,)))
+    ]
+
+
+@pytest.mark.parametrize("arrow", ARROWS, ids=lambda arrow: arrow.name)
+def test_arrow_holds(arrow: Arrow) -> None:
+    assert not broken(arrow, ROOT), "\n" + "\n".join(broken(arrow, ROOT))
+
+
+@pytest.mark.parametrize("arrow", ARROWS, ids=lambda arrow: arrow.name)
+def test_arrow_would_be_seen_to_break(arrow: Arrow, tmp_path: Path) -> None:
+    # given a file under each place that the arrow starts from, which imports what it must not
+    forbidden = [name or "numpy" for name in arrow.never]
+    files = [tmp_path / place if place.endswith(".py") else tmp_path / place / "a.py" for place in arrow.of]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("\n" + "".join(f"import {name}.inner\n" for name in forbidden))
+    # when
+    found = broken(arrow, tmp_path)
+    # then each import is named by its file and line
+    expected = {
+        f"{file.relative_to(tmp_path).as_posix()}:{line}: imports {name}.inner, but {arrow.name}"
+        for file in files
+        for line, name in enumerate(forbidden, 2)
+    }
+    assert set(found) == expected
+
+
+def test_every_form_of_import_is_resolved(tmp_path: Path) -> None:
+    # given
+    file = tmp_path / "harness" / "runs" / "one.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(
+        "import os.path as p, json\n"
+        "from ..batch import plan\n"
+        "from . import find\n"
+        "from .journal import Journal\n"
+        "def late() -> None:\n"
+        "    from numdrift.plots import curve\n"
+        "importlib.import_module('numdrift.kernels')\n"
+    )
+    # when
+    found = [(one.line, one.target) for one in imports(tmp_path, file)]
+    # then
+    assert sorted(found) == [
+        (1, "json"),
+        (1, "os.path"),
+        (2, "numdrift.harness.batch.plan"),
+        (3, "numdrift.harness.runs.find"),
+        (4, "numdrift.harness.runs.journal.Journal"),
+        (6, "numdrift.plots.curve"),
+        (7, "numdrift.kernels"),
+    ]
+
+
+def test_private_torch_names_are_in_one_place() -> None:
+    found = private_names_beyond("", ROOT, ("harness", "kernels", "plots"), ("harness/torch_private.py",))
+    assert not found, "these belong into harness/torch_private.py:\n" + "\n".join(found)
+
+
+def test_reproducers_use_no_private_torch_name_but_lazy() -> None:
+    found = private_names_beyond("torch._lazy", ROOT, ("reproducers",), ())
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_private_torch_names_would_be_seen(tmp_path: Path) -> None:
+    # given one line a form, and public names that look similar
+    lines = [
+        "from torch._dynamo import reset",
+        "import torch._lazy.ts_backend",
+        "from torch import _C",
+        "from torch.utils._python_dispatch import TorchDispatchMode",
+        "x = torch._C._lazy",
+        "y = torch.nn.Module.__call__, torch.__version__, self._torch",
+    ]
+    (tmp_path / "plots").mkdir()
+    (tmp_path / "plots" / "a.py").write_text("\n".join(lines))
+    # when
+    found = private_names_beyond("", tmp_path, ("plots",), ())
+    # then
+    assert {int(one.split(":")[1]) for one in found} == {1, 2, 3, 4, 5}
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("numdrift", ["torch", "numpy", "click"]),
+        ("numdrift.harness.modes.spec", ["torch", "numpy", "click"]),
+        ("numdrift.harness.recorder.config", ["torch", "numpy"]),
+        ("numdrift.harness.runner.supervise", ["torch", "numpy"]),
+    ],
+)
+def test_import_stays_light(module: str, absent: list[str]) -> None:
+    code = f"import sys, {module}; print([name for name in {absent} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]", f"importing {module} loads {done.stdout.strip()}"
