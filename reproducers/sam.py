@@ -56,17 +56,20 @@ class SAM(Optimizer):
         with torch.no_grad():
             norm = self._gradient_norm()
             for group in self.param_groups:
-                scale = group["rho"] / norm
-                for p in _with_gradient(group):
-                    # w is put aside and put back, never subtracted back: (w + e) - e is not w in floating point.
-                    # By assignment, since copy_ leaves the graph in lazy mode.
+                for p in group["params"]:
+                    if p.grad is None:
+                        continue
+                    # w itself is kept and put back: in floating point (w + e) - e is not w. The climb
+                    # goes into a new tensor, since copy_ would leave the graph in lazy mode.
                     self._weights[p] = p.data
-                    p.data = p + p.grad * scale
+                    p.data = p + p.grad / norm * group["rho"]
         if zero_grad:
             self.zero_grad()
 
     def second_step(self, zero_grad: bool = False) -> None:
         """Return to w, then let the base optimizer step with the gradient found at w + e."""
+        if not self._weights:
+            raise RuntimeError("second_step was called without first_step")
         for p, weight in self._weights.items():
             p.data = weight
         self._weights.clear()
@@ -99,9 +102,7 @@ class SAM(Optimizer):
     def _gradient_norm(self) -> Tensor:
         # Tensor.norm and stack stay in the lazy graph; linalg.vector_norm and clip_grad_norm_ do not.
         grads = [g for group in self.param_groups for p in group["params"] if (g := p.grad) is not None]
+        if not grads:
+            raise RuntimeError("no parameter has a gradient: call backward before first_step")
         norm: Tensor = torch.stack([g.norm() for g in grads]).norm().clamp_min(SMALLEST_NORM)
         return norm
-
-
-def _with_gradient(group: dict[str, Any]) -> list[Tensor]:
-    return [p for p in group["params"] if p.grad is not None]

@@ -1,8 +1,8 @@
 """Measure what recording costs. Each figure compares two commands in turns, in one session on one machine.
 
-    scripts/bench overhead     bare script against --record params, per reproducer, cpu mode
-    scripts/bench memory       peak memory of the recorded process at 1,000 and 20,000 steps
-    scripts/bench help         wall time of `numdrift --help`
+scripts/bench overhead     bare script against --record params, per reproducer, cpu mode
+scripts/bench memory       peak memory of the recorded process at 1,000 and 20,000 steps
+scripts/bench help         wall time of `numdrift --help`
 """
 
 from __future__ import annotations
@@ -31,7 +31,19 @@ def timed(command: list[str]) -> float:
 
 def recorded(script: Path, arguments: list[str], folder: str) -> float:
     """Seconds that the script's own process took under `numdrift run --record params`."""
-    command = [*NUMDRIFT, "run", str(script), "--modes", "cpu", "--out", folder, "--json", "-", "--", *arguments]
+    command = [
+        *NUMDRIFT,
+        "run",
+        str(script),
+        "--modes",
+        "cpu",
+        "--out",
+        folder,
+        "--json",
+        "-",
+        "--",
+        *arguments,
+    ]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
     return float(json.loads(done.stdout)["runs"][0]["seconds"])
 
@@ -84,8 +96,12 @@ BENCHMARKS: dict[str, Callable[[int], None]] = {"overhead": overhead, "memory": 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("which", nargs="*", default=list(BENCHMARKS), help="overhead, memory, help (default: all)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "which", nargs="*", default=list(BENCHMARKS), help="overhead, memory, help (default: all)"
+    )
     parser.add_argument("--pairs", type=int, default=5, help="how often each command is run")
     args = parser.parse_args()
     unknown = [name for name in args.which if name not in BENCHMARKS]

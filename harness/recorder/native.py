@@ -44,7 +44,14 @@ def load() -> tuple[DigestFunction | None, str | None]:
     """The function (address of items, number of items, address of records), or None and the reason."""
     try:
         return _load(), None
-    except (NativeUnavailable, OSError, RuntimeError, subprocess.SubprocessError) as error:
+    except (
+        NativeUnavailable,
+        OSError,
+        RuntimeError,
+        ValueError,
+        AttributeError,
+        subprocess.SubprocessError,
+    ) as error:
         return None, " ".join(str(error).split()) or type(error).__name__
 
 

@@ -84,6 +84,8 @@ class OperationRecorder:
         if self._tensors is None:
             return
         for tensor in produced:
+            if tensor.is_meta or tensor.layout != torch.strided:
+                continue
             buffer = bytes_of(tensor.detach().cpu())
             self._tensors.frame(self._index, self._step, [buffer], len(buffer))
 

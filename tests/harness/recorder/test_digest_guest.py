@@ -26,10 +26,13 @@ def test_tensors_without_values_are_unreadable(digester: Digester) -> None:
     base = torch.ones(100)
     view, strided = base[50:60], base[50:60:2]
     base.untyped_storage().resize_(0)
-    without = [torch.ones(3, device="meta"), fake, base, view, strided, torch.nn.UninitializedParameter()]
-    *digests, real = iter_unpack(digester.digest([*without, torch.ones(2)]))
-    assert [(digest.hash, digest.numel) for digest in digests] == [(0, n) for n in (3, 4, 100, 10, 5, 0)]
+    without = [torch.ones(3, device="meta"), fake, base, view, strided]
+    *digests, lazy, real = iter_unpack(
+        digester.digest([*without, torch.nn.UninitializedParameter(), torch.ones(2)])
+    )
+    assert [(digest.hash, digest.numel) for digest in digests] == [(0, n) for n in (3, 4, 100, 10, 5)]
     assert repr(digests[0]) == repr(unreadable(3))
+    assert lazy.numel == 0
     assert real.readable and real.mean == 1.0
 
 

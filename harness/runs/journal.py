@@ -1,0 +1,230 @@
+"""Reading what a run recorded, complete or cut off."""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import JournalError
+from ..recorder import frames
+from ..recorder.digest_record import RECORD_BYTES, Digest, iter_unpack
+
+Array = NDArray[Any]
+Kind = TypeVar("Kind")
+
+MALFORMED = (ValueError, TypeError, KeyError, OverflowError, RecursionError)
+"""What reading a line raises when it is not what the recorder writes."""
+
+COMPLEX = {"complex64", "complex128"}
+WHOLE = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+NUMPY_TYPES = {name: name for name in {"float16", "float32", "float64", "bool"} | COMPLEX | WHOLE}
+NUMPY_TYPES["bfloat16"] = "uint16"
+"""The NumPy dtype of each torch dtype that has one, bfloat16 as its bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One recorded step: its losses in the order of their backwards, `seconds` since training began."""
+
+    step: int
+    losses: tuple[float, ...]
+    seconds: float
+
+    @property
+    def loss(self) -> float | None:
+        """The step's loss: that of its first backward."""
+        return self.losses[0] if self.losses else None
+
+
+@dataclass(frozen=True, slots=True)
+class TensorEntry:
+    """A recorded tensor: `kind` is parameter or buffer, `dtype` torch's name."""
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepDigests:
+    """The digests of one step: of every tensor's value, and of the parameters' gradients (None if absent)."""
+
+    values: Mapping[str, Digest]
+    gradients: Mapping[str, Digest | None]
+
+
+class Journal:
+    """One run's journal. What was cut off by a kill is left out; `damage` says where reading had to stop."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.damage: str | None = None
+        self.steps: list[StepRecord] = []
+        self.tables: dict[int, tuple[TensorEntry, ...]] = {}
+        self._events = list(self._read_events())
+
+    def _read_events(self) -> Iterator[dict[str, Any]]:
+        path = self._folder / frames.EVENTS
+        if not path.exists():
+            return
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    event = json.loads(line)
+                    self._take(event)
+                except MALFORMED:
+                    if line.endswith(b"\n"):
+                        self.damage = f"{path}: line {number} is damaged; what comes after it is not used"
+                    return
+                yield event
+
+    def _take(self, event: dict[str, Any]) -> None:
+        """Understand one line. Raises one of MALFORMED and takes nothing of it."""
+        kind = event["event"]
+        if kind == "step":
+            self.steps.append(_step_record(event))
+        elif kind == "tensors":
+            self.tables[_a(int, event["table"])] = tuple(map(_tensor_entry, event["tensors"]))
+        elif kind == "notice":
+            _a(str, event["text"])
+        elif kind == "end":
+            _a(str, event["status"])
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self._events if event["event"] == kind]
+
+    @property
+    def end(self) -> dict[str, Any] | None:
+        """How the script's process said that it ended; None when it could not say."""
+        ends = self.events("end")
+        return ends[-1] if ends else None
+
+    @cached_property
+    def _recorded(self) -> frozenset[int]:
+        return frozenset(record.step for record in self.steps)
+
+    def digests(self) -> Iterator[tuple[int, StepDigests]]:
+        """The digests of each step that has them, in order.
+
+        Raises JournalError when a step has more or fewer than its table says.
+        """
+        path = self._folder / frames.DIGESTS
+        for frame in self._frames(path):
+            entries = self.tables[frame.table]
+            records = list(iter_unpack(_read(path, frame)))
+            names = [entry.name for entry in entries]
+            parameters = [entry.name for entry in entries if entry.kind == "parameter"]
+            if len(records) != len(names) + len(parameters):
+                raise JournalError(
+                    path, f"step {frame.step} has {len(records)} digests, its table says otherwise"
+                )
+            gradients = records[len(entries) :]
+            yield (
+                frame.step,
+                StepDigests(
+                    dict(zip(names, records[: len(entries)], strict=True)),
+                    {
+                        name: None if record.absent else record
+                        for name, record in zip(parameters, gradients, strict=True)
+                    },
+                ),
+            )
+
+    @cached_property
+    def _value_frames(self) -> Mapping[int, tuple[Path, frames.FrameAt]]:
+        found = {}
+        for path in sorted(self._folder.glob("values-*.bin")):
+            for frame in self._frames(path):
+                found[frame.step] = (path, frame)
+        return dict(sorted(found.items()))
+
+    @property
+    def value_steps(self) -> list[int]:
+        """The steps of which the parameter values are kept."""
+        return list(self._value_frames)
+
+    def values(self, step: int) -> dict[str, Array]:
+        """The values of one kept step by name, as read-only views of the file; bfloat16 as float32.
+
+        Raises KeyError when the step was not kept, JournalError when its frame does not fit its table.
+        """
+        path, frame = self._value_frames[step]
+        arrays, offset = {}, frame.offset
+        content = _content(path, frame)
+        for entry in self.tables[frame.table]:
+            array = _view(path, content, entry, offset, frame.offset + frame.length)
+            offset += array.nbytes
+            arrays[entry.name] = _widened(array) if entry.dtype == "bfloat16" else array
+        if offset != frame.offset + frame.length:
+            raise JournalError(path, f"step {step} has {frame.length} bytes, its table says otherwise")
+        return arrays
+
+    def dtypes(self) -> dict[str, str]:
+        """torch's dtype of every tensor ever recorded, by name."""
+        return {entry.name: entry.dtype for table in self.tables.values() for entry in table}
+
+    def _frames(self, path: Path) -> Iterator[frames.FrameAt]:
+        for frame in frames.scan_frames(path):
+            if frame.step in self._recorded and frame.table in self.tables:
+                yield frame
+
+
+def _a(kind: type[Kind], value: object) -> Kind:
+    """The value itself. Raises TypeError when it is of another kind."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value
+
+
+def _step_record(event: Mapping[str, Any]) -> StepRecord:
+    losses = tuple(float(loss) for loss in event["losses"])
+    return StepRecord(_a(int, event["step"]), losses, float(event["seconds"]))
+
+
+def _tensor_entry(entry: Mapping[str, Any]) -> TensorEntry:
+    shape = tuple(_a(int, size) for size in entry["shape"])
+    if any(size < 0 for size in shape):
+        raise ValueError(f"{shape} is no shape")
+    return TensorEntry(_a(str, entry["name"]), _a(str, entry["kind"]), shape, _a(str, entry["dtype"]))
+
+
+def _read(path: Path, frame: frames.FrameAt) -> bytes:
+    with path.open("rb") as file:
+        file.seek(frame.offset)
+        data = file.read(frame.length)
+    return data[: len(data) - len(data) % RECORD_BYTES]
+
+
+def _content(path: Path, frame: frames.FrameAt) -> mmap.mmap:
+    try:
+        with path.open("rb") as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:
+        raise JournalError(path, f"cannot be read any more: {error}") from error
+    if len(content) < frame.offset + frame.length:
+        raise JournalError(path, f"was cut off while it was read, at step {frame.step}")
+    return content
+
+
+def _view(path: Path, content: mmap.mmap, entry: TensorEntry, offset: int, end: int) -> Array:
+    if entry.dtype not in NUMPY_TYPES:
+        raise JournalError(path, f"{entry.name} is of dtype {entry.dtype}, which NumPy does not have")
+    dtype, count = np.dtype(NUMPY_TYPES[entry.dtype]), math.prod(entry.shape)
+    if offset + count * dtype.itemsize > end:
+        raise JournalError(path, f"{entry.name} has more bytes in its table than in its frame")
+    return np.frombuffer(content, dtype, count, offset).reshape(entry.shape)
+
+
+def _widened(bits: NDArray[np.uint16]) -> Array:
+    """bfloat16 bit patterns as the float32 numbers that they stand for, exactly."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)

@@ -1,0 +1,99 @@
+"""Where things are: the folder of an investigation, its runs, and the names that they may have."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import CollisionError, UsageError
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+MANIFEST = "run.json"
+JOURNAL = "journal"
+
+
+def check_name(what: str, text: str) -> str:
+    """Refuse a name that is no plain file name. Raises UsageError."""
+    if not NAME.fullmatch(text):
+        raise UsageError(
+            f"{what} {text!r} cannot be part of a file name: "
+            "use letters, digits, '.', '_' and '-', beginning with a letter or digit"
+        )
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The folder of one run, and the pickle beside it."""
+
+    path: Path
+    pickle: Path
+
+    @property
+    def manifest(self) -> Path:
+        return self.path / MANIFEST
+
+    @property
+    def journal(self) -> Path:
+        return self.path / JOURNAL
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def stdout(self) -> Path:
+        return self.path / "stdout.log"
+
+    @property
+    def stderr(self) -> Path:
+        return self.path / "stderr.log"
+
+    def create(self, *, force: bool) -> None:
+        """Make the folder, empty. Raises CollisionError when it or the pickle exists and `force` is off."""
+        if force and self.manifest.exists():
+            shutil.rmtree(self.path)
+        if force:
+            self.pickle.unlink(missing_ok=True)
+        self.refuse_collision()
+        self.journal.mkdir(parents=True)
+
+    def refuse_collision(self) -> None:
+        for path in (self.path, self.pickle):
+            if path.exists():
+                raise CollisionError(path, "choose another suffix or name, or replace it with --force")
+
+
+@dataclass(frozen=True, slots=True)
+class Investigation:
+    """A folder of runs of one reproducer. Nothing in it is read or made by this class."""
+
+    path: Path
+
+    def run(self, mode: str, suffix: str) -> RunFolder:
+        tag = f"_{suffix}" if suffix else ""
+        return RunFolder(self.path / f"{mode}{tag}", self.path / f"verify_{mode}{tag}.pkl")
+
+    def plot(self, suffixes: tuple[str, ...], what: str) -> Path:
+        """The path of a plot, without its file type."""
+        tag = "_vs_".join(suffix for suffix in suffixes if suffix)
+        return self.path / (f"{tag}_{what}" if tag else what)
+
+
+def choose_investigation(out: Path, script: Path, name: str | None, suffix: str) -> Investigation:
+    """The folder to run into: the one named, else one after the script.
+
+    Without a name and a suffix a new folder is chosen every time: sam_tanh, sam_tanh-2, and so on.
+    """
+    if name is not None:
+        return Investigation(out / check_name("--name", name))
+    stem = re.sub(r"[^A-Za-z0-9._-]", "_", script.stem).lstrip("._-") or "investigation"
+    if suffix:
+        return Investigation(out / stem)
+    count, path = 1, out / stem
+    while path.exists():
+        count += 1
+        path = out / f"{stem}-{count}"
+    return Investigation(path)

@@ -1,0 +1,93 @@
+"""`run.json`: what a run was asked to do and how it ended. Schema 1."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import JournalError, RunNotFound
+from .layout import MANIFEST
+
+SCHEMA = 1
+STATUSES = ("running", "complete", "crashed", "killed", "timeout", "nonfinite", "out-of-memory")
+
+
+@dataclass(frozen=True, slots=True)
+class RunManifest:
+    """One run. `seconds` is wall time of the process, `steps` counts the steps that were recorded,
+    `position` is its place among the modes of its batch, `pid` is the numdrift process that watches the run."""
+
+    mode: str
+    spec: str
+    suffix: str
+    reproducer: str
+    script_sha256: str
+    arguments: Sequence[str]
+    record: str
+    started: str
+    position: int
+    pickle: str
+    status: str = "running"
+    message: str = ""
+    steps: int = 0
+    seconds: float = 0.0
+    exit_code: int | None = None
+    pid: int | None = None
+    notices: Sequence[str] = ()
+    adopted: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    schema: int = SCHEMA
+
+    @property
+    def failed(self) -> bool:
+        return self.status not in ("complete", "running")
+
+    @property
+    def label(self) -> str:
+        """What the run is called beside others of its investigation."""
+        return f"{self.suffix}: {self.mode}" if self.suffix else self.mode
+
+    def write(self, path: Path) -> None:
+        """Put the manifest in place in one piece: a reader sees the old one or the new one."""
+        written = path.with_name(f".{path.name}.{os.getpid()}")
+        written.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+        written.replace(path)
+
+
+def read_manifest(folder: Path) -> RunManifest:
+    """Read the manifest of a run's folder.
+
+    A run whose process is gone without a last word reads as killed. Raises RunNotFound or JournalError.
+    """
+    path = folder / MANIFEST
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunNotFound(f"{folder} is no run: it has no {MANIFEST}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise JournalError(path, f"cannot be read: {error}") from error
+    if not isinstance(data, dict) or data.get("schema") not in range(1, SCHEMA + 1):
+        raise JournalError(path, f"is of a schema that this version does not know (it knows 1 to {SCHEMA})")
+    try:
+        manifest = RunManifest(**data)
+    except TypeError as error:
+        raise JournalError(path, f"lacks or misnames a field: {error}") from error
+    if manifest.status == "running" and not _alive(manifest.pid):
+        return replace(manifest, status="killed", message="numdrift was ended before the run was")
+    return manifest
+
+
+def _alive(pid: object) -> bool:
+    if not isinstance(pid, int) or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True

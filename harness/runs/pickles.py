@@ -1,0 +1,149 @@
+"""`verify_<mode>_<suffix>.pkl`: losses and parameters as the founding investigation's scripts wrote them.
+
+    {"schema": 1, "mode": str, "losses": [float, ...], "state_dict_steps": [int, ...],
+     "state_dicts": [{name: ndarray}, ...]}
+
+`losses` has an entry a recorded step (nan for a step without a loss); `state_dicts` one a kept step.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import pickletools
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from ..errors import JournalError
+from .journal import Array, Journal
+
+SCHEMA = 1
+PROTOCOL = 4
+NUMBERS = re.compile(r"[<>=|](b1|[iu][1248]|f[248]|c8|c16)")
+"""NumPy's codes of the dtypes that are loaded."""
+
+
+def write_pickle(path: Path, mode: str, journal: Journal) -> None:
+    """Write the pickle of one run from its journal, in one piece."""
+    kept = journal.value_steps
+    content = {
+        "schema": SCHEMA,
+        "mode": mode,
+        "losses": [math.nan if record.loss is None else record.loss for record in journal.steps],
+        "state_dict_steps": kept,
+        "state_dicts": [journal.values(step) for step in kept],
+    }
+    written = path.with_name(f".{path.name}.{os.getpid()}")
+    with written.open("wb") as file:
+        pickle.dump(content, file, protocol=PROTOCOL)
+    written.replace(path)
+
+
+def read_pickle(path: Path | str) -> dict[str, Any]:
+    """Read a pickle that may come from a stranger: numbers, names and read-only arrays of numbers, nothing else.
+
+    Raises JournalError for anything else.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            _refuse_far_memos(file, path.stat().st_size)
+            content = _PlainUnpickler(file).load()
+        if isinstance(content, dict) and content.get("schema") in range(1, SCHEMA + 1):
+            return _checked(content)
+    except pickle.UnpicklingError as error:
+        raise JournalError(path, str(error)) from error
+    except UNREADABLE as error:
+        raise JournalError(path, f"cannot be read: {error}") from error
+    raise JournalError(path, f"is no pickle of losses and parameters of schema 1 to {SCHEMA}")
+
+
+UNREADABLE = (
+    OSError, ValueError, EOFError, AttributeError, ImportError, LookupError, TypeError, ArithmeticError,
+    MemoryError, RecursionError,
+)  # fmt: skip
+"""What unpickling damaged data raises, besides UnpicklingError."""
+
+
+def _refuse_far_memos(file: BinaryIO, size: int) -> None:
+    """Refuse a memo number beyond the file's `size`: the unpickler would fill memory up to that number."""
+    for opcode, argument, _ in pickletools.genops(file):
+        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > size:
+            raise pickle.UnpicklingError(f"remembers an object as number {argument}: not loaded")
+    file.seek(0)
+
+
+def _checked(content: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "schema": int(content["schema"]),
+        "mode": _all_of(str, [content["mode"]])[0],
+        "losses": _all_of(float, content["losses"]),
+        "state_dict_steps": _all_of(int, content["state_dict_steps"]),
+        "state_dicts": [
+            dict(
+                zip(_all_of(str, state), [one.array for one in _all_of(_Array, state.values())], strict=True)
+            )
+            for state in _all_of(dict, content["state_dicts"])
+        ],
+    }
+
+
+def _all_of(kind: type[Any], values: Iterable[Any]) -> list[Any]:
+    listed = list(values)
+    for value in listed:
+        if not isinstance(value, kind):
+            raise TypeError(f"{type(value).__name__} where {kind.__name__} is expected")
+    return listed
+
+
+class _Dtype:
+    """Stands for numpy.dtype, whose own `__setstate__` believes what it is told and crashes on a lie."""
+
+    def __init__(self, code: str, *_: object) -> None:
+        self.code, self.order = code, "="
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.order = state[1]
+
+    def dtype(self) -> np.dtype[Any]:
+        if not NUMBERS.fullmatch(text := f"{self.order}{self.code}"):
+            raise TypeError(f"arrays of dtype {text[:20]!r} are not loaded")
+        return np.dtype(text)
+
+
+class _Array:
+    """Stands for numpy.ndarray and what reconstructs one; the real one is made of checked parts."""
+
+    array: Array
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def __setstate__(self, state: tuple[int, tuple[int, ...], _Dtype, bool, bytes]) -> None:
+        _, shape, dtype, by_columns, data = state
+        if not (isinstance(dtype, _Dtype) and isinstance(data, bytes)):
+            raise TypeError("an array that is none of numbers is not loaded")
+        self.array = np.ndarray(shape, dtype.dtype(), data, order="F" if by_columns else "C")
+        if self.array.shape != shape or self.array.nbytes != len(data):
+            raise ValueError(f"an array of shape {shape} does not have {len(data)} bytes")
+
+
+ADMITTED = {
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _Dtype,
+    ("numpy.core.multiarray", "_reconstruct"): _Array,
+    ("numpy._core.multiarray", "_reconstruct"): _Array,
+}
+"""Everything beyond plain containers that a pickle of ours refers to, and what is loaded instead."""
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in ADMITTED:
+            raise pickle.UnpicklingError(f"refers to {module}.{name}, which is no array: not loaded")
+        return ADMITTED[module, name]
