@@ -33,7 +33,10 @@ def ending(journal: Journal, end: ProcessEnd, stderr: Path) -> Ending:
     if end.returncode < 0:
         return Ending("killed", f"by {_signal_name(-end.returncode)}")
     if end.returncode == 0:
-        return Ending("complete", "the script ended its process itself, before Python could")
+        return Ending(
+            "complete",
+            "its journal has no end: the script left by os._exit, or the journal could not be written on",
+        )
     return Ending("crashed", f"exit code {end.returncode}: {_last_line(stderr)}")
 
 

@@ -14,7 +14,7 @@ from ..modes.spec import ModeSpec
 from ..recorder.config import DEFAULT_VALUE_BUDGET, LEVELS
 from ..recorder.selection import KeepParams, StepSelection
 from ..runner.launch import interpreter
-from ..runs.layout import Investigation
+from ..runs.layout import Investigation, RunFolder
 from ..runs.manifest import read_manifest
 
 
@@ -49,9 +49,12 @@ def check_plan(plan: BatchPlan) -> None:
     if plan.timeout is not None and not (plan.timeout > 0 and math.isfinite(plan.timeout)):
         raise UsageError(f"--timeout {plan.timeout:g} is no positive number of seconds")
     _check_folder(plan)
-    if not plan.force:
-        for spec in plan.modes:
-            plan.investigation.run(spec.name, plan.suffix).refuse_collision()
+    for spec in plan.modes:
+        folder = plan.investigation.run(spec.name, plan.suffix)
+        if plan.force:
+            _refuse_another_run(folder, spec.name, plan.suffix)
+        else:
+            folder.refuse_collision()
 
 
 def check_script(script: Path) -> None:
@@ -85,6 +88,17 @@ def _refuse_what_is_not_built(spec: ModeSpec) -> None:
             f"mode {spec.name!r}: {swaps[0]} needs the kernel registry, which this version does not have yet; "
             "leave the key out (compile has contract= and emulate_casts=)"
         )
+
+
+def _refuse_another_run(folder: RunFolder, mode: str, suffix: str) -> None:
+    """`cpu` with the suffix `a_b` and `cpu_a` with the suffix `b` have one folder: never replace the other."""
+    if folder.manifest.exists():
+        there = read_manifest(folder.path)
+        if (there.mode, there.suffix) != (mode, suffix):
+            raise UsageError(
+                f"{folder.path} is the run of mode {there.mode!r} with the suffix {there.suffix!r}, "
+                "which --force does not replace; choose another suffix"
+            )
 
 
 def _check_folder(plan: BatchPlan) -> None:

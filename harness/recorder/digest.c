@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#ifdef __AVX512F__
+#ifdef __AVX2__
 #include <immintrin.h>
 #endif
 
@@ -40,8 +40,20 @@ typedef uint16_t u16 ANY;
 typedef uint32_t u32 ANY;
 typedef uint64_t u64 ANY;
 
-typedef uint32_t words __attribute__((vector_size(64)));
-typedef uint64_t pairs __attribute__((vector_size(64)));
+/* MULTIPLY: the low by the high half of each 64-bit lane, which gcc 12 does not recognise as one instruction. */
+#ifdef __AVX512F__
+#define VECTOR 64
+#define MULTIPLY(x) (pairs) _mm512_mul_epu32((__m512i)(x), (__m512i)((x) >> 32))
+#elif defined(__AVX2__)
+#define VECTOR 32
+#define MULTIPLY(x) (pairs) _mm256_mul_epu32((__m256i)(x), (__m256i)((x) >> 32))
+#else
+#define VECTOR 16
+#define MULTIPLY(x) (((x) & 0xFFFFFFFFull) * ((x) >> 32))
+#endif
+typedef uint32_t words __attribute__((vector_size(VECTOR)));
+typedef uint64_t pairs __attribute__((vector_size(VECTOR)));
+struct lane_sums { pairs products[STRIPE / VECTOR], sums[STRIPE / VECTOR]; };
 
 static uint32_t keys[BLOCK / 4] __attribute__((aligned(64)));
 
@@ -56,8 +68,22 @@ __attribute__((constructor)) static void fill_keys(void) {
     for (size_t i = 0; i < BLOCK / 4; i++) keys[i] = (uint32_t)mix64(state += GOLDEN);
 }
 
-static uint64_t finish_block(pairs products, pairs sums, uint64_t index) {
-    uint64_t hash = 0;
+/* `at`: offset of the stripe in its block. */
+static inline void hash_stripe(struct lane_sums *h, const unsigned char *stripe, size_t at) {
+    for (size_t i = 0; i < STRIPE / VECTOR; i++) {
+        words w, k;
+        memcpy(&w, stripe + i * VECTOR, VECTOR);
+        memcpy(&k, (const unsigned char *)keys + at + i * VECTOR, VECTOR);
+        pairs x = (pairs)(w + k);
+        h->products[i] += MULTIPLY(x);
+        h->sums[i] += x;
+    }
+}
+
+static uint64_t finish_block(const struct lane_sums *h, uint64_t index) {
+    uint64_t products[STRIPE / 8], sums[STRIPE / 8], hash = 0;
+    memcpy(products, h->products, STRIPE);
+    memcpy(sums, h->sums, STRIPE);
     for (size_t lane = 0; lane < STRIPE / 8; lane++)
         hash += mix64(products[lane] + mix64(sums[lane] + (index + lane) * GOLDEN));
     return hash;
@@ -66,26 +92,16 @@ static uint64_t finish_block(pairs products, pairs sums, uint64_t index) {
 /* Of `size` bytes, BLOCK at most; `index` counts lanes from the start of the tensor. The last stripe is padded
  * with zeros; stripes after it are not there. */
 static uint64_t hash_block(const unsigned char *bytes, size_t size, uint64_t index) {
-    pairs products = {0}, sums = {0};
+    struct lane_sums h = {{{0}}, {{0}}};
+    unsigned char padded[STRIPE] = {0};
     size_t at = 0;
     for (; at + STRIPE <= size; at += STRIPE) {
         __builtin_prefetch(bytes + at + AHEAD);
-        words w, k;
-        memcpy(&w, bytes + at, STRIPE);
-        memcpy(&k, (const unsigned char *)keys + at, STRIPE);
-        pairs x = (pairs)(w + k);
-        products += (x & 0xFFFFFFFFull) * (x >> 32);
-        sums += x;
+        hash_stripe(&h, bytes + at, at);
     }
-    if (at < size) {
-        words w = {0}, k;
-        memcpy(&w, bytes + at, size - at);
-        memcpy(&k, (const unsigned char *)keys + at, STRIPE);
-        pairs x = (pairs)(w + k);
-        products += (x & 0xFFFFFFFFull) * (x >> 32);
-        sums += x;
-    }
-    return finish_block(products, sums, index);
+    memcpy(padded, bytes + at, size - at);
+    if (at < size) hash_stripe(&h, padded, at);
+    return finish_block(&h, index);
 }
 
 static float from_bits(uint32_t bits) {
@@ -213,13 +229,10 @@ static inline __m512 load_bf16(const unsigned char *p) {
 #define DEFINE_FUSED(NAME, ADD, COUNT)                                                                     \
     static uint64_t NAME(const unsigned char *bytes, uint64_t index, struct stats *s, int *summed) {       \
         struct lanes t = {{{0}}, {{0}}, _mm512_set1_ps(FLT_MAX), _mm512_set1_ps(-FLT_MAX)};                \
-        pairs products = {0}, sums = {0};                                                                  \
+        struct lane_sums h = {{{0}}, {{0}}};                                                               \
         for (size_t at = 0; at < BLOCK; at += STRIPE) {                                                    \
             __builtin_prefetch(bytes + at + AHEAD);                                                        \
-            __m512i k = _mm512_load_si512((const unsigned char *)keys + at);                               \
-            __m512i x = _mm512_add_epi32(_mm512_loadu_si512(bytes + at), k);                               \
-            products += (pairs)_mm512_mul_epu32(x, _mm512_srli_epi64(x, 32));                              \
-            sums += (pairs)x;                                                                              \
+            hash_stripe(&h, bytes + at, at);                                                               \
             ADD(&t, bytes + at);                                                                           \
         }                                                                                                  \
         double squares = _mm512_reduce_add_pd(_mm512_add_pd(t.squares[0], t.squares[1]));                  \
@@ -227,7 +240,7 @@ static inline __m512 load_bf16(const unsigned char *p) {
         *summed = exponent_and_fraction(squares) < NON_FINITE;                                             \
         if (*summed)                                                                                       \
             merge(s, COUNT, sum, squares, _mm512_reduce_min_ps(t.low), _mm512_reduce_max_ps(t.high));      \
-        return finish_block(products, sums, index);                                                        \
+        return finish_block(&h, index);                                                                    \
     }
 
 DEFINE_FUSED(fused_f32, add_f32, BLOCK / 4)

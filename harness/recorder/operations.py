@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,14 @@ functionalization ("aten::as_strided ... has no implementation for the backend",
 class OperationRecorder:
     """Enters a dispatch mode for each chosen step; `phase` is what ops are filed under."""
 
-    def __init__(self, folder: Path, digester: Digester, *, values: bool) -> None:
+    def __init__(
+        self, folder: Path, digester: Digester, guard: AbstractContextManager[None], *, values: bool
+    ) -> None:
         self.phase = "forward"
         self._lines = AppendFile(folder / frames.OPS)
         self._tensors = FrameFile(folder / frames.TENSORS) if values else None
         self._digester = digester
+        self._guard = guard
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._mode: _Operations | None = None
@@ -58,6 +62,10 @@ class OperationRecorder:
 
     def record(self, operation: Any, inputs: Sequence[Any], outputs: Any) -> None:
         """Take one op: `operation` is its overload, `inputs` and `outputs` as the dispatcher has them."""
+        with self._guard:
+            self._record(operation, inputs, outputs)
+
+    def _record(self, operation: Any, inputs: Sequence[Any], outputs: Any) -> None:
         produced = [value for value in _flat(outputs) if isinstance(value, torch.Tensor)]
         line: dict[str, Any] = {
             "step": self._step,

@@ -87,7 +87,9 @@ class Recorder:
         self._digests = FrameFile(folder / frames.DIGESTS)
         self._last_digests = b""
         self._values = ValueFiles(folder, config.keep_params, config.value_budget, self.notice)
-        self._operations = OperationRecorder(folder, self._digester, values=config.records("tensors"))
+        self._operations = OperationRecorder(
+            folder, self._digester, self._guard("recording an op"), values=config.records("tensors")
+        )
         self._with_operations = config.records("ops")
         self._started = time.perf_counter()
         self._broken = self._forgotten = False
@@ -129,7 +131,8 @@ class Recorder:
         if status == "complete" and self._nonfinite_from is not None:
             status = "nonfinite"
             facts["message"] = f"the loss is not finite from step {self._nonfinite_from} on"
-        self._log.write("end", status=status, steps=self.step, seconds=self._elapsed(), **facts)
+        with self._guard("closing the journal"):
+            self._log.write("end", status=status, steps=self.step, seconds=self._elapsed(), **facts)
 
     def notice(self, text: str) -> None:
         """Write down something that whoever reads the run should know."""
@@ -147,8 +150,8 @@ class Recorder:
             )
         self._table = None
         self._mode.adopt(module)
-        count = sum(parameter.numel() for parameter in module.parameters())
-        self._log.write("adopted", module=type(module).__name__, parameters=count, step=self.step)
+        with self._guard("describing a model"):
+            self._log.write("adopted", module=type(module).__name__, step=self.step)
 
     def backward_started(self, losses: list[torch.Tensor]) -> None:
         with self._guard("taking the loss"):
@@ -215,8 +218,7 @@ class Recorder:
         self._last_digests = values
         payload = [values, *(ABSENT if one is None else next(gradients) for one in ended.gradients)]
         self._digests.frame(number, step, payload, sum(len(part) for part in payload))
-        if self._values.wants(step):
-            self._values.write(number, step, read[:count])
+        self._values.keep(number, step, read[:count])
 
     def _write_last_values(self) -> None:
         """Keep the last step's values, provided that nothing changed them after it."""

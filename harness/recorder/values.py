@@ -1,6 +1,6 @@
 """Parameter values on disk, thinned by halves so that a long run stays within its budget.
 
-The step with index i (counted in kept steps) goes to the file of level v, the power of two that divides i.
+The i-th step that is offered goes to the file of level v, the power of two that divides i.
 When the budget is reached, the lowest level's file is removed and its steps are no longer kept: every second
 value goes, the rest stays evenly spaced, and nothing is rewritten.
 """
@@ -37,18 +37,19 @@ class ValueFiles:
         self._written: dict[int, int] = {}
         self._files: dict[int, FrameFile] = {}
         self._last_kept: int | None = None
+        self._last_level = 0
+        self._offered = 0
 
-    def wants(self, step: int) -> bool:
+    def keep(self, table: int, step: int, tensors: Sequence[torch.Tensor]) -> None:
+        """Append the values of one step, in the order of its table, if they are among those kept."""
         if not self._keep.every or step % self._keep.every:
-            return False
-        return level_of(step // self._keep.every) >= self._lowest
-
-    def write(self, table: int, step: int, tensors: Sequence[torch.Tensor]) -> None:
-        """Append the values of one step, in the order of its table."""
-        level = level_of(step // self._keep.every)
+            return
+        level, self._offered = level_of(self._offered), self._offered + 1
+        if level < self._lowest:
+            return
         file = self._files.setdefault(level, FrameFile(self._folder / frames.values_file(level)))
         self._written[level] = self._written.get(level, 0) + _write(file, table, step, tensors)
-        self._last_kept = step
+        self._last_kept, self._last_level = step, level
         while sum(self._written.values()) > self._budget and len(self._written) > 1:
             self._thin()
 
@@ -64,12 +65,12 @@ class ValueFiles:
         self._files.pop(level).close()
         (self._folder / frames.values_file(level)).unlink()
         del self._written[level]
-        if self._last_kept is not None and level_of(self._last_kept // self._keep.every) == level:
+        if self._last_level == level:
             self._last_kept = None
         self._lowest = level + 1
-        spacing = self._keep.every << self._lowest
+        share = 1 << self._lowest
         self._notice(
-            f"parameter values exceed {self._budget / 2**20:g} MiB: kept of every {spacing}th step from now on "
+            f"parameter values exceed {self._budget / 2**20:g} MiB: one in {share} is kept from now on "
             "(--keep-params and --keep-budget change that)"
         )
 

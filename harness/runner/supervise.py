@@ -106,6 +106,10 @@ def supervise(
         for one in running:
             _close(one, one.stop(signal.SIGINT, "interrupted"), reporter, finished)
         return False
+    except BaseException:
+        for one in running:
+            one.stop(signal.SIGTERM, "interrupted")
+        raise
     return True
 
 

@@ -117,6 +117,20 @@ def _wait_for(condition: object, seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.parametrize("level", ["params", "ops"])
+def test_a_full_disk_ends_the_recording_and_not_the_training(
+    level: str, numdrift: Numdrift, tiny: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "full.py"
+    script.write_text(tiny.read_text().replace('print(f"peak', "os._exit(7)  # "))
+    done = numdrift("run", script, "--modes", "cpu", "--record", level, "--", "--at", "4", "--then", "full")
+    run = load_run(tmp_path / "runs/full/cpu")
+    assert run.manifest.exit_code == 7, "the training went on to its last line"
+    assert [step.step for step in run.journal.steps] == [0, 1, 2, 3]
+    assert "exit code 7" in done.stderr
+    assert "recording stops here" in run.path.joinpath("stderr.log").read_text() + done.stderr
+
+
 def test_a_script_that_trains_nothing_is_said_to(numdrift: Numdrift, tmp_path: Path) -> None:
     script = tmp_path / "idle.py"
     script.write_text("print('nothing to do')\n")

@@ -1,6 +1,6 @@
 """Train a small model for --steps steps; at step --at, do what --then says.
 
-python tiny.py --steps 10 --at 4 --then raise|exit|kill|nan|hang|child
+python tiny.py --steps 10 --at 4 --then raise|exit|kill|nan|hang|child|full|memory
 """
 
 import argparse
@@ -25,6 +25,8 @@ def go_wrong(how: str) -> None:
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)  # numdrift-test-child"])
     if how in ("hang", "child"):
         time.sleep(600)
+    if how == "full":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
     if how == "memory":
         torch.empty(1 << 55, dtype=torch.uint8)
 

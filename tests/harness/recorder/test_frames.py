@@ -76,6 +76,19 @@ def test_any_changed_byte_harms_no_earlier_frame(content: list[Frame], data: st.
     assert found[:untouched] == content[:untouched]
 
 
+@given(one_frame, one_frame, st.data())
+def test_a_frame_whose_header_or_trailer_was_changed_is_not_found(
+    first: Frame, second: Frame, data: st.DataObject
+) -> None:
+    # given
+    parts = [bytearray(part) for part in written([first, second])]
+    size = len(parts[1])
+    around = [*range(frames.HEADER.size), *range(size - frames.TRAILER.size, size)]
+    parts[1][data.draw(st.sampled_from(around))] ^= data.draw(st.integers(1, 255))
+    # then
+    assert read(b"".join(parts)) == [first]
+
+
 def test_a_file_that_is_not_there_has_no_frames(tmp_path: Path) -> None:
     assert list(frames.scan_frames(tmp_path / "digests.bin")) == []
 

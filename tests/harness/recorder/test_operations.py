@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from numdrift.harness.recorder.operations import FLUSH_AT, OperationRecorder
 
 @contextmanager
 def recorded(folder: Path, step: int = 0, *, values: bool = False) -> Iterator[OperationRecorder]:
-    recorder = OperationRecorder(folder, Digester(), values=values)
+    recorder = OperationRecorder(folder, Digester(), nullcontext(), values=values)
     recorder.enter(step)
     try:
         yield recorder
@@ -178,7 +178,7 @@ def test_nothing_is_listed_outside_of_a_step(tmp_path: Path) -> None:
 
 
 def test_each_step_counts_its_ops_from_0(tmp_path: Path) -> None:
-    recorder = OperationRecorder(tmp_path, Digester(), values=False)
+    recorder = OperationRecorder(tmp_path, Digester(), nullcontext(), values=False)
     for step in (2, 5):
         recorder.enter(step)
         torch.ones(2).mul(3.0)

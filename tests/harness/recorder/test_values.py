@@ -42,9 +42,8 @@ class Run:
 
     def train(self, steps: int) -> Run:
         for step in range(steps):
-            if self.files.wants(step):
-                self.files.write(0, step, values_of(step))
-                self.most = max(self.most, on_disk(self.folder))
+            self.files.keep(0, step, values_of(step))
+            self.most = max(self.most, on_disk(self.folder))
         return self
 
     def end(self, steps: int) -> Run:
@@ -103,7 +102,7 @@ def test_one_frame_larger_than_the_budget_is_kept_all_the_same(tmp_path: Path) -
 def test_the_notice_says_what_is_kept_from_now_on(tmp_path: Path) -> None:
     run = Run(tmp_path, "every=3", 4).train(13)
     assert len(run.notices) == 1
-    assert "kept of every 6th step" in run.notices[0] and "--keep-params" in run.notices[0]
+    assert "one in 2 is kept" in run.notices[0] and "--keep-params" in run.notices[0]
 
 
 @pytest.mark.parametrize(
@@ -131,3 +130,11 @@ def test_a_last_step_that_was_thinned_out_is_written_again(tmp_path: Path) -> No
     # then
     assert kept(tmp_path) == [0, 2, 4, 5]
     assert (tmp_path / LAST_VALUES).exists()
+
+
+def test_steps_of_any_spacing_stay_within_the_budget(tmp_path: Path) -> None:
+    """Thinning counts the steps that are offered, not their numbers: odd steps alone are halved as well."""
+    files = ValueFiles(tmp_path, KeepParams(), 10 * FRAME, lambda text: None)
+    for step in range(1, 400, 2):
+        files.keep(0, step, values_of(step))
+        assert on_disk(tmp_path) <= 11 * FRAME

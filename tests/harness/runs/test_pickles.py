@@ -103,7 +103,7 @@ def test_a_strangers_call_is_refused_and_not_made(tmp_path: Path, protocol: int)
         OrderedDict(a=1),
         Path("a"),
     ],
-    ids=lambda content: str(getattr(content, "call", content))[:40],
+    ids=["eval", "getattr", "numpy.load", "numpy.float32", "OrderedDict", "Path"],
 )
 def test_nothing_but_arrays_and_plain_containers_is_admitted(tmp_path: Path, content: object) -> None:
     (tmp_path / "a.pkl").write_bytes(pickle.dumps({"schema": 1, "losses": content}))
