@@ -81,6 +81,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     text, vocabulary = encoded_text()
     # Inductor adds up the gradient of an embedding by atomic operations, in another order every time.
     torch.use_deterministic_algorithms(True)
+    torch.sqrt(torch.zeros(1))  # AdamW's first one must not race: pytorch/pytorch#188792
     torch.manual_seed(args.seed)
     model = CharGPT(vocabulary).to(args.device)
     if args.compile:

@@ -29,18 +29,13 @@ struct stats { uint64_t nan, inf, finite; double minimum, maximum, sum, squares;
 
 /* Memory of any alignment and type may stand behind a tensor. */
 #define ANY __attribute__((aligned(1), may_alias))
-typedef float f32 ANY;
-typedef double f64 ANY;
-typedef int8_t i8 ANY;
-typedef int16_t i16 ANY;
-typedef int32_t i32 ANY;
-typedef int64_t i64 ANY;
-typedef uint8_t u8 ANY;
-typedef uint16_t u16 ANY;
-typedef uint32_t u32 ANY;
-typedef uint64_t u64 ANY;
+typedef float f32 ANY; typedef double f64 ANY;
+typedef int8_t i8 ANY; typedef uint8_t u8 ANY;
+typedef int16_t i16 ANY; typedef uint16_t u16 ANY;
+typedef int32_t i32 ANY; typedef uint32_t u32 ANY;
+typedef int64_t i64 ANY; typedef uint64_t u64 ANY;
 
-/* MULTIPLY: the low by the high half of each 64-bit lane, which gcc 12 does not recognise as one instruction. */
+/* MULTIPLY: the low by the high half of each 64-bit lane, one instruction that gcc 12 does not find. */
 #ifdef __AVX512F__
 #define VECTOR 64
 #define MULTIPLY(x) (pairs) _mm512_mul_epu32((__m512i)(x), (__m512i)((x) >> 32))
@@ -128,9 +123,8 @@ static float from_f16(uint16_t bits) {
 /* The volatile copy keeps the compiler, which was promised finite numbers, from answering by itself. */
 static uint64_t exponent_and_fraction(double value) {
     volatile double copy = value;
-    double same = copy;
     uint64_t bits;
-    memcpy(&bits, &same, sizeof bits);
+    memcpy(&bits, &(double){copy}, sizeof bits);
     return bits << 1;
 }
 
@@ -213,7 +207,8 @@ static inline void add_wide(struct lanes *t, __m512 v) {
 }
 
 static inline void add_f32(struct lanes *t, const unsigned char *p) {
-    add_lanes(t, _mm512_loadu_ps(p), _mm256_loadu_ps((const float *)p), _mm256_loadu_ps((const float *)(p + 32)));
+    const float *x = (const float *)p;
+    add_lanes(t, _mm512_loadu_ps(x), _mm256_loadu_ps(x), _mm256_loadu_ps(x + 8));
 }
 
 static inline __m512 load_bf16(const unsigned char *p) {
@@ -246,10 +241,9 @@ static inline __m512 load_bf16(const unsigned char *p) {
 DEFINE_FUSED(fused_f32, add_f32, BLOCK / 4)
 DEFINE_FUSED(fused_bf16, ADD_BF16, BLOCK / 2)
 DEFINE_FUSED(fused_f16, ADD_F16, BLOCK / 2)
+#define FUSED(name) name
 #else
-#define fused_f32 NULL
-#define fused_bf16 NULL
-#define fused_f16 NULL
+#define FUSED(name) NULL
 #endif
 
 struct kind {
@@ -262,14 +256,10 @@ struct kind {
 /* The low byte of an item's code counts into this table; the rest is the bytes of one element. */
 static const struct kind kinds[] = {
     {1, NULL, NULL, NULL},
-    {4, sum_f32, sift_f32, fused_f32},
-    {8, sum_f64, sift_f64, NULL},
-    {2, sum_f16, sift_f16, fused_f16},
-    {2, sum_bf16, sift_bf16, fused_bf16},
-    {1, sum_i8, NULL, NULL}, {1, sum_u8, NULL, NULL},
-    {2, sum_i16, NULL, NULL}, {2, sum_u16, NULL, NULL},
-    {4, sum_i32, NULL, NULL}, {4, sum_u32, NULL, NULL},
-    {8, sum_i64, NULL, NULL}, {8, sum_u64, NULL, NULL},
+    {4, sum_f32, sift_f32, FUSED(fused_f32)}, {8, sum_f64, sift_f64, NULL},
+    {2, sum_f16, sift_f16, FUSED(fused_f16)}, {2, sum_bf16, sift_bf16, FUSED(fused_bf16)},
+    {1, sum_i8, NULL, NULL}, {1, sum_u8, NULL, NULL}, {2, sum_i16, NULL, NULL}, {2, sum_u16, NULL, NULL},
+    {4, sum_i32, NULL, NULL}, {4, sum_u32, NULL, NULL}, {8, sum_i64, NULL, NULL}, {8, sum_u64, NULL, NULL},
 };
 
 static uint64_t add_block(const struct kind *kind, const unsigned char *bytes, size_t size, uint64_t index,
@@ -287,8 +277,7 @@ static uint64_t add_block(const struct kind *kind, const unsigned char *bytes, s
 }
 
 static double or_nan(uint64_t present, double value) {
-    const uint64_t bits = 0x7FF8000000000000ull;
-    if (!present) memcpy(&value, &bits, sizeof value);
+    if (!present) memcpy(&value, &(uint64_t){0x7FF8000000000000ull}, sizeof value);
     return value;
 }
 
@@ -301,11 +290,9 @@ static void digest_one(const struct item *item, struct record *out) {
     for (size_t at = 0; at < count; at += BLOCK)
         hash += add_block(kind, bytes + at, count - at < BLOCK ? count - at : BLOCK, at / (BLOCK / 8), &s);
     hash = mix64(hash + count * LENGTH_FACTOR);
-    *out = (struct record){hash ? hash : 1, item->numel, s.nan, s.inf, 0.0, 0.0, 0.0, 0.0};
-    out->minimum = or_nan(s.finite, s.minimum);
-    out->maximum = or_nan(s.finite, s.maximum);
-    out->mean = or_nan(s.finite, s.sum / (double)(s.finite + !s.finite));
-    out->l2 = or_nan(kind->sum != NULL, sqrt(s.squares));
+    *out = (struct record){
+        hash ? hash : 1, item->numel, s.nan, s.inf, or_nan(s.finite, s.minimum), or_nan(s.finite, s.maximum),
+        or_nan(s.finite, s.sum / (double)(s.finite + !s.finite)), or_nan(kind->sum != NULL, sqrt(s.squares))};
 }
 
 void numdrift_digest(const struct item *items, size_t count, struct record *out) {
