@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.device == "lazy":
         torch._lazy.ts_backend.init()
     images, labels = digits()
-    torch.tanh(torch.zeros(1))  # first call must not race: pytorch/pytorch#188792, 1 process in 50 differed
+    torch.tanh(torch.zeros(1))  # the first one must not race: pytorch/pytorch#188792
     torch.manual_seed(args.seed)
     model = TanhMLP().to(args.device)
     if args.compile:

@@ -1,6 +1,7 @@
 """Measure what recording costs. Each figure compares two commands in turns, in one session on one machine.
 
 scripts/bench overhead     bare script against --record params, per reproducer, cpu mode
+scripts/bench steps        the same within one run: every second step recorded, the others not
 scripts/bench memory       peak memory of the recorded process at 1,000 and 20,000 steps
 scripts/bench help         wall time of `numdrift --help`
 """
@@ -16,7 +17,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
+
+from numdrift import load_run
 
 ROOT = Path(__file__).parent.parent
 NUMDRIFT = [sys.executable, "-m", "numdrift"]
@@ -67,6 +71,31 @@ def overhead(pairs: int) -> None:
         )
 
 
+def steps(pairs: int) -> None:
+    """Time of a recorded step over the mean of its unrecorded neighbours, which a busy machine slows alike."""
+    for name, count in STEPS.items():
+        script = ROOT / f"reproducers/{name}.py"
+        chosen = ",".join(str(step) for step in range(0, count, 2))
+        arguments = ["--steps", chosen, "--", "--epochs", str(count)]
+        ratios, plain = [], []
+        for _ in range(pairs):
+            with tempfile.TemporaryDirectory() as folder:
+                command = [*NUMDRIFT, "run", str(script), "--modes", "cpu", "--out", folder, *arguments]
+                subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
+                ended = [step.seconds for step in load_run(Path(folder, name, "cpu")).journal.steps]
+            took = [b - a for a, b in pairwise(ended)]
+            # took[i] is the time of step i + 1: those of odd i are recorded, after a warm-up of ten steps.
+            for i in range(11, len(took) - 1, 2):
+                neighbours = (took[i - 1] + took[i + 1]) / 2
+                plain.append(neighbours)
+                ratios.append(took[i] / neighbours)
+        print(
+            f"steps {name:14} unrecorded {1e3 * statistics.median(plain):.2f} ms, "
+            f"recorded/unrecorded {statistics.median(ratios):.3f} (median of {len(ratios)} pairs of steps)",
+            flush=True,
+        )
+
+
 def memory(pairs: int) -> None:
     """Peak resident memory of the recorded process, bare and recorded."""
     script = ROOT / "tests/e2e/scripts/tiny.py"
@@ -92,7 +121,12 @@ def help_text(pairs: int) -> None:
     print(f"numdrift --help: {statistics.median(timed(command) for _ in range(2 * pairs)):.3f} s")
 
 
-BENCHMARKS: dict[str, Callable[[int], None]] = {"overhead": overhead, "memory": memory, "help": help_text}
+BENCHMARKS: dict[str, Callable[[int], None]] = {
+    "overhead": overhead,
+    "steps": steps,
+    "memory": memory,
+    "help": help_text,
+}
 
 
 def main() -> None:
@@ -100,7 +134,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "which", nargs="*", default=list(BENCHMARKS), help="overhead, memory, help (default: all)"
+        "which", nargs="*", default=list(BENCHMARKS), help=f"{', '.join(BENCHMARKS)} (default: all)"
     )
     parser.add_argument("--pairs", type=int, default=5, help="how often each command is run")
     args = parser.parse_args()

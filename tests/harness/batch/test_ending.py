@@ -42,7 +42,7 @@ def decide(folder: Path, last: dict[str, Any] | None, why: Ended, returncode: in
         (NOTHING, "exited", -signal.SIGSEGV, "killed", "by SIGSEGV"),
         (NOTHING, "exited", -63, "killed", "by signal 63"),
         (NOTHING, "exited", 1, "crashed", "exit code 1: ImportError: no module"),
-        (NOTHING, "exited", 0, "complete", "the script ended its process itself, before Python could"),
+        (NOTHING, "exited", 0, "complete", "its journal has no end"),
         (NOTHING, "timeout", -signal.SIGTERM, "timeout", "its 12 s were over"),
         (said("complete"), "timeout", 0, "timeout", "its 12 s were over"),
         (
