@@ -19,6 +19,16 @@ DispatchMode = TorchDispatchMode
 """What sees every aten op of this process; torch has no public name for it."""
 
 
+without_function_modes: Any = getattr(torch._C, "DisableTorchFunction", torch.no_grad)
+"""A context in which tensor subclasses and torch function modes see nothing; without the hook it changes nothing."""
+
+without_dispatch_modes: Any = getattr(torch._C, "_DisableTorchDispatch", torch.no_grad)
+"""A context in which dispatch modes see nothing; without the hook it changes nothing."""
+
+no_dispatch: Any = getattr(torch._C, "_disabled_torch_dispatch_impl", None)
+"""The `__torch_dispatch__` of a class that has none of its own; None where torch does not have it."""
+
+
 def _private(module: str, name: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
@@ -67,7 +77,7 @@ def compile_in_place(module: torch.nn.Module, backend: str) -> None:
     dynamo does not trace torch's files as an outermost frame and runs them eagerly without a word
     (torch 2.13). Those are entered through a frame of ours.
     """
-    if type(module).forward.__module__.startswith("torch."):
+    if type(module).forward.__module__.partition(".")[0] == "torch":
         _require(module, "_compiled_call_impl")
         module._compiled_call_impl = torch.compile(_outer_frame(module), backend=backend)
     else:

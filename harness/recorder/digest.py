@@ -27,10 +27,12 @@ import functools
 import math
 from array import array
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
+from ..torch_private import no_dispatch as _no_dispatch
+from ..torch_private import without_dispatch_modes as _without_dispatch_modes
+from ..torch_private import without_function_modes as _without_function_modes
 from .digest_record import RECORD_BYTES, Digest, pack, unreadable
 from .native import load
 
@@ -54,9 +56,6 @@ _CODES = _codes(_KINDS)
 _ALL_CODES = _CODES | _codes(_COMPLEX_KINDS)
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 _UNREADABLE_ERRORS = (RuntimeError, TypeError, ValueError, AttributeError)
-_without_function_modes: Any = getattr(torch._C, "DisableTorchFunction", torch.no_grad)
-_without_dispatch_modes: Any = getattr(torch._C, "_DisableTorchDispatch", torch.no_grad)
-_no_dispatch = getattr(torch._C, "_disabled_torch_dispatch_impl", None)
 
 
 class Digester:
