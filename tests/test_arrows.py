@@ -223,9 +223,7 @@ def test_every_form_of_import_is_resolved(tmp_path: Path) -> None:
     ]
 
 
-PRIVATE = (
-    "harness/torch_private.py",
-)
+PRIVATE = ("harness/torch_private.py",)
 
 
 def test_private_torch_names_are_in_one_place() -> None:
