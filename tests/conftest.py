@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,14 @@ def numdrift(tmp_path: Path) -> Numdrift:
         )
 
     return run
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Heed Ctrl-C here and in the processes started: a shell's background jobs begin with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

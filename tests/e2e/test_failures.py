@@ -87,6 +87,7 @@ def _alive(mark: str) -> bool:
     return False
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_interrupting_numdrift_keeps_what_was_recorded(
     how: signal.Signals, code: int, tiny: Path, tmp_path: Path

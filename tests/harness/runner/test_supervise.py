@@ -149,6 +149,7 @@ def test_an_exit_code_is_passed_on(tmp_path: Path, script: str, code: int) -> No
     assert ("ZeroDivisionError" in launch.stderr.read_text()) == (code == 1)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_stops_what_runs_and_starts_nothing_more(tmp_path: Path) -> None:
     # given a terminal's interrupt once the first script is under way
     launches = [launch_of(tmp_path, SLEEPER, mode) for mode in ("a=cpu", "b=cpu")]
