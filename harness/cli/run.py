@@ -134,7 +134,7 @@ def _show_failure(run: FinishedRun, errors: Console) -> None:
 
 
 def _losses(run: FinishedRun) -> tuple[str, str]:
-    losses = [step.loss for step in run.journal.steps if step.loss is not None]
+    losses = run.journal.losses
     return (f"{losses[0]:.6g}", f"{losses[-1]:.6g}") if losses else (number(None), number(None))
 
 

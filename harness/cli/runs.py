@@ -45,7 +45,7 @@ def list_(investigation: str | None, out: Path, json_path: str | None) -> int:
     rows = table("run", "mode", "status", ">steps", ">last loss", ">seconds", ">size", "started")
     for run in runs:
         manifest = run.manifest
-        losses = [step.loss for step in run.journal.steps if step.loss is not None]
+        losses = run.journal.losses
         rows.add_row(
             str(run.path),
             manifest.spec,
@@ -106,11 +106,11 @@ def rm(target: str, suffix: str | None, yes: bool, out: Path) -> int:
 
 
 def _summary(run: RecordedRun) -> dict[str, Any]:
-    last = next((step.loss for step in reversed(run.journal.steps) if step.loss is not None), None)
+    losses = run.journal.losses
     facts = asdict(run.manifest) | {
         "path": str(run.path),
         "bytes": _bytes(run),
-        "last_loss": number_or_text(last),
+        "last_loss": number_or_text(losses[-1] if losses else None),
     }
     return facts | {"recorded_steps": len(run.journal.steps), "value_steps": len(run.journal.value_steps)}
 
@@ -122,7 +122,7 @@ def number_or_text(value: float | None) -> float | str | None:
 
 def _facts(run: RecordedRun) -> dict[str, str]:
     manifest, journal = run.manifest, run.journal
-    losses = [step.loss for step in journal.steps if step.loss is not None]
+    losses = journal.losses
     entries = list(journal.tables.values())[-1] if journal.tables else ()
     parameters = [entry for entry in entries if entry.kind == "parameter"]
     facts = {

@@ -104,6 +104,11 @@ class Journal:
         return [event for event in self._events if event["event"] == kind]
 
     @property
+    def losses(self) -> list[float]:
+        """The losses of the steps that have one, in order."""
+        return [record.loss for record in self.steps if record.loss is not None]
+
+    @property
     def end(self) -> dict[str, Any] | None:
         """How the script's process said that it ended; None when it could not say."""
         ends = self.events("end")
