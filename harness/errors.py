@@ -4,9 +4,12 @@
     ├── UsageError                exit 2: the input names something that is not there or makes no sense
     │   ├── ModeError             a mode specification
     │   ├── CollisionError        an output that exists already
-    │   └── RunNotFound           a run, investigation or batch that is not there
+    │   ├── RunNotFound           a run, investigation or batch that is not there
+    │   ├── KernelNotFound        an op or a kernel that is not there
+    │   └── CompileError          a kernel's source that does not compile
     ├── JournalError              a recorded file that cannot be read
     ├── AdoptionError             the script does not do what its mode needs
+    ├── KernelError               a kernel that raised, or returned what its op never returns
     └── NotAvailable              a mode, hook or tool that this machine or torch version lacks
 
 A message names the thing and the remedy, on one line: the command line prints it as it is.
@@ -55,6 +58,19 @@ class RunNotFound(UsageError):
     """A run, an investigation or a batch that is not where the command looks."""
 
 
+class KernelNotFound(UsageError):
+    """An op that torch does not have, or a kernel that the op does not have."""
+
+
+class CompileError(UsageError):
+    """Source that does not compile: `path` is the file, `complaint` the compiler's first error."""
+
+    def __init__(self, path: Path, complaint: str) -> None:
+        super().__init__(f"{path} does not compile: {complaint}")
+        self.path = path
+        self.complaint = complaint
+
+
 class JournalError(NumdriftError):
     """A recorded file that cannot be read; `path` is the file."""
 
@@ -65,6 +81,14 @@ class JournalError(NumdriftError):
 
 class AdoptionError(NumdriftError):
     """The script does not do what its mode needs, for example it ignores the mode's device."""
+
+
+class KernelError(NumdriftError):
+    """A kernel that failed while a script or the lab used it; `kernel` is `op=name`."""
+
+    def __init__(self, kernel: str, why: str) -> None:
+        super().__init__(f"kernel {kernel} {why}")
+        self.kernel = kernel
 
 
 class NotAvailable(NumdriftError):

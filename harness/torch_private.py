@@ -6,14 +6,15 @@ numdrift reads a name with a leading underscore from torch. Verified on torch 2.
 
 from __future__ import annotations
 
+import difflib
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .errors import NotAvailable
+from .errors import KernelNotFound, NotAvailable, nearest
 
 DispatchMode = TorchDispatchMode
 """What sees every aten op of this process; torch has no public name for it."""
@@ -111,3 +112,73 @@ def set_inductor_numerics(*, contract: bool | None, emulate_casts: bool | None) 
 def _require(holder: Any, name: str) -> None:
     if not hasattr(holder, name):
         raise NotAvailable(name, f"torch {torch.__version__} does not have it")
+
+
+def find_overload(op: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+    """The overload of an aten op that takes these arguments; `op` may name the overload (`sum.dim_IntList`).
+
+    Raises KernelNotFound, naming the nearest, when aten has no such op.
+    """
+    name, _, overload = op.partition(".")
+    packet = getattr(torch.ops.aten, name, None)
+    if packet is None:
+        raise KernelNotFound(f"torch {torch.__version__} has no op aten.{name}; {near_op(name)}")
+    if overload:
+        found = getattr(packet, overload, None)
+        if found is None:
+            raise KernelNotFound(
+                f"aten.{name} has no overload {overload!r}; {nearest(overload, packet.overloads())}"
+            )
+        return found
+    if len(packet.overloads()) == 1:
+        return getattr(packet, packet.overloads()[0])
+    resolve = _private("torch._C", "_jit_resolve_packet")
+    return getattr(packet, resolve(f"aten::{name}", *args, **(kwargs or {})))
+
+
+def near_op(name: str) -> str:
+    """The aten ops whose names come closest, as the end of an error message."""
+    names = {full.partition("::")[2].partition(".")[0] for full in aten_operations()}
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else "see the op names in torch.ops.aten"
+
+
+def aten_operations() -> list[str]:
+    """The full names of all aten ops, `aten::name.overload`."""
+    names = _private("torch._C", "_dispatch_get_all_op_names")()
+    return sorted(name for name in names if name.startswith("aten::"))
+
+
+def decomposition_of(overload: Any) -> Callable[..., Any] | None:
+    """The decomposition that torch ships for an overload, None where it ships none."""
+    table = _private("torch._decomp", "decomposition_table")
+    if overload in table:
+        found: Callable[..., Any] = table[overload]
+        return found
+    if _private("torch._C", "_dispatch_has_kernel_for_dispatch_key")(
+        overload.name(), "CompositeImplicitAutograd"
+    ):
+        return overload.decompose  # type: ignore[no-any-return]
+    return None
+
+
+def is_random(overload: Any) -> bool:
+    """Whether the op draws random numbers."""
+    return torch.Tag.nondeterministic_seeded in overload.tags
+
+
+def written_arguments(
+    overload: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    other_args: Sequence[Any],
+    other_kwargs: Mapping[str, Any],
+) -> Iterator[tuple[Any, Any]]:
+    """The arguments that the op writes to, from two argument lists, in pairs."""
+    for position, argument in enumerate(overload._schema.arguments):
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            continue
+        if position < len(args):
+            yield args[position], other_args[position]
+        elif argument.name in kwargs:
+            yield kwargs[argument.name], other_kwargs[argument.name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -14,6 +15,7 @@ COMMANDS = {
     "run": "Run a training script in several modes and record what happens.",
     "compare": "Say from which step on runs differ, and by how much.",
     "plot": "Draw the loss curves of one or more batches, and their drift.",
+    "kernels": "List the kernels of an op, measure them, sweep them over all inputs, compile one.",
     "runs": "List, show and remove what was recorded.",
     "doctor": "Say which modes work on this machine, and what the others lack.",
 }
@@ -32,30 +34,38 @@ Exit codes: 0 done, 2 wrong usage, 3 a run failed.
 """
 
 
-class Program(click.Group):
-    """Commands by name, each loaded from its own file when it is used; help needs none of them."""
+class LazyGroup(click.Group):
+    """Commands by name, each loaded from its own file of `package` when it is used; help needs none of them."""
+
+    def __init__(self, *args: Any, package: str, summaries: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._package = package
+        self._summaries = summaries
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return list(self._summaries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self._summaries:
             return None
-        command: click.Command = importlib.import_module(f".{cmd_name}", __package__).command
+        command: click.Command = importlib.import_module(f".{cmd_name}", self._package).command
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise errors.UsageError(f"there is no command {args[0]!r}; {errors.nearest(args[0], COMMANDS)}")
+        known = self._summaries
+        if args and args[0] not in known and not args[0].startswith("-"):
+            raise errors.UsageError(f"there is no command {args[0]!r}; {errors.nearest(args[0], known)}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl(list(self._summaries.items()))
 
 
 @click.group(
-    cls=Program,
+    cls=LazyGroup,
+    package=__package__,
+    summaries=COMMANDS,
     epilog=EXAMPLES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

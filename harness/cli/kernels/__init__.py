@@ -1,0 +1,33 @@
+"""`numdrift kernels`: the kernels of an op, and the lab that measures them."""
+
+from __future__ import annotations
+
+import click
+
+from ..program import LazyGroup
+
+COMMANDS = {
+    "list": "List the ops that have kernels, or the kernels of one op.",
+    "check": "Measure every kernel of an op against an exact reference.",
+    "sweep": "Measure an op's kernels on all inputs of a dtype, and draw the error.",
+    "build": "Compile a C kernel and say what it is.",
+}
+
+EXAMPLES = """\b
+Examples:
+  numdrift kernels list tanh_backward
+  numdrift kernels check tanh_backward
+  numdrift kernels sweep tanh --dtype bfloat16
+  numdrift kernels build mine.c
+"""
+
+
+@click.group(
+    cls=LazyGroup,
+    package=__name__,
+    summaries=COMMANDS,
+    epilog=EXAMPLES,
+    help="List the kernels of an op, measure them, sweep them over all inputs, compile one.",
+)
+def command() -> None:
+    pass

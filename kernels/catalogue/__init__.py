@@ -1,0 +1,1 @@
+"""Which kernels exist, as records: nothing here imports torch."""

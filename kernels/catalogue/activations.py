@@ -1,0 +1,5 @@
+from ..registry import KernelRegistry
+
+
+def register(registry: KernelRegistry) -> None:
+    pass

@@ -1,0 +1,81 @@
+"""The kernels that every op has without an entry: `aten`, `decomposed` and `fp64`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..harness import torch_private
+from ..harness.errors import KernelError, NotAvailable
+from .expectation import Expectations, tensors_in
+
+_expectations = Expectations()
+_WIDER = {torch.complex64: torch.complex128, torch.complex32: torch.complex128}
+
+
+def aten(op: str, *args: Any, **kwargs: Any) -> Any:
+    """Call the op itself."""
+    return torch_private.find_overload(op, args, kwargs)(*args, **kwargs)
+
+
+def decomposed(op: str, *args: Any, **kwargs: Any) -> Any:
+    """Call the decomposition that torch ships. Raises NotAvailable when it ships none."""
+    overload = torch_private.find_overload(op, args, kwargs)
+    decomposition = torch_private.decomposition_of(overload)
+    if decomposition is None:
+        raise NotAvailable(f"kernel {op}=decomposed", "torch ships no decomposition of this op")
+    return decomposition(*args, **kwargs)
+
+
+def fp64(op: str, *args: Any, **kwargs: Any) -> Any:
+    """Call the op on float64 copies and round the results to what the op returns.
+
+    Arguments that the op writes to receive the rounded values of their copies.
+    """
+    overload = torch_private.find_overload(op, args, kwargs)
+    if torch_private.is_random(overload):
+        raise KernelError(f"{op}=fp64", "cannot replay an op that draws random numbers")
+    expected = _expectations.of(overload, args, kwargs)
+    wide_args, wide_kwargs = [widened(value) for value in args], _widened_keywords(kwargs)
+    result = overload(*wide_args, **wide_kwargs)
+    for original, wide in torch_private.written_arguments(overload, args, kwargs, wide_args, wide_kwargs):
+        for target, value in zip(tensors_in(original), tensors_in(wide), strict=True):
+            target.copy_(value)
+    return _narrowed(result, [one.dtype for one in expected], args, wide_args)
+
+
+def widened(value: Any) -> Any:
+    """Copy of a tensor (or of the tensors in a list) in float64 or complex128; anything else as it is."""
+    if isinstance(value, torch.Tensor):
+        if value.is_floating_point():
+            return value.to(torch.float64, copy=True)
+        return value.to(_WIDER.get(value.dtype, value.dtype), copy=True) if value.is_complex() else value
+    if isinstance(value, (list, tuple)):
+        return type(value)(widened(one) for one in value)
+    return value
+
+
+def _widened_keywords(kwargs: dict[str, Any]) -> dict[str, Any]:
+    wide = {name: widened(value) for name, value in kwargs.items()}
+    if isinstance(wide.get("dtype"), torch.dtype) and wide["dtype"].is_floating_point:
+        wide["dtype"] = torch.float64
+    return wide
+
+
+def _narrowed(result: Any, dtypes: list[torch.dtype], args: Any, wide_args: Any) -> Any:
+    """The result in the dtypes of the op; an argument that the op returns is the original argument."""
+    originals = {
+        id(wide): original for wide, original in zip(tensors_in(wide_args), tensors_in(args), strict=True)
+    }
+    dtype = iter(dtypes)
+
+    def narrow(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            wanted = next(dtype)
+            return originals[id(value)] if id(value) in originals else value.to(wanted)
+        if isinstance(value, (list, tuple)):
+            return type(value)([narrow(one) for one in value])
+        return value
+
+    return narrow(result)

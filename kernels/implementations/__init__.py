@@ -1,0 +1,1 @@
+"""The kernels themselves: torch functions, some with C code behind them."""

@@ -1,0 +1,1 @@
+"""Kernels in C: compiled on first use, called through ctypes."""

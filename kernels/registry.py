@@ -1,0 +1,171 @@
+"""Which kernels each op has. Records only: a kernel's code, and torch, are imported when it is first used.
+
+An op is named as in aten, without the namespace (`tanh_backward`, or `sum.dim_IntList` for one overload).
+Every op has the kernels `aten`, `decomposed` and `fp64`, registered or not; see `generic`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ..harness.errors import KernelNotFound, nearest
+
+FLOATING = ("float32", "float64", "bfloat16", "float16")
+ANY_DEVICE = ("any",)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One implementation of one op.
+
+    `target` is `module:function`. The function takes what the op takes and returns what the op returns; with
+    `of_any_op` it takes the op's name before that. `source` says where the formula comes from. `devices` are
+    torch device types, or "any". `native` kernels have C code, which a torch formula with the same bits stands
+    in for where there is no compiler; `needs_compiler` marks those that have none.
+    """
+
+    op: str
+    name: str
+    description: str
+    formula: str
+    target: str
+    source: str = ""
+    dtypes: tuple[str, ...] = FLOATING
+    devices: tuple[str, ...] = ANY_DEVICE
+    native: bool = False
+    needs_compiler: bool = False
+    of_any_op: bool = False
+
+    def load(self) -> Callable[..., Any]:
+        """Import the function."""
+        function: Callable[..., Any] = load_target(self.target)
+        return functools.partial(function, self.op) if self.of_any_op else function
+
+    def supports(self, dtype: str, device: str) -> bool:
+        """Whether the kernel computes this dtype (`float32`) on this device type (`cpu`)."""
+        return dtype in self.dtypes and (self.devices == ANY_DEVICE or device in self.devices)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One op that has kernels of its own.
+
+    `reference` is `module:function`, the op in float64 without cancellation (empty: the op itself replayed in
+    float64). `exact` is the same on mpmath numbers, for ops that work element by element. `also` names aten
+    ops that take over the op's part in other modes and have the same arguments.
+    """
+
+    name: str
+    family: str
+    summary: str
+    reference: str = ""
+    exact: str = ""
+    also: tuple[str, ...] = ()
+
+
+GENERIC = (
+    Kernel(
+        op="",
+        name="aten",
+        description="the kernel that torch itself dispatches to",
+        formula="as in ATen",
+        target="numdrift.kernels.generic:aten",
+        of_any_op=True,
+    ),
+    Kernel(
+        op="",
+        name="decomposed",
+        description="the decomposition that torch ships, executed op by op",
+        formula="as in torch._decomp",
+        target="numdrift.kernels.generic:decomposed",
+        of_any_op=True,
+    ),
+    Kernel(
+        op="",
+        name="fp64",
+        description="replayed in float64 and cast back",
+        formula="round(op(double(inputs)))",
+        target="numdrift.kernels.generic:fp64",
+        of_any_op=True,
+    ),
+)
+
+
+class KernelRegistry:
+    """Ops by name, and for each its kernels by name."""
+
+    def __init__(self) -> None:
+        self._operations: dict[str, Operation] = {}
+        self._kernels: dict[str, dict[str, Kernel]] = {}
+
+    def register(self, operation: Operation, kernels: Iterable[Kernel]) -> None:
+        """Add an op and its kernels. Raises ValueError, naming both, when a name is taken."""
+        if operation.name in self._operations:
+            raise ValueError(
+                f"op {operation.name!r} is registered already: {self._operations[operation.name]}"
+            )
+        self._operations[operation.name] = operation
+        self._kernels[operation.name] = {}
+        for kernel in kernels:
+            self.add(kernel)
+
+    def add(self, kernel: Kernel) -> None:
+        """Add one kernel to an op, known or not. Raises ValueError, naming both, when its name is taken."""
+        known = self._kernels.setdefault(kernel.op, {})
+        if kernel.name in known:
+            raise ValueError(f"kernel {kernel.op}={kernel.name} is {known[kernel.name].target} already")
+        known[kernel.name] = kernel
+
+    def operations(self) -> tuple[Operation, ...]:
+        return tuple(self._operations.values())
+
+    def operation(self, op: str) -> Operation:
+        """The record of an op; a plain one for an op without an entry."""
+        return self._operations.get(op, Operation(op, "unregistered", f"aten.{op}"))
+
+    def kernels(self, op: str) -> tuple[Kernel, ...]:
+        """Every kernel of an op: its own, and `aten`, `decomposed` and `fp64` where it has none of that name."""
+        own = self._kernels.get(op, {})
+        free = [_of(op, kernel) for kernel in GENERIC if kernel.name not in own]
+        first = [kernel for kernel in free if kernel.name == "aten"]
+        return (*first, *own.values(), *(kernel for kernel in free if kernel.name != "aten"))
+
+    def kernel(self, op: str, name: str) -> Kernel:
+        """Find one kernel. Raises KernelNotFound, naming the nearest, when there is none."""
+        known = {kernel.name: kernel for kernel in self.kernels(op)}
+        if name not in known:
+            raise KernelNotFound(f"op {op!r} has no kernel {name!r}; {nearest(name, known)}")
+        return known[name]
+
+
+def load_target(target: str) -> Any:
+    """Import what `module:attribute` names."""
+    module, _, attribute = target.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _of(op: str, kernel: Kernel) -> Kernel:
+    return Kernel(
+        op=op,
+        name=kernel.name,
+        description=kernel.description,
+        formula=kernel.formula,
+        target=kernel.target,
+        of_any_op=True,
+    )
+
+
+def built_in() -> KernelRegistry:
+    """A new registry with every kernel that numdrift ships; imports no torch."""
+    registry = KernelRegistry()
+    for part in CATALOGUE:
+        load_target(f"numdrift.kernels.catalogue.{part}:register")(registry)
+    return registry
+
+
+CATALOGUE = ("activations", "pointwise", "normalizations", "reductions", "products", "optimizers")
+"""The modules of `kernels/catalogue`, in the order in which their ops are listed."""
