@@ -53,6 +53,20 @@ class Expectations:
         return self._known[key]
 
 
+def meta_outputs(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[ExpectedTensor]:
+    """What the op's meta kernel says, which is what compilers go by."""
+    result = overload(*[_on_meta(one) for one in args], **{name: _on_meta(one) for name, one in kwargs.items()})
+    return [ExpectedTensor(tuple(one.shape), one.stride(), one.dtype) for one in tensors_in(result)]
+
+
+def _on_meta(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+    if isinstance(value, (list, tuple)):
+        return type(value)(_on_meta(one) for one in value)
+    return value
+
+
 def _kind(value: Any) -> Hashable:
     if isinstance(value, torch.Tensor):
         stride = None if value.device.type in LAZY_DEVICES else value.stride()

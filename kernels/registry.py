@@ -25,7 +25,8 @@ class Kernel:
     `target` is `module:function`. The function takes what the op takes and returns what the op returns; with
     `of_any_op` it takes the op's name before that. `source` says where the formula comes from. `devices` are
     torch device types, or "any". `native` kernels have C code, which a torch formula with the same bits stands
-    in for where there is no compiler; `needs_compiler` marks those that have none.
+    in for where there is no compiler; `needs_compiler` marks those that have none. `path` is a file that the user
+    brought: `target` is then what makes the function of an op from it.
     """
 
     op: str
@@ -39,11 +40,14 @@ class Kernel:
     native: bool = False
     needs_compiler: bool = False
     of_any_op: bool = False
+    path: str = ""
 
-    def load(self) -> Callable[..., Any]:
-        """Import the function."""
+    def load(self, op: str = "") -> Callable[..., Any]:
+        """Import the function. `op` narrows a kernel of any op to one overload (`sum.dim_IntList`)."""
         function: Callable[..., Any] = load_target(self.target)
-        return functools.partial(function, self.op) if self.of_any_op else function
+        if self.path:
+            return function(self.op, self.path)  # type: ignore[no-any-return]
+        return functools.partial(function, op or self.op) if self.of_any_op else function
 
     def supports(self, dtype: str, device: str) -> bool:
         """Whether the kernel computes this dtype (`float32`) on this device type (`cpu`)."""

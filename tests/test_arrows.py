@@ -19,11 +19,13 @@ ROOT = Path(__file__).parent.parent
 EVERYTHING = ""
 STANDARD_LIBRARY = tuple(sorted(sys.stdlib_module_names))
 GUESTS = (
+    "numdrift.harness.compiler",
     "numdrift.harness.errors",
     "numdrift.harness.modes",
     "numdrift.harness.recorder",
     "numdrift.harness.torch_private",
     "numdrift.harness.worker",
+    "numdrift.kernels",
 )
 
 
@@ -55,10 +57,11 @@ ARROWS = [
     Arrow(
         "guests of the training process import torch, the standard library and each other",
         of=(
+            "harness/compiler.py",
             "harness/errors.py",
             "harness/modes",
             "harness/recorder",
-            "harness/torch_private.py",
+            "harness/torch_private",
             "harness/worker",
         ),
         never=(EVERYTHING,),
@@ -92,7 +95,25 @@ ARROWS = [
         "kernels stand alone",
         of=("kernels",),
         never=("numdrift.harness", "numdrift.plots"),
-        but=harness("errors"),
+        but=harness("compiler", "errors", "torch_private"),
+    ),
+    Arrow(
+        "kernels run in the training process: torch, the standard library and each other",
+        of=("kernels",),
+        never=(EVERYTHING,),
+        but=("torch", *GUESTS, *STANDARD_LIBRARY),
+        spared=("kernels/lab", "kernels/exact", "kernels/implementations/triton_tanh_backward.py"),
+    ),
+    Arrow(
+        "nothing that runs in the training process imports the lab",
+        of=(
+            "harness/modes",
+            "harness/recorder",
+            "kernels/swaps",
+            "kernels/implementations",
+            "kernels/catalogue",
+        ),
+        never=("numdrift.kernels.lab", "numdrift.kernels.exact"),
     ),
     Arrow(
         "plots draw numbers",
@@ -223,12 +244,12 @@ def test_every_form_of_import_is_resolved(tmp_path: Path) -> None:
     ]
 
 
-PRIVATE = ("harness/torch_private.py",)
+PRIVATE = ("harness/torch_private",)
 
 
 def test_private_torch_names_are_in_one_place() -> None:
     found = private_names_beyond("", ROOT, ("harness", "kernels", "plots"), PRIVATE)
-    assert not found, "these belong into harness/torch_private.py:\n" + "\n".join(found)
+    assert not found, "these belong into harness/torch_private:\n" + "\n".join(found)
 
 
 def test_reproducers_use_no_private_torch_name_but_lazy() -> None:

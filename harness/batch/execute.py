@@ -20,6 +20,7 @@ from ..runs.layout import RunFolder
 from ..runs.manifest import RunManifest
 from ..runs.pickles import write_pickle
 from .ending import ending
+from .kernels import inside_kernel, never_executed, swaps_of_run
 from .plan import BatchPlan, check_plan, script_sha256
 
 
@@ -41,11 +42,13 @@ class BatchResult:
 
     @property
     def exit_code(self) -> int:
-        """0 when every run completed, 2 when a mode found its specification wrong, 3 when a run failed."""
+        """0 when every run completed, 2 when a mode's specification was wrong or without effect, 3 when a run failed."""
         if self.interrupted:
             return 130
         refused = [run for run in self.runs if (run.journal.end or {}).get("status") == frames.REFUSED]
         if any(run.manifest.exit_code == UsageError.exit_code for run in refused):
+            return UsageError.exit_code
+        if any(run.manifest.problems for run in self.runs):
             return UsageError.exit_code
         return 3 if any(run.manifest.failed or not run.manifest.steps for run in self.runs) else 0
 
@@ -93,6 +96,8 @@ def _prepare(plan: BatchPlan, spec: ModeSpec) -> PreparedRun:
         steps=plan.steps,
         keep_params=plan.keep_params,
         value_budget=plan.value_budget,
+        kernels=tuple((op, str(path.absolute())) for op, path in plan.kernels),
+        trace_kernels=tuple(plan.trace_kernels),
     )
     folder.config.write_text(json.dumps(config.to_json(), indent=2) + "\n", encoding="utf-8")
     manifest = _first_manifest(plan, spec, folder)
@@ -134,6 +139,9 @@ def _close(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
     except (OSError, JournalError) as error:
         notices.append(f"{folder.pickle.name} could not be written: {error}")
     outcome = ending(journal, end, folder.stderr)
+    spec = run.launch.spec
+    if end.returncode < 0:
+        outcome = replace(outcome, message=outcome.message + inside_kernel(spec, folder.journal))
     if outcome.status == "complete" and not journal.steps:
         notices.append(
             "no step was seen: the script never called an optimizer's step(), so nothing is recorded"
@@ -145,6 +153,12 @@ def _close(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
         steps=len(journal.steps),
         seconds=round(end.seconds, 3),
         exit_code=end.returncode,
+        swaps=swaps_of_run(
+            spec, folder.journal, [one for event in journal.events("swaps") for one in event["swaps"]]
+        ),
+        problems=never_executed(spec, folder.journal)
+        if outcome.status == "complete" and journal.steps
+        else [],
         notices=[*notices, *([journal.damage] if journal.damage else [])],
         adopted={"modules": journal.events("adopted"), "loss": journal.events("loss")},
         environment=next(iter(journal.events("environment")), {}),

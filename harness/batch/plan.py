@@ -16,11 +16,15 @@ from ..recorder.selection import KeepParams, StepSelection
 from ..runner.launch import interpreter
 from ..runs.layout import Investigation, RunFolder
 from ..runs.manifest import read_manifest
+from .kernels import check_kernels
 
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """One reproducer in some modes. `timeout` is in seconds a run, `value_budget` in bytes a run."""
+    """One reproducer in some modes. `timeout` is in seconds a run, `value_budget` in bytes a run.
+
+    `kernels` are the user's own, as (op, path); `trace_kernels` are ops whose first calls are written down.
+    """
 
     script: Path
     modes: Sequence[ModeSpec]
@@ -34,6 +38,8 @@ class BatchPlan:
     timeout: float | None = None
     jobs: int = 1
     force: bool = False
+    kernels: Sequence[tuple[str, Path]] = ()
+    trace_kernels: Sequence[str] = ()
 
 
 def check_plan(plan: BatchPlan) -> None:
@@ -41,7 +47,7 @@ def check_plan(plan: BatchPlan) -> None:
     check_script(plan.script)
     for spec in plan.modes:
         interpreter(spec)
-        _refuse_what_is_not_built(spec)
+    check_kernels(plan.modes, plan.kernels, plan.trace_kernels)
     if plan.record not in LEVELS:
         raise UsageError(f"--record {plan.record!r} is no level; the levels are {', '.join(LEVELS)}")
     if plan.record == "tensors" and not plan.steps.ranges:
@@ -79,15 +85,6 @@ def check_script(script: Path) -> None:
 
 def script_sha256(script: Path) -> str:
     return hashlib.sha256(script.read_bytes()).hexdigest()
-
-
-def _refuse_what_is_not_built(spec: ModeSpec) -> None:
-    swaps = [f"{group}.{op}" for group in ("kernel", "decompose") for op in getattr(spec, group)]
-    if swaps:
-        raise UsageError(
-            f"mode {spec.name!r}: {swaps[0]} needs the kernel registry, which this version does not have yet; "
-            "leave the key out (compile has contract= and emulate_casts=)"
-        )
 
 
 def _refuse_another_run(folder: RunFolder, mode: str, suffix: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,14 @@ Examples:
   numdrift run train.py --modes cpu,compile,lazy -- --epochs 10
   numdrift run train.py --mode cpu --mode "contracted=compile,contract=fast" --record ops --steps 0-2
   numdrift run train.py --modes cpu,compile --suffix before --name study
+  numdrift run train.py --mode compile --mode "b=compile,kernel.tanh_backward=fma"
+  numdrift run train.py --mode "mine=cpu,kernel.tanh_backward=mine.c" --trace-kernel tanh_backward
 
 \b
 A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
   bases  cpu, compile, lazy, xla, cuda, hpu, npu, mps, xpu
   keys   device, backend, dtype, threads, seed, contract, emulate_casts, mark_step, python, timeout,
-         env.<NAME>, kernel.<op>, decompose.<op>
+         env.<NAME>, kernel.<op>[@<module>][:<nth>], decompose.<op>
 """
 
 
@@ -57,6 +60,16 @@ A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
     "--keep-budget", type=click.FloatRange(min=0, min_open=True), default=256.0, show_default=True, metavar="MIB",
     help="Disk for a run's parameter values; beyond it every second is dropped.",
 )  # fmt: skip
+@click.option(
+    "--kernel",
+    "kernels",
+    multiple=True,
+    metavar="OP=PATH",
+    help="A kernel of your own (.c, .py), by its stem.",
+)
+@click.option(
+    "--trace-kernel", "trace_kernels", multiple=True, metavar="OP", help="Show the first calls of an op."
+)
 @click.option("--timeout", type=float, metavar="SECONDS", help="End a run that takes longer.")
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Runs side by side at a time."
@@ -94,7 +107,16 @@ def _plan(script: Path, arguments: tuple[str, ...], **options: Any) -> BatchPlan
         timeout=options["timeout"],
         jobs=options["jobs"],
         force=options["force"],
+        kernels=[_own_kernel(text) for text in options["kernels"]],
+        trace_kernels=options["trace_kernels"],
     )
+
+
+def _own_kernel(text: str) -> tuple[str, Path]:
+    op, equals, path = text.partition("=")
+    if not (op and equals and path):
+        raise UsageError(f"--kernel {text!r} is not OP=PATH, as in --kernel tanh_backward=mine.c")
+    return op.removeprefix("aten."), Path(path)
 
 
 def _show(plan: BatchPlan, result: BatchResult, out: Console, options: dict[str, Any]) -> None:
@@ -108,6 +130,7 @@ def _show(plan: BatchPlan, result: BatchResult, out: Console, options: dict[str,
                 manifest.mode, manifest.status, f"{manifest.steps:,}", first, last, f"{manifest.seconds:.1f}"
             )
         out.print(rows)
+        _show_kernel_calls(result, out, options["trace_kernels"])
     if options["verbose"] and to_stdout:
         for run in result.runs:
             out.print(f"\n{run.manifest.mode} printed:")
@@ -115,6 +138,8 @@ def _show(plan: BatchPlan, result: BatchResult, out: Console, options: dict[str,
     errors = console(stderr=True)
     for run in result.runs:
         _show_failure(run, errors)
+        for problem in run.manifest.problems:
+            errors.print(f"numdrift: mode {run.manifest.mode}: {problem}", soft_wrap=True)
         if not options["quiet"]:
             for notice in run.manifest.notices:
                 errors.print(f"numdrift: {run.manifest.mode}: {notice}", soft_wrap=True)
@@ -133,6 +158,26 @@ def _show_failure(run: FinishedRun, errors: Console) -> None:
         )
 
 
+def _show_kernel_calls(result: BatchResult, out: Console, ops: Sequence[str]) -> None:
+    """The first calls of the traced ops, mode by mode."""
+    if not ops:
+        return
+    rows = table("mode", "op", "kernel", "phase", "module", "called with", "returned")
+    for run in result.runs:
+        for call in run.journal.events("kernel-call"):
+            place = "-" if call["module"] is None else call["module"] or "(root)"
+            arguments, results = "\n".join(call["arguments"]), "\n".join(call["results"])
+            rows.add_row(
+                run.manifest.mode, call["op"], call["kernel"], call["phase"], place, arguments, results
+            )
+    out.print()
+    out.print(rows if rows.row_count else f"No mode showed a call of {' or '.join(ops)}.")
+    if any((run.folder.path / "kernels").exists() for run in result.runs):
+        out.print(
+            "Their inputs are kept: numdrift kernels check OP --captured RUN measures every kernel on them."
+        )
+
+
 def _losses(run: FinishedRun) -> tuple[str, str]:
     losses = run.journal.losses
     return (f"{losses[0]:.6g}", f"{losses[-1]:.6g}") if losses else (number(None), number(None))
@@ -143,5 +188,12 @@ def _json(plan: BatchPlan, result: BatchResult) -> dict[str, Any]:
         "schema": 1,
         "investigation": str(plan.investigation.path),
         "interrupted": result.interrupted,
-        "runs": [{"path": str(run.folder.path), **asdict(run.manifest)} for run in result.runs],
+        "runs": [
+            {
+                "path": str(run.folder.path),
+                **asdict(run.manifest),
+                "kernel_calls": list(run.journal.events("kernel-call")),
+            }
+            for run in result.runs
+        ],
     }

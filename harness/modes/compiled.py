@@ -6,12 +6,15 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from numdrift.kernels.swaps.engine import Swaps
+
 from .. import torch_private
 from ..errors import AdoptionError, UsageError, nearest
 from .eager import EagerMode
 from .protocol import Moment, ScriptFacts
 from .spec import ModeSpec
 
+WITHOUT_DECOMPOSITIONS = ("eager", "aot_eager")
 LADDER = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
 """torch's own stages between eager and Inductor: capture, autograd capture, decomposition, code generation."""
 
@@ -26,8 +29,8 @@ class CompileMode:
         self._verified = False
         self.device = self.eager.device = spec.device or "cpu"
 
-    def prepare(self, script: ScriptFacts) -> None:
-        self.eager.prepare(script)
+    def prepare(self, script: ScriptFacts, swaps: Swaps) -> None:
+        self.eager.set_up(swaps)
         if self.backend not in torch.compiler.list_backends(exclude_tags=()):
             known = {*LADDER, *torch.compiler.list_backends()}
             raise UsageError(
@@ -38,6 +41,12 @@ class CompileMode:
                 contract=None if self.spec.contract is None else self.spec.contract == "fast",
                 emulate_casts=None if self.spec.emulate_casts is None else self.spec.emulate_casts == "on",
             )
+        if self.spec.decompose and self.backend in WITHOUT_DECOMPOSITIONS:
+            raise UsageError(
+                f"mode {self.spec.name!r}: backend {self.backend} decomposes nothing, so decompose. keys have no "
+                "meaning in it; leave them out, or choose backend=inductor or aot_eager_decomp_partition"
+            )
+        swaps.install(self.device, compiled=True)
 
     def adopt(self, module: torch.nn.Module) -> None:
         self.eager.adopt(module)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from numdrift.kernels.swaps.engine import Swaps
+
 from ..errors import NotAvailable
 from .precision import convert
 from .protocol import Moment, ScriptFacts
@@ -18,9 +20,15 @@ class EagerMode:
     def __init__(self, spec: ModeSpec) -> None:
         self.spec = spec
         self.device = spec.device or spec.base
+        self.swaps: Swaps | None = None
 
-    def prepare(self, script: ScriptFacts) -> None:
-        """Check the device and fix the thread count, where the mode states one."""
+    def prepare(self, script: ScriptFacts, swaps: Swaps) -> None:
+        self.set_up(swaps)
+        swaps.install(self.device)
+
+    def set_up(self, swaps: Swaps) -> None:
+        """Check the device, fix threads and seed where the mode states them, and keep the swaps informed."""
+        self.swaps = swaps
         require_device(self.device)
         if self.spec.threads is not None:
             torch.set_num_threads(self.spec.threads)
@@ -32,6 +40,10 @@ class EagerMode:
             convert(module, getattr(torch, self.spec.dtype))
 
     def close(self, moment: Moment, settled: Callable[[], None] | None = None) -> None:
+        if self.swaps is not None and moment == "backward":
+            self.swaps.backward_ended()
+        if self.swaps is not None and moment == "step":
+            self.swaps.step_ended()
         if settled is not None:
             settled()
 

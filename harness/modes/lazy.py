@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from numdrift.kernels.swaps.engine import Swaps
+
 from .. import torch_private
 from .eager import EagerMode
 from .protocol import Moment, ScriptFacts
@@ -32,9 +34,9 @@ class LazyMode:
         self._mark = torch_private.lazy_mark_step()
         self._waiting: list[Callable[[], None]] = []
 
-    def prepare(self, script: ScriptFacts) -> None:
-        self.eager.prepare(script)
+    def prepare(self, script: ScriptFacts, swaps: Swaps) -> None:
         torch_private.start_lazy_backend()
+        self.eager.prepare(script, swaps)
         if self.policy == "auto":
             self.policy = "script" if "mark_step" in script.names else "phase"
         torch_private.replace_lazy_mark_step(self._marked_by_script)
@@ -43,6 +45,7 @@ class LazyMode:
         self.eager.adopt(module)
 
     def close(self, moment: Moment, settled: Callable[[], None] | None = None) -> None:
+        self.eager.close(moment)
         if settled is not None:
             self._waiting.append(settled)
         placed = {"phase": ("backward", "step"), "step": ("step",)}.get(self.policy, ())

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 if TYPE_CHECKING:
     import torch
 
+    from numdrift.kernels.swaps.engine import Swaps
+
     from .spec import ModeSpec
 
 Moment = Literal["forward", "backward", "step", "end"]
@@ -33,8 +35,11 @@ class Mode(Protocol):
 
     def __init__(self, spec: ModeSpec) -> None: ...
 
-    def prepare(self, script: ScriptFacts) -> None:
-        """Set the process up, before the script's first line. Raises NotAvailable with the remedy."""
+    def prepare(self, script: ScriptFacts, swaps: Swaps) -> None:
+        """Set the process up and install the swaps, before the script's first line.
+
+        Raises NotAvailable with the remedy, and UsageError for a swap that the mode cannot have.
+        """
 
     def adopt(self, module: torch.nn.Module) -> None:
         """Take over a root module, before its first call."""

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from numdrift.kernels.swaps.engine import Swaps
+
 from ..errors import NotAvailable
 from .eager import EagerMode
 from .protocol import Moment, ScriptFacts
@@ -25,7 +27,7 @@ class XlaMode:
         self.eager = EagerMode(spec)
         self._model: Any = None
 
-    def prepare(self, script: ScriptFacts) -> None:
+    def prepare(self, script: ScriptFacts, swaps: Swaps) -> None:
         if importlib.util.find_spec("torch_xla") is None:
             raise NotAvailable(
                 "mode 'xla'",
@@ -35,12 +37,15 @@ class XlaMode:
         self._model = importlib.import_module("torch_xla.core.xla_model")
         if self.eager.spec.seed is not None:
             torch.manual_seed(self.eager.spec.seed)
+        self.eager.swaps = swaps
+        swaps.install(self.device)
 
     def adopt(self, module: torch.nn.Module) -> None:
         self.eager.adopt(module)
 
     def close(self, moment: Moment, settled: Callable[[], None] | None = None) -> None:
         places = {"auto": ("backward", "step"), "phase": ("backward", "step"), "step": ("step",)}
+        self.eager.close(moment)
         if moment in places.get(self.policy, ()):
             self._model.mark_step()
         if settled is not None:

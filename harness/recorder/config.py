@@ -20,7 +20,10 @@ DEFAULT_VALUE_BUDGET = 256 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """One run: `journal` is the folder to write, `value_budget` is in bytes."""
+    """One run: `journal` is the folder to write, `value_budget` is in bytes.
+
+    `kernels` are the user's own, as (op, path); of the ops in `trace_kernels` the first calls are written down.
+    """
 
     script: str
     mode: ModeSpec
@@ -30,6 +33,8 @@ class RunConfig:
     steps: StepSelection = field(default_factory=StepSelection)
     keep_params: KeepParams = field(default_factory=KeepParams)
     value_budget: int = DEFAULT_VALUE_BUDGET
+    kernels: tuple[tuple[str, str], ...] = ()
+    trace_kernels: tuple[str, ...] = ()
 
     def records(self, level: str) -> bool:
         return LEVELS.index(self.record) >= LEVELS.index(level)
@@ -50,6 +55,8 @@ class RunConfig:
             "steps": StepSelection.parse(data["steps"]),
             "keep_params": KeepParams.parse(data["keep_params"]),
             "arguments": tuple(data["arguments"]),
+            "kernels": tuple((op, path) for op, path in data.get("kernels", ())),
+            "trace_kernels": tuple(data.get("trace_kernels", ())),
         }
         return cls(**{**data, **parsed})
 

@@ -6,6 +6,7 @@
     values-last.bin the last step's values, written when the script ends
     ops.jsonl       one JSON object an op (record level `ops`)
     tensors.bin     a frame an op output (record level `tensors`)
+    kernels.bin     how often each swapped kernel ran; see numdrift.kernels.swaps.counts
 
 A frame is a header, the payload and a trailer; a frame cut off by a kill lacks its trailer and is dropped.
 A step counts as recorded once its line is in events.jsonl, which is written after its frames.
@@ -24,6 +25,7 @@ EVENTS = "events.jsonl"
 DIGESTS = "digests.bin"
 OPS = "ops.jsonl"
 TENSORS = "tensors.bin"
+KERNELS = "kernels.bin"
 LAST_VALUES = "values-last.bin"
 REFUSED = "refused"
 """The end event's status of a run that its mode would not start or go on with."""

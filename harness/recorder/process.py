@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import sys
@@ -10,7 +11,13 @@ import types
 from pathlib import Path
 from typing import Any
 
-from ..errors import AdoptionError, NumdriftError
+from numdrift.kernels.native import library
+from numdrift.kernels.swaps.engine import Swaps
+from numdrift.kernels.swaps.request import swap_requests
+from numdrift.kernels.swaps.swap import known_kernels
+from numdrift.kernels.swaps.trace import CallTrace
+
+from ..errors import AdoptionError, KernelError, NumdriftError
 from ..modes.protocol import Mode, ScriptFacts
 from ..modes.registry import registry
 from . import frames
@@ -32,7 +39,8 @@ def run(config: RunConfig) -> int:
     os.environ.setdefault("DEVICE", mode.device)
     code = compile(Path(config.script).read_bytes(), config.script, "exec")
     try:
-        mode.prepare(ScriptFacts(names_in(code)))
+        swaps = _swaps(config, log)
+        mode.prepare(ScriptFacts(names_in(code)), swaps)
         seeded = _seed_what_is_unseeded()
         recorder = Recorder(config, mode, log)
         log.write("environment", seeded=seeded, digest=recorder.digest_implementation, **fingerprint())
@@ -42,7 +50,24 @@ def run(config: RunConfig) -> int:
         )
         return error.exit_code
     os.register_at_fork(after_in_child=recorder.forget)
+    os.register_at_fork(after_in_child=swaps.forget)
     return _record(config, code, recorder, mode)
+
+
+def _swaps(config: RunConfig, log: EventLog) -> Swaps:
+    """The swaps of the run's mode, counted in its journal. Raises what a request or kernel is wrong in."""
+    journal = Path(config.journal)
+    kernels = known_kernels([(op, Path(path)) for op, path in config.kernels])
+    requests = swap_requests(config.mode.kernel, config.mode.decompose)
+    swaps = Swaps(requests, kernels, journal / frames.KERNELS if requests else None)
+    if requests:
+        log.write("swaps", native=library.status(), swaps=swaps.describe())
+    if config.trace_kernels:
+        trace = CallTrace(
+            config.trace_kernels, journal.parent / "kernels", functools.partial(log.write, "kernel-call")
+        )
+        swaps.observe(config.trace_kernels, trace)
+    return swaps
 
 
 def _record(config: RunConfig, code: types.CodeType, recorder: Recorder, mode: Mode) -> int:
@@ -83,6 +108,9 @@ def _exit_code(leaving: SystemExit) -> int:
 
 def _crashed(config: RunConfig, error: BaseException) -> tuple[str, dict[str, Any], int]:
     """Print the script's own part of the traceback, and say in one line what happened where."""
+    if isinstance(error, KernelError):
+        print(f"numdrift: {error}", file=sys.stderr)
+        return "crashed", {"message": str(error)}, error.exit_code
     if isinstance(error, AdoptionError):
         print(f"numdrift: {error}", file=sys.stderr)
         return frames.REFUSED, {"message": str(error)}, error.exit_code

@@ -19,7 +19,9 @@ STATUSES = ("running", "complete", "crashed", "killed", "timeout", "nonfinite", 
 @dataclass(frozen=True, slots=True)
 class RunManifest:
     """One run. `seconds` is wall time of the process, `steps` counts the steps that were recorded,
-    `position` is its place among the modes of its batch, `pid` is the numdrift process that watches the run."""
+    `position` is its place among the modes of its batch, `pid` is the numdrift process that watches the run.
+    `swaps` says of each swapped kernel how often it ran in which phase; `problems` are what makes the run another
+    one than was asked for."""
 
     mode: str
     spec: str
@@ -38,6 +40,8 @@ class RunManifest:
     exit_code: int | None = None
     pid: int | None = None
     notices: Sequence[str] = ()
+    problems: Sequence[str] = ()
+    swaps: Sequence[Mapping[str, Any]] = ()
     adopted: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     schema: int = SCHEMA

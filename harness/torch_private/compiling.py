@@ -1,0 +1,137 @@
+"""torch.compile: compilation in place, Inductor's numerics and decompositions, and what is being traced."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from .dispatching import current_autograd_node
+from .presence import private, require
+
+
+def is_compiled_in_place(module: torch.nn.Module) -> bool:
+    """Whether `module.compile()` was called already."""
+    return getattr(module, "_compiled_call_impl", None) is not None
+
+
+def compile_in_place(module: torch.nn.Module, backend: str) -> None:
+    """Make calls of `module` go through torch.compile, the module staying the same object.
+
+    `module.compile()` does that, except for classes whose forward is torch's own, nn.Sequential above all:
+    dynamo does not trace torch's files as an outermost frame and runs them eagerly without a word
+    (torch 2.13). Those are entered through a frame of ours.
+    """
+    if type(module).forward.__module__.partition(".")[0] == "torch":
+        require(module, "_compiled_call_impl")
+        module._compiled_call_impl = torch.compile(_outer_frame(module), backend=backend)
+    else:
+        module.compile(backend=backend)
+
+
+def _outer_frame(module: torch.nn.Module) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return module._call_impl(*args, **kwargs)
+
+    return call
+
+
+def compiled_frames() -> int:
+    """How many Python frames dynamo has compiled in this process."""
+    return int(private("torch._dynamo.utils", "counters")["frames"]["ok"])
+
+
+def set_inductor_numerics(*, contract: bool | None, emulate_casts: bool | None) -> None:
+    """Set Inductor's contraction of a*b+c and its emulation of eager's casts; None leaves its default."""
+    if contract is not None:
+        cpp = private("torch._inductor.config", "cpp")
+        require(cpp, "enable_floating_point_contract_flag")
+        cpp.enable_floating_point_contract_flag = "fast" if contract else "off"
+    if emulate_casts is not None:
+        config = importlib.import_module("torch._inductor.config")
+        require(config, "emulate_precision_casts")
+        config.emulate_precision_casts = emulate_casts  # type: ignore[attr-defined]
+
+
+def inductor_decompositions() -> dict[Any, Callable[..., Any]]:
+    """The decompositions that Inductor applies, in a table of the caller's own."""
+    return dict(private("torch._inductor.decomposition", "select_decomp_table")())
+
+
+class DecompositionTable:
+    """Hands out a table as torch's own function does. `begins` is called at the beginning of each graph.
+
+    It is part of Inductor's cache key by the names of the ops that `changed`: what stands for them in the graph
+    is part of the key itself.
+    """
+
+    def __init__(
+        self, table: Mapping[Any, Callable[..., Any]], changed: Sequence[str], begins: Callable[[], None]
+    ) -> None:
+        self._table = table
+        self._changed = tuple(changed)
+        self._begins = begins
+
+    def __call__(self) -> dict[Any, Callable[..., Any]]:
+        self._begins()
+        return dict(self._table)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return str, (f"numdrift decompositions without {self._changed}",)
+
+
+def replace_inductor_decompositions(table: DecompositionTable) -> Callable[[], None]:
+    """Have Inductor, and torch's other backends that use its decompositions, apply `table`; gives the undo.
+
+    The table that torch hands out must not be edited: it is cached, and nothing then sees the change. The cache
+    of AOTAutograd knows nothing of decompositions, so it is off meanwhile.
+    """
+    compiling = importlib.import_module("torch._inductor.compile_fx")
+    config = importlib.import_module("torch._functorch.config")
+    original = private("torch._inductor.compile_fx", "select_decomp_table")
+    require(config, "enable_autograd_cache")
+    cached = config.enable_autograd_cache
+
+    def undo() -> None:
+        compiling.select_decomp_table = original  # type: ignore[attr-defined]
+        config.enable_autograd_cache = cached  # type: ignore[attr-defined]
+
+    compiling.select_decomp_table = table  # type: ignore[attr-defined]
+    config.enable_autograd_cache = False  # type: ignore[attr-defined]
+    return undo
+
+
+def traced_site() -> tuple[bool, str]:
+    """Of the op that a compiler is tracing: whether it is in the backward, and the path of its module.
+
+    The path is counted from the outermost module, which is "" itself. A backward op has the path of the forward
+    op that has its autograd sequence number.
+    """
+    meta = torch.fx.traceback.get_current_meta()
+    if current_autograd_node() is None:
+        return False, _path_in(meta)
+    numbers = meta.get("grad_fn_seq_nr") or [None]
+    tracing = private("torch.fx.experimental.proxy_tensor", "get_proxy_mode")()
+    nodes = () if tracing is None else tracing.tracer.graph.nodes
+    return True, next((_path_in(one.meta) for one in nodes if one.meta.get("seq_nr") == numbers[-1]), "")
+
+
+def _path_in(meta: Mapping[str, Any]) -> str:
+    """The innermost module of a traced op: `L['self'].net.1` is `net.1`, `L['module']` the outermost itself."""
+    stack = list((meta.get("nn_module_stack") or {}).values())
+    path = str(stack[-1][0]) if stack else ""
+    return (
+        re.sub(r"\['?(\w+)'?\]", r".\1", re.sub(r"^L\['\w+'\]", "", path)).replace("._modules", "").strip(".")
+    )
+
+
+def is_traced(tensor: torch.Tensor) -> bool:
+    """Whether a tensor only stands for one: a compiler is tracing."""
+    if type(tensor) in (torch.Tensor, torch.nn.Parameter):
+        return False
+    fake = private("torch._subclasses.fake_tensor", "FakeTensor")
+    functional = private("torch._subclasses.functional_tensor", "FunctionalTensor")
+    return isinstance(tensor, (fake, functional))

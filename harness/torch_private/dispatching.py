@@ -1,0 +1,86 @@
+"""The dispatcher: modes that see every op, kernels replaced, ops defined."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..errors import NotAvailable
+from .presence import private
+
+DispatchMode = TorchDispatchMode
+"""What sees every aten op of this process; torch has no public name for it."""
+
+
+without_function_modes: Any = getattr(torch._C, "DisableTorchFunction", torch.no_grad)
+"""A context in which tensor subclasses and torch function modes see nothing; without the hook it changes nothing."""
+
+without_dispatch_modes: Any = getattr(torch._C, "_DisableTorchDispatch", torch.no_grad)
+"""A context in which dispatch modes see nothing; without the hook it changes nothing."""
+
+no_dispatch: Any = getattr(torch._C, "_disabled_torch_dispatch_impl", None)
+"""The `__torch_dispatch__` of a class that has none of its own; None where torch does not have it."""
+
+
+def dispatch_key(device: str) -> str:
+    """The dispatch key of a device type: `CPU` for `cpu`."""
+    return str(private("torch._C", "_dispatch_key_for_device")(device))
+
+
+def original_kernel(overload: Any, key: str) -> Callable[..., Any]:
+    """What torch dispatches to for a key now, callable also once the key is overridden.
+
+    Raises NotAvailable where torch has nothing for the key.
+    """
+    find = private("torch.library", "get_kernel")
+    try:
+        kernel = find(overload, key)
+    except RuntimeError as error:
+        raise NotAvailable(f"{overload} for {key}", str(error).splitlines()[0]) from error
+    keys = private("torch._C", "DispatchKeySet")(getattr(private("torch._C", "DispatchKey"), key))
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return kernel.call_boxed(keys, *args, **kwargs)
+
+    return call
+
+
+class Overrides:
+    """Kernels of aten ops replaced in this process, until `close`."""
+
+    def __init__(self) -> None:
+        self._library: Any = torch.library.Library("aten", "IMPL")
+
+    def replace(self, overload: Any, key: str, kernel: Callable[..., Any]) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            self._library.impl(overload, kernel, key)
+
+    def close(self) -> None:
+        self._library._destroy()
+
+
+def current_autograd_node() -> Any:
+    """The node of the backward that is being executed on this thread, None outside of one."""
+    return torch._C._current_autograd_node()
+
+
+class OpaqueOps:
+    """Ops `numdrift::<name>` of this process, which compilers take as they are, until `close`."""
+
+    def __init__(self) -> None:
+        self._library: Any = torch.library.Library("numdrift", "FRAGMENT")
+
+    def define(self, name: str, schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> Any:
+        """Define an op with this schema (arguments and results): `run` computes it, `fake` its shapes."""
+        self._library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
+        self._library.impl(name, run, "CompositeExplicitAutograd")
+        torch.library.register_fake(f"numdrift::{name}", fake, lib=self._library)
+        return getattr(torch.ops.numdrift, name).default
+
+    def close(self) -> None:
+        self._library._destroy()

@@ -1,0 +1,40 @@
+"""The lazy core: its TorchScript backend, mark_step and syncs."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+
+import torch
+
+from ..errors import NotAvailable
+from .presence import private
+
+
+def start_lazy_backend() -> None:
+    """Start the TorchScript backend of the lazy core, once: a second start (the script's own) does nothing."""
+    backend = importlib.import_module("torch._lazy.ts_backend")
+    start = private("torch._lazy.ts_backend", "init")
+    try:
+        start()
+    except RuntimeError as error:
+        raise NotAvailable("mode 'lazy'", str(error).splitlines()[0]) from error
+    backend.init = lambda: None  # type: ignore[attr-defined]
+
+
+def lazy_mark_step() -> Callable[[], None]:
+    """The function that cuts and executes the pending lazy graph."""
+    mark: Callable[[], None] = private("torch._lazy", "mark_step")
+    return mark
+
+
+def replace_lazy_mark_step(replacement: Callable[..., None]) -> None:
+    """Route the script's own `torch._lazy.mark_step()` to `replacement`."""
+    importlib.import_module("torch._lazy").mark_step = replacement  # type: ignore[attr-defined]
+
+
+def sync_lazy(tensors: Sequence[torch.Tensor]) -> None:
+    """Execute what the given lazy tensors need, in one graph."""
+    wanted = [tensor.detach() for tensor in tensors if tensor.device.type == "lazy"]
+    if wanted:
+        private("torch._C._lazy", "_sync_multi")(wanted, [], True, True)

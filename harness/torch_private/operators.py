@@ -1,0 +1,136 @@
+"""aten ops: their overloads, schemas and decompositions."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..errors import KernelNotFound, nearest
+from .presence import private
+
+
+def find_overload(op: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+    """The overload of an aten op that takes these arguments; `op` may name the overload (`sum.dim_IntList`).
+
+    Raises KernelNotFound, naming the nearest, when aten has no such op.
+    """
+    name, _, overload = op.partition(".")
+    packet = find_packet(name)
+    if overload:
+        found = getattr(packet, overload, None)
+        if found is None:
+            raise KernelNotFound(
+                f"aten.{name} has no overload {overload!r}; {nearest(overload, packet.overloads())}"
+            )
+        return found
+    if len(packet.overloads()) == 1:
+        return getattr(packet, packet.overloads()[0])
+    resolve = private("torch._C", "_jit_resolve_packet")
+    return getattr(packet, resolve(f"aten::{name}", *args, **(kwargs or {})))
+
+
+def find_packet(name: str) -> Any:
+    """All overloads of one aten op. Raises KernelNotFound, naming the nearest, when aten has no such op."""
+    packet = getattr(torch.ops.aten, name, None)
+    if packet is None:
+        raise KernelNotFound(f"torch {torch.__version__} has no op aten.{name}; {near_op(name)}")
+    return packet
+
+
+def overloads_of(name: str) -> list[Any]:
+    """The overloads of an aten op, none when aten has no such op."""
+    packet = getattr(torch.ops.aten, name, None)
+    return [] if packet is None else [getattr(packet, overload) for overload in packet.overloads()]
+
+
+def near_op(name: str) -> str:
+    """The aten ops whose names come closest, as the end of an error message."""
+    names = {full.partition("::")[2].partition(".")[0] for full in aten_operations()}
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else "see the op names in torch.ops.aten"
+
+
+def aten_operations() -> list[str]:
+    """The full names of all aten ops, `aten::name.overload`."""
+    names = private("torch._C", "_dispatch_get_all_op_names")()
+    return sorted(name for name in names if name.startswith("aten::"))
+
+
+def decomposition_of(overload: Any) -> Callable[..., Any] | None:
+    """The decomposition that torch ships for an overload, None where it ships none."""
+    table = private("torch._decomp", "decomposition_table")
+    if overload in table:
+        found: Callable[..., Any] = table[overload]
+        return found
+    if private("torch._C", "_dispatch_has_kernel_for_dispatch_key")(
+        overload.name(), "CompositeImplicitAutograd"
+    ):
+        return overload.decompose  # type: ignore[no-any-return]
+    return None
+
+
+def is_random(overload: Any) -> bool:
+    """Whether the op draws random numbers."""
+    return torch.Tag.nondeterministic_seeded in overload.tags
+
+
+def written_arguments(
+    overload: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    other_args: Sequence[Any],
+    other_kwargs: Mapping[str, Any],
+) -> Iterator[tuple[Any, Any]]:
+    """The arguments that the op writes to, from two argument lists, in pairs."""
+    for position, argument in enumerate(overload._schema.arguments):
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            continue
+        if position < len(args):
+            yield args[position], other_args[position]
+        elif argument.name in kwargs:
+            yield kwargs[argument.name], other_kwargs[argument.name]
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of an op's schema. `kind` is its type's text; `writes` says that the op writes to it."""
+
+    name: str
+    kind: str
+    writes: bool
+    keyword_only: bool
+
+
+def arguments_of(overload: Any) -> list[Argument]:
+    """The arguments of an overload, in the order of its schema."""
+    return [
+        Argument(
+            one.name,
+            str(one.type),
+            one.alias_info is not None and one.alias_info.is_write,
+            bool(one.kwarg_only),
+        )
+        for one in overload._schema.arguments
+    ]
+
+
+def returns_something(overload: Any) -> bool:
+    """Whether the op returns anything; `_foreach_add_` does not."""
+    return bool(overload._schema.returns)
+
+
+def schema_text(overload: Any) -> str:
+    """The schema as torch writes it, `aten::tanh_backward(Tensor grad_output, Tensor output) -> Tensor`."""
+    return str(overload._schema)
+
+
+def is_composite(overload: Any) -> bool:
+    """Whether the op is made of other ops above autograd, as `linear` is."""
+    has_kernel = private("torch._C", "_dispatch_has_kernel_for_dispatch_key")
+    name = overload.name()
+    own = any(has_kernel(name, key) for key in ("CPU", "CUDA", "Lazy", "CompositeExplicitAutograd"))
+    return has_kernel(name, "CompositeImplicitAutograd") and not own

@@ -1,0 +1,22 @@
+"""Whether torch has a private name: the guard that every hook goes through."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+
+from ..errors import NotAvailable
+
+
+def private(module: str, name: str) -> Any:
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise NotAvailable(f"{module}.{name}", f"torch {torch.__version__} does not have it") from error
+
+
+def require(holder: Any, name: str) -> None:
+    if not hasattr(holder, name):
+        raise NotAvailable(name, f"torch {torch.__version__} does not have it")

@@ -1,0 +1,78 @@
+"""How often each swapped kernel ran, in a file that outlives the process: also one that a kernel crashed.
+
+The file is mapped into memory; a count is one store, and the kernel of the operating system keeps it after any
+end of the process. Each record is five unsigned 64-bit numbers: the calls in the forward, the backward and the
+optimizer, the places where a compiler traced the kernel into its graph, and whether a call is running.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+COLUMNS = ("forward", "backward", "optimizer", "traced", "running")
+RECORD = struct.Struct(f"={len(COLUMNS)}Q")
+
+
+@dataclass(frozen=True, slots=True)
+class SwapCounts:
+    """The calls of one swapped kernel by phase; `running` counts calls that were entered and not left."""
+
+    forward: int = 0
+    backward: int = 0
+    optimizer: int = 0
+    traced: int = 0
+    running: int = 0
+
+    @property
+    def calls(self) -> int:
+        return self.forward + self.backward + self.optimizer
+
+    def by_phase(self) -> dict[str, int]:
+        """The counts as the manifest has them."""
+        return {name: count for name, count in asdict(self).items() if name != "running"}
+
+
+class CountsFile:
+    """The counts of one run, one record a swap."""
+
+    def __init__(self, path: Path | None, records: int) -> None:
+        size = max(1, records) * RECORD.size
+        self._path = path
+        if path is not None:
+            path.write_bytes(bytes(size))
+            with path.open("r+b") as file:
+                self._memory = mmap.mmap(file.fileno(), size)
+        else:
+            self._memory = mmap.mmap(-1, size)
+        self._numbers = memoryview(self._memory).cast("Q")
+
+    def add(self, record: int, column: str) -> None:
+        self._numbers[record * len(COLUMNS) + COLUMNS.index(column)] += 1
+
+    def enter(self, record: int) -> None:
+        """A call of the kernel begins."""
+        self._numbers[record * len(COLUMNS) + COLUMNS.index("running")] += 1
+
+    def leave(self, record: int) -> None:
+        """A call of the kernel has ended, one way or another."""
+        self._numbers[record * len(COLUMNS) + COLUMNS.index("running")] -= 1
+
+    def read(self) -> list[SwapCounts]:
+        return [SwapCounts(*numbers) for numbers in RECORD.iter_unpack(self._memory[:])]
+
+    def forget(self) -> None:
+        """Count in memory of this process alone from now on: this is a fork of the counted one."""
+        copy = mmap.mmap(-1, len(self._memory))
+        copy[:] = self._memory[:]
+        self._memory, self._numbers = copy, memoryview(copy).cast("Q")
+
+
+def read_counts(path: Path, records: int) -> list[SwapCounts]:
+    """The counts that a run has left; zeros where it has left none."""
+    data = path.read_bytes() if path.exists() else b""
+    whole = len(data) // RECORD.size * RECORD.size
+    counts = [SwapCounts(*numbers) for numbers in RECORD.iter_unpack(data[:whole])]
+    return [*counts, *[SwapCounts()] * records][:records]

@@ -1,0 +1,102 @@
+"""Swaps inside compiled graphs: where a compiler would take the op apart, it finds one opaque op instead.
+
+The opaque op is `numdrift::<op>_<overload>`, with the arguments of the aten op after the number of the place in
+the graph. So a swapped graph never has the key of an unswapped one in Inductor's cache. What is executed there
+is decided when the compiler traces, by the module path that the traced op carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...harness import torch_private
+from ...harness.errors import UsageError
+from ..expectation import meta_outputs
+from .execution import Call, Execution, conform
+from .sites import Site, Sites
+from .swap import Swap, choose
+from .target import Target
+
+Decomposition = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TracedPlace:
+    """One place in a compiled graph where a swap takes effect."""
+
+    swap: Swap
+    site: Site
+
+
+class SwappedDecompositions:
+    """Inductor's decompositions with those of some ops replaced, until `close`."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._table = torch_private.inductor_decompositions()
+        self._sites = Sites()
+        self._places: list[TracedPlace] = []
+        self._changed: list[str] = []
+        self._opaque_ops = torch_private.OpaqueOps()
+        self._undo: Callable[[], None] | None = None
+
+    def check(self, swaps: Sequence[Swap]) -> None:
+        """Raises UsageError for `decompose.<op>=off` of an op that is not decomposed anyway."""
+        for swap in swaps:
+            overloads = torch_private.overloads_of(swap.request.op.partition(".")[0])
+            if swap.request.from_decomposition and not any(one in self._table for one in overloads):
+                raise UsageError(
+                    f"{swap.request}: Inductor does not decompose aten.{swap.request.op}; leave the key out, or "
+                    f"choose a kernel with kernel.{swap.request.op}=..."
+                )
+
+    def replace(self, target: Target, swaps: Sequence[Swap]) -> None:
+        """Lead the functional overload of `target` to its swaps where one covers the place."""
+        if target.writes or torch_private.is_composite(target.overload):
+            return
+        before = self._table.get(target.overload)
+        opaque = self._opaque(target)
+
+        def decompose(*args: Any, **kwargs: Any) -> Any:
+            swap, site = self._chosen(swaps)
+            if swap is None:
+                return NotImplemented if before is None else before(*args, **kwargs)
+            self._places.append(TracedPlace(swap, site))
+            return opaque(len(self._places) - 1, *args, **kwargs)
+
+        self._table[target.overload] = decompose
+        self._changed.append(str(target.overload))
+
+    def install(self) -> None:
+        table = torch_private.DecompositionTable(self._table, sorted(self._changed), self._sites.step_ended)
+        self._undo = torch_private.replace_inductor_decompositions(table)
+
+    def close(self) -> None:
+        if self._undo is not None:
+            self._undo()
+        self._opaque_ops.close()
+
+    def _chosen(self, swaps: Sequence[Swap]) -> tuple[Swap | None, Site]:
+        backward, module = torch_private.traced_site()
+        site = Site("backward" if backward else "forward", module)
+        return choose(swaps, site, self._sites), site
+
+    def _opaque(self, target: Target) -> Decomposition:
+        name = str(target.overload).removeprefix("aten.").replace(".", "_")
+        schema = torch_private.schema_text(target.overload).partition("(")[2]
+
+        def run(place: int, *args: Any, **kwargs: Any) -> Any:
+            traced = self._places[place]
+            result = self._execution.run(
+                traced.swap, Call(target, target.overload, args, kwargs), traced.site
+            )
+            expected = meta_outputs(target.overload, args, kwargs)
+            return conform(str(traced.swap.request), result, expected, strided=True, cast=True)
+
+        def fake(place: int, *args: Any, **kwargs: Any) -> Any:
+            return target.overload(*args, **kwargs)
+
+        opaque: Decomposition = self._opaque_ops.define(name, f"(int place, {schema}", run, fake)
+        return opaque

@@ -1,0 +1,138 @@
+"""The swaps of one mode, in the script's process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...harness import torch_private
+from ...harness.errors import NotAvailable
+from ..registry import ANY_DEVICE, KernelRegistry
+from .counts import CountsFile, SwapCounts
+from .decompositions import SwappedDecompositions
+from .execution import Call, Execution, Observer
+from .request import SwapRequest
+from .sites import Sites
+from .swap import resolve
+from .target import Target, targets_of
+
+
+class Swaps:
+    """Kernels taking the place of others from `install` to `close`.
+
+    `requests` may be empty, and then nothing is touched. `counts` is the file that the calls are counted in
+    (None: memory only).
+    """
+
+    def __init__(
+        self, requests: Sequence[SwapRequest], registry: KernelRegistry, counts: Path | None = None
+    ) -> None:
+        self.requests = requests
+        self.sites = Sites()
+        self.observed: tuple[str, ...] = ()
+        self._registry = registry
+        self._swaps = resolve(requests, registry)
+        self._counts = CountsFile(counts, len(self._swaps))
+        self._execution = Execution(self._swaps, self.sites, self._counts)
+        self._overrides: torch_private.Overrides | None = None
+        self._decompositions: SwappedDecompositions | None = None
+
+    def observe(self, ops: Sequence[str], observer: Observer) -> None:
+        """Show every call of these ops to `observer`, whether they are swapped or not."""
+        self.observed = tuple(ops)
+        self._execution.observer = observer
+
+    def install(self, device: str, *, compiled: bool = False) -> None:
+        """Swap in everything that is dispatched on `device`, with `compiled` also what compilers trace.
+
+        Without `compiled` modules are followed where a swap names one: their hooks would be traced, too.
+        Raises NotAvailable, KernelNotFound, and UsageError for `decompose.<op>=off` of an op that is not decomposed.
+        """
+        ops = dict.fromkeys([*(swap.request.op for swap in self._swaps), *self.observed])
+        if not ops:
+            return
+        kind = device.partition(":")[0]
+        self._refuse_devices(kind)
+        if compiled:
+            self._install_decompositions()
+        elif self.observed or any(swap.request.module is not None for swap in self._swaps):
+            self.sites.follow_modules()
+        self._overrides = torch_private.Overrides()
+        for op in ops:
+            for target in self._targets(op):
+                self._override(target, torch_private.dispatch_key(kind))
+
+    def _install_decompositions(self) -> None:
+        if not self._swaps:
+            return
+        decompositions = SwappedDecompositions(self._execution)
+        decompositions.check(self._swaps)
+        for op in dict.fromkeys(swap.request.op for swap in self._swaps):
+            swaps = [swap for swap in self._swaps if swap.request.op == op]
+            for target in self._targets(op):
+                decompositions.replace(target, swaps)
+        decompositions.install()
+        self._decompositions = decompositions
+
+    def step_ended(self) -> None:
+        self.sites.step_ended()
+
+    def backward_ended(self) -> None:
+        self.sites.backward_ended()
+
+    def describe(self) -> list[dict[str, str]]:
+        """Each swap as the manifest has it."""
+        return [
+            {
+                "swap": str(swap.request),
+                "op": swap.request.op,
+                "kernel": swap.kernel.name,
+                "formula": swap.kernel.formula,
+            }
+            for swap in self._swaps
+        ]
+
+    def counts(self) -> list[SwapCounts]:
+        """The calls so far, one entry a request."""
+        return self._counts.read()
+
+    def forget(self) -> None:
+        """Count no longer: this is a fork of the process that is counted."""
+        self._counts.forget()
+
+    def close(self) -> None:
+        """Put everything back."""
+        if self._overrides is not None:
+            self._overrides.close()
+        if self._decompositions is not None:
+            self._decompositions.close()
+        self.sites.close()
+
+    def _targets(self, op: str) -> list[Target]:
+        return targets_of(op, self._registry.operation(op.partition(".")[0]).also)
+
+    def _override(self, target: Target, key: str) -> None:
+        assert self._overrides is not None
+        composite = torch_private.is_composite(target.overload)
+        if target.writes and composite:
+            return
+        try:
+            original = torch_private.original_kernel(target.overload, key)
+        except NotAvailable:
+            return
+
+        def dispatched(*args: object, **kwargs: object) -> object:
+            return self._execution.dispatched(Call(target, original, args, kwargs))
+
+        self._overrides.replace(
+            target.overload, "CompositeImplicitAutograd" if composite else key, dispatched
+        )
+
+    def _refuse_devices(self, device: str) -> None:
+        for swap in self._swaps:
+            if swap.kernel.devices != ANY_DEVICE and device not in swap.kernel.devices:
+                raise NotAvailable(
+                    f"{swap.request} on {device}",
+                    f"the kernel runs on {', '.join(swap.kernel.devices)}",
+                    "choose another kernel, or a mode on that device",
+                )

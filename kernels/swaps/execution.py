@@ -1,0 +1,209 @@
+"""Executing one call of a swapped op: the swap chosen, its kernel called, what it returned checked, the call counted."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from ...harness import torch_private
+from ...harness.errors import KernelError, NumdriftError
+from ..expectation import LAZY_DEVICES, Expectations, ExpectedTensor, tensors_in
+from .counts import CountsFile
+from .sites import Site, Sites
+from .swap import Swap, choose
+from .target import Target
+
+Arguments = Sequence[Any]
+Keywords = Mapping[str, Any]
+
+
+class Observer(Protocol):
+    """Who wants to see calls of some ops."""
+
+    def wants(self, op: str, site: Site) -> bool: ...
+
+    def called(
+        self, op: str, kernel: str, site: Site, args: Arguments, kwargs: Keywords, result: Any
+    ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a target: `original` is what torch dispatches to by itself."""
+
+    target: Target
+    original: Callable[..., Any]
+    args: Arguments
+    kwargs: Keywords
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        return [*tensors_in(list(self.args)), *tensors_in(list(self.kwargs.values()))]
+
+    def by_torch(self) -> Any:
+        return self.original(*self.args, **self.kwargs)
+
+
+class _Running(threading.local):
+    """The ops whose kernels are running on this thread, outermost first."""
+
+    def __init__(self) -> None:
+        self.targets: list[Target] = []
+
+
+class Execution:
+    """Runs calls of swapped ops. Calls that a kernel makes itself reach torch's own kernels."""
+
+    def __init__(self, swaps: Sequence[Swap], sites: Sites, counts: CountsFile) -> None:
+        self.observer: Observer | None = None
+        self._sites = sites
+        self._counts = counts
+        self._swaps: dict[str, list[Swap]] = {}
+        for swap in swaps:
+            self._swaps.setdefault(swap.request.op, []).append(swap)
+        self._running = _Running()
+        self._expectations = Expectations()
+
+    def dispatched(self, call: Call) -> Any:
+        """A call that the dispatcher has handed over."""
+        if self._within_kernel(call.target) or not _swappable(call.tensors):
+            return call.by_torch()
+        site = self._sites.here()
+        swap = choose(self._swaps.get(call.target.op, ()), site, self._sites)
+        return self.run(swap, call, site)
+
+    def run(self, swap: Swap | None, call: Call, site: Site) -> Any:
+        """Run the call with the swap's kernel (None: torch's own), count it and show it to the observer."""
+        self._running.targets.append(call.target)
+        try:
+            if self.observer is not None and self.observer.wants(call.target.op, site):
+                return self._observed(self.observer, swap, call, site)
+            return call.by_torch() if swap is None else self._swapped(swap, call, site)
+        finally:
+            self._running.targets.pop()
+
+    def _observed(self, observer: Observer, swap: Swap | None, call: Call, site: Site) -> Any:
+        if any(torch_private.is_traced(tensor) for tensor in call.tensors):
+            return call.by_torch() if swap is None else self._swapped(swap, call, site)
+        args, kwargs = (call.args, call.kwargs) if not call.target.writes else _copied(call)
+        result = call.by_torch() if swap is None else self._swapped(swap, call, site)
+        name = "aten" if swap is None else swap.kernel.name
+        observer.called(call.target.op, name, site, args, kwargs, result)
+        return result
+
+    def _within_kernel(self, target: Target) -> bool:
+        running = self._running.targets
+        if not running:
+            return False
+        composite = torch_private.is_composite(running[-1].overload)
+        return not composite or any(one.op == target.op for one in running)
+
+    def _swapped(self, swap: Swap, call: Call, site: Site) -> Any:
+        if any(torch_private.is_traced(tensor) for tensor in call.tensors):
+            self._counts.add(swap.number, "traced")
+            return call.target.call(swap.function(call.target), call.args, call.kwargs)
+        self._counts.add(swap.number, site.phase)
+        if swap.is_aten:
+            return call.by_torch()
+        _refuse_unsupported(swap, call.tensors)
+        self._counts.enter(swap.number)
+        try:
+            return call.target.call(self._checked(swap, call), call.args, call.kwargs)
+        except NumdriftError:
+            raise
+        except Exception as error:
+            raise KernelError(_name(swap), _raised(error, call)) from error
+        finally:
+            self._counts.leave(swap.number)
+
+    def _checked(self, swap: Swap, call: Call) -> Callable[..., Any]:
+        """The kernel, its results held against what the op returns and laid out as the op lays them out."""
+        function = swap.function(call.target)
+
+        def compute(*args: Any, **kwargs: Any) -> Any:
+            expected = self._expectations.of(call.target.functional, args, kwargs)
+            lazy = any(tensor.device.type in LAZY_DEVICES for tensor in tensors_in(list(args)))
+            return conform(_name(swap), function(*args, **kwargs), expected, strided=not lazy)
+
+        return compute
+
+
+def conform(
+    kernel: str, result: Any, expected: Sequence[ExpectedTensor], *, strided: bool, cast: bool = False
+) -> Any:
+    """The result with the strides that are expected (`strided`) and their dtypes (`cast`).
+
+    Raises KernelError for other shapes, dtypes (without `cast`) or another number of tensors.
+    """
+    found = list(tensors_in(result))
+    if len(found) != len(expected):
+        raise KernelError(kernel, f"returned {len(found)} tensors where the op returns {len(expected)}")
+    for index, (one, wanted) in enumerate(zip(found, expected, strict=True)):
+        if tuple(one.shape) != wanted.shape or (one.dtype != wanted.dtype and not cast):
+            place = f" as result {index}" if len(expected) > 1 else ""
+            raise KernelError(
+                kernel,
+                f"returned {_text(one.shape, one.dtype)}{place} where the op returns "
+                f"{_text(wanted.shape, wanted.dtype)}",
+            )
+    if not strided:
+        return result
+    wanted_in_order = iter(expected)
+    return _mapped(result, lambda tensor: _laid_out(tensor, next(wanted_in_order)))
+
+
+def _laid_out(tensor: torch.Tensor, wanted: ExpectedTensor) -> torch.Tensor:
+    if tensor.dtype == wanted.dtype and (tensor.stride() == wanted.stride or tensor.numel() == 0):
+        return tensor
+    laid_out = torch.empty_strided(wanted.shape, wanted.stride, dtype=wanted.dtype, device=tensor.device)
+    return laid_out.copy_(tensor)
+
+
+def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)([_mapped(one, change) for one in value])
+    return value
+
+
+def _copied(call: Call) -> tuple[Arguments, Keywords]:
+    """The arguments of a call that writes to some of them, as they are before it."""
+    return _mapped(list(call.args), torch.Tensor.clone), {
+        name: _mapped(value, torch.Tensor.clone) for name, value in call.kwargs.items()
+    }
+
+
+def _swappable(tensors: Sequence[torch.Tensor]) -> bool:
+    """Kernels compute floating-point tensors; anything else (a count, a mask) is left to torch."""
+    return any(tensor.is_floating_point() for tensor in tensors)
+
+
+def _refuse_unsupported(swap: Swap, tensors: Sequence[torch.Tensor]) -> None:
+    for tensor in tensors:
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if tensor.is_floating_point() and not swap.kernel.supports(dtype, tensor.device.type):
+            devices = "" if "any" in swap.kernel.devices else f" on {', '.join(swap.kernel.devices)}"
+            raise KernelError(
+                _name(swap),
+                f"computes {', '.join(swap.kernel.dtypes)}{devices}, and the script calls it with {dtype} on "
+                f"{tensor.device.type}",
+            )
+
+
+def _name(swap: Swap) -> str:
+    return f"{swap.request.op}={swap.kernel.name}"
+
+
+def _raised(error: Exception, call: Call) -> str:
+    first = (str(error).splitlines() or [""])[0]
+    shapes = ", ".join(_text(tensor.shape, tensor.dtype) for tensor in call.tensors)
+    return f"raised {type(error).__name__}: {first}".rstrip(": ") + f" (called with {shapes})"
+
+
+def _text(shape: Sequence[int], dtype: torch.dtype) -> str:
+    return f"{str(dtype).removeprefix('torch.')}[{', '.join(map(str, shape))}]"

@@ -1,0 +1,123 @@
+"""Where in the script an op is being executed: phase, module and the how-manieth of its step.
+
+A backward op belongs to the module whose forward made its autograd node: when a module's call ends, the nodes
+behind its outputs that no inner module has claimed are marked with its path. Modules are followed only where a
+swap asks for one, by torch's global module hooks.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from ...harness import torch_private
+from ..expectation import tensors_in
+
+Phase = Literal["forward", "backward", "optimizer"]
+MARK = "numdrift_module"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One execution. `module` is the path from the outermost module that was called, "" for that one itself,
+    None where modules are not followed."""
+
+    phase: Phase
+    module: str | None = None
+
+
+class Sites:
+    """Follows the script; `here()` says where it is."""
+
+    def __init__(self) -> None:
+        self._after_backward = False
+        self._counts: Counter[Hashable] = Counter()
+        self._modules: ModulePaths | None = None
+
+    def follow_modules(self) -> None:
+        if self._modules is None:
+            self._modules = ModulePaths()
+
+    def here(self) -> Site:
+        node = torch_private.current_autograd_node()
+        if node is not None:
+            return Site("backward", None if self._modules is None else node.metadata.get(MARK))
+        optimizing = self._after_backward and not torch.is_grad_enabled()
+        path = None if self._modules is None else self._modules.current
+        return Site("optimizer" if optimizing else "forward", path)
+
+    def occurrence(self, key: Hashable) -> int:
+        """How often this was asked for the same key before, in this step."""
+        self._counts[key] += 1
+        return self._counts[key] - 1
+
+    def backward_ended(self) -> None:
+        self._after_backward = True
+
+    def step_ended(self) -> None:
+        self._after_backward = False
+        self._counts.clear()
+
+    def close(self) -> None:
+        if self._modules is not None:
+            self._modules.close()
+            self._modules = None
+
+
+class ModulePaths:
+    """The path of the module whose forward runs, and the mark of it on the autograd nodes that it makes."""
+
+    def __init__(self) -> None:
+        self._names: weakref.WeakKeyDictionary[torch.nn.Module, dict[int, str]] = weakref.WeakKeyDictionary()
+        self._stack: list[str] = []
+        self._roots: list[torch.nn.Module] = []
+        self._undo: list[Callable[[], None]] = [
+            register_module_forward_pre_hook(self._entered).remove,
+            register_module_forward_hook(self._left, always_call=True).remove,
+        ]
+
+    @property
+    def current(self) -> str | None:
+        return self._stack[-1] if self._stack else None
+
+    def close(self) -> None:
+        for undo in self._undo:
+            undo()
+
+    def _entered(self, module: torch.nn.Module, _: Any) -> None:
+        if not self._stack:
+            self._roots = [module]
+        self._stack.append(self._path(self._roots[0], module))
+
+    def _path(self, root: torch.nn.Module, module: torch.nn.Module) -> str:
+        names = self._names.get(root)
+        if names is None or id(module) not in names:
+            names = {id(one): name for name, one in root.named_modules(remove_duplicate=True)}
+            self._names[root] = names
+        return names.get(id(module), type(module).__name__)
+
+    def _left(self, module: torch.nn.Module, _: Any, outputs: Any) -> None:
+        if not self._stack:
+            return
+        path = self._stack.pop()
+        if not self._stack:
+            self._roots = []
+        pending = [tensor.grad_fn for tensor in tensors_in(_leaves(outputs)) if tensor.grad_fn is not None]
+        while pending:
+            node = pending.pop()
+            if MARK not in node.metadata:
+                node.metadata[MARK] = path
+                pending += [following for following, _ in node.next_functions if following is not None]
+
+
+def _leaves(outputs: Any) -> Any:
+    """What a module returned, dictionaries (and the outputs of transformers' models) as lists."""
+    if isinstance(outputs, dict):
+        return [_leaves(one) for one in outputs.values()]
+    return [_leaves(one) for one in outputs] if isinstance(outputs, (list, tuple)) else outputs

@@ -1,0 +1,89 @@
+"""One swap, resolved: the kernel found, its code imported at the first call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...harness.errors import UsageError
+from ..registry import Kernel, KernelRegistry, built_in
+from ..user import user_kernel
+from .request import SwapRequest
+from .sites import Site, Sites
+from .target import Target
+
+
+@dataclass(slots=True)
+class Swap:
+    """A request and its kernel. `number` is its place among the swaps of its mode, and in the counts."""
+
+    number: int
+    request: SwapRequest
+    kernel: Kernel
+    _functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
+
+    @property
+    def is_aten(self) -> bool:
+        return self.kernel.of_any_op and self.kernel.name == "aten"
+
+    @property
+    def scoped(self) -> bool:
+        return self.request.module is not None or self.request.occurrence is not None
+
+    def function(self, target: Target) -> Callable[..., Any]:
+        """What computes the functional form of `target`."""
+        name = target.functional_name
+        if name not in self._functions:
+            self._functions[name] = self.kernel.load(name)
+        return self._functions[name]
+
+    def covers(self, module: str | None) -> bool:
+        wanted = self.request.module
+        return wanted is None or module == wanted or (module or "").startswith(f"{wanted}.")
+
+
+def known_kernels(own: Sequence[tuple[str, Path]] = ()) -> KernelRegistry:
+    """A registry of what numdrift ships and of the user's own kernels, given as (op, path).
+
+    Raises what `user_kernel` raises, and UsageError for a name that the op has already.
+    """
+    registry = built_in()
+    for op, path in own:
+        kernel = user_kernel(op, path)
+        if any(known.name == kernel.name for known in registry.kernels(op)):
+            raise UsageError(f"op {op} has a kernel {kernel.name!r} already; give {path} another name")
+        registry.add(kernel)
+    return registry
+
+
+def resolve(requests: Sequence[SwapRequest], registry: KernelRegistry) -> list[Swap]:
+    """Find the kernel of each request. Raises KernelNotFound, and for a user's kernel what `user_kernel` raises."""
+    return [Swap(number, one, find_kernel(one, registry)) for number, one in enumerate(requests)]
+
+
+def find_kernel(request: SwapRequest, registry: KernelRegistry) -> Kernel:
+    if request.is_own:
+        return user_kernel(request.op, Path(request.kernel))
+    return registry.kernel(request.op, request.kernel)
+
+
+def choose(swaps: Sequence[Swap], site: Site, sites: Sites) -> Swap | None:
+    """The swap for an execution at `site`: of those that cover it the one with the narrowest scope."""
+    chosen = None
+    for swap in sorted(swaps, key=_breadth):
+        if not swap.covers(site.module):
+            continue
+        wanted = swap.request.occurrence
+        if wanted is None:
+            return chosen or swap
+        if sites.occurrence(swap.number) == wanted and chosen is None:
+            chosen = swap
+    return chosen
+
+
+def _breadth(swap: Swap) -> tuple[bool, int]:
+    """Sorts occurrences before modules, inner modules before outer ones, and everything last."""
+    module = swap.request.module
+    return swap.request.occurrence is None, -(module.count(".") + 1 if module else 0)

@@ -1,0 +1,87 @@
+"""The first calls of an op, written down with shapes and value ranges, and their inputs kept for the lab."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..expectation import LAZY_DEVICES, tensors_in
+from .sites import Site
+
+FIRST_CALLS = 5
+"""Calls of an op that are written down, in each phase."""
+
+MOST_BYTES = 64 * 2**20
+"""The inputs of a call are kept up to this size."""
+
+
+class CallTrace:
+    """Writes down the first calls of `ops` with `write`, and keeps their inputs in `folder`/<op>/<number>.pt."""
+
+    def __init__(self, ops: Sequence[str], folder: Path, write: Callable[..., None]) -> None:
+        self._ops = frozenset(ops)
+        self._folder = folder
+        self._write = write
+        self._seen: Counter[tuple[str, str]] = Counter()
+        self._kept: Counter[str] = Counter()
+
+    def wants(self, op: str, site: Site) -> bool:
+        return op in self._ops and self._seen[op, site.phase] < FIRST_CALLS
+
+    def called(
+        self, op: str, kernel: str, site: Site, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
+    ) -> None:
+        """Write down a call. `args` and `kwargs` are as they were before it."""
+        self._seen[op, site.phase] += 1
+        self._write(
+            op=op,
+            kernel=kernel,
+            phase=site.phase,
+            module=site.module,
+            arguments=[describe(value) for value in args]
+            + [f"{name}={describe(value)}" for name, value in kwargs.items()],
+            results=[describe(tensor) for tensor in tensors_in(result)],
+            inputs=self._keep(op, args, kwargs),
+        )
+
+    def _keep(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+        tensors = [*tensors_in(list(args)), *tensors_in(list(kwargs.values()))]
+        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        if size > MOST_BYTES or any(tensor.device.type in LAZY_DEVICES for tensor in tensors):
+            return None
+        path = self._folder / op / f"{self._kept[op]}.pt"
+        self._kept[op] += 1
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.save({"op": op, "args": _plain(list(args)), "kwargs": _plain(dict(kwargs))}, path)
+        return str(path.relative_to(self._folder))
+
+
+def describe(value: Any) -> str:
+    """A value in one phrase; a tensor by dtype, shape and range (not where reading it would execute a graph)."""
+    if not isinstance(value, torch.Tensor):
+        if isinstance(value, (list, tuple)) and any(True for _ in tensors_in(value)):
+            return f"[{', '.join(describe(one) for one in value)}]"
+        return repr(value)
+    text = f"{str(value.dtype).removeprefix('torch.')}[{', '.join(map(str, value.shape))}]"
+    if value.device.type in LAZY_DEVICES or value.numel() == 0 or value.is_complex():
+        return text
+    wide = value.detach().double()
+    finite = wide[torch.isfinite(wide)]
+    others = value.numel() - finite.numel()
+    spread = f" {finite.min().item():.4g} to {finite.max().item():.4g}" if finite.numel() else ""
+    return text + spread + (f", {others} not finite" if others else "")
+
+
+def _plain(value: Any) -> Any:
+    """The value with tensors detached, on the CPU, each with its own storage only."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu().clone()
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    return value
