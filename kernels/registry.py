@@ -60,7 +60,8 @@ class Operation:
 
     `reference` is `module:function`, the op in float64 without cancellation (empty: the op itself replayed in
     float64). `exact` is the same on mpmath numbers, for ops that work element by element. `also` names aten
-    ops that take over the op's part in other modes and have the same arguments.
+    ops that take over the op's part in other modes: a swap of the op swaps them too, by their kernel of the same
+    name.
     """
 
     name: str
@@ -129,11 +130,12 @@ class KernelRegistry:
 
     def operation(self, op: str) -> Operation:
         """The record of an op; a plain one for an op without an entry."""
-        return self._operations.get(op, Operation(op, "unregistered", f"aten.{op}"))
+        name = op.partition(".")[0]
+        return self._operations.get(op) or self._operations.get(name, Operation(op, "unregistered", f"aten.{op}"))
 
     def kernels(self, op: str) -> tuple[Kernel, ...]:
         """Every kernel of an op: its own, and `aten`, `decomposed` and `fp64` where it has none of that name."""
-        own = self._kernels.get(op, {})
+        own = self._kernels.get(op) or self._kernels.get(op.partition(".")[0], {})
         free = [_of(op, kernel) for kernel in GENERIC if kernel.name not in own]
         first = [kernel for kernel in free if kernel.name == "aten"]
         return (*first, *own.values(), *(kernel for kernel in free if kernel.name != "aten"))

@@ -43,6 +43,12 @@ class OperationRecorder:
         self._mode: _Operations | None = None
         self._step = 0
         self._index = 0
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Record and write nothing any more."""
+        self._stopped = True
+        self._pending.clear()
 
     def enter(self, step: int) -> None:
         self.phase, self._step, self._index = "forward", step, 0
@@ -62,6 +68,8 @@ class OperationRecorder:
 
     def record(self, operation: Any, inputs: Sequence[Any], outputs: Any) -> None:
         """Take one op: `operation` is its overload, `inputs` and `outputs` as the dispatcher has them."""
+        if self._stopped:
+            return
         with self._guard:
             self._record(operation, inputs, outputs)
 

@@ -1,7 +1,8 @@
 """The recorder: what happens in the script's process, step by step, goes into the journal.
 
 It only reads, and only when the mode says that the values are there. A failure of its own is written down as
-a notice and ends the recording, never the training.
+a notice and ends the recording, never the training; the mode is told of every moment all the same, because it
+may act there (the lazy mode executes its graph).
 """
 
 from __future__ import annotations
@@ -105,11 +106,12 @@ class Recorder:
     def start(self) -> None:
         self._hooks.install()
         if self._config.records("ops") and self._mode.device in WITHOUT_VALUES:
-            self.notice(
-                f"ops are not recorded in this mode: on {self._mode.device} they have no values when they are "
-                "called; losses, parameters and digests are recorded as always"
-            )
             self._with_operations = False
+            with self._guard("saying what is not recorded"):
+                self.notice(
+                    f"ops are not recorded in this mode: on {self._mode.device} they have no values when they are "
+                    "called; losses, parameters and digests are recorded as always"
+                )
         self._record_operations_of(0)
 
     def forget(self) -> None:
@@ -155,7 +157,7 @@ class Recorder:
 
     def backward_started(self, losses: list[torch.Tensor]) -> None:
         with self._guard("taking the loss"):
-            if self._backward_at is None:
+            if self._backward_at is None and not self._broken:
                 self._backward_at = script_line(self._config.script) or ""
                 self._log.write("loss", source=self._backward_at)
             self._losses += [loss.detach() for loss in losses]
@@ -170,7 +172,8 @@ class Recorder:
         settled: Callable[[], None] | None = None
         with self._guard("ending a step"):
             self._operations.leave()
-            settled = self._ended_step(optimizer)
+            if not self._broken:
+                settled = self._ended_step(optimizer)
         self._losses = []
         self.step += 1
         self._mode.close("step", settled)
@@ -194,6 +197,8 @@ class Recorder:
         return self._table
 
     def _record(self, ended: EndedStep) -> None:
+        if self._broken:
+            return
         with self._guard("recording a step"):
             losses = [_scalar(value) for value in self._mode.read(ended.losses)]
             if self._nonfinite_from is None and any(loss - loss != 0.0 for loss in losses):
@@ -230,7 +235,7 @@ class Recorder:
 
     def _record_operations_of(self, step: int) -> None:
         with self._guard("recording operations"):
-            if self._with_operations and step in self._config.steps:
+            if self._with_operations and not self._broken and step in self._config.steps:
                 self._operations.enter(step)
 
     def _guard(self, doing: str) -> Guard:
@@ -239,7 +244,7 @@ class Recorder:
     def _stop_recording(self, doing: str, error: Exception) -> None:
         if not self._broken:
             self._broken = True
-            self._hooks.remove()
+            self._operations.stop()
             self._log.failed(
                 self.step, f"{doing} failed, recording stops here: {type(error).__name__}: {error}"
             )

@@ -1,20 +1,174 @@
-"""STUB: the native helper replaces this file, keeping these names and signatures."""
+"""The kernels in C that numdrift ships, as functions of tensors.
+
+Each gives None where it cannot serve: no compiler, tensors of another device or dtype than its own, tensors
+without memory (lazy, meta, fake, functional). The caller then computes the same bits with torch's operations.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
+
+from ...harness.compiler import Library, compile_library
+from ...harness.errors import NumdriftError
+from .source import shipped_source
+
+ELEMENTWISE = {
+    "tanh_backward_fma": (2, 0),
+    "tanh_backward_mac": (2, 0),
+    "tanh_backward_mac_unfused": (2, 0),
+    "tanh_backward_decomposed": (2, 0),
+    "tanh_backward_factored": (2, 0),
+    "sigmoid_backward_fma": (2, 0),
+    "addcmul_fma": (3, 1),
+    "lerp_fma": (3, 0),
+    "fma": (3, 0),
+}
+"""How many tensors and how many scalars a kernel of elementwise.c takes; the file has their formulas."""
+
+ROWS = ("sum_sequential", "sum_pairwise", "sum_kahan")
+"""The kernels of rows.c; the file has their orders of summation."""
+
+SUFFIXES = {torch.float32: "float32", torch.float64: "float64"}
+"""The dtypes of the shipped kernels, as their symbols end."""
+
+Functions = dict[tuple[str, torch.dtype], Callable[..., None]]
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+@dataclass(frozen=True, slots=True)
+class NativeKernels:
+    """The functions by name and dtype; none, and the reason, where they cannot be had."""
+
+    functions: Functions
+    hardware_fma: bool = False
+    reason: str = ""
 
 
 def elementwise(
     name: str, tensors: Sequence[torch.Tensor], scalars: Sequence[float] = ()
 ) -> torch.Tensor | None:
-    """Call a C kernel element by element, on broadcast operands. None where it cannot serve: no compiler, another
-    device or dtype than the kernel's, tensors without storage (lazy, meta, fake)."""
-    return None
+    """Call a C kernel element by element, on broadcast operands in the order of the op's arguments.
+
+    tensors: float32 or float64, all of one dtype, any shapes that broadcast, any strides.
+    Returns a contiguous tensor of the common shape and dtype, or None where the kernel cannot serve. Raises
+    ValueError for a kernel that is not there or other numbers of operands than it has.
+    """
+    if ELEMENTWISE.get(name) != (len(tensors), len(scalars)):
+        raise ValueError(
+            f"no kernel {name!r} of {len(tensors)} tensors and {len(scalars)} scalars in {ELEMENTWISE}"
+        )
+    function = _kernel_for(name, tensors)
+    if function is None:
+        return None
+    operands = _spread(tensors)
+    result = torch.empty(operands[0].shape, dtype=operands[0].dtype, device="cpu")
+    if not all(map(has_memory, (*operands, result))):
+        return None
+    function(result.numel(), *(one.data_ptr() for one in operands), *scalars, result.data_ptr())
+    return result
 
 
 def rows(name: str, matrix: torch.Tensor) -> torch.Tensor | None:
-    """Call a C kernel that reduces each row of a contiguous [rows, columns] matrix to one number -> [rows]."""
-    return None
+    """Call a C kernel that reduces each row of a [rows, columns] matrix to one number.
+
+    matrix: float32 or float64, any strides.
+    Returns [rows] of its dtype, or None where the kernel cannot serve. Raises ValueError for a kernel that is
+    not there and for another number of dimensions.
+    """
+    if name not in ROWS or matrix.dim() != 2:
+        raise ValueError(f"no kernel {name!r} of {matrix.dim()} dimensions; {ROWS} take [rows, columns]")
+    function = _kernel_for(name, [matrix])
+    if function is None:
+        return None
+    plain = matrix.resolve_neg().contiguous()
+    result = torch.empty(plain.shape[0], dtype=plain.dtype, device="cpu")
+    if not has_memory(plain) or not has_memory(result):
+        return None
+    function(*plain.shape, plain.data_ptr(), result.data_ptr())
+    return result
+
+
+def status() -> str:
+    """What computes: `native (...)`, or `torch formulas (...)` with the reason."""
+    native = _native()
+    if native.reason:
+        return f"torch formulas ({native.reason})"
+    return f"native ({'hardware' if native.hardware_fma else 'emulated'} fma)"
+
+
+def bind(library: Library) -> Functions:
+    """The functions of a compiled elementwise.c or rows.c, by name and dtype. Raises OSError."""
+    handle = ctypes.CDLL(str(library.path))
+    found: Functions = {}
+    for name, types in _argument_types().items():
+        for dtype, suffix in SUFFIXES.items():
+            if function := getattr(handle, f"numdrift_{name}_{suffix}", None):
+                function.argtypes, function.restype = types, None
+                found[name, dtype] = function
+    return found
+
+
+def has_hardware_fma(library: Library) -> bool:
+    """Whether a compiled elementwise.c uses the CPU's own instruction for a * b + c."""
+    return bool(ctypes.CDLL(str(library.path)).numdrift_hardware_fma())
+
+
+@functools.cache
+def _native() -> NativeKernels:
+    try:
+        elements, sums = (compile_library(shipped_source(name)) for name in ("elementwise.c", "rows.c"))
+        return NativeKernels(bind(elements) | bind(sums), has_hardware_fma(elements))
+    except (NumdriftError, OSError) as error:
+        return NativeKernels({}, reason=" ".join(str(error).split()))
+
+
+def _argument_types() -> dict[str, list[Any]]:
+    pointer, count = ctypes.c_void_p, ctypes.c_int64
+    types: dict[str, list[Any]] = {name: [count, count, pointer, pointer] for name in ROWS}
+    for name, (tensors, scalars) in ELEMENTWISE.items():
+        types[name] = [count, *[pointer] * tensors, *[ctypes.c_double] * scalars, pointer]
+    return types
+
+
+def _kernel_for(name: str, tensors: Sequence[torch.Tensor]) -> Callable[..., None] | None:
+    dtype = tensors[0].dtype
+    if _is_traced() or not all(one.dtype == dtype and has_memory(one) for one in tensors):
+        return None
+    return _native().functions.get((name, dtype))
+
+
+def _spread(tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """Contiguous tensors of the common shape; those that are so already stay what they are."""
+    shape = tensors[0].shape
+    if all(one.shape == shape and one.is_contiguous() and not one.is_neg() for one in tensors):
+        return tensors
+    return [one.contiguous() for one in torch.broadcast_tensors(*(one.resolve_neg() for one in tensors))]
+
+
+def _is_traced() -> bool:
+    """Whether a tracer watches, which would take the result for a constant."""
+    if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+        return True
+    tracer = sys.modules.get("torch.fx.experimental.proxy_tensor")
+    return tracer is not None and tracer.get_proxy_mode() is not None
+
+
+def has_memory(tensor: torch.Tensor) -> bool:
+    """Whether the elements of a tensor can be read at its address: an ordinary, dense one on the CPU."""
+    try:
+        if type(tensor) not in _PLAIN or tensor.device.type != "cpu" or tensor.layout != torch.strided:
+            return False
+        if not tensor.numel():
+            return True
+        # the address of a freed storage is 0, plus the offset into it
+        return bool(tensor.data_ptr() and (not tensor.storage_offset() or tensor.untyped_storage().nbytes()))
+    except (RuntimeError, NotImplementedError):
+        return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,15 @@ from .target import Target
 
 @dataclass(slots=True)
 class Swap:
-    """A request and its kernel. `number` is its place among the swaps of its mode, and in the counts."""
+    """A request and its kernel. `number` is its place among the swaps of its mode, and in the counts.
+
+    `alternates` are the kernels of the same name for ops that take over the op's part in other modes.
+    """
 
     number: int
     request: SwapRequest
     kernel: Kernel
+    alternates: Mapping[str, Kernel] = field(default_factory=dict)
     _functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
 
     @property
@@ -36,7 +40,8 @@ class Swap:
         """What computes the functional form of `target`."""
         name = target.functional_name
         if name not in self._functions:
-            self._functions[name] = self.kernel.load(name)
+            kernel = self.alternates.get(name.partition(".")[0], self.kernel)
+            self._functions[name] = kernel.load(name)
         return self._functions[name]
 
     def covers(self, module: str | None) -> bool:
@@ -60,7 +65,20 @@ def known_kernels(own: Sequence[tuple[str, Path]] = ()) -> KernelRegistry:
 
 def resolve(requests: Sequence[SwapRequest], registry: KernelRegistry) -> list[Swap]:
     """Find the kernel of each request. Raises KernelNotFound, and for a user's kernel what `user_kernel` raises."""
-    return [Swap(number, one, find_kernel(one, registry)) for number, one in enumerate(requests)]
+    return [
+        Swap(number, one, find_kernel(one, registry), alternates(one, registry))
+        for number, one in enumerate(requests)
+    ]
+
+
+def alternates(request: SwapRequest, registry: KernelRegistry) -> dict[str, Kernel]:
+    """The kernels with the request's name of the ops that its op stands for, where they have one."""
+    found = {}
+    for op in registry.operation(request.op).also:
+        for kernel in registry.kernels(op):
+            if kernel.name == request.kernel:
+                found[op] = kernel
+    return found
 
 
 def find_kernel(request: SwapRequest, registry: KernelRegistry) -> Kernel:

@@ -45,10 +45,10 @@ class CallTrace:
             arguments=[describe(value) for value in args]
             + [f"{name}={describe(value)}" for name, value in kwargs.items()],
             results=[describe(tensor) for tensor in tensors_in(result)],
-            inputs=self._keep(op, args, kwargs),
+            inputs=self._keep(op, args, kwargs, result),
         )
 
-    def _keep(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+    def _keep(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> str | None:
         tensors = [*tensors_in(list(args)), *tensors_in(list(kwargs.values()))]
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         if size > MOST_BYTES or any(tensor.device.type in LAZY_DEVICES for tensor in tensors):
@@ -56,7 +56,10 @@ class CallTrace:
         path = self._folder / op / f"{self._kept[op]}.pt"
         self._kept[op] += 1
         path.parent.mkdir(parents=True, exist_ok=True)
-        torch.save({"op": op, "args": _plain(list(args)), "kwargs": _plain(dict(kwargs))}, path)
+        results = _plain(list(tensors_in(result)))
+        torch.save(
+            {"op": op, "args": _plain(list(args)), "kwargs": _plain(dict(kwargs)), "results": results}, path
+        )
         return str(path.relative_to(self._folder))
 
 

@@ -132,6 +132,23 @@ def test_a_full_disk_ends_the_recording_and_not_the_training(
     assert "recording stops here" in run.path.joinpath("stderr.log").read_text() + done.stderr
 
 
+@pytest.mark.parametrize("policy", ["phase", "step"])
+def test_a_full_disk_leaves_the_graphs_of_lazy_mode_as_they_were(
+    policy: str, numdrift: Numdrift, tiny: Path, tmp_path: Path
+) -> None:
+    # given a training that exits with the number of its mark_steps, whole and with a disk that fills up at step 4
+    script = tmp_path / "graphs.py"
+    source = tiny.read_text().replace('print(f"peak', "os._exit(metrics.counter_value('MarkStep'))  # ")
+    script.write_text(source.replace("import torch\n", "import torch\nfrom torch._lazy import metrics\n"))
+    mode = f"lazy,mark_step={policy}"
+    for name, arguments in (("whole", []), ("full", ["--at", "4", "--then", "full"])):
+        numdrift("run", script, "--mode", mode, "--name", name, "--", *arguments)
+    # then the training executed as many graphs, and the recording ended where the disk was full
+    whole, full = (load_run(tmp_path / "runs" / name / "lazy") for name in ("whole", "full"))
+    assert whole.manifest.exit_code == full.manifest.exit_code != 0
+    assert (len(whole.journal.steps), len(full.journal.steps)) == (10, 4)
+
+
 def test_a_script_that_trains_nothing_is_said_to(numdrift: Numdrift, tmp_path: Path) -> None:
     script = tmp_path / "idle.py"
     script.write_text("print('nothing to do')\n")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from numdrift.harness.compiler import cache_folder
 from numdrift.harness.recorder import native
 from numdrift.harness.recorder.digest import Digester
 
@@ -36,7 +37,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("NUMDRIFT_CACHE", str(tmp_path_factory.mktemp("built")))
         patch.delenv("CC", raising=False)
         assert native.load()[1] is None
-        (library,) = native.cache_folder().iterdir()
+        (library,) = cache_folder().iterdir()
         return library
 
 
@@ -49,11 +50,11 @@ def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("HOME", "/home/h")
     monkeypatch.delenv("NUMDRIFT_CACHE", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert native.cache_folder() == Path("/home/h/.cache/numdrift")
+    assert cache_folder() == Path("/home/h/.cache/numdrift")
     monkeypatch.setenv("XDG_CACHE_HOME", "/x")
-    assert native.cache_folder() == Path("/x/numdrift")
+    assert cache_folder() == Path("/x/numdrift")
     monkeypatch.setenv("NUMDRIFT_CACHE", "/n")
-    assert native.cache_folder() == Path("/n")
+    assert cache_folder() == Path("/n")
 
 
 def test_two_processes_build_at_once(cache: Path) -> None:

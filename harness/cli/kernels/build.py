@@ -1,0 +1,108 @@
+"""`numdrift kernels build`: a kernel of your own, compiled and tried."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from numdrift.kernels.native.source import checked_path, user_source
+
+from ...compiler import Library, compile_library
+from ...errors import NumdriftError, UsageError
+from ..output import console, json_option, table, write_json
+
+TRIAL_SECONDS = 120
+
+EXAMPLES = """\b
+Examples:
+  numdrift kernels build mine.c
+  numdrift kernels build mine.c --op tanh_backward
+  numdrift kernels build mine.py --op tanh_backward --json -
+
+\b
+C computes element by element: void kernel_float32(int64_t n, <numbers>, <tensors>, float *result), and
+kernel_float64 alike. Python defines a function named as the op. --op prints the declaration of that op.
+"""
+
+
+@click.command(
+    epilog=EXAMPLES,
+    help="Compile the kernel in PATH, a .c or .py file, and say what it is; with --op, try it on a small input.",
+)
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--op", default="", metavar="OP", help="The op it is for, as in tanh_backward.")
+@json_option
+def command(path: Path, op: str, json_path: str | None) -> None:
+    file = checked_path(path)
+    if file.suffix == ".py" and not op:
+        raise UsageError(f"{path} is Python: say which op it is for, as in --op tanh_backward")
+    library = compile_library(user_source(file)) if file.suffix == ".c" else None
+    found = _try(file, op)
+    if json_path:
+        write_json(json_path, {"schema": 1, "path": str(file), "op": op} | _about(library) | found)
+    if json_path != "-":
+        _show(console(), file, op, library, found)
+
+
+def _about(library: Library | None) -> dict[str, Any]:
+    if library is None:
+        return {"compiler": None, "flags": [], "library": None}
+    return {"compiler": library.compiler, "flags": library.flags, "library": str(library.path)}
+
+
+def _try(file: Path, op: str) -> dict[str, Any]:
+    """What the trial found, from a process of its own. Raises the error that it ended with."""
+    with tempfile.TemporaryDirectory(prefix="numdrift-trial-") as folder:
+        result = Path(folder) / "trial.json"
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "numdrift.kernels.native.trial", str(file), op, str(result)],
+                check=False,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=TRIAL_SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            raise UsageError(f"{file} was tried and had not returned after {TRIAL_SECONDS} s") from None
+        if not result.exists():
+            raise UsageError(f"{file} {_ending(done)} when it was tried")
+        found: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+    error, exit_code = found.pop("error"), found.pop("exit_code")
+    if error:
+        raise (UsageError if exit_code == UsageError.exit_code else NumdriftError)(error)
+    return found
+
+
+def _ending(done: subprocess.CompletedProcess[str]) -> str:
+    if done.returncode < 0:
+        return f"crashed with {signal.Signals(-done.returncode).name}"
+    last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+    return f"ended the process with exit code {done.returncode} ({last})"
+
+
+def _show(out: Console, file: Path, op: str, library: Library | None, found: dict[str, Any]) -> None:
+    rows = table("", "")
+    rows.show_header = False
+    rows.add_row("kernel", f"{op}={file.stem}" if op else file.stem)
+    rows.add_row("file", str(file))
+    if library is not None:
+        rows.add_row("compiler", shlex.join(library.compiler))
+        rows.add_row("flags", " ".join(library.flags))
+        rows.add_row("library", str(library.path))
+    rows.add_row("dtypes", ", ".join(found["dtypes"]))
+    if op:
+        rows.add_row("called as", found["expects"])
+    for dtype, outcome in found["outcomes"]:
+        rows.add_row(f"tried {dtype}", outcome)
+    out.print(rows)

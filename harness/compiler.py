@@ -1,0 +1,209 @@
+"""C compiled on first use by the system's compiler, and kept for this compiler, CPU and user.
+
+A kept library ends with the SHA-256 of what precedes it (the dynamic linker ignores bytes after the ELF image),
+because loading a truncated library kills the process with SIGBUS instead of raising an error.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import re
+import shlex
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import CompileError, NotAvailable, UsageError
+
+BUILD_SECONDS = 60
+CHECKSUM_BYTES = hashlib.sha256().digest_size
+REMEDY = "install one, on Debian with apt-get install gcc, or name it in CC"
+
+
+@dataclass(frozen=True, slots=True)
+class CSource:
+    """A C file and how to compile it: with `flags` and the first group of `tunings` that the compiler accepts.
+
+    What it includes with quotes, from its own folder, is taken for part of it.
+    """
+
+    path: Path
+    flags: tuple[str, ...]
+    tunings: tuple[tuple[str, ...], ...] = ((),)
+
+    def content(self) -> str:
+        """The file and the headers beside it. Raises UsageError when the file cannot be read."""
+        return "\0".join(_texts(self.path, set()))
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A compiled library: its file, the command that starts the compiler, and the flags it was given."""
+
+    path: Path
+    compiler: tuple[str, ...]
+    flags: tuple[str, ...]
+
+
+def cache_folder() -> Path:
+    """Where libraries are kept; created with mode 0700 when one is built."""
+    if chosen := os.environ.get("NUMDRIFT_CACHE"):
+        return Path(chosen)
+    if shared := os.environ.get("XDG_CACHE_HOME"):
+        return Path(shared) / "numdrift"
+    return Path.home() / ".cache" / "numdrift"
+
+
+def compile_library(source: CSource) -> Library:
+    """Give the library of a C file, compiled now if it is not kept already.
+
+    Raises UsageError when the file cannot be read, CompileError when it does not compile, and NotAvailable when
+    there is no compiler, or no private folder for what it makes.
+    """
+    content = source.content()
+    try:
+        return _library(source, content)
+    except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
+        raise _unavailable(" ".join(str(error).split()) or type(error).__name__) from error
+
+
+def _library(source: CSource, content: str) -> Library:
+    compiler = find_compiler()
+    folder = cache_folder()
+    _make_private(folder)
+    libraries = [_place(source, content, compiler, folder, tuning) for tuning in source.tunings]
+    for library in libraries:
+        if _intact(library.path):
+            return library
+    return _build(source, libraries)
+
+
+def find_compiler() -> tuple[str, ...]:
+    """The words that start the C compiler: CC, or the first of cc, gcc, clang. Raises NotAvailable."""
+    asked = os.environ.get("CC", "")
+    for command in [asked] if asked.strip() else ["cc", "gcc", "clang"]:
+        words = shlex.split(command)
+        if found := shutil.which(words[0]):
+            return (found, *words[1:])
+    raise _unavailable(f"no C compiler found (CC={asked!r}, cc, gcc, clang)", REMEDY)
+
+
+def _unavailable(why: str, remedy: str = "") -> NotAvailable:
+    return NotAvailable("compiled C", why, remedy)
+
+
+def _texts(path: Path, seen: set[Path]) -> Iterator[str]:
+    """The text of a file and of what it includes with quotes, each once."""
+    seen.add(path.resolve())
+    try:
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    yield text
+    for name in re.findall(r'^\s*#\s*include\s*"([^"\n]+)"', text, re.MULTILINE):
+        header = path.parent / name
+        if header.is_file() and header.resolve() not in seen:
+            yield from _texts(header, seen)
+
+
+def _place(
+    source: CSource, content: str, compiler: tuple[str, ...], folder: Path, tuning: tuple[str, ...]
+) -> Library:
+    """Where the library goes: a name made from everything that decides its bytes."""
+    binary = Path(compiler[0]).resolve()
+    status = binary.stat()
+    flags = (*source.flags, *tuning)
+    parts = (content, flags, compiler, str(binary), status.st_size, status.st_mtime_ns, _cpu())
+    key = hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
+    stem = re.sub(r"[^\w.-]", "_", source.path.stem)[:64]
+    return Library(folder / f"{stem}-{key}.so", compiler, flags)
+
+
+@functools.cache
+def _cpu() -> str:
+    """Model and instruction sets of the first CPU: a home folder may be shared by different machines."""
+    wanted: dict[str, str] = {}
+    try:
+        with Path("/proc/cpuinfo").open() as lines:
+            for line in lines:
+                name, _, value = line.partition(":")
+                if name.strip() in ("model name", "flags", "Features", "CPU part"):
+                    wanted[name.strip()] = value.strip()
+                if not line.strip():
+                    break
+    except OSError:
+        wanted["processor"] = platform.processor()
+    return f"{platform.system()} {platform.machine()} {wanted}"
+
+
+def _make_private(folder: Path) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.stat()
+    if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise _unavailable(
+            f"{folder} belongs to, or is writable by, somebody else", "name another folder in NUMDRIFT_CACHE"
+        )
+
+
+def _intact(library: Path) -> bool:
+    try:
+        if library.lstat().st_uid != os.getuid():
+            raise _unavailable(f"{library} belongs to somebody else", "remove it")
+        content = library.read_bytes()
+    except FileNotFoundError:
+        return False
+    image, checksum = content[:-CHECKSUM_BYTES], content[-CHECKSUM_BYTES:]
+    return hashlib.sha256(image).digest() == checksum
+
+
+def _build(source: CSource, libraries: list[Library]) -> Library:
+    """Compile next to the target and rename: processes that build at once replace equal files.
+
+    The complaint is that of the last, plainest library: the others may fail for their tuning alone.
+    """
+    complaint = ""
+    for library in libraries:
+        with tempfile.TemporaryDirectory(dir=library.path.parent, prefix="build-") as scratch:
+            built = Path(scratch) / library.path.name
+            complaint = _compile(source.path, library, built)
+            if not complaint:
+                image = built.read_bytes()
+                built.write_bytes(image + hashlib.sha256(image).digest())
+                built.replace(library.path)
+                return library
+    raise CompileError(source.path, complaint)
+
+
+def _compile(path: Path, library: Library, target: Path) -> str:
+    """Run the compiler; what it complains of first, or nothing."""
+    done = subprocess.run(
+        [*library.compiler, *library.flags, str(path.absolute()), "-o", str(target), "-lm"],
+        check=False,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=os.environ | {"LC_ALL": "C"},
+        text=True,
+        errors="replace",
+        timeout=BUILD_SECONDS,
+    )
+    if done.returncode == 0 and target.exists():
+        return ""
+    return first_error(done.stderr) or f"{library.compiler[0]} ended with exit status {done.returncode}"
+
+
+def first_error(output: str) -> str:
+    """The first error in what gcc, clang or a linker printed, as `file:line: message` where it has a place."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    for line in lines:
+        if found := re.match(r"(.+?):(\d+):(?:\d+:)? (?:fatal )?error: (.*)", line):
+            return f"{Path(found[1]).name}:{found[2]}: {found[3]}"
+        if "undefined reference" in line:
+            return line[line.index("undefined reference") :]
+    return next((line for line in lines if "error" in line.lower()), lines[0] if lines else "")
