@@ -30,7 +30,7 @@ def test_a_command_of_the_documents_is_understood(line: str) -> None:
     own = words[: words.index("--")] if "--" in words else words
     names = [word for word in own if not word.startswith("-")]
     help_text = CliRunner().invoke(program, [names[0], "--help"]).output
-    if names[0] == "runs":
+    if names[0] in ("runs", "kernels"):
         help_text += CliRunner().invoke(program, [*names[:2], "--help"]).output
     for option in (word for word in own if word.startswith("--")):
         assert option in help_text, option
@@ -48,5 +48,5 @@ def test_every_file_that_the_documents_name_is_there() -> None:
         text = document.read_text()
         for target in re.findall(r"\]\(([^)#:]+)\)", text):
             assert (document.parent / target).exists(), f"{document.name}: {target}"
-        for path in re.findall(r"`((?:scripts|tests|harness|docs|reproducers|plots)/[\w/.]+\.\w+)`", text):
+        for path in re.findall(r"`((?:scripts|tests|harness|kernels|docs|reproducers|plots)/[\w/.]+\.\w+)`", text):
             assert (ROOT / path).exists(), f"{document.name}: {path}"

@@ -1,0 +1,138 @@
+"""Fused multiply-add, a*b + c with one rounding, and the error-free transformations under it.
+
+Everything is written in torch operations that can be traced: no bit patterns, no branches on values. That needs
+a device with float64. Sources: T. J. Dekker, A floating-point technique for extending the available precision,
+Numer. Math. 18, 1971; D. E. Knuth, The Art of Computer Programming, vol. 2, 4.2.2 (TwoSum); S. Boldo and
+G. Melquiond, Emulation of a FMA and correctly rounded sums, IEEE Trans. Comput. 57, 2008.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import torch
+
+from .native.library import elementwise
+
+_PAST_LARGEST = {torch.float32: 2.0**128, torch.bfloat16: 2.0**128, torch.float16: 2.0**16}
+"""The number after a format's largest, if its exponents went on: rounding to it gives infinity."""
+
+_SPLITTER = 2.0**27 + 1
+
+
+Operand = torch.Tensor | float
+
+
+def fma(a: Operand, b: Operand, c: Operand) -> torch.Tensor:
+    """Compute a*b + c and round once to the common dtype of the tensors among the operands.
+
+    a, b, c: broadcastable tensors, float32, float64, bfloat16 or float16. A number is rounded to that dtype, to
+    float32 for the half formats, as ATen does with the scalars of an op.
+    Uses the processor's own instruction where there is C code for the operands, `emulated_fma` elsewhere.
+    """
+    tensors, dtype = _as_tensors((a, b, c))
+    in_c = elementwise("fma", tensors) if all(one.dtype == dtype for one in tensors) else None
+    return emulated_fma(a, b, c) if in_c is None else in_c
+
+
+def emulated_fma(a: Operand, b: Operand, c: Operand) -> torch.Tensor:
+    """The same in torch operations only.
+
+    float32, bfloat16 and float16: the bits of a hardware FMA for all operands, subnormals, infinities and
+    results that overflow included. float64: also, as long as |a| and |b| are below 2**995 and the bits of a*b
+    and of the result stay above 2**-1074 (|a*b| above 2**-968, or zero); outside, the last bit may differ, as
+    for a*b + c.
+    """
+    tensors, dtype = _as_tensors((a, b, c))
+    wide_a, wide_b, wide_c = (one.double() for one in tensors)
+    if dtype == torch.float64:
+        return _double_fma(wide_a, wide_b, wide_c)
+    # The product of two float32 numbers has 48 bits and is exact in float64, the sum may not be.
+    sum_, error = two_sum(wide_a * wide_b, wide_c)
+    return rounded(sum_, error, dtype)
+
+
+def _as_tensors(operands: Sequence[Operand]) -> tuple[list[torch.Tensor], torch.dtype]:
+    """The operands as tensors, and the dtype of the result."""
+    given = [one for one in operands if isinstance(one, torch.Tensor)]
+    # Tensors without dimensions do not widen the others.
+    dtype = functools.reduce(
+        torch.promote_types, [one.dtype for one in given if one.dim()] or [one.dtype for one in given]
+    )
+    inside = dtype if dtype.itemsize >= 4 else torch.float32
+    device = given[0].device
+    tensors = [
+        one if isinstance(one, torch.Tensor) else torch.full((), one, dtype=inside, device=device)
+        for one in operands
+    ]
+    return tensors, dtype
+
+
+def rounded(value: torch.Tensor, rest: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Round value + rest once, to nearest even, to a dtype narrower than float64.
+
+    value: float64. rest: float64, smaller than any distance from `value` to a number halfway between two
+    neighbours of `dtype` that is not zero; only its sign matters.
+    """
+    # Torch casts float64 to the half formats by way of float32, which would round twice.
+    if dtype != torch.float32:
+        single = value.to(torch.float32)
+        beyond = value - single.double()
+        rest = torch.where(torch.eq(beyond, 0), rest, beyond)
+        return _nearest(single.double(), rest, dtype)
+    return _nearest(value, rest, dtype)
+
+
+def _nearest(value: torch.Tensor, rest: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Round `value`; where it lies halfway between two numbers, `rest` decides instead of the even digit."""
+    even = value.to(dtype)
+    limit = _PAST_LARGEST[dtype]
+    place = even.double().clamp(-limit, limit)
+    offset = value - place
+    other = place + 2 * offset
+    # A multiple of the spacing: the neighbour on the other side, so `value` is halfway. Infinity, which `dtype`
+    # cannot tell from its past-largest number, stands for that number.
+    narrow = other.to(dtype)
+    halfway = torch.eq(narrow.double().clamp(-limit, limit), other) & torch.ne(offset, 0)
+    return torch.where(halfway & (rest * offset > 0), narrow, even)
+
+
+def two_sum(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Round a + b, and give the error: sum + error = a + b exactly, short of overflow (Knuth)."""
+    sum_ = a + b
+    part = sum_ - a
+    return sum_, (a - (sum_ - part)) + (b - part)
+
+
+def two_product(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Round a * b in float64, and give the error (Dekker).
+
+    product + error = a * b exactly as long as no part overflows (|a|, |b| below 2**995) or underflows
+    (|a*b| above 2**-968).
+    """
+    product = a * b
+    a_high, a_low = _halves(a)
+    b_high, b_low = _halves(b)
+    return product, a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
+
+
+def _halves(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Split 53 bits into 26 and 26 (Veltkamp); a_high + a_low = a exactly."""
+    scaled = _SPLITTER * a
+    high = scaled - (scaled - a)
+    return high, a - high
+
+
+def _double_fma(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    """a*b + c for float64: high + low + lowest is the exact value, rounded as in `_nearest`."""
+    product, error = two_product(a, b)
+    carried, lowest = two_sum(c, error)
+    high, low = two_sum(product, carried)
+    tail, rest = two_sum(low, lowest)
+    even, offset = two_sum(high, tail)
+    other, inexact = two_sum(even, 2 * offset)
+    halfway = torch.eq(inexact, 0) & torch.ne(offset, 0)
+    exact = torch.where(halfway & (torch.sign(rest) * offset > 0), other, even)
+    # The sign of zero, infinity and what overflows on the way are those of the plain sum.
+    return torch.where(torch.isfinite(exact) & torch.ne(exact, 0), exact, a * b + c)

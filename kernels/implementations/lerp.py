@@ -1,0 +1,51 @@
+"""Kernels of lerp, start + weight*(end - start). Each torch operation rounds to the dtype of its inputs.
+
+start, end: broadcastable tensors. weight: a tensor, or a number, which is used in float32 for the half formats.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import torch
+
+from ..fused import fma as fused
+from ..native.library import elementwise
+from .low_precision import in_bfloat16
+
+
+def fma(start: torch.Tensor, end: torch.Tensor, weight: torch.Tensor | float) -> torch.Tensor:
+    inside = torch.promote_types(start.dtype, torch.float32)
+    factor = (
+        weight
+        if isinstance(weight, torch.Tensor)
+        else torch.full((), weight, dtype=inside, device=start.device)
+    )
+    in_c = elementwise("lerp_fma", (start, end, factor))
+    return fused(weight, end - start, start) if in_c is None else in_c
+
+
+def one_sided(start: torch.Tensor, end: torch.Tensor, weight: torch.Tensor | float) -> torch.Tensor:
+    return start + weight * (end - start)
+
+
+def two_products(start: torch.Tensor, end: torch.Tensor, weight: torch.Tensor | float) -> torch.Tensor:
+    return (1 - weight) * start + weight * end
+
+
+def fma_two_sided(start: torch.Tensor, end: torch.Tensor, weight: torch.Tensor | float) -> torch.Tensor:
+    """ATen's formula: from the nearer end. A number's complement is taken in the precision the number is used in."""
+    if isinstance(weight, torch.Tensor):
+        near_end = weight.abs() >= 0.5
+        coefficient = torch.where(near_end, weight - 1, weight)
+        return fused(coefficient, end - start, torch.where(near_end, end, start))
+    number = weight if start.dtype == torch.float64 else _as_float32(weight)
+    return fused(number - 1, end - start, end) if abs(number) >= 0.5 else fused(number, end - start, start)
+
+
+def bf16(start: torch.Tensor, end: torch.Tensor, weight: torch.Tensor | float) -> torch.Tensor:
+    return in_bfloat16(one_sided, start, end, weight)
+
+
+def _as_float32(number: float) -> float:
+    return float(struct.unpack("f", struct.pack("f", number))[0])

@@ -1,0 +1,1 @@
+"""Ops in float64 without cancellation, to measure kernels against."""
