@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -143,8 +144,19 @@ def _facts(run: RecordedRun) -> dict[str, str]:
         "seeded by numdrift": ", ".join(manifest.environment.get("seeded", [])) or "-",
         "size": _size(_bytes(run)),
     }
+    swaps = {one["swap"]: _calls(one["calls"]) for one in manifest.swaps}
+    problems = {f"problem {number}": text for number, text in enumerate(manifest.problems, 1)}
     notices = {f"notice {number}": text for number, text in enumerate(manifest.notices, 1)}
-    return facts | notices
+    return facts | swaps | problems | notices
+
+
+def _calls(counts: Mapping[str, int]) -> str:
+    """How often a swapped kernel ran, in words."""
+    phases = [
+        f"{counts[phase]:,} in the {phase}" for phase in ("forward", "backward", "optimizer") if counts[phase]
+    ]
+    traced = [f"{counts['traced']:,} places in compiled graphs"] if counts["traced"] else []
+    return "calls: " + (", ".join([*phases, *traced]) or "none")
 
 
 def _bytes(run: RecordedRun) -> int:

@@ -61,7 +61,7 @@ class SwappedDecompositions:
 
         def decompose(*args: Any, **kwargs: Any) -> Any:
             swap, site = self._chosen(swaps)
-            if swap is None:
+            if swap is None or not swap.serves(target):
                 return NotImplemented if before is None else before(*args, **kwargs)
             self._places.append(TracedPlace(swap, site))
             return opaque(len(self._places) - 1, *args, **kwargs)

@@ -103,6 +103,8 @@ class Execution:
         return not composite or any(one.op == target.op for one in running)
 
     def _swapped(self, swap: Swap, call: Call, site: Site) -> Any:
+        if not swap.serves(call.target):
+            return call.by_torch()
         if any(torch_private.is_traced(tensor) for tensor in call.tensors):
             self._counts.add(swap.number, "traced")
             return call.target.call(swap.function(call.target), call.args, call.kwargs)
@@ -124,7 +126,8 @@ class Execution:
         """The kernel, its results held against what the op returns and laid out as the op lays them out."""
         function = swap.function(call.target)
         lazy = any(tensor.device.type in LAZY_DEVICES for tensor in call.tensors)
-        if lazy and not swap.kernel.needs_compiler:
+        composite = torch_private.is_composite(call.target.overload)
+        if lazy and not composite and not swap.kernel.needs_compiler:
             # The lazy core has taken views and mutations out before it hands the tensors over, so it knows none.
             function = torch.func.functionalize(function, remove="mutations_and_views")
 

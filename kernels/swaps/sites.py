@@ -111,8 +111,9 @@ class ModulePaths:
         pending = [tensor.grad_fn for tensor in tensors_in(_leaves(outputs)) if tensor.grad_fn is not None]
         while pending:
             node = pending.pop()
-            if MARK not in node.metadata:
-                node.metadata[MARK] = path
+            metadata: dict[str, str] = node.metadata  # type: ignore[assignment]  # torch annotates it as a method
+            if MARK not in metadata:
+                metadata[MARK] = path
                 pending += [following for following, _ in node.next_functions if following is not None]
 
 

@@ -36,13 +36,21 @@ class Swap:
     def scoped(self) -> bool:
         return self.request.module is not None or self.request.occurrence is not None
 
+    def serves(self, target: Target) -> bool:
+        """Whether the kernel, or the one of its name for an op that takes over the op's part, computes `target`."""
+        return self._kernel_for(target) is not None
+
     def function(self, target: Target) -> Callable[..., Any]:
-        """What computes the functional form of `target`."""
-        name = target.functional_name
+        """What computes the functional form of `target`, which the swap must serve."""
+        name, kernel = target.functional_name, self._kernel_for(target)
+        assert kernel is not None
         if name not in self._functions:
-            kernel = self.alternates.get(name.partition(".")[0], self.kernel)
             self._functions[name] = kernel.load(name)
         return self._functions[name]
+
+    def _kernel_for(self, target: Target) -> Kernel | None:
+        op = target.functional_name.partition(".")[0]
+        return self.kernel if op == self.request.op.partition(".")[0] else self.alternates.get(op)
 
     def covers(self, module: str | None) -> bool:
         wanted = self.request.module

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
+import torch._inductor.config
 from torch.nn import functional
 
+from numdrift.harness import torch_private
 from numdrift.kernels.registry import KernelRegistry
 
 MODES = ["cpu", pytest.param("compile", marks=pytest.mark.slow), "lazy"]
@@ -127,3 +129,21 @@ def test_the_swapped_graph_is_not_taken_from_the_cache_of_the_unswapped(
         y, found = execute("compile", {"tanh_backward": kernel}, tanh_and_gradient, x, gradient).results
         assert same_bits(plain[1], gradient * (1 - plain[0] * plain[0]))
         assert same_bits(found, registry.kernel("tanh_backward", kernel).load()(gradient, y))
+
+
+@pytest.fixture
+def contraction() -> Iterator[None]:
+    """Inductor's C++ may contract a*b+c."""
+    config = torch._inductor.config.cpp
+    before = config.enable_floating_point_contract_flag
+    torch_private.set_inductor_numerics(contract=True, emulate_casts=None)
+    yield
+    config.enable_floating_point_contract_flag = before
+
+
+@pytest.mark.slow
+def test_contraction_makes_inductors_tanh_backward_eagers(
+    x: torch.Tensor, gradient: torch.Tensor, execute: Any, contraction: None
+) -> None:
+    y, found = execute("compile", {}, tanh_and_gradient, x, gradient).results
+    assert same_bits(found, torch.ops.aten.tanh_backward(gradient, y))

@@ -36,7 +36,7 @@ def test_an_op_that_writes_in_a_form_of_its_own_is_its_own_functional() -> None:
 
 @pytest.mark.parametrize("op", ["tanh_backwards", "sum.dim_IntLis"])
 def test_what_is_not_there_is_said_with_the_nearest(op: str) -> None:
-    with pytest.raises(KernelNotFound, match="did you mean '(tanh_backward|dim_IntList)'"):
+    with pytest.raises(KernelNotFound, match=r"did you mean '(tanh_backward|dim_IntList)'"):
         targets_of(op)
 
 
