@@ -73,7 +73,8 @@ def _kind(value: Any) -> Hashable:
         return value.shape, stride, value.dtype, value.device
     if isinstance(value, (list, tuple)):
         return tuple(_kind(one) for one in value)
-    return type(value), repr(value)
+    # A float (a learning rate that changes every step) has no say in shapes and dtypes.
+    return float if isinstance(value, float) else (type(value), repr(value))
 
 
 def _zeros(value: Any) -> Any:

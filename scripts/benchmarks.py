@@ -4,6 +4,7 @@ scripts/bench overhead     bare script against --record params, per reproducer, 
 scripts/bench steps        the same within one run: every second step recorded, the others not
 scripts/bench memory       peak memory of the recorded process at 1,000 and 20,000 steps
 scripts/bench help         wall time of `numdrift --help`
+scripts/bench swaps        a step with kernel.tanh_backward=fma over a step without, in each mode
 """
 
 from __future__ import annotations
@@ -121,11 +122,39 @@ def help_text(pairs: int) -> None:
     print(f"numdrift --help: {statistics.median(timed(command) for _ in range(2 * pairs)):.3f} s")
 
 
+def swaps(pairs: int) -> None:
+    """Median step of sam_tanh with a swapped kernel over the median step without, in turns."""
+    script, arguments = ROOT / "reproducers/sam_tanh.py", ["--record", "losses", "--", "--epochs", "200"]
+    for mode in ("cpu", "compile", "lazy"):
+        ratios, plain = [], []
+        for _ in range(pairs):
+            with tempfile.TemporaryDirectory() as folder:
+                specs = ["--mode", f"plain={mode}", "--mode", f"swapped={mode},kernel.tanh_backward=fma"]
+                command = [*NUMDRIFT, "run", str(script), *specs, "--out", folder, *arguments]
+                subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
+                without, with_swap = (
+                    _median_step(Path(folder, "sam_tanh", name)) for name in ("plain", "swapped")
+                )
+            plain.append(without)
+            ratios.append(with_swap / without)
+        print(
+            f"swaps {mode:8} unswapped {1e3 * statistics.median(plain):.2f} ms, swapped/unswapped "
+            f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f}, {pairs} pairs)",
+            flush=True,
+        )
+
+
+def _median_step(run: Path) -> float:
+    ended = [step.seconds for step in load_run(run).journal.steps]
+    return statistics.median(b - a for a, b in pairwise(ended[10:]))
+
+
 BENCHMARKS: dict[str, Callable[[int], None]] = {
     "overhead": overhead,
     "steps": steps,
     "memory": memory,
     "help": help_text,
+    "swaps": swaps,
 }
 
 

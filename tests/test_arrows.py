@@ -280,6 +280,8 @@ def test_private_torch_names_would_be_seen(tmp_path: Path) -> None:
     [
         ("numdrift", ["torch", "numpy", "click"]),
         ("numdrift.harness.modes.spec", ["torch", "numpy", "click"]),
+        ("numdrift.kernels.registry", ["torch", "numpy", "click"]),
+        ("numdrift.kernels.swaps.find", ["torch", "numpy", "click"]),
         ("numdrift.harness.recorder.config", ["torch", "numpy"]),
         ("numdrift.harness.runner.supervise", ["torch", "numpy"]),
     ],

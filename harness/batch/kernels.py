@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from numdrift.kernels.swaps.check import check_op, check_swaps
 from numdrift.kernels.swaps.counts import SwapCounts, read_counts
+from numdrift.kernels.swaps.find import check_op, check_swaps, known_kernels
 from numdrift.kernels.swaps.request import SwapRequest, swap_requests
-from numdrift.kernels.swaps.swap import known_kernels
 
 from ..errors import ModeError, UsageError
 from ..modes.spec import ModeSpec

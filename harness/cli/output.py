@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +53,8 @@ def number(value: float | None) -> str:
 
 
 def write_json(path: str, content: Any, *, force: bool = True) -> None:
-    """Write JSON to a file, or to standard output for `-`."""
-    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+    """Write JSON to a file, or to standard output for `-`. Infinities and NaN, which JSON lacks, become text."""
+    text = json.dumps(_without_nonfinite(content), indent=2, allow_nan=False) + "\n"
     if path == "-":
         sys.stdout.write(text)
         return
@@ -63,3 +65,11 @@ def write_json(path: str, content: Any, *, force: bool = True) -> None:
         target.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _without_nonfinite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_nonfinite(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nonfinite(one) for one in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

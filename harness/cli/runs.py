@@ -111,14 +111,9 @@ def _summary(run: RecordedRun) -> dict[str, Any]:
     facts = asdict(run.manifest) | {
         "path": str(run.path),
         "bytes": _bytes(run),
-        "last_loss": number_or_text(losses[-1] if losses else None),
+        "last_loss": losses[-1] if losses else None,
     }
     return facts | {"recorded_steps": len(run.journal.steps), "value_steps": len(run.journal.value_steps)}
-
-
-def number_or_text(value: float | None) -> float | str | None:
-    """JSON knows no infinities and no NaN: these become text."""
-    return value if value is None or value - value == 0.0 else str(value)
 
 
 def _facts(run: RecordedRun) -> dict[str, str]:

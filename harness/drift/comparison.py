@@ -5,8 +5,7 @@ What is given are distances. Whether they exceed rounding is not said here.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -64,8 +63,8 @@ class RunComparison:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; infinities and NaN as text."""
-        return dict(_plain(asdict(self) | {"identical": self.identical}))
+        """What it says, as plain values."""
+        return asdict(self) | {"identical": self.identical}
 
 
 def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:
@@ -185,13 +184,3 @@ def _notes(a: RecordedRun, b: RecordedRun, step: int | None) -> list[str]:
 
 def _joined(run: RecordedRun) -> str:
     return " ".join(run.manifest.arguments) or "(none)"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value

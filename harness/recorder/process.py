@@ -13,8 +13,8 @@ from typing import Any
 
 from numdrift.kernels.native import library
 from numdrift.kernels.swaps.engine import Swaps
+from numdrift.kernels.swaps.find import known_kernels
 from numdrift.kernels.swaps.request import swap_requests
-from numdrift.kernels.swaps.swap import known_kernels
 from numdrift.kernels.swaps.trace import CallTrace
 
 from ..errors import AdoptionError, KernelError, NumdriftError

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from ...harness.errors import UsageError
-from ..registry import Kernel, KernelRegistry, built_in
-from ..user import user_kernel
+from ..registry import Kernel, KernelRegistry
+from .find import find_kernel
 from .request import SwapRequest
 from .sites import Site, Sites
 from .target import Target
@@ -57,20 +55,6 @@ class Swap:
         return wanted is None or module == wanted or (module or "").startswith(f"{wanted}.")
 
 
-def known_kernels(own: Sequence[tuple[str, Path]] = ()) -> KernelRegistry:
-    """A registry of what numdrift ships and of the user's own kernels, given as (op, path).
-
-    Raises what `user_kernel` raises, and UsageError for a name that the op has already.
-    """
-    registry = built_in()
-    for op, path in own:
-        kernel = user_kernel(op, path)
-        if any(known.name == kernel.name for known in registry.kernels(op)):
-            raise UsageError(f"op {op} has a kernel {kernel.name!r} already; give {path} another name")
-        registry.add(kernel)
-    return registry
-
-
 def resolve(requests: Sequence[SwapRequest], registry: KernelRegistry) -> list[Swap]:
     """Find the kernel of each request. Raises KernelNotFound, and for a user's kernel what `user_kernel` raises."""
     return [
@@ -87,12 +71,6 @@ def alternates(request: SwapRequest, registry: KernelRegistry) -> dict[str, Kern
             if kernel.name == request.kernel:
                 found[op] = kernel
     return found
-
-
-def find_kernel(request: SwapRequest, registry: KernelRegistry) -> Kernel:
-    if request.is_own:
-        return user_kernel(request.op, Path(request.kernel))
-    return registry.kernel(request.op, request.kernel)
 
 
 def choose(swaps: Sequence[Swap], site: Site, sites: Sites) -> Swap | None:
