@@ -55,7 +55,9 @@ class Expectations:
 
 def meta_outputs(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[ExpectedTensor]:
     """What the op's meta kernel says, which is what compilers go by."""
-    result = overload(*[_on_meta(one) for one in args], **{name: _on_meta(one) for name, one in kwargs.items()})
+    result = overload(
+        *[_on_meta(one) for one in args], **{name: _on_meta(one) for name, one in kwargs.items()}
+    )
     return [ExpectedTensor(tuple(one.shape), one.stride(), one.dtype) for one in tensors_in(result)]
 
 

@@ -8,6 +8,7 @@ import torch
 
 from ..harness import torch_private
 from ..harness.errors import KernelError, NotAvailable
+from . import fused
 from .expectation import Expectations, tensors_in
 
 _expectations = Expectations()
@@ -20,12 +21,22 @@ def aten(op: str, *args: Any, **kwargs: Any) -> Any:
 
 
 def decomposed(op: str, *args: Any, **kwargs: Any) -> Any:
-    """Call the decomposition that torch ships. Raises NotAvailable when it ships none."""
+    """Call the decomposition that torch ships, its results in the dtypes of the op's.
+
+    On a CPU some give statistics of another dtype than the op does (batch norm of bfloat16 with float32 weights).
+    Raises NotAvailable when torch ships none.
+    """
     overload = torch_private.find_overload(op, args, kwargs)
     decomposition = torch_private.decomposition_of(overload)
     if decomposition is None:
         raise NotAvailable(f"kernel {op}=decomposed", "torch ships no decomposition of this op")
-    return decomposition(*args, **kwargs)
+    if torch_private.is_random(overload) or torch_private.is_composite(overload):
+        return decomposition(*args, **kwargs)
+    dtypes = [one.dtype for one in _expectations.of(overload, args, kwargs)]
+    result = decomposition(*args, **kwargs)
+    if len(dtypes) != len(list(tensors_in(result))):
+        return result
+    return _narrowed(result, dtypes, (), ())
 
 
 def fp64(op: str, *args: Any, **kwargs: Any) -> Any:
@@ -41,7 +52,7 @@ def fp64(op: str, *args: Any, **kwargs: Any) -> Any:
     result = overload(*wide_args, **wide_kwargs)
     for original, wide in torch_private.written_arguments(overload, args, kwargs, wide_args, wide_kwargs):
         for target, value in zip(tensors_in(original), tensors_in(wide), strict=True):
-            target.copy_(value)
+            target.copy_(_rounded(value, target.dtype))
     return _narrowed(result, [one.dtype for one in expected], args, wide_args)
 
 
@@ -63,6 +74,13 @@ def _widened_keywords(kwargs: dict[str, Any]) -> dict[str, Any]:
     return wide
 
 
+def _rounded(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """`value` in `dtype`, rounded once: torch casts float64 to the half formats by way of float32."""
+    if value.dtype == torch.float64 and dtype in (torch.bfloat16, torch.float16):
+        return fused.rounded(value, torch.zeros_like(value), dtype)
+    return value.to(dtype)
+
+
 def _narrowed(result: Any, dtypes: list[torch.dtype], args: Any, wide_args: Any) -> Any:
     """The result in the dtypes of the op; an argument that the op returns is the original argument."""
     originals = {
@@ -72,10 +90,12 @@ def _narrowed(result: Any, dtypes: list[torch.dtype], args: Any, wide_args: Any)
 
     def narrow(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            wanted = next(dtype)
-            return originals[id(value)] if id(value) in originals else value.to(wanted)
+            # A lazy op gives tensors, which must not be used, also where `output_mask` wants none.
+            wanted = next(dtype, value.dtype)
+            return originals[id(value)] if id(value) in originals else _rounded(value, wanted)
         if isinstance(value, (list, tuple)):
-            return type(value)([narrow(one) for one in value])
+            narrowed = [narrow(one) for one in value]
+            return tuple(narrowed) if isinstance(value, tuple) else narrowed
         return value
 
     return narrow(result)

@@ -131,7 +131,9 @@ class KernelRegistry:
     def operation(self, op: str) -> Operation:
         """The record of an op; a plain one for an op without an entry."""
         name = op.partition(".")[0]
-        return self._operations.get(op) or self._operations.get(name, Operation(op, "unregistered", f"aten.{op}"))
+        return self._operations.get(op) or self._operations.get(
+            name, Operation(op, "unregistered", f"aten.{op}")
+        )
 
     def kernels(self, op: str) -> tuple[Kernel, ...]:
         """Every kernel of an op: its own, and `aten`, `decomposed` and `fp64` where it has none of that name."""

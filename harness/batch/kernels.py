@@ -32,7 +32,7 @@ def check_kernels(specs: Sequence[ModeSpec], own: Sequence[tuple[str, Path]], tr
         except ModeError:
             raise
         except UsageError as error:
-            raise type(error)(f"mode {spec.name!r}: {error}") from None
+            raise UsageError(f"mode {spec.name!r}: {error}") from None
     for op in traced:
         check_op(op, registry)
     asked = {(request.op, request.kernel) for spec in specs for request in requests_of(spec)}

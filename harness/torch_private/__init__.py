@@ -46,6 +46,7 @@ from .operators import (
     near_op,
     overloads_of,
     returns_something,
+    schema_of,
     schema_text,
     written_arguments,
 )
@@ -78,6 +79,7 @@ __all__ = [
     "replace_inductor_decompositions",
     "replace_lazy_mark_step",
     "returns_something",
+    "schema_of",
     "schema_text",
     "set_inductor_numerics",
     "start_lazy_backend",

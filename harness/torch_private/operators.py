@@ -86,7 +86,7 @@ def written_arguments(
     other_kwargs: Mapping[str, Any],
 ) -> Iterator[tuple[Any, Any]]:
     """The arguments that the op writes to, from two argument lists, in pairs."""
-    for position, argument in enumerate(overload._schema.arguments):
+    for position, argument in enumerate(schema_of(overload).arguments):
         if argument.alias_info is None or not argument.alias_info.is_write:
             continue
         if position < len(args):
@@ -114,18 +114,23 @@ def arguments_of(overload: Any) -> list[Argument]:
             one.alias_info is not None and one.alias_info.is_write,
             bool(one.kwarg_only),
         )
-        for one in overload._schema.arguments
+        for one in schema_of(overload).arguments
     ]
+
+
+def schema_of(overload: Any) -> Any:
+    """The schema of an op: `arguments` and `returns`, each with name, type and alias information."""
+    return overload._schema
 
 
 def returns_something(overload: Any) -> bool:
     """Whether the op returns anything; `_foreach_add_` does not."""
-    return bool(overload._schema.returns)
+    return bool(schema_of(overload).returns)
 
 
 def schema_text(overload: Any) -> str:
     """The schema as torch writes it, `aten::tanh_backward(Tensor grad_output, Tensor output) -> Tensor`."""
-    return str(overload._schema)
+    return str(schema_of(overload))
 
 
 def is_composite(overload: Any) -> bool:

@@ -134,7 +134,9 @@ def signature_of(op: str) -> Signature:
 
 def _signature(op: str, overload: Any) -> Signature:
     pointwise = torch.Tag.pointwise in overload.tags
-    return Signature(op, overload, tuple(_argument(one, pointwise) for one in overload._schema.arguments))
+    return Signature(
+        op, overload, tuple(_argument(one, pointwise) for one in torch_private.schema_of(overload).arguments)
+    )
 
 
 def _argument(argument: Any, pointwise: bool) -> Argument:

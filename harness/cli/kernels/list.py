@@ -1,0 +1,88 @@
+"""`numdrift kernels list`: which ops have kernels, and what the kernels of one op are."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from numdrift.kernels.registry import FLOATING, Kernel, KernelRegistry, built_in, load_target
+
+from ..output import console, json_option, table, write_json
+
+AVAILABILITY = "numdrift.kernels.lab.availability"
+"""Imports torch, which a plain list does without."""
+
+EXAMPLES = """\b
+Examples:
+  numdrift kernels list
+  numdrift kernels list tanh_backward
+  numdrift kernels list cumsum --json -
+"""
+
+
+@click.command(
+    epilog=EXAMPLES,
+    help="List the ops that have kernels of their own, or every kernel of OP, which may be any aten op.",
+)
+@click.argument("op", required=False)
+@json_option
+def command(op: str | None, json_path: str | None) -> int:
+    registry = built_in()
+    if op is None:
+        _list_operations(registry, json_path)
+    else:
+        _list_kernels(registry, op, json_path)
+    return 0
+
+
+def _list_operations(registry: KernelRegistry, json_path: str | None) -> None:
+    if json_path:
+        operations = [
+            {**asdict(operation), "kernels": [_record(one) for one in registry.kernels(operation.name)]}
+            for operation in registry.operations()
+        ]
+        write_json(json_path, {"schema": 1, "operations": operations})
+    if json_path == "-":
+        return
+    rows = table("op", "family", ">kernels", "names", "summary")
+    for operation in registry.operations():
+        names = [kernel.name for kernel in registry.kernels(operation.name)]
+        rows.add_row(operation.name, operation.family, str(len(names)), ", ".join(names), operation.summary)
+    console().print(rows)
+    console().print("\nEvery other aten op has the kernels aten, decomposed and fp64.")
+
+
+def _list_kernels(registry: KernelRegistry, op: str, json_path: str | None) -> None:
+    why_not = load_target(f"{AVAILABILITY}:why_not")
+    missing = {kernel.name: why_not(kernel) for kernel in registry.kernels(op)}
+    status = load_target(f"{AVAILABILITY}:native_status")()
+    operation, kernels = registry.operation(op), registry.kernels(op)
+    if json_path:
+        records = [{**_record(one), "not_available": missing[one.name] or None} for one in kernels]
+        write_json(json_path, {"schema": 1, **asdict(operation), "kernels": records, "native": status})
+    if json_path == "-":
+        return
+    rows = table("kernel", "description", "formula", "dtypes", "devices", "source", "available here")
+    for one in kernels:
+        dtypes = "any" if one.dtypes == FLOATING else " ".join(one.dtypes)
+        here = f"no: {missing[one.name]}" if missing[one.name] else "yes"
+        rows.add_row(one.name, one.description, one.formula, dtypes, " ".join(one.devices), one.source, here)
+    out = console()
+    out.print(f"{op}: {operation.summary} ({operation.family})\n")
+    out.print(rows)
+    out.print(f"\nKernels in C are computed by {status}.")
+
+
+def _record(kernel: Kernel) -> dict[str, Any]:
+    return {
+        "name": kernel.name,
+        "description": kernel.description,
+        "formula": kernel.formula,
+        "dtypes": list(kernel.dtypes),
+        "devices": list(kernel.devices),
+        "source": kernel.source,
+        "native": kernel.native,
+        "needs_compiler": kernel.needs_compiler,
+    }

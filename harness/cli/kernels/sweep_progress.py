@@ -1,0 +1,66 @@
+"""How far a sweep is: a bar in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ..output import console
+
+PLAIN_EVERY_SECONDS = 5.0
+
+Told = Callable[[int], None]
+
+
+@contextmanager
+def shown(label: str, total: int, measured: int) -> Iterator[Told]:
+    """Give a function that is told how many of `total` inputs are measured; `measured` are already."""
+    errors = console(stderr=True)
+    if not sys.stderr.isatty():
+        yield PlainLines(errors, label, total, measured).told
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=32),
+        TextColumn("{task.percentage:>5.1f} %  {task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=errors, transient=True) as bar:
+        task = bar.add_task(label, total=total, completed=measured, rate="")
+        clock = Rate(measured)
+        yield lambda done: bar.update(task, completed=done, rate=clock.text(done))
+
+
+class Rate:
+    """Inputs a second since the start."""
+
+    def __init__(self, measured: int) -> None:
+        self._before = measured
+        self._started = time.monotonic()
+
+    def text(self, measured: int) -> str:
+        seconds = time.monotonic() - self._started
+        return f"{(measured - self._before) / seconds / 1e6:,.3g} million inputs/s" if seconds else ""
+
+
+class PlainLines:
+    """A line every few seconds."""
+
+    def __init__(self, console: Console, label: str, total: int, measured: int) -> None:
+        self._console = console
+        self._label = label
+        self._total = total
+        self._rate = Rate(measured)
+        self._said = time.monotonic()
+
+    def told(self, measured: int) -> None:
+        if time.monotonic() - self._said < PLAIN_EVERY_SECONDS:
+            return
+        self._said = time.monotonic()
+        share = 100 * measured / self._total
+        self._console.print(f"{self._label}: {share:.1f} %  {self._rate.text(measured)}", soft_wrap=True)

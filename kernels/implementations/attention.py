@@ -1,0 +1,168 @@
+"""Kernels of `scaled_dot_product_attention`. It is swapped above autograd: they are made of differentiable operations.
+
+Shapes: query [..., L, E], key [..., S, E], value [..., S, Ev]; the result [..., L, Ev]. Under autocast they compute in
+its dtype. `math_form`, `flash`, `decomposed`, `fp64` and `bf16` at the end take the op's arguments.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from ...harness.errors import KernelError, NotAvailable
+from .precision import autocast, without_autocast
+
+aten = torch.ops.aten
+Tensor = torch.Tensor
+OP = "scaled_dot_product_attention"
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """The op's arguments. `mask` is added to the scores: 0 and -inf for True and False."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Tensor | None
+    dropout: float
+    is_causal: bool
+    scale: float | None
+    enable_gqa: bool
+
+    def to(self, dtype: torch.dtype) -> Attention:
+        mask = None if self.mask is None else self.mask.to(dtype)
+        query, key, value = (one.to(dtype) for one in (self.query, self.key, self.value))
+        return replace(self, query=query, key=key, value=value, mask=mask)
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionKernel:
+    """A way to compute attention, under the signature of the op."""
+
+    compute: Callable[[Attention], Tensor]
+
+    def __call__(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        *,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        q, k, v, mask = autocast(query, key, value, attn_mask)
+        assert q is not None and k is not None and v is not None
+        mask = _as_summand(mask, q.dtype)
+        with without_autocast(q.device.type):
+            return self.compute(Attention(q, k, v, mask, dropout_p, is_causal, scale, enable_gqa))
+
+
+def with_math(given: Attention) -> Tensor:
+    """ATen's own composition of products and a softmax; query and key are each scaled by sqrt(scale)."""
+    result: Tensor = aten._scaled_dot_product_attention_math(
+        given.query,
+        given.key,
+        given.value,
+        given.mask,
+        given.dropout,
+        given.is_causal,
+        None,
+        scale=given.scale,
+        enable_gqa=given.enable_gqa,
+    )[0]
+    return result
+
+
+def with_flash(given: Attention) -> Tensor:
+    """ATen's blockwise kernel for the CPU. Raises NotAvailable, naming the constraint, where it does not apply."""
+    why = flash_refuses(given)
+    if why:
+        raise NotAvailable(f"kernel {OP}=flash", why, "choose math, or name the modules with op@module")
+    result: Tensor = aten._scaled_dot_product_flash_attention_for_cpu(
+        *(_with_dense_rows(one) for one in (given.query, given.key, given.value)),
+        0.0,
+        given.is_causal,
+        attn_mask=given.mask,
+        scale=given.scale,
+    )[0]
+    return result
+
+
+def flash_refuses(given: Attention) -> str:
+    """Why the blockwise kernel does not take these arguments, "" where it does.
+
+    Source: use_flash_attention_cpp in ATen/native/transformers/sdp_utils_cpp.cpp.
+    """
+    query, key, mask = given.query, given.key, given.mask
+    tensors = (query, key, given.value)
+    refusals = {
+        "it runs on the CPU only": any(one.device.type != "cpu" for one in tensors),
+        "it takes tensors of 4 dimensions": any(one.dim() != 4 for one in tensors),
+        "it takes no dropout": given.dropout > 0,
+        "it takes one head size for query, key and value": any(
+            one.shape[-1] != query.shape[-1] for one in tensors
+        ),
+        "it takes one dtype": any(one.dtype != query.dtype for one in tensors),
+        "it takes no empty tensors": any(one.numel() == 0 for one in tensors),
+        "it takes no mask together with is_causal": mask is not None and given.is_causal,
+        "it gives no gradient for the mask": mask is not None and mask.requires_grad,
+        "it takes a mask of 2 or 4 dimensions": mask is not None and mask.dim() not in (2, 4),
+        "key has fewer heads and enable_gqa is off": (
+            query.dim() == key.dim() == 4 and key.shape[1] != query.shape[1] and not given.enable_gqa
+        ),
+    }
+    return next((why for why, refused in refusals.items() if refused), "")
+
+
+def op_by_op(given: Attention) -> Tensor:
+    """softmax(query @ key^T * scale + mask) @ value; a row that is masked everywhere gives 0, as in ATen."""
+    query, key, value, mask = given.query, given.key, given.value, given.mask
+    if given.enable_gqa:
+        key, value = (one.repeat_interleave(query.shape[-3] // one.shape[-3], -3) for one in (key, value))
+    factor = 1 / math.sqrt(query.shape[-1]) if given.scale is None else given.scale
+    scores = torch.matmul(query, key.transpose(-2, -1)) * factor
+    if given.is_causal:
+        seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+        mask = _as_summand(seen, scores.dtype)
+    if mask is not None:
+        scores = scores + mask
+    weights: Tensor = aten._safe_softmax(scores, -1)
+    return torch.matmul(torch.dropout(weights, given.dropout, given.dropout > 0), value)
+
+
+def in_float64(given: Attention) -> Tensor:
+    """ATen's composition in float64, rounded once; so do the gradients. Raises KernelError for dropout."""
+    if given.dropout > 0:
+        raise KernelError(f"{OP}=fp64", "cannot replay dropout, which draws random numbers")
+    return with_math(given.to(torch.float64)).to(given.query.dtype)
+
+
+def in_bfloat16(given: Attention) -> Tensor:
+    """ATen's composition in bfloat16; so do the gradients."""
+    return with_math(given.to(torch.bfloat16)).to(given.query.dtype)
+
+
+def _as_summand(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """The mask to add to the scores. ATen's ops below the composite one add a mask of bools as 0 and 1."""
+    if mask is None or mask.dtype != torch.bool:
+        return None if mask is None else mask.to(dtype)
+    return torch.zeros_like(mask, dtype=dtype).masked_fill(mask.logical_not(), -math.inf)
+
+
+def _with_dense_rows(x: Tensor) -> Tensor:
+    """ATen's blockwise kernel reads rows as dense, whatever their stride says."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+math_form = AttentionKernel(with_math)
+flash = AttentionKernel(with_flash)
+decomposed = AttentionKernel(op_by_op)
+fp64 = AttentionKernel(in_float64)
+bf16 = AttentionKernel(in_bfloat16)

@@ -1,0 +1,239 @@
+"""Kernels of `_scaled_dot_product_flash_attention_for_cpu` and of its backward.
+
+They are what attention is in a compiled graph, and what runs below autograd. Shapes: query [B, H, L, E], key and
+value [B, Hkv, S, E] with H a multiple of Hkv; the result [B, H, L, E] and the logarithms of the softmaxes' sums
+[B, H, L]. bfloat16 and float16 are computed in float32 and rounded once; `bf16` rounds each operation to bfloat16.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from ...harness.errors import NotAvailable
+from .precision import above_infinity, blocks, computing, largest_of
+
+Tensor = torch.Tensor
+
+BLOCK = 64
+"""Keys that the online form looks at together."""
+
+
+def decomposed(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    dtype = computing(query.dtype)
+    return _whole_rows(dtype, query, key, value, dropout_p, is_causal, attn_mask, scale)
+
+
+def bf16(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    return _whole_rows(torch.bfloat16, query, key, value, dropout_p, is_causal, attn_mask, scale)
+
+
+def online(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Blocks of `BLOCK` keys: the sums so far are rescaled whenever the maximum of a row grows.
+
+    Source: T. Dao, FlashAttention-2, 2023, algorithm 1.
+    """
+    dtype = computing(query.dtype)
+    scores = _scores(dtype, query, key, dropout_p, is_causal, attn_mask, scale)
+    values = _heads(value.to(dtype), query)
+    least = torch.finfo(dtype).min
+    largest = torch.full((*scores.shape[:-1], 1), least, dtype=dtype, device=query.device)
+    total = torch.zeros_like(largest)
+    result = torch.zeros_like(query, dtype=dtype)
+    for block, some in zip(blocks(scores, BLOCK, -1), blocks(values, BLOCK, -2), strict=True):
+        larger = torch.maximum(largest, largest_of(block, -1))
+        weights = torch.exp(block - larger)
+        rescaling = torch.exp(largest - larger)
+        total = total * rescaling + weights.sum(-1, keepdim=True)
+        result = result * rescaling + torch.matmul(weights, some)
+        largest = larger
+    return _finished(query, result, total, largest)
+
+
+def fp64(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    return _whole_rows(torch.float64, query, key, value, dropout_p, is_causal, attn_mask, scale)
+
+
+def backward_decomposed(
+    grad_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    logsumexp: Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    given = (grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, attn_mask, scale)
+    return _gradients(computing(query.dtype), *given)
+
+
+def backward_bf16(
+    grad_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    logsumexp: Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    given = (grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, attn_mask, scale)
+    return _gradients(torch.bfloat16, *given)
+
+
+def backward_reversed(
+    grad_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    logsumexp: Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    given = (grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, attn_mask, scale)
+    return _gradients(computing(query.dtype), *given, product=_reversed_product)
+
+
+def _whole_rows(
+    dtype: torch.dtype,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    attn_mask: Tensor | None,
+    scale: float | None,
+) -> tuple[Tensor, Tensor]:
+    scores = _scores(dtype, query, key, dropout_p, is_causal, attn_mask, scale)
+    largest = above_infinity(largest_of(scores, -1))
+    weights = torch.exp(scores - largest)
+    total = weights.sum(-1, keepdim=True)
+    return _finished(query, torch.matmul(weights, _heads(value.to(dtype), query)), total, largest)
+
+
+def _finished(query: Tensor, result: Tensor, total: Tensor, largest: Tensor) -> tuple[Tensor, Tensor]:
+    """result / total, 0 for rows that are masked everywhere, and log(total) + largest. Other totals are >= 1."""
+    normalized = result / total.clamp(min=torch.finfo(total.dtype).tiny)
+    logarithm = (torch.log(total) + largest).squeeze(-1)
+    return normalized.to(query.dtype), logarithm.to(computing(query.dtype))
+
+
+def _gradients(
+    dtype: torch.dtype,
+    grad_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    logsumexp: Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    attn_mask: Tensor | None,
+    scale: float | None,
+    product: Callable[[Tensor, Tensor], Tensor] = torch.matmul,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """With P = exp(scores - logsumexp): dV = P^T g, dS = P * (g V^T - sum(g * out)), dQ = dS K, dK = dS^T Q.
+
+    Source: T. Dao, FlashAttention-2, 2023, algorithm 2.
+    """
+    scores = _scores(dtype, query, key, dropout_p, is_causal, attn_mask, scale)
+    weights = torch.exp(scores - above_infinity(logsumexp.to(dtype)).unsqueeze(-1))
+    g, q = grad_out.to(dtype), query.to(dtype)
+    keys, values = (_heads(one.to(dtype), query) for one in (key, value))
+    row = (g * out.to(dtype)).sum(-1, keepdim=True)
+    of_scores = weights * (product(g, values.transpose(-2, -1)) - row) * _factor(query, scale)
+    of_query = product(of_scores, keys)
+    of_key = _summed_heads(product(of_scores.transpose(-2, -1), q), key)
+    of_value = _summed_heads(product(weights.transpose(-2, -1), g), value)
+    return of_query.to(query.dtype), of_key.to(key.dtype), of_value.to(value.dtype)
+
+
+def _reversed_product(a: Tensor, b: Tensor) -> Tensor:
+    return torch.matmul(a.flip(-1), b.flip(-2))
+
+
+def _scores(
+    dtype: torch.dtype,
+    query: Tensor,
+    key: Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    attn_mask: Tensor | None,
+    scale: float | None,
+) -> Tensor:
+    """query @ key^T * scale + mask: [B, H, L, S]."""
+    if dropout_p > 0:
+        raise NotAvailable("dropout in flash attention", "the CPU's op has none", "choose another op")
+    scores = torch.matmul(query.to(dtype), _heads(key.to(dtype), query).transpose(-2, -1))
+    scores = scores * _factor(query, scale)
+    if attn_mask is not None:
+        scores = scores + attn_mask.to(dtype)
+    if is_causal:
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).triu(1)
+        scores = scores.masked_fill(hidden, -math.inf)
+    return scores
+
+
+def _factor(query: Tensor, scale: float | None) -> float:
+    return 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+
+
+def _heads(x: Tensor, query: Tensor) -> Tensor:
+    """Each head of keys or values as often as it has heads of queries."""
+    return x.repeat_interleave(query.shape[1] // x.shape[1], 1) if x.shape[1] != query.shape[1] else x
+
+
+def _summed_heads(gradient: Tensor, x: Tensor) -> Tensor:
+    if gradient.shape[1] == x.shape[1]:
+        return gradient
+    groups = gradient.reshape(gradient.shape[0], x.shape[1], -1, *gradient.shape[2:])
+    return groups.sum(2)

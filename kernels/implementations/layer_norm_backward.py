@@ -1,0 +1,121 @@
+"""Kernels of `native_layer_norm_backward`.
+
+With xhat = (x - mean) * rstd and gy = grad * weight the gradient of the input is
+rstd * (gy - mean(gy) - xhat * mean(gy * xhat)). bfloat16 and float16 are computed in float32 and rounded once, as
+in ATen; `bf16` rounds each operation to bfloat16 instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+
+from .precision import computing, plain_sum, reversed_sum, statistics_dtype
+
+Tensor = torch.Tensor
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+Sum = Callable[[Tensor, list[int], bool], Tensor]
+
+
+def centered(
+    grad_out: Tensor,
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    output_mask: Sequence[bool],
+) -> Gradients:
+    given = (grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask)
+    return _gradients(_centered, plain_sum, computing(input.dtype), *given)
+
+
+def linear_form(
+    grad_out: Tensor,
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    output_mask: Sequence[bool],
+) -> Gradients:
+    given = (grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask)
+    return _gradients(_linear_form, plain_sum, computing(input.dtype), *given)
+
+
+def reversed_order(
+    grad_out: Tensor,
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    output_mask: Sequence[bool],
+) -> Gradients:
+    given = (grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask)
+    return _gradients(_centered, reversed_sum, computing(input.dtype), *given)
+
+
+def bf16(
+    grad_out: Tensor,
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    output_mask: Sequence[bool],
+) -> Gradients:
+    given = (grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask)
+    return _gradients(_centered, plain_sum, torch.bfloat16, *given)
+
+
+def _centered(gy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, inner: list[int], total: Sum) -> Tensor:
+    n = math.prod(x.shape[dim] for dim in inner)
+    xhat = (x - mean) * rstd
+    mean_of_gradient = total(gy, inner, True) / n
+    mean_of_projection = total(gy * xhat, inner, True) / n
+    return (gy - mean_of_gradient - xhat * mean_of_projection) * rstd
+
+
+def _linear_form(gy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, inner: list[int], total: Sum) -> Tensor:
+    n = math.prod(x.shape[dim] for dim in inner)
+    scale = 1 / n if n else math.nan
+    ds, db = total(gy * x, inner, True), total(gy, inner, True)
+    slope = (db * mean - ds) * rstd * rstd * rstd * scale
+    offset = -slope * mean - db * rstd * scale
+    return rstd * gy + slope * x + offset
+
+
+def _gradients(
+    input_gradient: Callable[[Tensor, Tensor, Tensor, Tensor, list[int], Sum], Tensor],
+    total: Sum,
+    dtype: torch.dtype,
+    grad_out: Tensor,
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    output_mask: Sequence[bool],
+) -> Gradients:
+    """The three gradients, None where `output_mask` says so or the parameter is not there."""
+    g, x, m, r = (one.to(dtype) for one in (grad_out, input, mean, rstd))
+    axis = x.dim() - len(normalized_shape)
+    inner, outer = list(range(axis, x.dim())), list(range(axis))
+    kept = statistics_dtype(input, weight, bias)
+    of_input = of_weight = of_bias = None
+    if output_mask[0]:
+        gy = g if weight is None else g * weight.to(dtype)
+        of_input = input_gradient(gy, x, m, r, inner, total).to(input.dtype)
+    if output_mask[1] and weight is not None:
+        of_weight = total(g * ((x - m) * r), outer, False).to(kept)
+    if output_mask[2] and bias is not None:
+        of_bias = total(g, outer, False).to(kept, copy=True)
+    return of_input, of_weight, of_bias

@@ -1,0 +1,64 @@
+"""Mean and biased variance of each row of a matrix [groups, n], as [groups, 1], in several ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from .precision import blocks
+
+BLOCK = 64
+"""Elements whose moments the blockwise form computes together."""
+
+Moments = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+
+
+def two_pass(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """mean = sum(x) / n, variance = sum((x - mean)^2) / n."""
+    n = x.shape[1]
+    mean = x.sum(1, keepdim=True) / n
+    centered = x - mean
+    return mean, (centered * centered).sum(1, keepdim=True) / n
+
+
+def reversed_order(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The two-pass form over the elements from last to first."""
+    return two_pass(x.flip(1))
+
+
+def one_pass(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """variance = E[x^2] - E[x]^2; cancels when the mean is large against the deviation, and can be negative."""
+    n = x.shape[1]
+    mean = x.sum(1, keepdim=True) / n
+    return mean, (x * x).sum(1, keepdim=True) / n - mean * mean
+
+
+def shifted(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The one-pass form of x - x[0], the first element of each row."""
+    if x.shape[1] == 0:
+        return two_pass(x)
+    first = x[:, :1]
+    mean, variance = one_pass(x - first)
+    return first + mean, variance
+
+
+def welford(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """One pass over blocks of `BLOCK`, their two-pass moments merged pair after pair.
+
+    Source: Chan, Golub, LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979,
+    equation 2.1 (Welford's update is the case of blocks of one element).
+    """
+    first, *rest = blocks(x, BLOCK, 1)
+    count = first.shape[1]
+    mean, variance = two_pass(first)
+    square = variance * count
+    for block in rest:
+        added = block.shape[1]
+        block_mean, block_variance = two_pass(block)
+        delta = block_mean - mean
+        total = count + added
+        mean = mean + delta * (added / total)
+        square = square + block_variance * added + delta * delta * (count * added / total)
+        count = total
+    return mean, square / count if count else variance

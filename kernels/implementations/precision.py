@@ -1,0 +1,87 @@
+"""The dtypes in which kernels compute, and the ones in which ATen gives out statistics."""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+
+HALVES = (torch.bfloat16, torch.float16)
+
+
+def computing(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which ATen computes inside a kernel: float32 for bfloat16 and float16, else the same."""
+    return torch.float32 if dtype in HALVES else dtype
+
+
+def wide(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor in the dtype in which ATen computes."""
+    return tensor.to(computing(tensor.dtype))
+
+
+def wide_or_none(tensor: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
+    """The tensor in `dtype`; None stays None."""
+    return None if tensor is None else tensor.to(dtype)
+
+
+def statistics_dtype(x: torch.Tensor, *parameters: torch.Tensor | None) -> torch.dtype:
+    """The dtype of a normalization's statistics and parameter gradients.
+
+    On the CPU the one of the parameters, and without parameters the one of the input; elsewhere the one in which
+    ATen computes. Source: ATen/native/cpu/mixed_data_type.h.
+    """
+    if x.device.type != "cpu":
+        return computing(x.dtype)
+    return next((one.dtype for one in parameters if one is not None), x.dtype)
+
+
+def autocast(*tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
+    """The tensors as autocast, where it is on, hands them to a product: all floating ones but float64 are cast."""
+    device = next(one.device.type for one in tensors if one is not None)
+    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+        return list(tensors)
+    dtype = torch.get_autocast_dtype(device)
+    return [one.to(dtype) if one is not None and _is_cast(one) else one for one in tensors]
+
+
+def _is_cast(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.dtype != torch.float64
+
+
+def without_autocast(device: str) -> contextlib.AbstractContextManager[object]:
+    """A context in which operations on this device type compute in the dtype of their arguments."""
+    if not torch.amp.is_autocast_available(device):
+        return contextlib.nullcontext()
+    return torch.autocast(device, enabled=False)
+
+
+def blocks(x: torch.Tensor, size: int, dim: int) -> list[torch.Tensor]:
+    """Slices of `size` elements along a dimension, the last one shorter. Lazy tensors cannot be `split`."""
+    if not x.dim():
+        return [x]
+    length = x.shape[dim]
+    return [x.narrow(dim, start, min(size, length - start)) for start in range(0, length, size)] or [x]
+
+
+def largest_of(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """The maximum, the dimension kept. Lazy mode has no `amax` of its own."""
+    return x.max(dim, keepdim=True).values
+
+
+def above_infinity(x: torch.Tensor) -> torch.Tensor:
+    """The least finite number for -inf: as a shift that would give -inf - -inf."""
+    return x.clamp(min=torch.finfo(x.dtype).min)
+
+
+def reversed_sum(x: torch.Tensor, dims: list[int], keepdim: bool = False) -> torch.Tensor:
+    """Sum in ATen's order of the reversed elements."""
+    if not dims:
+        return x
+    return x.flip(dims).sum(dims, keepdim=keepdim)
+
+
+def plain_sum(x: torch.Tensor, dims: list[int], keepdim: bool = False) -> torch.Tensor:
+    """Sum in ATen's order; over no dimension at all the tensor itself."""
+    if not dims:
+        return x
+    return x.sum(dims, keepdim=keepdim)

@@ -1,0 +1,208 @@
+"""Kernels of `sum` and `mean`: orders of summation.
+
+Elements are summed in the order in which the reduced dimensions lie in the tensor's shape, not in memory.
+bfloat16 and float16 are summed in float32 and rounded once, as in ATen; `bf16` rounds each addition to bfloat16.
+A mean divides the sum by the number of elements, before the last rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+
+from ...harness.errors import NotAvailable
+from ..native import library
+from .precision import computing
+
+aten = torch.ops.aten
+Tensor = torch.Tensor
+RowSum = Callable[[Tensor], Tensor]
+Dims = Sequence[int] | int | None
+
+LONGEST_SEQUENCE = 4096
+"""Elements to a sum above which the orders that go one by one need their C code."""
+
+
+def sequential_rows(matrix: Tensor) -> Tensor:
+    """s = 0; s = s + x[i] for i = 0, 1, ... in each row of [rows, n] -> [rows]."""
+    native = library.rows("sum_sequential", matrix)
+    if native is not None:
+        return native
+    _check_length("sequential", matrix)
+    total = matrix.new_zeros(matrix.shape[0])
+    for place in range(matrix.shape[1]):
+        total = total + matrix[:, place]
+    return total
+
+
+def kahan_rows(matrix: Tensor) -> Tensor:
+    """s = c = 0; y = x[i] - c; t = s + y; c = (t - s) - y; s = t. An infinity makes it NaN.
+
+    Source: W. Kahan, Further Remarks on Reducing Truncation Errors, CACM 8(1), 1965.
+    """
+    native = library.rows("sum_kahan", matrix)
+    if native is not None:
+        return native
+    _check_length("kahan", matrix)
+    total = lost = matrix.new_zeros(matrix.shape[0])
+    for place in range(matrix.shape[1]):
+        addend = matrix[:, place] - lost
+        following = total + addend
+        lost = (following - total) - addend
+        total = following
+    return total
+
+
+def pairwise_rows(matrix: Tensor) -> Tensor:
+    """S(x) = S(x[: n // 2]) + S(x[n // 2 :]), down to single elements."""
+    native = library.rows("sum_pairwise", matrix)
+    return halved_rows(matrix) if native is None else native
+
+
+def halved_rows(matrix: Tensor) -> Tensor:
+    """The pairwise sums of [rows, n] -> [rows] in torch operations, level by level from the bottom.
+
+    After floor(log2(n)) halvings every part has one or two elements.
+    """
+    n = matrix.shape[1]
+    if n == 0:
+        return matrix.new_zeros(matrix.shape[0])
+    depth = n.bit_length() - 1
+    sizes = torch.tensor([n])
+    for _ in range(depth):
+        sizes = torch.stack((sizes // 2, sizes - sizes // 2), 1).flatten()
+    starts = sizes.cumsum(0) - sizes
+    first = matrix.index_select(1, starts.to(matrix.device))
+    last = matrix.index_select(1, (starts + sizes - 1).to(matrix.device))
+    level = torch.where((sizes == 2).to(matrix.device), first + last, first)
+    for _ in range(depth):
+        level = level[:, 0::2] + level[:, 1::2]
+    return level.squeeze(1)
+
+
+def reversed_rows(matrix: Tensor) -> Tensor:
+    """ATen's sum of the elements from last to first."""
+    return matrix.flip(1).sum(1)
+
+
+def _check_length(order: str, matrix: Tensor) -> None:
+    if matrix.shape[1] > LONGEST_SEQUENCE:
+        raise NotAvailable(
+            f"kernel {order} of a sum",
+            f"{matrix.shape[1]} elements are above the {LONGEST_SEQUENCE} that torch operations add one by one",
+            "install a C compiler (cc, gcc or clang), which lifts the limit on the CPU",
+        )
+
+
+def sum_sequential(
+    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    return _sum(sequential_rows, self, dim, keepdim, dtype)
+
+
+def sum_pairwise(
+    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    return _sum(pairwise_rows, self, dim, keepdim, dtype)
+
+
+def sum_kahan(
+    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    return _sum(kahan_rows, self, dim, keepdim, dtype)
+
+
+def sum_reversed(
+    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    return _sum(reversed_rows, self, dim, keepdim, dtype)
+
+
+def sum_bf16(
+    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    return _sum(halved_rows, self, dim, keepdim, dtype, torch.bfloat16)
+
+
+def mean_sequential(
+    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    return _mean(sequential_rows, self, dim, keepdim, dtype)
+
+
+def mean_pairwise(
+    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    return _mean(pairwise_rows, self, dim, keepdim, dtype)
+
+
+def mean_kahan(
+    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    return _mean(kahan_rows, self, dim, keepdim, dtype)
+
+
+def mean_reversed(
+    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    return _mean(reversed_rows, self, dim, keepdim, dtype)
+
+
+def mean_bf16(
+    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    return _mean(halved_rows, self, dim, keepdim, dtype, torch.bfloat16)
+
+
+def _sum(
+    total: RowSum,
+    x: Tensor,
+    dim: Dims,
+    keepdim: bool,
+    given: torch.dtype | None,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    if not (given or x.dtype).is_floating_point:
+        result: Tensor = aten.sum(x, dim, keepdim, dtype=given)
+        return result
+    given = given or x.dtype
+    dims = reduced_dims(x, dim)
+    sums = total(rows_of(x.to(dtype or computing(given)), dims))
+    return sums.reshape(reduced_shape(x, dims, keepdim)).to(given)
+
+
+def _mean(
+    total: RowSum,
+    x: Tensor,
+    dim: Dims,
+    keepdim: bool,
+    given: torch.dtype | None,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    given = given or x.dtype
+    dims = reduced_dims(x, dim)
+    rows = rows_of(x.to(dtype or computing(given)), dims)
+    return (total(rows) / rows.shape[1]).reshape(reduced_shape(x, dims, keepdim)).to(given)
+
+
+def reduced_dims(x: Tensor, dim: Dims) -> list[int]:
+    """The dimensions that are reduced, in ascending order; all for None and for an empty list."""
+    if isinstance(dim, int):
+        dim = [dim]
+    return sorted(one % x.dim() for one in dim) if dim and x.dim() else list(range(x.dim()))
+
+
+def rows_of(x: Tensor, dims: Sequence[int]) -> Tensor:
+    """[rows, n]: the elements of each sum in a row, rows in the order of the kept dimensions."""
+    kept = [one for one in range(x.dim()) if one not in dims]
+    rows = math.prod(x.shape[one] for one in kept)
+    return x.permute((*kept, *dims)).reshape(rows, math.prod(x.shape[one] for one in dims))
+
+
+def reduced_shape(x: Tensor, dims: Sequence[int], keepdim: bool) -> list[int]:
+    """The shape of the result."""
+    if keepdim:
+        return [1 if one in dims else size for one, size in enumerate(x.shape)]
+    return [size for one, size in enumerate(x.shape) if one not in dims]

@@ -1,0 +1,122 @@
+"""Arguments for any op from any input set: from the tables, or from what the op's schema says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from numdrift.harness import torch_private
+from numdrift.harness.errors import UsageError
+
+from .calls import Call
+from .elementwise import DOMAINS, ELEMENTWISE
+from .inputs import Part, Source, source
+from .recipes import RECIPES, VARIANTS
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Calls that are measured together: those of one input set, and of one variant where the op has several."""
+
+    inputs: str
+    variant: str
+    calls: tuple[Call, ...]
+
+    @property
+    def label(self) -> str:
+        return f"{self.inputs} {self.variant}".strip()
+
+
+def generated(op: str, inputs: Sequence[str], dtype: torch.dtype, samples: int, seed: int) -> list[Case]:
+    """The cases of an op, set by set; equal arguments give equal bits.
+
+    samples: how many elements an op that works element by element gets; others get about as many.
+    Raises KernelNotFound for an unknown op, UsageError for one whose arguments cannot be guessed.
+    """
+    overloads(op)
+    cases = []
+    for name in inputs:
+        for variant in _variants(op):
+            made = tuple(_calls(op, source(name, op, dtype, samples, seed), variant))
+            cases.append(Case(name, variant, made))
+    if cases and (why := refusal(op, cases[0].calls[0])):
+        raise no_arguments(op, why)
+    return cases
+
+
+def _variants(op: str) -> Sequence[str]:
+    if op in ELEMENTWISE:
+        return tuple(ELEMENTWISE[op].variants)
+    return VARIANTS.get(op, ("",))
+
+
+def _calls(op: str, source: Source, variant: str) -> Iterator[Call]:
+    if op in ELEMENTWISE:
+        yield from ELEMENTWISE[op].calls(source, variant)
+    elif op in RECIPES:
+        yield from RECIPES[op](source, variant)
+    elif "." not in op and any(name.startswith(f"{op}.") for name in ELEMENTWISE):
+        for name in ELEMENTWISE:
+            if name.startswith(f"{op}."):
+                yield from ELEMENTWISE[name].calls(source, variant)
+    else:
+        yield from _guessed(op, source)
+
+
+def _guessed(op: str, source: Source) -> Iterator[Call]:
+    """Calls from the schema: tensors of one shape, and plain numbers where it has no default."""
+    for overload in overloads(op):
+        required = [one for one in torch_private.schema_of(overload).arguments if not one.has_default_value()]
+        if not required or any(one.kwarg_only or _placeholder(one) is None for one in required):
+            continue
+        part = DOMAINS.get(op.partition(".")[0], Part.REAL)
+        for shape in ((source.samples | 1,), (5, 9)):
+            args = [
+                source.elements(*shape, part=part) if placeholder is torch.Tensor else placeholder
+                for placeholder in map(_placeholder, required)
+            ]
+            call = Call(tuple(args), {})
+            if len(shape) == 1 or not refusal(op, call):
+                yield call
+        return
+    raise no_arguments(op, "its schema asks for more than tensors and numbers")
+
+
+def _placeholder(argument: Any) -> Any:
+    """`torch.Tensor` for a tensor, a value for a number or dimension, None for what cannot be guessed."""
+    kind = str(argument.type)
+    if kind == "Tensor":
+        return torch.Tensor
+    if argument.name == "dim":
+        return {"int": -1, "List[int]": [-1], "Optional[List[int]]": [-1]}.get(kind)
+    return 0.5 if kind in ("number", "float") else None
+
+
+def overloads(op: str) -> list[Any]:
+    """The overloads of an op that return what they compute, or the one that is named. Raises KernelNotFound."""
+    name, _, wanted = op.partition(".")
+    if wanted:
+        return [torch_private.find_overload(op)]
+    packet = torch_private.find_packet(name)
+    return [getattr(packet, one) for one in packet.overloads() if not one.endswith("out")]
+
+
+def refusal(op: str, call: Call) -> str:
+    """Why the op does not take a call, empty when it does."""
+    try:
+        overload = torch_private.find_overload(op, call.args, call.kwargs)
+        with torch.random.fork_rng(devices=[]):
+            own = call.copy()
+            overload(*own.args, **own.kwargs)
+    except (RuntimeError, TypeError, IndexError) as error:
+        return str(error).strip().splitlines()[0]
+    return ""
+
+
+def no_arguments(op: str, why: str) -> UsageError:
+    return UsageError(
+        f"no arguments can be made for op {op}: {why}; give recorded ones, as in --captured runs/x/cpu"
+    )

@@ -1,0 +1,132 @@
+"""One call of an op: its arguments, and everything it leaves behind as a list of named outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from numdrift.harness import torch_private
+
+from ..expectation import tensors_in
+
+HIDDEN_WRITES = {
+    "aten::native_batch_norm": ("running_mean", "running_var"),
+    "aten::cudnn_batch_norm": ("running_mean", "running_var"),
+    "aten::miopen_batch_norm": ("running_mean", "running_var"),
+    "aten::batch_norm": ("running_mean", "running_var"),
+}
+"""Arguments that an op writes to although its schema does not say so (torch 2.13)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The arguments of one call, as the dispatcher passes them."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+    def map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Call:
+        """The same call with each tensor changed, those in lists included."""
+        return Call(
+            tuple(_mapped(value, change) for value in self.args),
+            {name: _mapped(value, change) for name, value in self.kwargs.items()},
+        )
+
+    def copy(self) -> Call:
+        """The same call on tensors of its own, with the strides they had where those do not overlap."""
+        return self.map(lambda tensor: tensor.detach().clone())
+
+    def on(self, device: str) -> Call:
+        return self.map(lambda tensor: tensor.to(device))
+
+    def in_float64(self) -> Call:
+        """The same call in float64: floating tensors, and dtypes among the arguments."""
+        wide = self.map(
+            lambda tensor: tensor.to(torch.float64) if tensor.is_floating_point() else tensor.clone()
+        )
+        return Call(
+            tuple(_wide_dtype(value) for value in wide.args),
+            {name: _wide_dtype(value) for name, value in wide.kwargs.items()},
+        )
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        yield from tensors_in(self.args)
+        yield from tensors_in(tuple(self.kwargs.values()))
+
+    def dtype(self) -> torch.dtype:
+        """The dtype of the first floating tensor; float32 when there is none."""
+        return next((one.dtype for one in self.tensors() if one.is_floating_point()), torch.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One output of a call: a tensor, or the tensors of a list. `name` is empty when the op has only one."""
+
+    name: str
+    tensors: tuple[torch.Tensor, ...]
+
+
+def outputs(overload: Any, call: Call, result: Any) -> list[Output]:
+    """What a call left behind: what it returned, then the arguments that it wrote to.
+
+    Returned arguments are counted once, as written ones. Outputs that are None are left out.
+    """
+    schema = torch_private.schema_of(overload)
+    values = result if isinstance(result, tuple) and len(schema.returns) != 1 else (result,)
+    named: list[tuple[str, Any]] = []
+    for position, value in enumerate(values if schema.returns else ()):
+        returned = schema.returns[position] if position < len(schema.returns) else None
+        if returned is None or returned.alias_info is None or not returned.alias_info.is_write:
+            named.append(((returned and returned.name) or f"output {position}", value))
+    named += [(name, value) for name, value in _arguments(schema, call) if name in _written(schema)]
+    kept = [Output(name, tuple(tensors_in(value))) for name, value in named]
+    kept = [one for one in kept if one.tensors]
+    return [Output("", kept[0].tensors)] if len(named) == 1 and kept else kept
+
+
+def unwritten(overload: Any, call: Call) -> Iterator[tuple[str, Any]]:
+    """The arguments that the op leaves as they are, with their names."""
+    written = _written(torch_private.schema_of(overload))
+    return (
+        (name, value)
+        for name, value in _arguments(torch_private.schema_of(overload), call)
+        if name not in written
+    )
+
+
+def same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Where two tensors of one dtype are equal: NaN equals NaN, and -0.0 differs from 0.0."""
+    equal = one == other
+    if one.is_floating_point():
+        return (equal & (torch.signbit(one) == torch.signbit(other))) | (one.isnan() & other.isnan())
+    return equal
+
+
+def _arguments(schema: Any, call: Call) -> Iterator[tuple[str, Any]]:
+    for position, argument in enumerate(schema.arguments):
+        if position < len(call.args):
+            yield argument.name, call.args[position]
+        elif argument.name in call.kwargs:
+            yield argument.name, call.kwargs[argument.name]
+
+
+def _written(schema: Any) -> Sequence[str]:
+    declared = [
+        one.name for one in schema.arguments if one.alias_info is not None and one.alias_info.is_write
+    ]
+    return (*declared, *HIDDEN_WRITES.get(schema.name, ()))
+
+
+def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)([_mapped(one, change) for one in value])
+    return value
+
+
+def _wide_dtype(value: Any) -> Any:
+    return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value

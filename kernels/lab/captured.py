@@ -1,0 +1,97 @@
+"""Calls that a run recorded: `<run>/kernels/<op>/<number>.pt`, or any file or folder of such files.
+
+A file is what `torch.save` writes for {"op": name, "args": [...], "kwargs": {...}} of tensors, lists, numbers,
+texts, dtypes and None. It is read with `weights_only=True`: reading runs no code of the file's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from numdrift.harness.errors import UsageError
+
+from .arguments import Case
+from .calls import Call
+from .inputs import CAPTURED
+
+FOLDER = "kernels"
+
+MOST = 64
+"""Calls that are read from one folder: the first, the last and evenly spaced ones between."""
+
+
+def captured(op: str, path: Path) -> Case:
+    """Read the calls of `op` from a run's folder, a folder of files or a file.
+
+    Raises UsageError, naming the file and what is wrong with it.
+    """
+    files = _files(op, path)
+    chosen = (
+        files
+        if len(files) <= MOST
+        else [files[round(k * (len(files) - 1) / (MOST - 1))] for k in range(MOST)]
+    )
+    variant = "" if len(chosen) == len(files) else f"{len(chosen)} of {len(files)} calls"
+    return Case(CAPTURED, variant, tuple(read_call(op, file) for file in chosen))
+
+
+def read_call(op: str, file: Path) -> Call:
+    """Read one call of `op`. Raises UsageError."""
+    try:
+        content = torch.load(file, weights_only=True, map_location="cpu")
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
+    except Exception as error:  # the unpickler meets bytes of any kind, and raises whatever they lead to
+        raise UsageError(
+            f"{file} is no captured call: torch.save({{'op': ..., 'args': [...], 'kwargs': {{...}}}}) of plain "
+            f"tensors writes one ({_first_line(error)})"
+        ) from error
+    if not isinstance(content, dict) or not {"op", "args"} <= set(content):
+        raise UsageError(f"{file} is no captured call: it has no 'op' and 'args'")
+    if str(content["op"]).partition(".")[0] != op.partition(".")[0]:
+        raise UsageError(f"{file} is a call of {content['op']}, not of {op}; check {content['op']} instead")
+    args, kwargs = content["args"], content.get("kwargs") or {}
+    if not isinstance(args, (list, tuple)) or not isinstance(kwargs, dict):
+        raise UsageError(f"{file} is no captured call: 'args' must be a list and 'kwargs' a dictionary")
+    _check_values(file, [*args, *kwargs.values()])
+    return Call(tuple(args), kwargs)
+
+
+def _check_values(file: Path, values: list[Any]) -> None:
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            _check_values(file, list(value))
+        elif value is not None and not isinstance(value, (torch.Tensor, torch.dtype, int, float, str)):
+            raise UsageError(
+                f"{file} holds a {type(value).__name__}: a call takes tensors, lists, numbers, texts"
+            )
+
+
+def _files(op: str, path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise UsageError(
+            f"there is no run or file {path}; give a run's folder or a file that torch.save wrote"
+        )
+    recorded = path / FOLDER
+    names = (op, op.partition(".")[0])
+    folders = [recorded / name for name in names if (recorded / name).is_dir()]
+    files = sorted((folders[0] if folders else path).glob("*.pt"), key=_number)
+    if files:
+        return files
+    others = sorted(one.name for one in recorded.iterdir() if one.is_dir()) if recorded.is_dir() else []
+    there = f"it has calls of {', '.join(others)}" if others else f"no {FOLDER}/{op}/*.pt is in it"
+    raise UsageError(f"{path} has no captured call of {op}: {there}")
+
+
+def _number(file: Path) -> tuple[int, str]:
+    return (int(file.stem), "") if file.stem.isdigit() else (1 << 62, file.stem)
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else type(error).__name__

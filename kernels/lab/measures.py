@@ -1,0 +1,170 @@
+"""How far a kernel's results are from what they should be.
+
+With o a result, r the exact one and ulp the spacing of the output's format at r (see `formats`):
+
+    error   = |o - r| / ulp(r)                                       for each element
+    rho     = ||o - r|| / (rms_m ||f(x(1 + u s_m)) - f(x)|| + u ||r||)
+    bias    = mean((o - r) / ulp(r)),   z = mean(sign(o - r)) sqrt(n)
+
+rho holds the error against what rounding the inputs would have done (u: unit roundoff of the format, s_m: random
+signs; u |r| is at least half the smallest number): about 1 is as good as the inputs are, above 16 is a fault.
+
+|z| above 6 is a bias that rounding to nearest does not have. It is taken along two axes, up (o - r) and away from
+zero (the same with the sign of r), because a kernel that truncates has none upwards. Its n counts the errors above
+1/20 ULP, and equal errors of equal results once: inputs that repeat, or that are all so small that nothing else can
+come out, are no evidence.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from .formats import INTEGERS, Float64s, Format
+from .reference import Expected
+
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999, 1.0)
+"""The points of the error's distribution that are kept, as shares of the elements."""
+
+BIASED = 6.0
+"""|z| above which the sign of the errors is not chance."""
+
+NEGLIGIBLE = 0.05  # ULP
+GRAIN = 1 / 64  # ULP; closer errors of one result are equal
+
+
+@dataclass(frozen=True, slots=True)
+class Bias:
+    """Mean error in ULP along one axis, and how many standard deviations its sign is from chance.
+
+    `towards` names where the sign of z points: up or down, away from zero or to zero.
+    """
+
+    ulp: float
+    z: float
+    towards: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """One output of one kernel on one case.
+
+    errors: ULP at `QUANTILES`, of the `finite` elements where result and reference are finite; empty when none is.
+    differs: share of all elements that differ in bits from aten's; None when aten has no result.
+    mismatches: how many elements are not finite where they should be or the other way round, by kind.
+    worst: got and expected value where the error is largest.
+    """
+
+    output: str
+    elements: int
+    finite: int
+    errors: tuple[float, ...]
+    rho: float | None
+    up: Bias
+    away: Bias
+    differs: float | None
+    mismatches: dict[str, int]
+    worst: tuple[float, float] | None
+
+    def error(self, quantile: float) -> float:
+        """The error in ULP at one of `QUANTILES`, 0 where nothing is finite."""
+        return self.errors[QUANTILES.index(quantile)] if self.errors else 0.0
+
+    @property
+    def bias(self) -> Bias:
+        """The stronger of the two."""
+        return self.up if abs(self.up.z) > abs(self.away.z) else self.away
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def measure(got: Float64s, form: Format, expected: Expected, differs: float | None) -> Measures:
+    """Measure one output, in float64 at the positions of `expected`, that the kernel gave in format `form`."""
+    target = rounded_to(expected.values, form)
+    both = np.isfinite(expected.values) & ~np.isnan(got)
+    both &= np.isfinite(got) | (np.sign(got) == np.sign(expected.values))
+    o, r, rest = got[both], expected.values[both], expected.remainders[both]
+    signed = signed_errors(o, r, rest, form)
+    errors = np.abs(signed)
+    worst = int(errors.argmax()) if errors.size else None
+    return Measures(
+        output=expected.name,
+        elements=len(got),
+        finite=int(errors.size),
+        errors=tuple(float(one) for one in np.quantile(errors, QUANTILES, method="higher"))
+        if errors.size
+        else (),
+        rho=_rho(got, expected, form),
+        up=_bias(signed, o, ("up", "down")),
+        away=_bias((signed * np.sign(r))[r != 0], o[r != 0], ("from 0", "to 0")),
+        differs=differs,
+        mismatches=_mismatches(got, target),
+        worst=None if worst is None else (float(o[worst]), float(r[worst])),
+    )
+
+
+def signed_errors(got: Float64s, exact: Float64s, remainders: Float64s, form: Format) -> Float64s:
+    """(o - r) / ulp(r); numbers that overflow the format count as 2**(emax + 1), so that two of them are equal."""
+    if form is INTEGERS:
+        return got - exact
+    o, r = (np.clip(one, -form.beyond, form.beyond) for one in (got, exact))
+    inside = np.abs(exact) <= form.beyond
+    difference = (o - r) - np.where(inside, remainders, 0.0)
+    signed: Float64s = np.where(difference == 0, 0.0, difference / form.ulp(r))
+    return signed
+
+
+def rounded_to(values: Float64s, form: Format) -> Float64s:
+    """Infinities where the value overflows the format, the value itself elsewhere."""
+    if form is INTEGERS or math.isinf(form.beyond):
+        return values
+    limit = form.largest + (form.beyond - form.largest) / 2
+    return np.where(np.abs(values) >= limit, np.copysign(np.inf, values), values)
+
+
+def _rho(got: Float64s, expected: Expected, form: Format) -> float | None:
+    if expected.sensitivity is None or form is INTEGERS:
+        return None
+    usable = np.isfinite(got) & np.isfinite(expected.values) & np.isfinite(expected.sensitivity)
+    if not usable.any():
+        return None
+    o, r, moved = got[usable], expected.values[usable], expected.sensitivity[usable]
+    scale = float(np.abs(r).max()) or 1.0
+    error = float(np.linalg.norm((o - r) / scale))
+    rounding = np.maximum(form.unit_roundoff * np.abs(r), form.smallest / 2)
+    room = float(np.linalg.norm(moved / scale)) + float(np.linalg.norm(rounding / scale))
+    if error == 0:
+        return 0.0
+    return error / room if room > 0 and math.isfinite(error / room) else None
+
+
+def _bias(signed: Float64s, got: Float64s, ends: tuple[str, str]) -> Bias:
+    """Mean and z of errors along one axis with these ends; `got` are the results that they belong to."""
+    finite = np.isfinite(signed)
+    if not finite.any():
+        return Bias(0.0, 0.0, ends[0])
+    counted = finite & (np.abs(signed) > NEGLIGIBLE)
+    grain = np.round(np.clip(signed[counted], -1e6, 1e6) / GRAIN)
+    distinct = np.unique(np.stack([got[counted], grain]), axis=1)[1]
+    z = float(np.sign(distinct).mean() * math.sqrt(distinct.size)) if distinct.size else 0.0
+    return Bias(float(signed[finite].mean()), z, ends[z < 0])
+
+
+def _mismatches(got: Float64s, target: Float64s) -> dict[str, int]:
+    counts = {}
+    for is_name, is_kind in _kinds(got).items():
+        for should_name, should_kind in _kinds(target).items():
+            count = int((is_kind & should_kind).sum())
+            if is_name != should_name and count:
+                counts[f"{is_name} where {should_name}"] = count
+    return counts
+
+
+def _kinds(values: Float64s) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]:
+    return {
+        "nan": np.isnan(values),
+        "inf": np.isposinf(values),
+        "-inf": np.isneginf(values),
+        "finite": np.isfinite(values),
+    }

@@ -1,0 +1,148 @@
+"""What the results of calls should be, and how far rounding the inputs alone would move them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from numdrift.harness import torch_private
+from numdrift.harness.errors import UsageError
+
+from ..registry import Operation, load_target
+from . import exact
+from .arguments import Case
+from .calls import Call, Output, outputs
+from .formats import Float64s, format_of
+
+PERTURBATIONS = 3
+"""Random roundings of the inputs that the condition is estimated from."""
+
+Evaluate = Callable[[Call], list[Output]]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """One output of all calls of a case, flat.
+
+    positions: which elements of the output were evaluated, all of them unless the reference is mpmath's.
+    values, remainders: their exact results as float64 and what is missing there; float64 each.
+    sensitivity: root mean square of the change that `PERTURBATIONS` roundings of the inputs cause; NaN where a
+    result is not finite. None for float64 inputs, which float64 cannot judge.
+    """
+
+    name: str
+    positions: NDArray[np.intp]
+    values: Float64s
+    remainders: Float64s
+    sensitivity: Float64s | None
+
+
+def describe(operation: Operation, dtype: torch.dtype) -> str:
+    """Say in a phrase what the results of kernels for this dtype are held against."""
+    if operation.exact:
+        return f"exact, in mpmath with {exact.DIGITS} or more digits"
+    what = "accurate formula in float64" if operation.reference else "op replayed in float64"
+    return f"{what}{', no finer than the kernels themselves' if dtype == torch.float64 else ''}"
+
+
+def expected(operation: Operation, case: Case, seed: int) -> list[Expected]:
+    """Evaluate the reference of a case. Raises UsageError when the op cannot be replayed in float64."""
+    evaluate = in_float64(operation)
+    replayed = [evaluate(call.in_float64()) for call in case.calls]
+    if _draws(operation.name, case.calls[0]):
+        raise UsageError(f"op {operation.name} draws random numbers: nothing can be its reference")
+    results = pooled(replayed)
+    moved = _sensitivity(evaluate, case.calls, results, seed)
+    made = []
+    for name, values in results.items():
+        positions, remainders = np.arange(len(values)), np.zeros(len(values))
+        if operation.exact and len(results) == 1:
+            positions = exact.picked([one.numel() for result in replayed for one in result[0].tensors])
+            function = load_target(operation.exact)
+            values, remainders = exact.elementwise(function, list(case.calls), values, positions)
+        sensitivity = None if moved is None else moved[name][positions]
+        made.append(Expected(name, positions, values, remainders, sensitivity))
+    return made
+
+
+def in_float64(operation: Operation) -> Evaluate:
+    """What evaluates a call on float64 tensors: the operation's reference, or the op itself."""
+    reference = load_target(operation.reference) if operation.reference else None
+
+    def evaluate(call: Call) -> list[Output]:
+        overload = torch_private.find_overload(operation.name, call.args, call.kwargs)
+        own = call.copy()
+        if reference is not None:
+            return outputs(overload, own, reference(*own.args, **own.kwargs))
+        try:
+            with torch.random.fork_rng(devices=[]):
+                return outputs(overload, own, overload(*own.args, **own.kwargs))
+        except (RuntimeError, TypeError) as error:
+            why = str(error).strip().splitlines()[0]
+            raise UsageError(f"op {operation.name} cannot be replayed in float64: {why}") from error
+
+    return evaluate
+
+
+def _draws(op: str, call: Call) -> bool:
+    """Whether two calls differ; attention is said to be random and is not, without dropout."""
+    overload = torch_private.find_overload(op, call.args, call.kwargs)
+    if not torch_private.is_random(overload):
+        return False
+    with torch.random.fork_rng(devices=[]):
+        copies = [call.copy(), call.copy()]
+        one, other = (pooled([outputs(overload, own, overload(*own.args, **own.kwargs))]) for own in copies)
+    return not all(np.array_equal(one[name], other[name], equal_nan=True) for name in one)
+
+
+def flat(tensors: Iterable[torch.Tensor]) -> Float64s:
+    """All elements of tensors as float64, complex numbers as pairs."""
+    real = [torch.view_as_real(one.resolve_conj()) if one.is_complex() else one for one in tensors]
+    parts = [one.detach().to("cpu", torch.float64).reshape(-1).numpy() for one in real]
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def pooled(results: Iterable[list[Output]]) -> dict[str, Float64s]:
+    """Each output of several calls as one array."""
+    parts: dict[str, list[Float64s]] = {}
+    for result in results:
+        for output in result:
+            parts.setdefault(output.name, []).append(flat(output.tensors))
+    return {name: np.concatenate(arrays) for name, arrays in parts.items()}
+
+
+def _sensitivity(
+    evaluate: Evaluate, calls: Iterable[Call], results: Mapping[str, Float64s], seed: int
+) -> dict[str, Float64s] | None:
+    """sqrt(mean over m of (f(x(1 + u s_m)) - f(x))**2) with random signs s_m and the inputs' unit roundoff u."""
+    calls = list(calls)
+    if any(call.dtype() == torch.float64 for call in calls):
+        return None
+    generator = torch.Generator().manual_seed(seed)
+    squares = {name: np.zeros(len(values)) for name, values in results.items()}
+    for _ in range(PERTURBATIONS):
+        moved = pooled(evaluate(_perturbed(call, generator)) for call in calls)
+        with np.errstate(invalid="ignore", over="ignore"):
+            for name, values in results.items():
+                squares[name] += (moved[name] - values) ** 2 / PERTURBATIONS
+    return {
+        name: np.where(np.isfinite(results[name]), np.sqrt(total), np.nan) for name, total in squares.items()
+    }
+
+
+def _perturbed(call: Call, generator: torch.Generator) -> Call:
+    """The call in float64, the tensors of its own dtype moved by one unit roundoff up or down, element by element."""
+    dtype = call.dtype()
+    unit = format_of(dtype).unit_roundoff
+
+    def move(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dtype != dtype:
+            return tensor
+        signs = torch.randint(2, tensor.shape, generator=generator).double() * 2 - 1
+        return tensor.double() * (1 + unit * signs)
+
+    return call.map(move).in_float64()

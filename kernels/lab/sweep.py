@@ -1,0 +1,160 @@
+"""Measure one kernel on every input, on all cores, from where it stopped.
+
+Threads take one block after the other. A block's bins are computed by one thread in the order of the inputs, and
+no bin belongs to two blocks: neither the number of threads, nor their order, nor an interruption changes a bit of
+the result. Torch's ops and the reduction in C release the interpreter's lock, so threads do as well as processes
+here, and kernels need not be sent anywhere.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from . import sweep_state
+from .sweep_bins import empty_bins, merged_worst
+from .sweep_candidates import Candidate
+from .sweep_domain import Domain
+from .sweep_encoding import Encoding
+from .sweep_state import Identity, Progress
+
+SAVE_SECONDS = 3.0
+_TELL_SECONDS = 0.1
+
+_PLAIN_EVERY = 16
+"""In one of this many blocks torch's own op is timed on the same inputs."""
+
+Reduction = Callable[[Encoding, NDArray[np.float32], NDArray[np.float64], int, NDArray[Any]], NDArray[Any]]
+"""Adds a run of inputs to its bin; see `sweep_bins.reduce_run`."""
+
+Told = Callable[[int], None]
+"""Is told how many inputs are measured."""
+
+
+def _tell_nobody(measured: int) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """One kernel over one domain. `order` is that of the blocks, by default ascending."""
+
+    candidate: Candidate
+    domain: Domain
+    reduction: Reduction
+    jobs: int = 1
+    order: Sequence[int] = ()
+
+    def identity(self) -> Identity:
+        return Identity.of(self.candidate, self.domain)
+
+    def run(self, progress: Progress, folder: Path | None = None, told: Told = _tell_nobody) -> None:
+        """Measure what `progress` lacks; keep it in `folder` every few seconds and at the end.
+
+        Raises what the kernel raises, and KeyboardInterrupt; what is measured until then is kept.
+        """
+        work = _Work(self, progress, iter(self._blocks(progress)), folder)
+        intra_op = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            with ThreadPoolExecutor(self.jobs) as pool:
+                work.watch([pool.submit(work.take_blocks) for _ in range(self.jobs)], told)
+        finally:
+            torch.set_num_threads(intra_op)
+            work.keep()
+
+    def _blocks(self, progress: Progress) -> list[int]:
+        return [number for number in self.order or self.domain.blocks() if not progress.done[number]]
+
+
+@dataclass(slots=True)
+class _Work:
+    """What the threads of a sweep share."""
+
+    sweep: Sweep
+    progress: Progress
+    blocks: Iterator[int]
+    folder: Path | None
+    stop: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    clock: float = field(default_factory=time.perf_counter)
+    saved: float = field(default_factory=time.perf_counter)
+
+    def take_blocks(self) -> None:
+        """What each thread does: blocks, until there is none or it is told to stop."""
+        while not self.stop.is_set():
+            with self.lock:
+                block = next(self.blocks, None)
+            if block is None:
+                return
+            self._measure(block)
+
+    def watch(self, threads: Sequence[Future[None]], told: Told) -> None:
+        """Save and tell until the threads are done; what one of them raises stops all, and is raised."""
+        try:
+            pending = set(threads)
+            while pending:
+                done, pending = wait(pending, _TELL_SECONDS, FIRST_EXCEPTION)
+                for thread in done:
+                    thread.result()
+                self.keep_sometimes()
+                told(self.progress.inputs())
+        finally:
+            self.stop.set()
+
+    def keep_sometimes(self) -> None:
+        if time.perf_counter() - self.saved > SAVE_SECONDS:
+            self.keep()
+
+    def keep(self) -> None:
+        """Bring the clock up to date, and save."""
+        with self.lock:
+            now = time.perf_counter()
+            self.progress.wall += now - self.clock
+            self.progress.thread_seconds += (now - self.clock) * self.sweep.jobs
+            self.clock = self.saved = now
+            if self.folder is not None:
+                sweep_state.save(self.folder, self.sweep.identity(), self.progress)
+
+    def _measure(self, block: int) -> None:
+        candidate, encoding = self.sweep.candidate, self.sweep.domain.encoding
+        first_bin = block * encoding.block >> encoding.bin_shift
+        bins = empty_bins(encoding.block >> encoding.bin_shift)
+        worst = []
+        plain = 0.0
+        pieces = list(self.sweep.domain.pieces(block))
+        for start, runs in pieces:
+            if self.stop.is_set():
+                return
+            inputs = encoding.tensor(start, encoding.piece)
+            got, want = candidate.results(inputs), candidate.exact_results(inputs)
+            for run in runs:
+                part, place = slice(run.first - start, run.last + 1 - start), run.bin - first_bin
+                worst.append(
+                    self.sweep.reduction(encoding, got[part], want[part], run.first, bins[place : place + 1])
+                )
+            plain += self._plain_seconds(block, inputs)
+        with self.lock:
+            self.progress.add(block, first_bin, bins, merged_worst(*worst))
+            if plain:
+                self.progress.plain_seconds += plain
+                self.progress.plain_inputs += len(pieces) * encoding.piece
+
+    def _plain_seconds(self, block: int, inputs: torch.Tensor) -> float:
+        """How long torch's own op alone takes for these inputs; 0 where that is not asked."""
+        if block % _PLAIN_EVERY:
+            return 0.0
+        subject = self.sweep.candidate.subject
+        held = subject.arguments(inputs)
+        started = time.perf_counter()
+        subject.overload(*held[0], **held[1])
+        return time.perf_counter() - started

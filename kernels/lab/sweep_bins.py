@@ -1,0 +1,145 @@
+"""What a sweep keeps of its inputs: a record for each bin, and the worst inputs of all.
+
+The error of a result o against the exact result r is (o - r) / ulp(r), where ulp(r) is the distance of the
+format's numbers around r: 2 ** (max(floor(log2 |r|), least) - precision + 1). It is measured where o is finite
+and r rounds to a finite number; elsewhere both must be NaN, or the same infinity, or they disagree.
+
+Sums are kept in sixteen lanes, an input in the lane of the last four bits of its pattern, so that the order of
+the additions, and with it every bit of the sum, is the same for `reduce_run` here and for the C code of
+`kernels/lab/sweep.c`.
+
+Source of the definition: J.-M. Muller, On the definition of ulp(x), INRIA RR-5504, 2005 (Goldberg's form).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .sweep_encoding import Encoding
+
+LANES = 16
+WORST = 10
+
+COUNTS = ("count", "measured", "not_correct", "above_half", "above_one", "above_two", "disagree")
+
+BIN = np.dtype(
+    [(name, np.int64) for name in COUNTS]
+    + [("max_at", np.int64), ("disagree_at", np.int64), ("max_ulp", np.float64)]
+    + [("ulp", np.float64, (LANES,)), ("bias", np.float64, (LANES,))]
+)
+"""Counts of inputs: all, measured, not the correctly rounded result, above 0.5, 1 and 2 ULP, and not finite where
+the reference is or the other way around; bit patterns of the largest error and of the first disagreement (-1 for
+none); the largest error; the sums of |error| and of error."""
+
+WORST_INPUT = np.dtype([("ulp", np.float64), ("at", np.int64)])
+
+
+def empty_bins(count: int) -> NDArray[Any]:
+    """Records of bins without an input -> [count] of `BIN`."""
+    bins = np.zeros(count, BIN)
+    bins["max_at"] = bins["disagree_at"] = -1
+    return bins
+
+
+def no_worst() -> NDArray[Any]:
+    """A list of the worst inputs that holds none -> [0] of `WORST_INPUT`."""
+    return np.zeros(0, WORST_INPUT)
+
+
+def merged_worst(*lists: NDArray[Any]) -> NDArray[Any]:
+    """The `WORST` inputs of largest error, the largest first; of equal ones the smaller bit pattern."""
+    candidates = np.concatenate(lists)
+    return candidates[np.lexsort((candidates["at"], -candidates["ulp"]))][:WORST]
+
+
+@dataclass(frozen=True, slots=True)
+class RunErrors:
+    """Errors of consecutive inputs. `signed` is in ULP, 0 where not `finite`; `agree` counts where not finite."""
+
+    signed: NDArray[np.float64]
+    finite: NDArray[np.bool_]
+    agree: NDArray[np.bool_]
+    correct: NDArray[np.bool_]
+
+
+def errors_of(encoding: Encoding, got: NDArray[np.float32], want: NDArray[np.float64]) -> RunErrors:
+    """Hold results (exact in float32) against those of the reference, element by element."""
+    exponent = (want.view(np.uint64) >> np.uint64(52)) & np.uint64(0x7FF)
+    held = np.maximum(exponent, np.uint64(1023 + encoding.least))
+    scale = ((np.uint64(2045 + encoding.precision) - held) << np.uint64(52)).view(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        wide = got.astype(np.float64)
+        finite = (np.abs(wide) <= encoding.largest) & (np.abs(want) < encoding.overflow)
+        signed = np.where(finite, wide * scale - want * scale, 0.0)
+        correct = finite & (wide * scale == np.rint(want * scale))
+    both_nan = np.isnan(wide) & np.isnan(want)
+    above = (wide > encoding.largest) & (want >= encoding.overflow)
+    below = (wide < -encoding.largest) & (want <= -encoding.overflow)
+    return RunErrors(signed, finite, both_nan | above | below, correct)
+
+
+def reduce_run(
+    encoding: Encoding,
+    got: NDArray[np.float32],
+    want: NDArray[np.float64],
+    first: int,
+    record: NDArray[Any],
+) -> NDArray[Any]:
+    """Add consecutive inputs of one bin to its record, and return the worst of them.
+
+    got, want: results of the kernel and of the reference for the bit patterns from `first` on -> [n].
+    record: the bin's record, [1] of `BIN`, which is changed.
+    """
+    errors = errors_of(encoding, got, want)
+    ulp = np.abs(errors.signed)
+    counted = (
+        np.full(len(ulp), True),
+        errors.finite,
+        errors.finite & ~errors.correct,
+        ulp > 0.5,
+        ulp > 1,
+        ulp > 2,
+        ~(errors.finite | errors.agree),
+    )
+    for name, flags in zip(COUNTS, counted, strict=True):
+        record[name] += np.count_nonzero(flags)
+    _add_in_lanes(record["ulp"][0], ulp, first)
+    _add_in_lanes(record["bias"][0], errors.signed, first)
+    place = int(ulp.argmax())
+    if ulp[place] > record["max_ulp"][0]:
+        record["max_ulp"], record["max_at"] = ulp[place], first + place
+    if record["disagree_at"][0] < 0 and counted[-1].any():
+        record["disagree_at"] = first + int(counted[-1].argmax())
+    return _worst_of(ulp, first)
+
+
+def lane_sums(lanes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sums over the lanes [..., LANES] -> [...], in one order."""
+    total = np.zeros(lanes.shape[:-1])
+    for lane in range(LANES):
+        total += lanes[..., lane]
+    return total
+
+
+def _add_in_lanes(lanes: NDArray[np.float64], values: NDArray[np.float64], first: int) -> None:
+    front = first % LANES
+    rows = -(-(front + len(values)) // LANES)
+    padded = np.zeros((rows + 1) * LANES)
+    padded[:LANES] = lanes
+    padded[LANES + front : LANES + front + len(values)] = values
+    # Along the first axis numpy adds row by row; only along the last one it sums in pairs.
+    lanes[:] = np.add.reduce(padded.reshape(-1, LANES), axis=0)
+
+
+def _worst_of(ulp: NDArray[np.float64], first: int) -> NDArray[Any]:
+    places = np.flatnonzero(ulp)
+    if len(places) > WORST:
+        least = np.partition(ulp[places], -WORST)[-WORST]
+        places = places[ulp[places] >= least]
+    found = np.zeros(len(places), WORST_INPUT)
+    found["ulp"], found["at"] = ulp[places], first + places
+    return merged_worst(found)

@@ -1,0 +1,154 @@
+"""The kernels that a sweep measures, and the reference that it holds them against."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from numdrift.harness.errors import KernelError, NotAvailable, UsageError
+
+from ..registry import Kernel, KernelRegistry, load_target
+from ..user import user_kernel
+from .calls import Call
+from .isolation import IsolatedKernel
+from .sweep_encoding import Encoding
+from .sweep_subject import Subject
+
+KERNELS = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One kernel of the subject, with the reference in float64.
+
+    `source` is the SHA-256 of the files that the results come from.
+    """
+
+    subject: Subject
+    kernel: str
+    function: Callable[..., Any]
+    reference: Callable[..., Any]
+    source: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.subject.op}={self.kernel}"
+
+    def results(self, inputs: torch.Tensor) -> NDArray[np.float32]:
+        """What the kernel returns for inputs [n], exact in float32 -> [n].
+
+        Raises KernelError when the kernel raises, or returns another shape or dtype than an elementwise op.
+        """
+        try:
+            got = self.subject.call(self.function, inputs)
+        except NotAvailable:
+            raise
+        except Exception as error:
+            why = str(error).splitlines()[0] if str(error) else "no message"
+            raise KernelError(self.label, f"raised {type(error).__name__}: {why}") from error
+        if not isinstance(got, torch.Tensor) or got.shape != inputs.shape or got.dtype != inputs.dtype:
+            raise KernelError(self.label, f"returned {_kind(got)} instead of {_kind(inputs)}")
+        exact: NDArray[np.float32] = got.to(torch.float32).contiguous().numpy()
+        return exact
+
+    def exact_results(self, inputs: torch.Tensor) -> NDArray[np.float64]:
+        """What the reference returns for inputs [n], in float64 -> [n]."""
+        wanted = self.subject.call(self.reference, inputs.to(torch.float64))
+        exact: NDArray[np.float64] = wanted.contiguous().numpy()
+        return exact
+
+
+def candidates(
+    registry: KernelRegistry, subject: Subject, names: Sequence[str], *, every: bool
+) -> tuple[list[Candidate], list[str]]:
+    """The kernels to sweep, and notes about those that are left out.
+
+    names: the kernels asked for, a .c or .py file of the user's among them; when there are none, `every` chooses
+    between all available ones and only `aten`.
+    Raises KernelNotFound for an unknown name, CompileError for a file, and UsageError, NotAvailable or KernelError
+    for a kernel that was asked for and does not work here.
+    """
+    known = [_named(registry, subject, name) for name in dict.fromkeys(names)]
+    if not known:
+        known = [one for one in registry.kernels(subject.op) if every or one.name == "aten"]
+    chosen, notes = [], []
+    for kernel in known:
+        try:
+            chosen.append(_candidate(registry, subject, kernel))
+        except (NotAvailable, UsageError, KernelError) as error:
+            if names or kernel.name == "aten":
+                raise
+            notes.append(f"left out: {error}")
+    return chosen, notes
+
+
+def _named(registry: KernelRegistry, subject: Subject, text: str) -> Kernel:
+    """A kernel by its name, or from a file, which is first called in a process of its own: it may crash."""
+    op, _, name = text.rpartition("=")
+    if op and op != subject.op:
+        raise UsageError(f"--kernel {text} is of op {op!r}, and {subject.op!r} is swept")
+    if not name.endswith((".c", ".py")):
+        return registry.kernel(subject.op, name)
+    args, kwargs = subject.arguments(probe(subject.encoding))
+    kernel = user_kernel(subject.op, Path(name))
+    if kernel.supports(subject.encoding.name, "cpu"):
+        with IsolatedKernel(subject.op, Path(name)) as isolated:
+            isolated.run([Call(tuple(args), kwargs)])
+    return kernel
+
+
+def _candidate(registry: KernelRegistry, subject: Subject, kernel: Kernel) -> Candidate:
+    dtype = subject.encoding.name
+    if not kernel.supports(dtype, "cpu"):
+        where = ", ".join(kernel.dtypes if dtype not in kernel.dtypes else kernel.devices)
+        raise UsageError(f"kernel {kernel.op}={kernel.name} does not compute {dtype} on a CPU, only {where}")
+    reference = registry.operation(subject.op).reference
+    candidate = Candidate(
+        subject=subject,
+        kernel=Path(kernel.path).name if kernel.path else kernel.name,
+        function=kernel.load(subject.op),
+        reference=load_target(reference) if reference else subject.overload,
+        source=_source(kernel, reference),
+    )
+    candidate.results(probe(subject.encoding))
+    return candidate
+
+
+def probe(encoding: Encoding) -> torch.Tensor:
+    """A few numbers around 1, to try a kernel on."""
+    one = encoding.infinity // 2 & ~((1 << encoding.stored) - 1)
+    return encoding.tensor(one, 16)
+
+
+def _source(kernel: Kernel, reference: str) -> str:
+    """SHA-256 of the files that the kernel and the reference may come from; for our own, of their folders."""
+    paths = [Path(kernel.path)] if kernel.path else []
+    for target in (kernel.target, reference):
+        file = (
+            getattr(importlib.import_module(target.partition(":")[0]), "__file__", None) if target else None
+        )
+        if file is not None:
+            ours = KERNELS in Path(file).parents
+            paths += sorted(Path(file).parent.glob("*.py")) if ours else [Path(file)]
+    if kernel.native and not kernel.path:
+        paths += [
+            path for path in sorted((KERNELS / "native").glob("*")) if path.suffix in (".c", ".h", ".py")
+        ]
+    digest = hashlib.sha256(repr((kernel.target, kernel.op, reference)).encode())
+    for path in paths:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    return f"a {type(value).__name__}"

@@ -1,0 +1,165 @@
+"""How far the sweep of one kernel is, and where that is kept between commands.
+
+In the kernel's folder, `sweep.json` says whose state it is and names the file of the arrays, `bins-<n>.npz`. The
+arrays are written first, under a new name, and `sweep.json` is replaced in one step after that: whatever ends the
+process, the folder holds a state that is whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .sweep_bins import BIN, WORST_INPUT, empty_bins, merged_worst, no_worst
+from .sweep_candidates import Candidate
+from .sweep_domain import Domain
+
+SCHEMA = 1
+_FILE = "sweep.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a result depends on: a state is used only where all of it is the same."""
+
+    op: str
+    kernel: str
+    dtype: str
+    varied: str
+    held: str
+    range: str
+    torch: str
+    cpu: str
+    source: str
+
+    @classmethod
+    def of(cls, candidate: Candidate, domain: Domain) -> Identity:
+        subject = candidate.subject
+        return cls(
+            op=subject.op,
+            kernel=candidate.kernel,
+            dtype=subject.encoding.name,
+            varied=subject.varied,
+            held=repr(subject.held),
+            range=domain.described(),
+            torch=torch.__version__,
+            cpu=torch.backends.cpu.get_cpu_capability(),
+            source=candidate.source,
+        )
+
+    def folder(self, out: Path, *, plain: bool) -> Path:
+        """Where the state is kept; restricted or otherwise special sweeps have a digest of what is special."""
+        kernel = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in self.kernel)
+        name = f"sweep_{self.op}_{self.dtype}_{kernel}"
+        if not plain:
+            special = repr((self.varied, self.held, self.range, self.kernel))
+            name += f"_{hashlib.sha256(special.encode()).hexdigest()[:8]}"
+        return out / "kernels" / name
+
+    def changes(self, before: Mapping[str, Any]) -> list[str]:
+        """What differs from another identity, as `torch 2.12.0 -> 2.13.0`."""
+        return [
+            f"{name} differs" if name == "source" else f"{name} {before.get(name)} -> {value}"
+            for name, value in asdict(self).items()
+            if before.get(name) != value
+        ]
+
+
+@dataclass(slots=True)
+class Progress:
+    """What is measured so far. `done` marks blocks by their number.
+
+    `wall` are the seconds it took, `thread_seconds` those of all threads together; `plain_seconds` those that
+    torch's own op alone took, on one thread, for `plain_inputs` inputs.
+    """
+
+    bins: NDArray[Any]
+    done: NDArray[np.bool_]
+    worst: NDArray[Any] = field(default_factory=no_worst)
+    wall: float = 0.0
+    thread_seconds: float = 0.0
+    plain_seconds: float = 0.0
+    plain_inputs: int = 0
+
+    @classmethod
+    def none(cls, domain: Domain) -> Progress:
+        encoding = domain.encoding
+        return cls(empty_bins(encoding.bins), np.zeros(encoding.patterns // encoding.block, bool))
+
+    def finished(self, domain: Domain) -> bool:
+        return bool(self.done[domain.blocks()].all())
+
+    def inputs(self) -> int:
+        """How many inputs are measured."""
+        return int(self.bins["count"].sum())
+
+    def add(self, block: int, first_bin: int, bins: NDArray[Any], worst: NDArray[Any]) -> None:
+        """Enter a block that was measured."""
+        self.bins[first_bin : first_bin + len(bins)] = bins
+        self.worst = merged_worst(self.worst, worst)
+        self.done[block] = True
+
+
+def load(folder: Path, identity: Identity, domain: Domain) -> tuple[Progress | None, str]:
+    """The kept state and "", or None and why there is none to use ("" when there simply is none)."""
+    path = folder / _FILE
+    if not path.exists():
+        return None, ""
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+        if about["schema"] != SCHEMA:
+            return None, f"was written by another version of numdrift (schema {about['schema']})"
+        if changes := identity.changes(about["identity"]):
+            return None, f"is of another sweep ({', '.join(changes)})"
+        progress = _arrays(folder / Path(about["arrays"]).name, Progress.none(domain))
+        progress.wall, progress.thread_seconds = about["wall"], about["thread_seconds"]
+        progress.plain_seconds, progress.plain_inputs = about["plain_seconds"], about["plain_inputs"]
+        return progress, ""
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        return None, f"cannot be read ({type(error).__name__})"
+
+
+def save(folder: Path, identity: Identity, progress: Progress) -> None:
+    """Replace the kept state. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    older = sorted(folder.glob("bins-*.npz"))
+    number = 1 + max((int(path.stem[5:]) for path in older if path.stem[5:].isdigit()), default=0)
+    arrays = folder / f"bins-{number}.npz"
+    content = io.BytesIO()
+    np.savez(content, bins=progress.bins, done=progress.done, worst=progress.worst)
+    arrays.write_bytes(content.getvalue())
+    about = {
+        "schema": SCHEMA,
+        "identity": asdict(identity),
+        "arrays": arrays.name,
+        "inputs": progress.inputs(),
+        "wall": progress.wall,
+        "thread_seconds": progress.thread_seconds,
+        "plain_seconds": progress.plain_seconds,
+        "plain_inputs": progress.plain_inputs,
+    }
+    scratch = folder / f"{_FILE}.new"
+    scratch.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    scratch.replace(folder / _FILE)
+    for path in older:
+        path.unlink(missing_ok=True)
+
+
+def _arrays(path: Path, empty: Progress) -> Progress:
+    with np.load(path, allow_pickle=False) as kept:
+        bins, done, worst = kept["bins"], kept["done"], kept["worst"]
+    if (bins.dtype, bins.shape) != (BIN, empty.bins.shape) or done.shape != empty.done.shape:
+        raise ValueError("arrays of another shape")
+    if worst.dtype != WORST_INPUT or done.dtype != np.bool_:
+        raise ValueError("arrays of another type")
+    return Progress(bins, done, worst)

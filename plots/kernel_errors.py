@@ -1,0 +1,149 @@
+"""How the errors of an op's kernels are distributed, on each set of inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
+
+from .appearance import PALETTE, WIDTH
+
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999, 1.0)
+"""Shares of the elements at which an error is given."""
+
+FLOOR = 2.0**-7
+"""ULP; smaller errors, exact results above all, are drawn here."""
+
+CEILING = 1e10
+"""ULP; larger errors, of results of another magnitude, are an arrow at the edge."""
+
+_LINE, _HEAD, _FRAME = (
+    0.14,
+    0.33,
+    1.3,
+)  # inches: an input set, a kernel's name and margin, title, axis and legend
+_TEXT = 7.5  # points
+_MOST_LINES = 80
+"""In one column of panels; more are drawn in two."""
+
+_HALF_ULP = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class KernelErrors:
+    """The errors in ULP of one kernel on one set of inputs, at `QUANTILES`; none when nothing is finite."""
+
+    kernel: str
+    inputs: str
+    errors: Sequence[float]
+
+
+def kernel_errors(rows: Sequence[KernelErrors], *, title: str) -> Figure:
+    """Return a figure with one panel for each kernel and in it one line for each set of inputs.
+
+    The thick part of a line goes from the 5th to the 95th percentile, the thin part on to the largest error; the
+    dot is the median. Kernels and sets stand in the order of the rows; all panels share the axis.
+    """
+    kernels = list(dict.fromkeys(row.kernel for row in rows))
+    inputs = list(dict.fromkeys(row.inputs for row in rows))
+    columns = 1 if len(kernels) * len(inputs) <= _MOST_LINES else 2
+    height = -(-len(kernels) // columns)
+    size = (WIDTH, height * (len(inputs) * _LINE + _HEAD) + _FRAME)
+    figure = Figure(figsize=size, dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    text = figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
+    text.set_parse_math(False)
+    grid = figure.subplots(height, columns, sharex=True, sharey=True, squeeze=False)
+    panels = list(grid.T.flat)
+    for axes, kernel in zip(panels, kernels, strict=False):
+        own = {row.inputs: row.errors for row in rows if row.kernel == kernel}
+        _draw_kernel(axes, kernel, [own.get(name, ()) for name in inputs], inputs)
+    for axes in panels[len(kernels) :]:
+        axes.remove()
+    _finish(panels[: len(kernels)], height, [error for row in rows for error in row.errors])
+    _explain(figure)
+    return figure
+
+
+def _draw_kernel(axes: Axes, kernel: str, errors: Sequence[Sequence[float]], inputs: Sequence[str]) -> None:
+    for place, quantiles in enumerate(errors):
+        if not quantiles:
+            axes.text(
+                FLOOR, place, "not measured, or nothing finite", fontsize=_TEXT, color="#777777", va="center"
+            )
+            continue
+        at = dict(zip(QUANTILES, _drawn(quantiles), strict=True))
+        color = PALETTE[(place + 1) % len(PALETTE)]
+        axes.hlines(place, at[0.5], at[1.0], color=color, linewidth=1.0)
+        axes.hlines(place, at[0.05], at[0.95], color=color, linewidth=4.5, alpha=0.45)
+        axes.plot([at[0.99]], [place], marker="|", markersize=6, color=color, markeredgewidth=1.4)
+        end, size = (">", 5) if at[1.0] == CEILING else ("|", 9)
+        axes.plot([at[1.0]], [place], marker=end, markersize=size, color=color, markeredgewidth=1.8)
+        axes.plot([at[0.5]], [place], marker="o", markersize=4, color=color, markeredgecolor="white")
+    axes.set_ylim(len(inputs) - 0.4, -0.6)
+    axes.yaxis.set_major_locator(FixedLocator(list(range(len(inputs)))))
+    for label in axes.set_yticklabels(list(inputs), fontsize=_TEXT):
+        label.set_parse_math(False)
+    named = axes.set_title(kernel, loc="left", fontsize=_TEXT + 1.5, fontweight="bold", pad=3)
+    named.set_parse_math(False)
+
+
+def _drawn(errors: Sequence[float]) -> list[float]:
+    """The errors as they are drawn: between the floor and the ceiling."""
+    return [float(one) for one in np.clip(errors, FLOOR, CEILING)]
+
+
+def _finish(panels: Sequence[Axes], height: int, errors: Sequence[float]) -> None:
+    """One logarithmic axis, labelled at the bottom of each column, with a line at half an ULP."""
+    largest = max([1.0, *_drawn(errors)]) if errors else 1.0
+    powers = range(-2, int(np.ceil(np.log10(largest))) + 1)
+    crowded = 2 if len(panels) > height else 1
+    stride = max(1, -(-len(powers) * crowded // 10))
+    ticks = [FLOOR, *(10.0**power for power in powers if power > -2 and (power % stride == 0))]
+    for axes in panels:
+        axes.set_xscale("log")
+        axes.set_xlim(FLOOR / 1.5, max(10.0, largest) * 2)
+        axes.axvline(_HALF_ULP, color="#444444", linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
+        axes.xaxis.set_major_locator(FixedLocator(ticks))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.grid(True, axis="x", color="#d8d8d8", linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+        axes.tick_params(axis="x", labelsize=_TEXT + 1, length=2)
+    for axes in {panels[min(height, len(panels)) - 1], panels[-1]}:
+        axes.tick_params(axis="x", labelbottom=True)
+        axes.set_xticklabels([_tick(one) for one in ticks])
+        axes.set_xlabel("error in units in the last place (ULP)", fontsize=_TEXT + 2)
+
+
+def _tick(value: float) -> str:
+    if value == FLOOR:
+        return "0"
+    if value < 1e4:
+        return f"{value:g}"
+    beyond = r"\geq" if value == CEILING else ""
+    return f"${beyond}10^{{{round(np.log10(value))}}}$"
+
+
+def _explain(figure: Figure) -> None:
+    grey = "#555555"
+    handles = [
+        Line2D([], [], color=grey, marker="o", markersize=4, linewidth=0, label="median"),
+        Line2D([], [], color=grey, linewidth=4.5, alpha=0.45, label="5 % to 95 %"),
+        Line2D([], [], color=grey, marker="|", markersize=6, linewidth=0, label="99 %"),
+        Line2D(
+            [], [], color=grey, marker="|", markersize=9, markeredgewidth=1.8, linewidth=1, label="largest"
+        ),
+        Line2D(
+            [], [], color="#444444", linewidth=0.8, linestyle=(0, (2, 2)), label="half an ULP: rounded once"
+        ),
+    ]
+    figure.legend(handles=handles, loc="outside lower left", ncols=5, frameon=False, fontsize=_TEXT + 1)

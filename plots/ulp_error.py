@@ -1,0 +1,261 @@
+"""Error of kernels against their input: the envelope over all inputs, and the neighbourhood of the worst one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter
+from numpy.typing import NDArray
+
+from .appearance import Stroke, finish_axes, place_legend, titled_figure
+
+Floats = NDArray[np.float64]
+
+CORRECT = 0.5
+"""Largest error, in ULP, of a correctly rounded result."""
+
+_LOG_FROM = 8.0
+"""An error above this many ULP makes the axis logarithmic."""
+
+_LOWEST, _HIGHEST = 0.05, 1e9
+"""Where a logarithmic axis ends at most, in ULP; lines of smaller and larger errors leave it."""
+
+_NEGLIGIBLE = 0.005
+"""Where no kernel's largest error is above this many ULP, at the ends, the axis of inputs is cut off."""
+
+_POINTS = 180
+"""Points that a line has at most in one panel; more bins than that are drawn together."""
+
+_FEW_DECADES = 2.5
+"""An axis of inputs that is shorter has ticks at 1, 2 and 5 instead of powers of ten."""
+
+_TICKS = 6
+_SMALLEST_MARKER, _MARKER_SPAN = 3.5, 3.5  # points; the first, under the others, is the largest
+_LINE_SCALE = 0.6
+_CONNECTED = 6
+"""Fewer bins than this are drawn as marks without a line, which would pass where nothing was measured."""
+
+_HEIGHTS = (1.25, 1.0)
+_TEXT_SIZE = 9  # points
+_FAINT = 0.5
+_DIM = "#444444"
+
+
+@dataclass(frozen=True, slots=True)
+class UlpEnvelope:
+    """The errors of one kernel in ULP, a row for each bin of inputs.
+
+    inputs: a number of each bin, none of them zero -> [n]. largest, mean: of the error's magnitude -> [n].
+    """
+
+    label: str
+    inputs: Floats
+    largest: Floats
+    mean: Floats
+
+    def side(self, *, negative: bool) -> tuple[Floats, Floats, Floats]:
+        """log10 |input|, largest and mean error of the inputs of one sign, ascending."""
+        chosen = np.flatnonzero((self.inputs < 0) == negative)
+        places = np.log10(np.abs(self.inputs[chosen]))
+        order = np.argsort(places)
+        return places[order], self.largest[chosen][order], self.mean[chosen][order]
+
+
+@dataclass(frozen=True, slots=True)
+class UlpZoom:
+    """Signed errors in ULP at consecutive inputs, for each kernel by its label; NaN where not finite.
+
+    center: the input in the middle, as text. offsets: places from it on the line of numbers -> [m]. inputs: the numbers
+    themselves -> [m].
+    """
+
+    center: str
+    offsets: NDArray[np.int64]
+    inputs: Floats
+    errors: dict[str, Floats]
+
+
+def ulp_error(envelopes: Sequence[UlpEnvelope], *, title: str, zoom: UlpZoom | None = None) -> Figure:
+    """Return a figure of the largest and mean error by input, negative inputs to the left, and of `zoom` below.
+
+    Raises ValueError when there is no error to draw or two envelopes have one label.
+    """
+    labels = [one.label for one in envelopes]
+    if not any(one.inputs.size for one in envelopes):
+        raise ValueError("nothing to draw: no kernel has a measured input")
+    if len(set(labels)) < len(labels):
+        raise ValueError(f"kernels need different labels: {', '.join(labels)}")
+    figure, panels = titled_figure(title, _HEIGHTS if zoom else _HEIGHTS[:1])
+    for axes in panels:
+        axes.remove()
+    _draw_envelopes(figure, envelopes, rows=2 if zoom else 1)
+    if zoom:
+        _draw_zoom(figure, zoom, labels)
+    strokes = [Stroke(index, len(labels)) for index in range(len(labels))]
+    entries = [(stroke, described(one)) for stroke, one in zip(strokes, envelopes, strict=True)]
+    place_legend(figure, entries)
+    return figure
+
+
+def described(envelope: UlpEnvelope) -> str:
+    """The label with the largest error."""
+    if not envelope.largest.size:
+        return f"{envelope.label}: no measured input"
+    return f"{envelope.label}: max {_ulp(envelope.largest.max())} ULP"
+
+
+def _ulp(error: float) -> str:
+    return f"{error:.3f}" if error < 10 else f"{error:.4g}"
+
+
+def _draw_envelopes(figure: Figure, envelopes: Sequence[UlpEnvelope], *, rows: int) -> None:
+    signs = [sign for sign in (True, False) if any(one.side(negative=sign)[0].size for one in envelopes)]
+    grid = figure.add_gridspec(rows, len(signs), height_ratios=_HEIGHTS[:rows])
+    low, high = _interesting(envelopes)
+    highest = max(float(one.largest.max(initial=0.0)) for one in envelopes)
+    first: Axes | None = None
+    for column, negative in enumerate(signs):
+        axes = figure.add_subplot(grid[0, column], sharey=first)
+        for index, envelope in enumerate(envelopes):
+            side = _together(*envelope.side(negative=negative), low, high)
+            _draw_side(axes, Stroke(index, len(envelopes)), side, logarithmic=highest > _LOG_FROM)
+        axes.set_xlim(low, high)
+        _finish(axes, highest, "" if first else "error, ULP (faint: mean)")
+        _label_inputs(axes, negative=negative)
+        if first:
+            axes.tick_params(labelleft=False)
+        first = first or axes
+    _mark_correct(axes)
+
+
+def _draw_side(axes: Axes, stroke: Stroke, side: tuple[Floats, Floats, Floats], *, logarithmic: bool) -> None:
+    places, largest, mean = side
+    lowest = _LOWEST / 10 if logarithmic else 0.0
+    faint = stroke.line(places, np.maximum(mean, lowest), scale=0.5)
+    faint.set_marker("")
+    faint.set_alpha(_FAINT)
+    faint.set_zorder(1.8)
+    axes.add_line(faint)
+    line = stroke.line(places, np.maximum(largest, lowest), scale=_LINE_SCALE if stroke.count > 1 else 1.2)
+    if places.size < _CONNECTED:
+        line.set_linestyle("none")
+        faint.set_linestyle("none")
+        faint.set_marker("_")
+        faint.set_markeredgecolor(stroke.color)
+    axes.add_line(line)
+
+
+def _interesting(envelopes: Sequence[UlpEnvelope]) -> tuple[float, float]:
+    """The range of log10 |input| with errors, half a decade wider; everything if there is none."""
+    sides = [one.side(negative=sign) for one in envelopes for sign in (True, False)]
+    places = np.concatenate([side[0] for side in sides])
+    largest = np.concatenate([side[1] for side in sides])
+    shown = places[largest > _NEGLIGIBLE] if (largest > _NEGLIGIBLE).any() else places
+    low, high = max(shown.min() - 0.5, places.min()), min(shown.max() + 0.5, places.max())
+    wider = max(0.0, 1 - (high - low)) / 2
+    return float(low - wider), float(high + wider)
+
+
+def _together(
+    places: Floats, largest: Floats, mean: Floats, low: float, high: float
+) -> tuple[Floats, Floats, Floats]:
+    """The rows in a range, neighbours taken together until they are few: the largest, and the mean of the means."""
+    inside = (places >= low) & (places <= high)
+    places, largest, mean = places[inside], largest[inside], mean[inside]
+    if places.size <= _POINTS:
+        return places, largest, mean
+    starts = np.arange(0, places.size, -(-places.size // _POINTS))
+    counts = np.diff([*starts, places.size])
+    return (
+        np.add.reduceat(places, starts) / counts,
+        np.maximum.reduceat(largest, starts),
+        np.add.reduceat(mean, starts) / counts,
+    )
+
+
+def _finish(axes: Axes, highest: float, y_label: str) -> None:
+    if highest > _LOG_FROM:
+        axes.set_yscale("log")
+        axes.set_ylim(_LOWEST, min(highest, _HIGHEST) ** 1.05 * 1.5)
+    else:
+        axes.set_ylim(0, max(highest, CORRECT) * 1.12)
+    axes.axhline(CORRECT, color=_DIM, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1.5)
+    finish_axes(axes, y_label=y_label)
+
+
+def _label_inputs(axes: Axes, *, negative: bool) -> None:
+    """Inputs on the axis instead of their logarithms; negative ones grow to the left."""
+    sign = "-" if negative else ""
+    low, high = axes.get_xlim()
+    powers = np.arange(np.ceil(low), np.floor(high) + 1)
+    if high - low < _FEW_DECADES:
+        places = np.log10([digit * 10.0**power for power in [powers.min(initial=high) - 1, *powers]
+                           for digit in (1, 2, 5)])  # fmt: skip
+        texts = [f"{sign}{10**place:.3g}" for place in places]
+    else:
+        places = powers[powers % -(-powers.size // _TICKS) == 0]
+        texts = [f"${sign}10^{{{place:.0f}}}$" for place in places]
+    inside = (places >= low) & (places <= high)
+    axes.xaxis.set_major_locator(FixedLocator(list(places[inside])))
+    axes.xaxis.set_major_formatter(
+        FixedFormatter([text for text, shown in zip(texts, inside, strict=True) if shown])
+    )
+    axes.set_xlabel("negative inputs" if negative else "positive inputs", fontsize=_TEXT_SIZE + 1)
+    if negative:
+        axes.invert_xaxis()
+
+
+def _mark_correct(axes: Axes) -> None:
+    axes.annotate(
+        "0.5", (1, CORRECT), xycoords=("axes fraction", "data"), xytext=(3, 0), va="center",
+        textcoords="offset points", fontsize=_TEXT_SIZE, color=_DIM, annotation_clip=False,
+    )  # fmt: skip
+
+
+def _draw_zoom(figure: Figure, zoom: UlpZoom, labels: Sequence[str]) -> None:
+    grid = figure.axes[0].get_gridspec()
+    assert grid is not None
+    axes = figure.add_subplot(grid[1, :])
+    drawn = [(index, zoom.errors[label]) for index, label in enumerate(labels) if label in zoom.errors]
+    for index, errors in drawn:
+        line = Stroke(index, len(labels)).line(zoom.offsets, errors)
+        line.set_linestyle("none")
+        line.set_markevery(None)
+        line.set_markersize(_SMALLEST_MARKER + _MARKER_SPAN * (1 - (index + 1) / len(labels)))
+        line.set_markeredgewidth(0)
+        axes.add_line(line)
+    axes.autoscale_view()
+    where = f"{zoom.inputs.min():.6g} to {zoom.inputs.max():.6g}, counted from {zoom.center}"
+    finish_axes(axes, x_label=f"consecutive inputs {where}", y_label="signed error, ULP")
+    finite = np.concatenate([errors[np.isfinite(errors)] for _, errors in drawn])
+    if finite.size and np.abs(finite).max() > _LOG_FROM:
+        _set_signed_log(axes, float(max(finite.min(), -_HIGHEST)), float(min(finite.max(), _HIGHEST)))
+    axes.axhline(0, color="#888888", linewidth=0.8, zorder=1.5)
+
+
+def _set_signed_log(axes: Axes, low: float, high: float) -> None:
+    """Make the y axis linear up to one ULP and logarithmic beyond."""
+
+    def beyond(error: float) -> float:
+        return max(float(np.log10(max(abs(error), 1.0))) * 1.05, 0.3) if error else 0.3
+
+    below, above = beyond(min(low, 0.0)), beyond(max(high, 0.0))
+    stride = max(1, round((below + above + 2) / _TICKS))
+    least = 0 if stride == 1 else stride
+    powers = range(least, int(above) + 1, stride), range(least, int(below) + 1, stride)
+    axes.set_yscale("symlog", linthresh=1.0)
+    axes.set_ylim(-(10**below), 10**above)
+    ticks = [0.0, *(10.0**power for power in powers[0]), *(-(10.0**power) for power in powers[1])]
+    axes.yaxis.set_major_locator(FixedLocator(ticks))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda error, _: _power(error)))
+    axes.yaxis.set_minor_locator(FixedLocator([]))
+
+
+def _power(error: float) -> str:
+    if abs(error) <= 1:
+        return f"{error:.0f}"
+    return f"${'-' if error < 0 else ''}10^{{{np.log10(abs(error)):.0f}}}$"

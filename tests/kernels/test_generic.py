@@ -1,0 +1,104 @@
+"""The kernels that every op has: `aten`, `decomposed` and `fp64`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from numdrift.harness.errors import KernelError, KernelNotFound, NotAvailable
+from numdrift.kernels.registry import Kernel, KernelRegistry, built_in
+
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+
+
+@pytest.fixture(scope="module")
+def registry() -> KernelRegistry:
+    return built_in()
+
+
+def randn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("name", ["aten", "decomposed", "fp64"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_an_op_without_an_entry_has_three_kernels(
+    name: str, dtype: torch.dtype, registry: KernelRegistry
+) -> None:
+    x = randn(7, 5).to(dtype)
+    found = registry.kernel("mish", name).load()(x)
+    assert found.dtype == dtype
+    # one rounding of the exact value, up to the tie or the few ULP that the kernel may be off
+    exact = torch.ops.aten.mish(x.double())
+    assert torch.allclose(found.double(), exact, rtol=4 * torch.finfo(dtype).eps, atol=1e-6)
+
+
+def test_fp64_is_the_nearest_number(registry: KernelRegistry) -> None:
+    x = randn(10_000)
+    assert torch.equal(registry.kernel("exp", "fp64").load()(x), torch.exp(x.double()).float())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_fp64_rounds_once_to_the_half_formats(dtype: torch.dtype, registry: KernelRegistry) -> None:
+    """A value just above the middle of two halves: by way of float32 it would become that middle, and then the even one."""
+    eps = torch.finfo(dtype).eps
+    x = torch.tensor([1.0, 1 + eps], dtype=dtype)
+    added = torch.tensor([eps / 2, eps / 2], dtype=dtype)
+    least = 2.0**-24 if dtype == torch.float16 else 2.0**-40
+    tiny = torch.tensor([least, -least], dtype=torch.float64)
+    exact = x.double() + added.double() + tiny
+
+    found = registry.kernel("sum.dim_IntList", "fp64").load()(torch.stack([x, added, tiny.to(dtype)]), [0])
+
+    assert [found[0].item(), found[1].item()] == [1 + eps, 1 + eps]
+    assert exact.to(dtype)[0].item() == 1.0, "torch's cast rounds twice"
+
+
+def test_fp64_writes_what_the_op_writes(registry: KernelRegistry) -> None:
+    state, a, b = randn(4), randn(4, seed=1), randn(4, seed=2)
+    expected = (state.double() + a.double() * b.double()).float()
+    result = registry.kernel("addcmul_", "fp64").load()(state, a, b)
+    assert result is state and torch.equal(state, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_fp64_gives_the_statistics_in_the_dtype_of_the_op(
+    dtype: torch.dtype, registry: KernelRegistry
+) -> None:
+    arguments: tuple[Any, ...] = (randn(4, 8).to(dtype), [8], None, None, 1e-5)
+    own = torch.native_layer_norm(*arguments)
+    found = registry.kernel("native_layer_norm", "fp64").load()(*arguments)
+    assert [(one.shape, one.dtype) for one in found] == [(one.shape, one.dtype) for one in own]
+
+
+def test_random_ops_are_not_replayed(registry: KernelRegistry) -> None:
+    with pytest.raises(KernelError, match="draws random numbers"):
+        registry.kernel("native_dropout", "fp64").load()(randn(3), 0.5, True)
+
+
+def test_an_op_without_a_decomposition_says_so(registry: KernelRegistry) -> None:
+    with pytest.raises(NotAvailable, match="torch ships no decomposition"):
+        registry.kernel("_foreach_asin", "decomposed").load()([randn(3)])
+
+
+def test_what_is_not_there_is_named_with_the_nearest(registry: KernelRegistry) -> None:
+    with pytest.raises(KernelNotFound, match=r"no kernel 'fmaa'; did you mean 'fma'"):
+        registry.kernel("tanh_backward", "fmaa")
+    with pytest.raises(KernelNotFound, match=r"no op aten\.mishh; did you mean 'mish'"):
+        registry.kernel("mishh", "fp64").load()(randn(3))
+
+
+def test_a_taken_name_is_refused_and_shown() -> None:
+    registry = built_in()
+    with pytest.raises(ValueError, match=r"tanh_backward=fma is numdrift\.kernels"):
+        registry.add(Kernel("tanh_backward", "fma", "", "", "other:function"))
+
+
+def test_every_record_can_be_read_and_loaded(registry: KernelRegistry) -> None:
+    for operation in registry.operations():
+        for kernel in registry.kernels(operation.name):
+            assert kernel.description and kernel.formula, f"{kernel.op}={kernel.name}"
+            assert kernel.of_any_op or kernel.source, f"{kernel.op}={kernel.name}"
+            assert callable(kernel.load())
