@@ -1,7 +1,9 @@
-"""The kernels that every op has without an entry: `aten`, `decomposed` and `fp64`."""
+"""The kernels that every op has without an entry: `aten`, `decomposed`, `fp64` and `inductor`."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -54,6 +56,16 @@ def fp64(op: str, *args: Any, **kwargs: Any) -> Any:
         for target, value in zip(tensors_in(original), tensors_in(wide), strict=True):
             target.copy_(_rounded(value, target.dtype))
     return _narrowed(result, [one.dtype for one in expected], args, wide_args)
+
+
+def inductor(op: str, *args: Any, **kwargs: Any) -> Any:
+    """Call what Inductor generates for the op alone. Raises what the compiler raises."""
+    return _compiled(torch_private.find_overload(op, args, kwargs))(*args, **kwargs)
+
+
+@functools.cache
+def _compiled(overload: Any) -> Callable[..., Any]:
+    return torch_private.compile_alone(lambda *args, **kwargs: overload(*args, **kwargs))
 
 
 def widened(value: Any) -> Any:

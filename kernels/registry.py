@@ -1,11 +1,12 @@
 """Which kernels each op has. Records only: a kernel's code, and torch, are imported when it is first used.
 
 An op is named as in aten, without the namespace (`tanh_backward`, or `sum.dim_IntList` for one overload).
-Every op has the kernels `aten`, `decomposed` and `fp64`, registered or not; see `generic`.
+Every op has the kernels `aten`, `decomposed`, `fp64` and `inductor`, registered or not; see `generic`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 from collections.abc import Callable, Iterable
@@ -26,7 +27,8 @@ class Kernel:
     `of_any_op` it takes the op's name before that. `source` says where the formula comes from. `devices` are
     torch device types, or "any". `native` kernels have C code, which a torch formula with the same bits stands
     in for where there is no compiler; `needs_compiler` marks those that have none. `path` is a file that the user
-    brought: `target` is then what makes the function of an op from it.
+    brought: `target` is then what makes the function of an op from it. What is `on_request` is measured only when
+    it is named: its first call takes seconds.
     """
 
     op: str
@@ -41,6 +43,7 @@ class Kernel:
     needs_compiler: bool = False
     of_any_op: bool = False
     path: str = ""
+    on_request: bool = False
 
     def load(self, op: str = "") -> Callable[..., Any]:
         """Import the function. `op` narrows a kernel of any op to one overload (`sum.dim_IntList`)."""
@@ -97,6 +100,16 @@ GENERIC = (
         target="numdrift.kernels.generic:fp64",
         of_any_op=True,
     ),
+    Kernel(
+        op="",
+        name="inductor",
+        description="what torch.compile generates for the op alone; compiled at the first call",
+        formula="as Inductor generates it",
+        target="numdrift.kernels.generic:inductor",
+        devices=("cpu", "cuda"),
+        of_any_op=True,
+        on_request=True,
+    ),
 )
 
 
@@ -136,7 +149,7 @@ class KernelRegistry:
         )
 
     def kernels(self, op: str) -> tuple[Kernel, ...]:
-        """Every kernel of an op: its own, and `aten`, `decomposed` and `fp64` where it has none of that name."""
+        """Every kernel of an op: its own, and those that every op has where it has none of that name."""
         own = self._kernels.get(op) or self._kernels.get(op.partition(".")[0], {})
         free = [_of(op, kernel) for kernel in GENERIC if kernel.name not in own]
         first = [kernel for kernel in free if kernel.name == "aten"]
@@ -157,14 +170,7 @@ def load_target(target: str) -> Any:
 
 
 def _of(op: str, kernel: Kernel) -> Kernel:
-    return Kernel(
-        op=op,
-        name=kernel.name,
-        description=kernel.description,
-        formula=kernel.formula,
-        target=kernel.target,
-        of_any_op=True,
-    )
+    return dataclasses.replace(kernel, op=op)
 
 
 def built_in() -> KernelRegistry:

@@ -11,7 +11,6 @@ import types
 from pathlib import Path
 from typing import Any
 
-from numdrift.kernels.native import library
 from numdrift.kernels.swaps.engine import Swaps
 from numdrift.kernels.swaps.find import known_kernels
 from numdrift.kernels.swaps.request import swap_requests
@@ -61,7 +60,9 @@ def _swaps(config: RunConfig, log: EventLog) -> Swaps:
     requests = swap_requests(config.mode.kernel, config.mode.decompose)
     swaps = Swaps(requests, kernels, journal / frames.KERNELS if requests else None)
     if requests:
-        log.write("swaps", native=library.status(), swaps=swaps.describe())
+        log.write("swaps", swaps=swaps.describe())
+        for text in swaps.notices():
+            log.write("notice", step=0, text=text)
     if config.trace_kernels:
         trace = CallTrace(
             config.trace_kernels, journal.parent / "kernels", functools.partial(log.write, "kernel-call")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from .compiling import (
     DecompositionTable,
+    compile_alone,
     compile_in_place,
     compiled_frames,
     inductor_decompositions,
@@ -59,6 +60,7 @@ __all__ = [
     "Overrides",
     "arguments_of",
     "aten_operations",
+    "compile_alone",
     "compile_in_place",
     "compiled_frames",
     "current_autograd_node",

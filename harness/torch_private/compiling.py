@@ -12,6 +12,9 @@ import torch
 from .dispatching import current_autograd_node
 from .presence import private, require
 
+KINDS_OF_ARGUMENTS = 10_000
+"""For so many shapes and dtypes a function is compiled; torch's default is 8."""
+
 
 def is_compiled_in_place(module: torch.nn.Module) -> bool:
     """Whether `module.compile()` was called already."""
@@ -35,6 +38,18 @@ def compile_in_place(module: torch.nn.Module, backend: str) -> None:
 def _outer_frame(module: torch.nn.Module) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         return module._call_impl(*args, **kwargs)
+
+    return call
+
+
+def compile_alone(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function by itself, anew for every kind of arguments; it never falls back to eager execution."""
+    compiled = torch.compile(function, fullgraph=True, dynamic=False)
+    patched = private("torch._dynamo.config", "patch")
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with patched(recompile_limit=KINDS_OF_ARGUMENTS):
+            return compiled(*args, **kwargs)
 
     return call
 

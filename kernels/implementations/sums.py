@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -96,95 +97,32 @@ def _check_length(order: str, matrix: Tensor) -> None:
         )
 
 
-def sum_sequential(
-    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Tensor:
-    return _sum(sequential_rows, self, dim, keepdim, dtype)
+@dataclass(frozen=True, slots=True)
+class Summation:
+    """`sum` and `mean` by one way of adding up rows.
 
+    `dtype` is the one in which each addition rounds; None is the one in which ATen computes.
+    """
 
-def sum_pairwise(
-    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Tensor:
-    return _sum(pairwise_rows, self, dim, keepdim, dtype)
+    rows: RowSum
+    dtype: torch.dtype | None = None
 
+    def sum(
+        self, x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    ) -> Tensor:
+        if not (dtype or x.dtype).is_floating_point:
+            result: Tensor = aten.sum(x, dim, keepdim, dtype=dtype)
+            return result
+        given, dims = dtype or x.dtype, reduced_dims(x, dim)
+        sums = self.rows(rows_of(x.to(self.dtype or computing(given)), dims))
+        return sums.reshape(reduced_shape(x, dims, keepdim)).to(given)
 
-def sum_kahan(
-    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Tensor:
-    return _sum(kahan_rows, self, dim, keepdim, dtype)
-
-
-def sum_reversed(
-    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Tensor:
-    return _sum(reversed_rows, self, dim, keepdim, dtype)
-
-
-def sum_bf16(
-    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Tensor:
-    return _sum(halved_rows, self, dim, keepdim, dtype, torch.bfloat16)
-
-
-def mean_sequential(
-    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Tensor:
-    return _mean(sequential_rows, self, dim, keepdim, dtype)
-
-
-def mean_pairwise(
-    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Tensor:
-    return _mean(pairwise_rows, self, dim, keepdim, dtype)
-
-
-def mean_kahan(
-    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Tensor:
-    return _mean(kahan_rows, self, dim, keepdim, dtype)
-
-
-def mean_reversed(
-    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Tensor:
-    return _mean(reversed_rows, self, dim, keepdim, dtype)
-
-
-def mean_bf16(
-    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Tensor:
-    return _mean(halved_rows, self, dim, keepdim, dtype, torch.bfloat16)
-
-
-def _sum(
-    total: RowSum,
-    x: Tensor,
-    dim: Dims,
-    keepdim: bool,
-    given: torch.dtype | None,
-    dtype: torch.dtype | None = None,
-) -> Tensor:
-    if not (given or x.dtype).is_floating_point:
-        result: Tensor = aten.sum(x, dim, keepdim, dtype=given)
-        return result
-    given = given or x.dtype
-    dims = reduced_dims(x, dim)
-    sums = total(rows_of(x.to(dtype or computing(given)), dims))
-    return sums.reshape(reduced_shape(x, dims, keepdim)).to(given)
-
-
-def _mean(
-    total: RowSum,
-    x: Tensor,
-    dim: Dims,
-    keepdim: bool,
-    given: torch.dtype | None,
-    dtype: torch.dtype | None = None,
-) -> Tensor:
-    given = given or x.dtype
-    dims = reduced_dims(x, dim)
-    rows = rows_of(x.to(dtype or computing(given)), dims)
-    return (total(rows) / rows.shape[1]).reshape(reduced_shape(x, dims, keepdim)).to(given)
+    def mean(
+        self, x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    ) -> Tensor:
+        given, dims = dtype or x.dtype, reduced_dims(x, dim)
+        rows = rows_of(x.to(self.dtype or computing(given)), dims)
+        return (self.rows(rows) / rows.shape[1]).reshape(reduced_shape(x, dims, keepdim)).to(given)
 
 
 def reduced_dims(x: Tensor, dim: Dims) -> list[int]:
@@ -206,3 +144,13 @@ def reduced_shape(x: Tensor, dims: Sequence[int], keepdim: bool) -> list[int]:
     if keepdim:
         return [1 if one in dims else size for one, size in enumerate(x.shape)]
     return [size for one, size in enumerate(x.shape) if one not in dims]
+
+
+_SEQUENTIAL, _PAIRWISE, _KAHAN = Summation(sequential_rows), Summation(pairwise_rows), Summation(kahan_rows)
+_REVERSED, _BF16 = Summation(reversed_rows), Summation(halved_rows, torch.bfloat16)
+
+sum_sequential, mean_sequential = _SEQUENTIAL.sum, _SEQUENTIAL.mean
+sum_pairwise, mean_pairwise = _PAIRWISE.sum, _PAIRWISE.mean
+sum_kahan, mean_kahan = _KAHAN.sum, _KAHAN.mean
+sum_reversed, mean_reversed = _REVERSED.sum, _REVERSED.mean
+sum_bf16, mean_bf16 = _BF16.sum, _BF16.mean

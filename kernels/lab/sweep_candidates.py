@@ -78,7 +78,11 @@ def candidates(
     """
     known = [_named(registry, subject, name) for name in dict.fromkeys(names)]
     if not known:
-        known = [one for one in registry.kernels(subject.op) if every or one.name == "aten"]
+        known = [
+            one
+            for one in registry.kernels(subject.op)
+            if (every and not one.on_request) or one.name == "aten"
+        ]
     chosen, notes = [], []
     for kernel in known:
         try:

@@ -104,6 +104,11 @@ def status() -> str:
     return f"native ({'hardware' if native.hardware_fma else 'emulated'} fma)"
 
 
+def is_native() -> bool:
+    """Whether C code computes, where its dtypes and tensors allow it."""
+    return not _native().reason
+
+
 def bind(library: Library) -> Functions:
     """The functions of a compiled elementwise.c or rows.c, by name and dtype. Raises OSError."""
     handle = ctypes.CDLL(str(library.path))

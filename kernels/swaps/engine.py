@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ...harness import torch_private
 from ...harness.errors import NotAvailable
+from ..native import library
 from ..registry import ANY_DEVICE, KernelRegistry
 from .counts import CountsFile, SwapCounts
 from .decompositions import SwappedDecompositions
@@ -81,16 +82,25 @@ class Swaps:
         self.sites.backward_ended()
 
     def describe(self) -> list[dict[str, str]]:
-        """Each swap as the manifest has it."""
+        """Each swap as the manifest has it; `computed_by` says whether C code or torch operations compute it."""
         return [
             {
                 "swap": str(swap.request),
                 "op": swap.request.op,
                 "kernel": swap.kernel.name,
                 "formula": swap.kernel.formula,
+                "source": swap.kernel.source,
+                "computed_by": library.status() if swap.kernel.native else "its own code",
             }
             for swap in self._swaps
         ]
+
+    def notices(self) -> list[str]:
+        """What whoever reads the run should know: torch operations stand in for C code that cannot be had."""
+        native = [swap for swap in self._swaps if swap.kernel.native]
+        if not native or library.is_native():
+            return []
+        return [f"{native[0].request} is computed by {library.status()}"]
 
     def counts(self) -> list[SwapCounts]:
         """The calls so far, one entry a request."""

@@ -146,6 +146,18 @@ def test_a_kernel_that_raises_is_a_crash_that_names_it(numdrift: Numdrift, tmp_p
     assert manifest(tmp_path, "s", "b")["status"] == "crashed"
 
 
+def test_without_a_compiler_torch_formulas_stand_in_and_are_named(numdrift: Numdrift, tmp_path: Path) -> None:
+    swap = "kernel.tanh_backward=mac"
+    done = numdrift(
+        "run", SAM_TANH, "--mode", f"a=cpu,{swap}", "--mode", f"b=cpu,{swap},env.CC=/nonexistent", "--name", "s",
+        "--", "--epochs", "2",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "b: kernel.tanh_backward=mac is computed by torch formulas (" in done.stderr
+    assert "a: kernel.tanh_backward=mac" not in done.stderr
+    assert "identical bit for bit" in numdrift("compare", "runs/s/a", "runs/s/b").stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -178,6 +190,7 @@ def test_the_numbers_of_the_guide(numdrift: Numdrift) -> None:
         "cpu", "lazy", "compile", "cpu_dec=cpu,kernel.tanh_backward=decomposed",
         "lazy_dec=lazy,kernel.tanh_backward=decomposed", f"two=compile,{torchs}",
         f"three=compile,{torchs},kernel.sum=aten",
+        "in=cpu,kernel.tanh=inductor,kernel.tanh_backward=inductor,kernel.sum=inductor",
     ]  # fmt: skip
     listed = [part for mode in modes for part in ("--mode", mode)]
     done = numdrift("run", SAM_TANH, *listed, "--name", "s", "-q", "--", "--epochs", "20")
@@ -192,3 +205,4 @@ def test_the_numbers_of_the_guide(numdrift: Numdrift) -> None:
     assert not identical("cpu", "compile")
     assert not identical("cpu", "two")
     assert identical("cpu", "three")
+    assert identical("compile", "in")

@@ -1,4 +1,4 @@
-"""The kernels that every op has: `aten`, `decomposed` and `fp64`."""
+"""The kernels that every op has: `aten`, `decomposed`, `fp64` and `inductor`."""
 
 from __future__ import annotations
 
@@ -71,6 +71,23 @@ def test_fp64_gives_the_statistics_in_the_dtype_of_the_op(
     own = torch.native_layer_norm(*arguments)
     found = registry.kernel("native_layer_norm", "fp64").load()(*arguments)
     assert [(one.shape, one.dtype) for one in found] == [(one.shape, one.dtype) for one in own]
+
+
+@pytest.mark.slow
+def test_inductor_is_what_compile_generates(registry: KernelRegistry) -> None:
+    gradient, y = randn(17, 59), torch.tanh(3 * randn(17, 59, seed=1))
+    found = registry.kernel("tanh_backward", "inductor").load()(gradient, y)
+    assert torch.equal(found, gradient * (1 - y * y))
+    assert not torch.equal(found, torch.ops.aten.tanh_backward(gradient, y))
+
+
+@pytest.mark.slow
+def test_inductor_compiles_every_kind_of_arguments(registry: KernelRegistry) -> None:
+    """torch falls back to eager execution after eight kinds, without a word."""
+    kernel = registry.kernel("tanh_backward", "inductor").load()
+    for rows in range(1, 12):
+        gradient, y = randn(rows, 59), torch.tanh(3 * randn(rows, 59, seed=1))
+        assert torch.equal(kernel(gradient, y), gradient * (1 - y * y))
 
 
 def test_random_ops_are_not_replayed(registry: KernelRegistry) -> None:

@@ -153,7 +153,7 @@ def _subjects(registry: KernelRegistry, op: str, named: Sequence[str]) -> Subjec
     if files and not names:
         names = ["aten"]
     if not named:
-        return Subjects(registry.kernels(op))
+        return Subjects([one for one in registry.kernels(op) if not one.on_request])
     return Subjects([registry.kernel(op, name) for name in dict.fromkeys(names)], tuple(dict.fromkeys(files)))
 
 

@@ -51,7 +51,7 @@ def _list_operations(registry: KernelRegistry, json_path: str | None) -> None:
         names = [kernel.name for kernel in registry.kernels(operation.name)]
         rows.add_row(operation.name, operation.family, str(len(names)), ", ".join(names), operation.summary)
     console().print(rows)
-    console().print("\nEvery other aten op has the kernels aten, decomposed and fp64.")
+    console().print("\nEvery other aten op has the kernels aten, decomposed, fp64 and inductor.")
 
 
 def _list_kernels(registry: KernelRegistry, op: str, json_path: str | None) -> None:
