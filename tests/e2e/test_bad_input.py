@@ -35,7 +35,7 @@ CASES = {
     ),
     "unwritable folder": (["run", "{tiny}", "--modes", "cpu", "--out", "/proc/runs"], ["/proc", "--out"]),
     "no interpreter": (["run", "{tiny}", "--mode", "cpu,python=/no/python"], ["/no/python"]),
-    "kernel swap": (["run", "{tiny}", "--mode", "cpu,kernel.tanh_backward=fma"], ["kernel registry"]),
+    "unknown kernel": (["run", "{tiny}", "--mode", "cpu,kernel.tanh_backward=fam"], ["did you mean 'fma'"]),
     "unknown option": (["run", "{tiny}", "--bogus"], ["--bogus", "--help"]),
     "unknown command": (["rum"], ["'rum'", "did you mean 'run'"]),
     "nothing to compare": (["compare"], ["no investigation", "numdrift run"]),

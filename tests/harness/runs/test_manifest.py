@@ -53,8 +53,9 @@ def valid() -> dict[str, Any]:
 @pytest.mark.parametrize("status", [status for status in STATUSES if status != "running"])
 def test_a_manifest_survives_its_file(tmp_path: Path, status: str) -> None:
     one = manifest(
-        status=status, message="é\nb", steps=3, seconds=1.5, exit_code=-9, notices=["a"], adopted={"loss": []}
-    )
+        status=status, message="é\nb", steps=3, seconds=1.5, exit_code=-9, notices=["a"], adopted={"loss": []},
+        problems=["b"], swaps=[{"swap": "kernel.gelu=fp64", "calls": {"forward": 2}}],
+    )  # fmt: skip
     one.write(tmp_path / "run.json")
     assert read_manifest(tmp_path) == one
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
