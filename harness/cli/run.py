@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from rich.console import Console
 from ..batch.execute import BatchResult, FinishedRun, execute
 from ..batch.plan import BatchPlan
 from ..errors import UsageError
-from ..modes.spec import parse_modes
+from ..modes.spec import parse_mode, parse_modes
 from ..recorder.config import LEVELS
 from ..recorder.selection import KeepParams, StepSelection
 from ..runs.layout import check_name, choose_investigation
@@ -172,10 +172,24 @@ def _show_kernel_calls(result: BatchResult, out: Console, ops: Sequence[str]) ->
             )
     out.print()
     out.print(rows if rows.row_count else f"No mode showed a call of {' or '.join(ops)}.")
+    for mode, op in _unseen(result, ops):
+        out.print(
+            f"{mode} shows no call of {op}: where a compiler takes the op apart, kernel.{op}=aten keeps it whole and "
+            "visible.",
+            soft_wrap=True,
+        )
     if any((run.folder.path / "kernels").exists() for run in result.runs):
         out.print(
             "Their inputs are kept: numdrift kernels check OP --captured RUN measures every kernel on them."
         )
+
+
+def _unseen(result: BatchResult, ops: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The compiled modes, and the traced ops of which they showed no call."""
+    for run in result.runs:
+        shown = {call["op"] for call in run.journal.events("kernel-call")}
+        base = parse_mode(run.manifest.spec).base
+        yield from ((run.manifest.mode, op) for op in ops if base == "compile" and op not in shown)
 
 
 def _losses(run: FinishedRun) -> tuple[str, str]:

@@ -62,6 +62,8 @@ def targets_of(op: str, also: Sequence[str] = ()) -> list[Target]:
     name, _, wanted = op.partition(".")
     torch_private.find_packet(name)
     found = [*_family(op, name), *(target for other in also for target in _family(op, other))]
+    if not found:
+        raise KernelNotFound(f"{op} cannot be swapped: it takes no tensor")
     if not wanted:
         return found
     chosen = [target for target in found if target.functional is torch_private.find_overload(op)]

@@ -95,6 +95,13 @@ def test_first_calls_are_shown_and_kept(numdrift: Numdrift, tmp_path: Path) -> N
     gradient, y = kept["args"]
     assert torch.equal(kept["results"][0], torch.ops.aten.tanh_backward(gradient, y)) is False
     assert torch.allclose(kept["results"][0], torch.ops.aten.tanh_backward(gradient, y), rtol=1e-3)
+    # and the lab measures the kernels on them
+    checked = numdrift(
+        "kernels", "check", "tanh_backward", "--inputs", "zero", "--captured", "runs/s/cpu", "--kernel", "fma",
+        "--verbose",
+    )  # fmt: skip
+    assert checked.returncode == 0, checked.stderr
+    assert "captured" in checked.stdout and "agrees" in checked.stdout
 
 
 def test_an_own_kernel_in_c_is_used_and_named_by_its_stem(numdrift: Numdrift, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from numdrift.harness import torch_private
 from numdrift.harness.errors import KernelNotFound
 from numdrift.kernels.swaps.target import Target, targets_of
 
@@ -38,6 +39,18 @@ def test_an_op_that_writes_in_a_form_of_its_own_is_its_own_functional() -> None:
 def test_what_is_not_there_is_said_with_the_nearest(op: str) -> None:
     with pytest.raises(KernelNotFound, match=r"did you mean '(tanh_backward|dim_IntList)'"):
         targets_of(op)
+
+
+def test_every_op_of_torch_that_takes_tensors_can_be_swapped() -> None:
+    refused = []
+    names = {full.removeprefix("aten::").partition(".")[0] for full in torch_private.aten_operations()}
+    for name in names:
+        try:
+            assert targets_of(name)
+        except KernelNotFound:
+            refused.append(name)
+    assert len(names) > 1000
+    assert {"arange", "randn", "zeros"} <= set(refused) and len(refused) < 60
 
 
 def test_in_place_form_writes_and_returns_its_argument() -> None:
