@@ -32,7 +32,9 @@ def decomposed(op: str, *args: Any, **kwargs: Any) -> Any:
     decomposition = torch_private.decomposition_of(overload)
     if decomposition is None:
         raise NotAvailable(f"kernel {op}=decomposed", "torch ships no decomposition of this op")
-    if torch_private.is_random(overload) or torch_private.is_composite(overload):
+    if torch_private.is_random(overload):
+        return _without_drawing(f"{op}=decomposed", decomposition, args, kwargs)
+    if torch_private.is_composite(overload):
         return decomposition(*args, **kwargs)
     dtypes = [one.dtype for one in _expectations.of(overload, args, kwargs)]
     result = decomposition(*args, **kwargs)
@@ -48,7 +50,11 @@ def fp64(op: str, *args: Any, **kwargs: Any) -> Any:
     """
     overload = torch_private.find_overload(op, args, kwargs)
     if torch_private.is_random(overload):
-        raise KernelError(f"{op}=fp64", "cannot replay an op that draws random numbers")
+        return _without_drawing(f"{op}=fp64", functools.partial(_replayed, overload), args, kwargs)
+    return _replayed(overload, *args, **kwargs)
+
+
+def _replayed(overload: Any, *args: Any, **kwargs: Any) -> Any:
     expected = _expectations.of(overload, args, kwargs)
     wide_args, wide_kwargs = [widened(value) for value in args], _widened_keywords(kwargs)
     result = overload(*wide_args, **wide_kwargs)
@@ -56,6 +62,17 @@ def fp64(op: str, *args: Any, **kwargs: Any) -> Any:
         for target, value in zip(tensors_in(original), tensors_in(wide), strict=True):
             target.copy_(_rounded(value, target.dtype))
     return _narrowed(result, [one.dtype for one in expected], args, wide_args)
+
+
+def _without_drawing(kernel: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Call what may draw random numbers, and refuse the result if it did: it drew others than the op does."""
+    tensors = [*tensors_in(list(args)), *tensors_in(list(kwargs.values()))]
+    before = torch.get_rng_state()
+    result = function(*args, **kwargs) if all(one.device.type == "cpu" for one in tensors) else None
+    if result is None or not torch.equal(before, torch.get_rng_state()):
+        torch.set_rng_state(before)
+        raise KernelError(kernel, "cannot stand in for an op that draws random numbers: it would draw others")
+    return result
 
 
 def inductor(op: str, *args: Any, **kwargs: Any) -> Any:

@@ -140,7 +140,7 @@ def _close(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
         notices.append(f"{folder.pickle.name} could not be written: {error}")
     outcome = ending(journal, end, folder.stderr)
     spec = run.launch.spec
-    if end.returncode < 0:
+    if end.returncode and journal.end is None:
         outcome = replace(outcome, message=outcome.message + inside_kernel(spec, folder.journal))
     if outcome.status == "complete" and not journal.steps:
         notices.append(
@@ -156,7 +156,7 @@ def _close(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
         swaps=swaps_of_run(
             spec, folder.journal, [one for event in journal.events("swaps") for one in event["swaps"]]
         ),
-        problems=never_executed(spec, folder.journal)
+        problems=never_executed(spec, folder.journal, _modules_seen(journal))
         if outcome.status == "complete" and journal.steps
         else [],
         notices=[*notices, *([journal.damage] if journal.damage else [])],
@@ -165,6 +165,11 @@ def _close(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
     )
     manifest.write(folder.manifest)
     return FinishedRun(folder, manifest, journal)
+
+
+def _modules_seen(journal: Journal) -> dict[str, list[str]]:
+    """The modules that called each op of which a swap names a module."""
+    return {event["op"]: event["modules"] for event in journal.events("swap-modules")}
 
 
 def _withdraw(folder: RunFolder) -> None:

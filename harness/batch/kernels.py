@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,12 @@ def requests_of(spec: ModeSpec) -> tuple[SwapRequest, ...]:
 
 def check_kernels(specs: Sequence[ModeSpec], own: Sequence[tuple[str, Path]], traced: Sequence[str]) -> None:
     """Find what is wrong with the kernels of a batch before any process starts. Raises UsageError."""
-    registry = known_kernels(own)
+    registry = known_kernels(own, run=False)
     for spec in specs:
+        requests = requests_of(spec)
         try:
-            check_swaps(requests_of(spec), registry)
-        except ModeError:
-            raise
+            _check_backend(spec, requests)
+            check_swaps(requests, registry, device_of(spec))
         except UsageError as error:
             raise UsageError(f"mode {spec.name!r}: {error}") from None
     for op in traced:
@@ -44,6 +44,24 @@ def check_kernels(specs: Sequence[ModeSpec], own: Sequence[tuple[str, Path]], tr
             )
 
 
+def device_of(spec: ModeSpec) -> str:
+    """The device that a mode runs on."""
+    return spec.device or ("cpu" if spec.base == "compile" else spec.base)
+
+
+def _check_backend(spec: ModeSpec, requests: Sequence[SwapRequest]) -> None:
+    """Some stages of the compiler take nothing apart and know no modules. Raises UsageError."""
+    if spec.base != "compile" or spec.backend not in ("eager", "aot_eager"):
+        return
+    for request in requests:
+        if request.from_decomposition or request.module is not None:
+            lacks = "decomposes nothing" if request.from_decomposition else "has no module paths when it runs"
+            raise UsageError(
+                f"{request}: backend {spec.backend} {lacks}; leave the key out, or choose backend=inductor or "
+                "aot_eager_decomp_partition"
+            )
+
+
 def swaps_of_run(spec: ModeSpec, journal: Path, described: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """What the manifest says of each swap of a run: `described` by its process, and the calls that were counted."""
     counts = counts_of_run(spec, journal)
@@ -54,18 +72,23 @@ def counts_of_run(spec: ModeSpec, journal: Path) -> list[SwapCounts]:
     return read_counts(journal / frames.KERNELS, len(requests_of(spec)))
 
 
-def never_executed(spec: ModeSpec, journal: Path) -> list[str]:
-    """A line on each swap that had no effect in a run."""
-    lines = []
-    for request, count in zip(requests_of(spec), counts_of_run(spec, journal), strict=True):
-        if not count.calls and not count.traced:
-            place = f" in module {request.module}" if request.module else ""
-            nth = f" for a {request.occurrence + 1}th time in a step" if request.occurrence else ""
-            lines.append(
-                f"{request} was never executed: the reproducer calls no aten.{request.op.removeprefix('aten.')}"
-                f"{place}{nth} in this mode"
-            )
-    return lines
+def never_executed(spec: ModeSpec, journal: Path, seen: Mapping[str, Sequence[str]]) -> list[str]:
+    """A line on each swap that had no effect in a run; `seen` are the modules that called its op."""
+    counts = zip(requests_of(spec), counts_of_run(spec, journal), strict=True)
+    return [_why_idle(one, spec, seen) for one, count in counts if not count.calls and not count.traced]
+
+
+def _why_idle(request: SwapRequest, spec: ModeSpec, seen: Mapping[str, Sequence[str]]) -> str:
+    line = f"{request} was never executed: "
+    if modules := seen.get(request.op):
+        called = ", ".join(module or "the outermost module" for module in modules)
+        line += f"aten.{request.op} is called in {called}"
+    else:
+        line += f"the reproducer calls no aten.{request.op} with floating-point tensors in this mode"
+    if request.occurrence is not None:
+        unit = "compiled graph" if spec.base == "compile" else "step"
+        line += f"; :{request.occurrence} means call number {request.occurrence + 1} of a {unit}"
+    return line
 
 
 def inside_kernel(spec: ModeSpec, journal: Path) -> str:

@@ -14,7 +14,6 @@ from .eager import EagerMode
 from .protocol import Moment, ScriptFacts
 from .spec import ModeSpec
 
-WITHOUT_DECOMPOSITIONS = ("eager", "aot_eager")
 LADDER = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
 """torch's own stages between eager and Inductor: capture, autograd capture, decomposition, code generation."""
 
@@ -40,11 +39,6 @@ class CompileMode:
             torch_private.set_inductor_numerics(
                 contract=None if self.spec.contract is None else self.spec.contract == "fast",
                 emulate_casts=None if self.spec.emulate_casts is None else self.spec.emulate_casts == "on",
-            )
-        if self.spec.decompose and self.backend in WITHOUT_DECOMPOSITIONS:
-            raise UsageError(
-                f"mode {self.spec.name!r}: backend {self.backend} decomposes nothing, so decompose. keys have no "
-                "meaning in it; leave them out, or choose backend=inductor or aot_eager_decomp_partition"
             )
         swaps.install(self.device, compiled=True)
 

@@ -118,7 +118,7 @@ DOTTED_KEYS: Mapping[str, Callable[[str], str]] = {
     "kernel": _text,
     "decompose": _one_of("off"),
 }
-DOTTED_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@:]*")
+DOTTED_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@:-]*")
 BASES_OF_KEY: Mapping[str, tuple[str, ...]] = {
     "backend": ("compile",),
     "contract": ("compile",),
@@ -141,7 +141,11 @@ def parse_mode(text: str) -> ModeSpec:
     if base not in registry.names():
         raise ModeError(text, base, f"there is no mode {base!r}; {nearest(base, registry.names())}")
     if not NAME.fullmatch(name):
-        raise ModeError(text, name, f"{name!r} is no name: letters, digits, '.', '_' and '-' are allowed")
+        raise ModeError(
+            text,
+            name,
+            f"{name!r} is no name: letters, digits, '.', '_' and '-', beginning with a letter or digit",
+        )
     values: dict[str, Any] = {"env": {}, "kernel": {}, "decompose": {}}
     for pair in pairs:
         _read_pair(text, base, pair, values)

@@ -8,6 +8,8 @@ import random
 import sys
 import traceback
 import types
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +52,12 @@ def run(config: RunConfig) -> int:
         return error.exit_code
     os.register_at_fork(after_in_child=recorder.forget)
     os.register_at_fork(after_in_child=swaps.forget)
-    return _record(config, code, recorder, mode)
+    return _record(config, code, recorder, mode, lambda: _write_modules(swaps, log))
+
+
+def _write_modules(swaps: Swaps, log: EventLog) -> None:
+    for op, modules in swaps.modules().items():
+        log.write("swap-modules", op=op, modules=modules)
 
 
 def _swaps(config: RunConfig, log: EventLog) -> Swaps:
@@ -71,7 +78,9 @@ def _swaps(config: RunConfig, log: EventLog) -> Swaps:
     return swaps
 
 
-def _record(config: RunConfig, code: types.CodeType, recorder: Recorder, mode: Mode) -> int:
+def _record(
+    config: RunConfig, code: types.CodeType, recorder: Recorder, mode: Mode, ending: Callable[[], None]
+) -> int:
     recorder.start()
     status, facts, exit_code = "complete", {}, 0
     try:
@@ -84,6 +93,8 @@ def _record(config: RunConfig, code: types.CodeType, recorder: Recorder, mode: M
         status, facts, exit_code = "killed", {"message": "interrupted"}, 130
     except BaseException as error:  # noqa: BLE001, whatever ends the script is its result
         status, facts, exit_code = _crashed(config, error)
+    with suppress(OSError):
+        ending()
     recorder.finish(status, exit_code=exit_code, **facts)
     return exit_code
 

@@ -12,11 +12,12 @@ from .compiling import (
     compile_in_place,
     compiled_frames,
     inductor_decompositions,
+    is_being_traced,
     is_compiled_in_place,
     is_traced,
     replace_inductor_decompositions,
     set_inductor_numerics,
-    traced_site,
+    traced_place,
 )
 from .dispatching import (
     DispatchMode,
@@ -47,9 +48,11 @@ from .operators import (
     near_op,
     overloads_of,
     returns_something,
+    returns_view,
     schema_of,
     schema_text,
     written_arguments,
+    written_names,
 )
 
 __all__ = [
@@ -69,6 +72,7 @@ __all__ = [
     "find_overload",
     "find_packet",
     "inductor_decompositions",
+    "is_being_traced",
     "is_compiled_in_place",
     "is_composite",
     "is_random",
@@ -81,13 +85,15 @@ __all__ = [
     "replace_inductor_decompositions",
     "replace_lazy_mark_step",
     "returns_something",
+    "returns_view",
     "schema_of",
     "schema_text",
     "set_inductor_numerics",
     "start_lazy_backend",
     "sync_lazy",
-    "traced_site",
+    "traced_place",
     "without_dispatch_modes",
     "without_function_modes",
     "written_arguments",
+    "written_names",
 ]

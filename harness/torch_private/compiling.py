@@ -119,7 +119,12 @@ def replace_inductor_decompositions(table: DecompositionTable) -> Callable[[], N
     return undo
 
 
-def traced_site() -> tuple[bool, str]:
+def is_being_traced() -> bool:
+    """Whether a compiler is writing the graph that it will compile, beyond looking at shapes."""
+    return private("torch.fx.experimental.proxy_tensor", "get_proxy_mode")() is not None
+
+
+def traced_place() -> tuple[bool, str]:
     """Of the op that a compiler is tracing: whether it is in the backward, and the path of its module.
 
     The path is counted from the outermost module, which is "" itself. A backward op has the path of the forward

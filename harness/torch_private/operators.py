@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,22 +43,29 @@ def find_packet(name: str) -> Any:
 
 
 def overloads_of(name: str) -> list[Any]:
-    """The overloads of an aten op, none when aten has no such op."""
+    """The overloads of an aten op that are dispatched (TorchScript has others), none when aten has no such op."""
     packet = getattr(torch.ops.aten, name, None)
-    return [] if packet is None else [getattr(packet, overload) for overload in packet.overloads()]
+    found = [] if packet is None else [getattr(packet, overload) for overload in packet.overloads()]
+    names = dispatched_names()
+    return [overload for overload in found if overload.name() in names]
 
 
 def near_op(name: str) -> str:
     """The aten ops whose names come closest, as the end of an error message."""
     names = {full.partition("::")[2].partition(".")[0] for full in aten_operations()}
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.75)
     return f"did you mean {' or '.join(map(repr, close))}?" if close else "see the op names in torch.ops.aten"
+
+
+@functools.cache
+def dispatched_names() -> frozenset[str]:
+    """The full names of all ops that the dispatcher knows, `aten::name.overload`."""
+    return frozenset(private("torch._C", "_dispatch_get_all_op_names")())
 
 
 def aten_operations() -> list[str]:
     """The full names of all aten ops, `aten::name.overload`."""
-    names = private("torch._C", "_dispatch_get_all_op_names")()
-    return sorted(name for name in names if name.startswith("aten::"))
+    return sorted(name for name in dispatched_names() if name.startswith("aten::"))
 
 
 def decomposition_of(overload: Any) -> Callable[..., Any] | None:
@@ -126,6 +134,25 @@ def schema_of(overload: Any) -> Any:
 def returns_something(overload: Any) -> bool:
     """Whether the op returns anything; `_foreach_add_` does not."""
     return bool(schema_of(overload).returns)
+
+
+def returns_view(overload: Any) -> bool:
+    """Whether the op returns another view of an argument, as `t` does, and so computes nothing."""
+    return any(
+        one.alias_info is not None and not one.alias_info.is_write for one in schema_of(overload).returns
+    )
+
+
+HIDDEN_WRITES = {"native_batch_norm": ("running_mean", "running_var")}
+"""Arguments that an op writes to although its schema does not say so."""
+
+
+def written_names(overload: Any) -> frozenset[str]:
+    """The names of the arguments that the op writes to, whether its schema says so or not."""
+    name = str(overload).split(".")[1]
+    return frozenset(
+        [*(one.name for one in arguments_of(overload) if one.writes), *HIDDEN_WRITES.get(name, ())]
+    )
 
 
 def schema_text(overload: Any) -> str:

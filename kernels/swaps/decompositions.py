@@ -14,8 +14,9 @@ from typing import Any
 from ...harness import torch_private
 from ...harness.errors import UsageError
 from ..expectation import meta_outputs
-from .execution import Call, Execution, conform
-from .sites import Site, Sites
+from .contract import conform
+from .execution import Call, Execution
+from .sites import Site, Sites, traced_site
 from .swap import Swap, choose
 from .target import Target
 
@@ -61,6 +62,7 @@ class SwappedDecompositions:
 
         def decompose(*args: Any, **kwargs: Any) -> Any:
             swap, site = self._chosen(swaps)
+            self._execution.called_at(target.op, site)
             if swap is None or not swap.serves(target):
                 return NotImplemented if before is None else before(*args, **kwargs)
             self._places.append(TracedPlace(swap, site))
@@ -79,8 +81,7 @@ class SwappedDecompositions:
         self._opaque_ops.close()
 
     def _chosen(self, swaps: Sequence[Swap]) -> tuple[Swap | None, Site]:
-        backward, module = torch_private.traced_site()
-        site = Site("backward" if backward else "forward", module)
+        site = traced_site()
         return choose(swaps, site, self._sites), site
 
     def _opaque(self, target: Target) -> Decomposition:

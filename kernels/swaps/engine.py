@@ -102,6 +102,10 @@ class Swaps:
             return []
         return [f"{native[0].request} is computed by {library.status()}"]
 
+    def modules(self) -> dict[str, list[str]]:
+        """The modules that have called each op that is swapped at some places only."""
+        return {op: list(modules) for op, modules in self._execution.modules.items()}
+
     def counts(self) -> list[SwapCounts]:
         """The calls so far, one entry a request."""
         return self._counts.read()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,14 +12,22 @@ import torch
 
 from ...harness import torch_private
 from ...harness.errors import KernelError, NumdriftError
-from ..expectation import LAZY_DEVICES, Expectations, ExpectedTensor, tensors_in
+from ..expectation import LAZY_DEVICES, Expectations, tensors_in
+from .contract import arguments_left_alone, conform, mapped, refuse_unsupported, text_of
 from .counts import CountsFile
-from .sites import Site, Sites
+from .sites import Site, Sites, traced_site
 from .swap import Swap, choose
 from .target import Target
 
 Arguments = Sequence[Any]
 Keywords = Mapping[str, Any]
+
+
+CALLS_WATCHED = 8
+"""Calls of a user's kernel whose arguments are compared before and after."""
+
+MODULES_NAMED = 8
+"""Modules that a message names."""
 
 
 class Observer(Protocol):
@@ -65,6 +74,9 @@ class Execution:
         self._swaps: dict[str, list[Swap]] = {}
         for swap in swaps:
             self._swaps.setdefault(swap.request.op, []).append(swap)
+        self.modules: dict[str, dict[str, None]] = {
+            op: {} for op, some in self._swaps.items() if any(swap.scoped for swap in some)
+        }
         self._running = _Running()
         self._expectations = Expectations()
 
@@ -72,9 +84,19 @@ class Execution:
         """A call that the dispatcher has handed over."""
         if self._within_kernel(call.target) or not _swappable(call.tensors):
             return call.by_torch()
-        site = self._sites.here()
+        traced = any(torch_private.is_traced(tensor) for tensor in call.tensors)
+        if traced and not torch_private.is_being_traced():
+            return self._passed_through(call)
+        site = traced_site() if traced else self._sites.here()
+        self.called_at(call.target.op, site)
         swap = choose(self._swaps.get(call.target.op, ()), site, self._sites)
         return self.run(swap, call, site)
+
+    def called_at(self, op: str, site: Site) -> None:
+        """Remember which modules call an op that is swapped at some places only, to say so if none was met."""
+        modules = self.modules.get(op)
+        if modules is not None and site.module is not None and len(modules) < MODULES_NAMED:
+            modules[site.module] = None
 
     def run(self, swap: Swap | None, call: Call, site: Site) -> Any:
         """Run the call with the swap's kernel (None: torch's own), count it and show it to the observer."""
@@ -95,6 +117,10 @@ class Execution:
         observer.called(call.target.op, name, site, args, kwargs, result)
         return result
 
+    def _passed_through(self, call: Call) -> Any:
+        """A compiler looks at what the call gives before it traces it: any kernel gives the same kind of result."""
+        return call.by_torch()
+
     def _within_kernel(self, target: Target) -> bool:
         running = self._running.targets
         if not running:
@@ -111,16 +137,25 @@ class Execution:
         self._counts.add(swap.number, site.phase)
         if swap.is_aten:
             return call.by_torch()
-        _refuse_unsupported(swap, call.tensors)
+        refuse_unsupported(swap.kernel, call.tensors)
         self._counts.enter(swap.number)
         try:
-            return call.target.call(self._checked(swap, call), call.args, call.kwargs)
+            with self._watched(swap, call):
+                return call.target.call(self._checked(swap, call), call.args, call.kwargs)
         except NumdriftError:
             raise
         except Exception as error:
             raise KernelError(_name(swap), _raised(error, call)) from error
         finally:
             self._counts.leave(swap.number)
+
+    def _watched(self, swap: Swap, call: Call) -> AbstractContextManager[None]:
+        """The first calls of a user's kernel are watched; the kernels that are shipped write to nothing."""
+        lazy = any(tensor.device.type in LAZY_DEVICES for tensor in call.tensors)
+        if lazy or not swap.kernel.path or swap.watched >= CALLS_WATCHED:
+            return nullcontext()
+        swap.watched += 1
+        return arguments_left_alone(_name(swap), call.target, call.args, call.kwargs)
 
     def _checked(self, swap: Swap, call: Call) -> Callable[..., Any]:
         """The kernel, its results held against what the op returns and laid out as the op lays them out."""
@@ -138,49 +173,10 @@ class Execution:
         return compute
 
 
-def conform(
-    kernel: str, result: Any, expected: Sequence[ExpectedTensor], *, strided: bool, cast: bool = False
-) -> Any:
-    """The result with the strides that are expected (`strided`) and their dtypes (`cast`).
-
-    Raises KernelError for other shapes, dtypes (without `cast`) or another number of tensors.
-    """
-    found = list(tensors_in(result))
-    if len(found) != len(expected):
-        raise KernelError(kernel, f"returned {len(found)} tensors where the op returns {len(expected)}")
-    for index, (one, wanted) in enumerate(zip(found, expected, strict=True)):
-        if tuple(one.shape) != wanted.shape or (one.dtype != wanted.dtype and not cast):
-            place = f" as result {index}" if len(expected) > 1 else ""
-            raise KernelError(
-                kernel,
-                f"returned {_text(one.shape, one.dtype)}{place} where the op returns "
-                f"{_text(wanted.shape, wanted.dtype)}",
-            )
-    if not strided:
-        return result
-    wanted_in_order = iter(expected)
-    return _mapped(result, lambda tensor: _laid_out(tensor, next(wanted_in_order)))
-
-
-def _laid_out(tensor: torch.Tensor, wanted: ExpectedTensor) -> torch.Tensor:
-    if tensor.dtype == wanted.dtype and (tensor.stride() == wanted.stride or tensor.numel() == 0):
-        return tensor
-    laid_out = torch.empty_strided(wanted.shape, wanted.stride, dtype=wanted.dtype, device=tensor.device)
-    return laid_out.copy_(tensor)
-
-
-def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, (list, tuple)):
-        return type(value)([_mapped(one, change) for one in value])
-    return value
-
-
 def _copied(call: Call) -> tuple[Arguments, Keywords]:
     """The arguments of a call that writes to some of them, as they are before it."""
-    return _mapped(list(call.args), torch.Tensor.clone), {
-        name: _mapped(value, torch.Tensor.clone) for name, value in call.kwargs.items()
+    return mapped(list(call.args), torch.Tensor.clone), {
+        name: mapped(value, torch.Tensor.clone) for name, value in call.kwargs.items()
     }
 
 
@@ -189,27 +185,11 @@ def _swappable(tensors: Sequence[torch.Tensor]) -> bool:
     return any(tensor.is_floating_point() for tensor in tensors)
 
 
-def _refuse_unsupported(swap: Swap, tensors: Sequence[torch.Tensor]) -> None:
-    for tensor in tensors:
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        if tensor.is_floating_point() and not swap.kernel.supports(dtype, tensor.device.type):
-            devices = "" if "any" in swap.kernel.devices else f" on {', '.join(swap.kernel.devices)}"
-            raise KernelError(
-                _name(swap),
-                f"computes {', '.join(swap.kernel.dtypes)}{devices}, and the script calls it with {dtype} on "
-                f"{tensor.device.type}",
-            )
-
-
 def _name(swap: Swap) -> str:
     return f"{swap.request.op}={swap.kernel.name}"
 
 
 def _raised(error: Exception, call: Call) -> str:
     first = (str(error).splitlines() or [""])[0]
-    shapes = ", ".join(_text(tensor.shape, tensor.dtype) for tensor in call.tensors)
+    shapes = ", ".join(text_of(tensor.shape, tensor.dtype) for tensor in call.tensors)
     return f"raised {type(error).__name__}: {first}".rstrip(": ") + f" (called with {shapes})"
-
-
-def _text(shape: Sequence[int], dtype: torch.dtype) -> str:
-    return f"{str(dtype).removeprefix('torch.')}[{', '.join(map(str, shape))}]"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from ...harness.errors import UsageError
 
-KEY = re.compile(r"(?:aten\.)?(?P<op>\w+(?:\.\w+)?)(?:@(?P<module>[\w.]*)(?::(?P<occurrence>\d+))?)?")
+KEY = re.compile(r"(?:aten(?:\.|::))?(?P<op>\w+(?:\.\w+)?)(?:@(?P<module>[\w.]*)(?::(?P<occurrence>\d+))?)?")
 OWN = (".c", ".py")
 """How the path of a user's own kernel ends."""
 

@@ -32,6 +32,12 @@ class Site:
     module: str | None = None
 
 
+def traced_site() -> Site:
+    """Where the op is that a compiler is tracing."""
+    backward, module = torch_private.traced_place()
+    return Site("backward" if backward else "forward", module)
+
+
 class Sites:
     """Follows the script; `here()` says where it is."""
 

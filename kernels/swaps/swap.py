@@ -17,13 +17,15 @@ from .target import Target
 class Swap:
     """A request and its kernel. `number` is its place among the swaps of its mode, and in the counts.
 
-    `alternates` are the kernels of the same name for ops that take over the op's part in other modes.
+    `alternates` are the kernels of the same name for ops that take over the op's part in other modes; `watched`
+    counts the calls whose arguments were compared before and after.
     """
 
     number: int
     request: SwapRequest
     kernel: Kernel
     alternates: Mapping[str, Kernel] = field(default_factory=dict)
+    watched: int = 0
     _functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
 
     @property

@@ -63,7 +63,7 @@ def targets_of(op: str, also: Sequence[str] = ()) -> list[Target]:
     torch_private.find_packet(name)
     found = [*_family(op, name), *(target for other in also for target in _family(op, other))]
     if not found:
-        raise KernelNotFound(f"{op} cannot be swapped: it takes no tensor")
+        raise KernelNotFound(f"{op} cannot be swapped: it takes no tensor, or only gives another view of one")
     if not wanted:
         return found
     chosen = [target for target in found if target.functional is torch_private.find_overload(op)]
@@ -73,9 +73,9 @@ def targets_of(op: str, also: Sequence[str] = ()) -> list[Target]:
 
 
 def _family(op: str, name: str) -> Iterator[Target]:
-    own = [one for one in torch_private.overloads_of(name) if _takes_tensors(one)]
+    own = [one for one in torch_private.overloads_of(name) if _computes(one)]
     functional = [one for one in own if not _written(one)]
-    for overload in [*own, *torch_private.overloads_of(f"{name}_")]:
+    for overload in [*own, *filter(_computes, torch_private.overloads_of(f"{name}_"))]:
         yield from _target(op, overload, functional)
 
 
@@ -94,8 +94,10 @@ def _target(op: str, overload: Any, functional: Sequence[Any]) -> Iterator[Targe
         yield Target(op, overload, overload)
 
 
-def _takes_tensors(overload: Any) -> bool:
-    return any("Tensor" in one.kind for one in torch_private.arguments_of(overload))
+def _computes(overload: Any) -> bool:
+    """Whether there is something to compute: tensors go in, and more than a view of them comes out."""
+    takes_tensors = any("Tensor" in one.kind for one in torch_private.arguments_of(overload))
+    return takes_tensors and not torch_private.returns_view(overload)
 
 
 def _written(overload: Any) -> list[str]:

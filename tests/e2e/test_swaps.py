@@ -73,7 +73,7 @@ def test_a_swap_that_never_ran_is_an_error(numdrift: Numdrift, tmp_path: Path) -
     )  # fmt: skip
     assert done.returncode == 2
     assert "kernel.gelu=fp64 was never executed: the reproducer calls no aten.gelu" in done.stderr
-    assert "calls no aten.tanh_backward in module layers.9" in done.stderr
+    assert "aten.tanh_backward is called in layers.3, layers.1" in done.stderr
     assert manifest(tmp_path, "s", "b")["status"] == "complete" and manifest(tmp_path, "s", "b")["problems"]
     assert not manifest(tmp_path, "s", "cpu")["problems"]
 
@@ -177,16 +177,73 @@ def test_without_a_compiler_torch_formulas_stand_in_and_are_named(numdrift: Numd
         (["--mode", "cpu,kernel.tanh_backward=broken.c"], "broken.c:1:"),
         (["--mode", "cpu", "--trace-kernel", "tanhbackward"], "no op aten.tanhbackward; did you mean"),
         (["--mode", "compile,decompose.tanh=off"], "Inductor does not decompose aten.tanh"),
+        (
+            ["--mode", "cpu,kernel.view=fp64"],
+            "view cannot be swapped: it takes no tensor, or only gives another view",
+        ),
+        (["--mode", "cpu,kernel.arange=fp64"], "arange cannot be swapped"),
+        (["--mode", "cpu,kernel.addcmul_=fma"], "kernel.addcmul=fma covers the in-place form"),
+        (["--mode", "cpu,kernel.tanh_backward=triton"], "runs on cuda, and this mode on cpu"),
+        (["--mode", "cpu,kernel.tanh_backward=fma.py"], "has a kernel 'fma' already"),
+        (["--mode", "cpu,kernel.tanh_backward=broken.py"], "broken.py:1:"),
+        (["--mode", "cpu,kernel.gelu@:-1=fp64"], "OP@:N"),
+        (["--mode", "compile,backend=eager,kernel.gelu@net=fp64"], "has no module paths"),
         (["--mode", "compile,backend=aot_eager,decompose.gelu=off"], "backend aot_eager decomposes nothing"),
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], said: str, numdrift: Numdrift, tmp_path: Path) -> None:
     (tmp_path / "mine.c").write_text(OWN)
     (tmp_path / "broken.c").write_text("void kernel_float32(int n {}\n")
+    (tmp_path / "broken.py").write_text("def tanh_backward(:\n")
     done = numdrift("run", SAM_TANH, *arguments, "--name", "s", "-q", "--", "--epochs", "1")
     assert done.returncode == 2, done.stderr
     assert said in done.stderr and "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_an_own_kernel_in_python_runs_in_the_process_of_its_mode_only(
+    numdrift: Numdrift, tmp_path: Path
+) -> None:
+    """One that never ends is stopped with its run, one that leaves takes nothing else with it."""
+    (tmp_path / "endless.py").write_text("while True: pass\n")
+    (tmp_path / "leaving.py").write_text("import os\nprint('loud', flush=True)\nos._exit(5)\n")
+    done = numdrift(
+        "run", SAM_TANH, "--mode", "e=cpu,kernel.tanh_backward=endless.py,timeout=8", "--mode",
+        "l=cpu,kernel.tanh_backward=leaving.py", "--mode", "cpu", "--name", "s", "--json", "-", "--", "--epochs", "1",
+        timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 3
+    statuses = {run["mode"]: (run["status"], run["exit_code"]) for run in json.loads(done.stdout)["runs"]}
+    assert statuses["e"][0] == "timeout" and statuses["l"] == ("crashed", 5)
+    assert statuses["cpu"] == ("complete", 0)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (
+            "output.zero_(); return grad_output * 1",
+            "wrote to its argument 'output', which the op leaves as it is",
+        ),
+        ("import os; os._exit(7)", "exit code 7: it said nothing, inside the kernel of"),
+    ],
+)
+def test_what_a_kernel_must_not_do_is_named(body: str, said: str, numdrift: Numdrift, tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text(f"def tanh_backward(grad_output, output):\n    {body}\n")
+    done = numdrift(
+        "run",
+        SAM_TANH,
+        "--mode",
+        "b=cpu,kernel.tanh_backward=bad.py",
+        "--name",
+        "s",
+        "-q",
+        "--",
+        "--epochs",
+        "1",
+    )
+    assert done.returncode == 3
+    assert said in done.stderr
 
 
 @pytest.mark.slow

@@ -90,9 +90,19 @@ def test_inductor_compiles_every_kind_of_arguments(registry: KernelRegistry) -> 
         assert torch.equal(kernel(gradient, y), gradient * (1 - y * y))
 
 
-def test_random_ops_are_not_replayed(registry: KernelRegistry) -> None:
+@pytest.mark.parametrize("name", ["fp64", "decomposed"])
+def test_random_ops_are_not_replayed(name: str, registry: KernelRegistry) -> None:
+    state = torch.get_rng_state()
     with pytest.raises(KernelError, match="draws random numbers"):
-        registry.kernel("native_dropout", "fp64").load()(randn(3), 0.5, True)
+        registry.kernel("native_dropout", name).load()(randn(3), 0.5, True)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_an_op_that_may_draw_is_replayed_where_it_does_not(registry: KernelRegistry) -> None:
+    query = randn(1, 2, 4, 8)
+    found, _ = registry.kernel("_scaled_dot_product_attention_math", "fp64").load()(query, query, query)
+    weights = torch.softmax(query.double() @ query.double().transpose(-1, -2) / 8**0.5, -1)
+    assert torch.allclose(found.double(), weights @ query.double(), atol=1e-7)
 
 
 def test_an_op_without_a_decomposition_says_so(registry: KernelRegistry) -> None:

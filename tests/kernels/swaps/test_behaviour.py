@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -164,6 +165,38 @@ def test_a_dtype_that_the_kernel_lacks_is_named(execute: Any) -> None:
     registry = own("gelu", "torch:relu", dtypes=("float64",))
     with pytest.raises(
         KernelError, match="gelu=own computes float64, and the script calls it with float32 on cpu"
+    ):
+        execute("cpu", {"gelu": "own"}, functional.gelu, randn(3), kernel_registry=registry)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scope", "places"), [("net.0", 1), ("net", 2), ("net:1", 1)])
+def test_a_composite_op_is_scoped_in_compiled_graphs(scope: str, places: int, execute: Any) -> None:
+    def train(x: torch.Tensor) -> torch.Tensor:
+        net = Net()
+        net.compile()
+        net(x).sum().backward()
+        return x
+
+    counts = execute("compile", {f"linear@{scope}": "fp64"}, train, randn(5, 4), whole=False).counts[0]
+    assert (counts.traced, counts.calls) == (places, 0)
+
+
+@pytest.mark.parametrize("mode", ["cpu", pytest.param("compile", marks=pytest.mark.slow)])
+def test_an_op_that_returns_a_named_tuple_and_has_overloads_of_torchscript(mode: str, execute: Any) -> None:
+    x = randn(6, 5)
+    executed = execute(mode, {"sort": "fp64"}, lambda x: torch.sort(x, 1), x)
+    assert torch.equal(executed.results[0], torch.sort(x, 1).values)
+    assert torch.equal(executed.results[1], torch.sort(x, 1).indices)
+    assert executed.counts[0].calls == 1
+
+
+def test_a_kernel_that_writes_to_an_argument_is_named(execute: Any, tmp_path: Path) -> None:
+    writing = tmp_path / "own.py"
+    writing.write_text("def gelu(self, *, approximate='none'):\n    return self.relu_()\n")
+    registry = own("gelu", "numdrift.kernels.user:load", path=str(writing))
+    with pytest.raises(
+        KernelError, match="gelu=own wrote to its argument 'self', which the op leaves as it is"
     ):
         execute("cpu", {"gelu": "own"}, functional.gelu, randn(3), kernel_registry=registry)
 

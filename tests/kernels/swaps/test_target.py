@@ -50,7 +50,7 @@ def test_every_op_of_torch_that_takes_tensors_can_be_swapped() -> None:
         except KernelNotFound:
             refused.append(name)
     assert len(names) > 1000
-    assert {"arange", "randn", "zeros"} <= set(refused) and len(refused) < 60
+    assert {"arange", "randn", "view", "t", "detach", "expand"} <= set(refused) and len(refused) < 150
 
 
 def test_in_place_form_writes_and_returns_its_argument() -> None:
