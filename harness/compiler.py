@@ -24,6 +24,7 @@ from .errors import CompileError, NotAvailable, UsageError
 
 BUILD_SECONDS = 60
 CHECKSUM_BYTES = hashlib.sha256().digest_size
+COMPILERS = ("cc", "gcc", "clang")
 REMEDY = "install one, on Debian with apt-get install gcc, or name it in CC"
 
 
@@ -87,12 +88,15 @@ def _library(source: CSource, content: str) -> Library:
 
 def find_compiler() -> tuple[str, ...]:
     """The words that start the C compiler: CC, or the first of cc, gcc, clang. Raises NotAvailable."""
-    asked = os.environ.get("CC", "")
-    for command in [asked] if asked.strip() else ["cc", "gcc", "clang"]:
-        words = shlex.split(command)
+    if asked := os.environ.get("CC", "").strip():
+        words = shlex.split(asked)
         if found := shutil.which(words[0]):
             return (found, *words[1:])
-    raise _unavailable(f"no C compiler found (CC={asked!r}, cc, gcc, clang)", REMEDY)
+        raise _unavailable(f"CC={asked!r} names no program", "unset CC, or set it to a C compiler")
+    for command in COMPILERS:
+        if found := shutil.which(command):
+            return (found,)
+    raise _unavailable(f"no C compiler found ({', '.join(COMPILERS)})", REMEDY)
 
 
 def _unavailable(why: str, remedy: str = "") -> NotAvailable:

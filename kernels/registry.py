@@ -11,9 +11,10 @@ import functools
 import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from ..harness.errors import KernelNotFound, nearest
+from ..harness.errors import KernelNotFound, UsageError, nearest
 
 FLOATING = ("float32", "float64", "bfloat16", "float16")
 ANY_DEVICE = ("any",)
@@ -161,6 +162,17 @@ class KernelRegistry:
         if name not in known:
             raise KernelNotFound(f"op {op!r} has no kernel {name!r}; {nearest(name, known)}")
         return known[name]
+
+    def name_of_own(self, op: str, path: Path) -> str:
+        """The name of a kernel that the user brings: its file's stem. Raises UsageError for one that the op has."""
+        if any(known.name == path.stem for known in self.kernels(op)):
+            raise UsageError(f"op {op} has a kernel {path.stem!r} already; give {path} another name")
+        return path.stem
+
+
+def op_name(text: str) -> str:
+    """An op as it is named here: `gelu` for `aten.gelu` and `aten::gelu`."""
+    return text.removeprefix("aten::").removeprefix("aten.")
 
 
 def load_target(target: str) -> Any:

@@ -2,27 +2,25 @@
 
 `mine.c` defines `kernel_float32`, `kernel_float64` or both; see native/signature.py. `mine.py` defines a function
 named as the op, or `kernel`, that takes and returns what the op does; it may say DESCRIPTION, FORMULA, DTYPES,
-DEVICES and SOURCE. A Python file is executed when it is loaded.
+DEVICES and SOURCE. A Python file is executed when it is loaded, and may then import modules that lie beside it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.abc
-import importlib.util
 import inspect
-import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ..harness.errors import CompileError, NotAvailable, NumdriftError, UsageError, nearest
 from .native.binding import bind
 from .native.signature import Signature, signature_of
-from .native.source import checked_path
+from .native.source import checked_path, user_source
 from .registry import ANY_DEVICE, FLOATING, Kernel
+from .user_module import helpers_of, module_of
 
 DEVICES = (*ANY_DEVICE, "cpu", "cuda", "xpu", "hpu", "npu", "mps", "lazy", "xla")
 
@@ -36,7 +34,7 @@ def user_kernel(op: str, path: Path) -> Kernel:
     """
     path = checked_path(path)
     signature = signature_of(op)
-    identity = f"{path}, SHA-256 {hashlib.sha256(_content(path)).hexdigest()[:16]}"
+    identity = f"{path}, {_digest(path)}"
     if path.suffix == ".c":
         return Kernel(
             op=op,
@@ -52,6 +50,7 @@ def user_kernel(op: str, path: Path) -> Kernel:
         )
     module = _module(op, path)
     _function(module, path, signature)
+    identity = "; ".join([identity, *(f"{one.name}, {_digest(one)}" for one in helpers_of(module))])
     return Kernel(
         op=op,
         name=path.stem,
@@ -74,6 +73,18 @@ def load(op: str, path: str) -> Callable[..., Any]:
     return _function(_module(op, file), file, signature)
 
 
+def source_of(op: str, path: Path) -> bytes:
+    """All that a user's kernel is made from: the file, the headers or the modules beside it that it takes in.
+
+    Raises what `user_kernel` raises.
+    """
+    path = checked_path(path)
+    if path.suffix == ".c":
+        return user_source(path).content().encode(errors="surrogateescape")
+    helpers = helpers_of(_module(op, path))
+    return b"\0".join(_content(one) for one in (path, *helpers))
+
+
 def _content(path: Path) -> bytes:
     try:
         return path.read_bytes()
@@ -81,39 +92,18 @@ def _content(path: Path) -> bytes:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class _Source(importlib.abc.SourceLoader):
-    """Executes a text that was read already, and leaves no compiled file beside it."""
-
-    path: Path
-    content: bytes
-
-    def get_filename(self, fullname: str) -> str:
-        return str(self.path)
-
-    def get_data(self, path: str | bytes) -> bytes:
-        return self.content
+def _digest(path: Path) -> str:
+    return f"SHA-256 {hashlib.sha256(_content(path)).hexdigest()[:16]}"
 
 
-def _module(op: str, path: Path) -> Any:
-    """The module that a file defines; the same one as long as the file's content is the same."""
+def _module(op: str, path: Path) -> ModuleType:
     content = _content(path)
-    key = hashlib.sha256(bytes(path.resolve()) + b"\0" + content).hexdigest()[:24]
-    name = f"numdrift_kernel_{key}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_loader(name, _Source(path, content))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
-    except BaseException as error:
-        del sys.modules[name]
-        if isinstance(error, NumdriftError) or not isinstance(error, (Exception, SystemExit)):
+        return module_of(path, content)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, NumdriftError):
             raise
         raise _import_error(op, path, error) from error
-    return module
 
 
 def _import_error(op: str, path: Path, error: BaseException) -> NumdriftError:
@@ -121,7 +111,9 @@ def _import_error(op: str, path: Path, error: BaseException) -> NumdriftError:
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return CompileError(path, f"{path.name}:{error.lineno}: {error.msg}")
     if isinstance(error, ModuleNotFoundError):
-        return NotAvailable(f"kernel {op}={path}", f"it imports {error.name}, which is not installed here")
+        return NotAvailable(
+            f"kernel {op}={path}", f"it imports {error.name}, which is neither installed here nor beside it"
+        )
     lines = [
         frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
     ]

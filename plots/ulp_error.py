@@ -102,10 +102,12 @@ def ulp_error(envelopes: Sequence[UlpEnvelope], *, title: str, zoom: UlpZoom | N
 
 
 def described(envelope: UlpEnvelope) -> str:
-    """The label with the largest error."""
+    """The label with the largest error, and whether its line leaves the axis."""
     if not envelope.largest.size:
         return f"{envelope.label}: no measured input"
-    return f"{envelope.label}: max {_ulp(envelope.largest.max())} ULP"
+    largest = float(envelope.largest.max())
+    cut = f" (cut off at {_HIGHEST:.0e})".replace("e+0", "e") if largest > _HIGHEST else ""
+    return f"{envelope.label}: max {_ulp(largest)} ULP{cut}"
 
 
 def _ulp(error: float) -> str:
@@ -180,7 +182,7 @@ def _together(
 def _finish(axes: Axes, highest: float, y_label: str) -> None:
     if highest > _LOG_FROM:
         axes.set_yscale("log")
-        axes.set_ylim(_LOWEST, min(highest, _HIGHEST) ** 1.05 * 1.5)
+        axes.set_ylim(_LOWEST, _HIGHEST if highest > _HIGHEST else highest**1.05 * 1.5)
     else:
         axes.set_ylim(0, max(highest, CORRECT) * 1.12)
     axes.axhline(CORRECT, color=_DIM, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1.5)

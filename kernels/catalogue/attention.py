@@ -104,7 +104,9 @@ BLOCKWISE_BACKWARD = (
 
 def register(registry: KernelRegistry) -> None:
     op = "scaled_dot_product_attention"
-    registry.register(Operation(op, FAMILY, "attention, above autograd"), records(op, "attention", COMPOSITE))
+    reference = f"numdrift.kernels.references.attention:{op}"
+    operation = Operation(op, FAMILY, "attention, above autograd", reference)
+    registry.register(operation, records(op, "attention", COMPOSITE))
     op = "_scaled_dot_product_flash_attention_for_cpu"
     summary = "attention on the CPU, with the log-sum-exp that its backward needs"
     registry.register(Operation(op, FAMILY, summary), records(op, "flash_attention", BLOCKWISE))

@@ -117,6 +117,11 @@ def refusal(op: str, call: Call) -> str:
 
 
 def no_arguments(op: str, why: str) -> UsageError:
-    return UsageError(
-        f"no arguments can be made for op {op}: {why}; give recorded ones, as in --captured runs/x/cpu"
-    )
+    if any(map(torch_private.is_random, overloads(op))):
+        return UsageError(f"op {op} draws random numbers: nothing can be its reference")
+    return UsageError(f"no arguments can be made for op {op}: {why}; {how_to_record(op)}")
+
+
+def how_to_record(op: str) -> str:
+    """The remedy where arguments are missing, as the end of an error message."""
+    return f"record some with numdrift run SCRIPT --mode cpu --trace-kernel {op}, then give --captured RUN"

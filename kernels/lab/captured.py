@@ -13,9 +13,9 @@ import torch
 
 from numdrift.harness.errors import UsageError
 
-from .arguments import Case
+from .arguments import Case, how_to_record
 from .calls import Call
-from .inputs import CAPTURED
+from .input_sets import CAPTURED
 
 FOLDER = "kernels"
 
@@ -85,7 +85,9 @@ def _files(op: str, path: Path) -> list[Path]:
         return files
     others = sorted(one.name for one in recorded.iterdir() if one.is_dir()) if recorded.is_dir() else []
     there = f"it has calls of {', '.join(others)}" if others else f"no {FOLDER}/{op}/*.pt is in it"
-    raise UsageError(f"{path} has no captured call of {op}: {there}")
+    raise UsageError(
+        f"{path} has no captured call of {op}: {there}; {how_to_record(op)} (a lazy run keeps none)"
+    )
 
 
 def _number(file: Path) -> tuple[int, str]:

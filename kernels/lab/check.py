@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from .arguments import Case
 from .attempt import attempt
 from .calls import Output, same
 from .formats import INTEGERS, format_of
-from .isolation import IsolatedKernel
+from .isolation import SECONDS, IsolatedKernel
 from .measures import Measures, measure
 from .reference import Expected, expected, flat
 
@@ -50,10 +50,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Subjects:
-    """What is to be measured: kernels of the registry by record, users' kernels by file."""
+    """What is to be measured: kernels of the registry by record, users' kernels by file.
+
+    A file's kernel has its stem as name, which no other has. `seconds` are for loading it, and for each case.
+    """
 
     kernels: Sequence[Kernel]
     files: Sequence[Path] = ()
+    seconds: float = SECONDS
 
     def __len__(self) -> int:
         return len(self.kernels) + len(self.files)
@@ -70,8 +74,8 @@ def check(
 ) -> list[Row]:
     """Measure each subject on each case: the rows of one kernel after those of another, cases in their order.
 
-    A kernel that fails is a row. Raises UsageError when the op cannot be replayed in float64 or a file is no
-    kernel. Files run in processes of their own.
+    A kernel that fails is a row. Raises UsageError when the op cannot be replayed in float64, or a file is no
+    kernel or cannot be loaded. Files run in processes of their own.
     """
     rows: dict[str, list[Row]] = {}
     done, total = 0, len(cases) * (len(subjects) + 1)
@@ -95,8 +99,10 @@ def _runs(op: str, subjects: Subjects, device: str, stack: ExitStack) -> dict[st
     for kernel in subjects.kernels:
         runs[kernel.name] = _in_process(kernel, device)
     for path in subjects.files:
-        isolated = stack.enter_context(IsolatedKernel(op, path, device=device))
-        runs[str(path)] = _isolated(isolated)
+        isolated = stack.enter_context(IsolatedKernel(op, path, device=device, seconds=subjects.seconds))
+        with suppress(NotAvailable):  # the rows say it
+            isolated.load()
+        runs[path.stem] = _isolated(isolated)
     return runs
 
 

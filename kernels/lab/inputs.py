@@ -1,4 +1,4 @@
-"""The input sets by name, and tensors drawn from them for the part that an argument plays in its op."""
+"""Tensors drawn from the input sets, for the part that an argument plays in its op."""
 
 from __future__ import annotations
 
@@ -9,25 +9,20 @@ from enum import Enum
 
 import torch
 
-from numdrift.harness.errors import UsageError, nearest
-
 from . import stress
 from .formats import Format, format_of
 
-INPUT_SETS: dict[str, tuple[str, stress.Draw]] = {
-    "random": ("N(0, 1)", stress.normal),
-    "saturated": ("N(0, 4^2), and activations up to one step from their limit", stress.saturated),
-    "offset": ("N(100, 0.1^2): a mean that dwarfs the deviation", stress.offset),
-    "range": ("magnitudes log-uniform from 1e-30 to 1e30", stress.dynamic_range),
-    "subnormal": ("subnormal numbers among N(0, 1)", stress.subnormal),
-    "zero": ("0.0 and -0.0 among N(0, 1)", stress.zero),
-    "special": ("NaN, infinities and extremes among N(0, 1)", stress.special),
-    "ties": ("numbers whose squares and sums lie half way between two numbers", stress.ties),
+DRAWS: dict[str, stress.Draw] = {
+    "random": stress.normal,
+    "saturated": stress.saturated,
+    "offset": stress.offset,
+    "range": stress.dynamic_range,
+    "subnormal": stress.subnormal,
+    "zero": stress.zero,
+    "special": stress.special,
+    "ties": stress.ties,
 }
-"""Name, description and numbers of each set."""
-
-CAPTURED = "captured"
-"""The set that a recorded run gives instead."""
+"""The numbers of each of the `INPUT_SETS`."""
 
 MIXED = ("subnormal", "zero", "special")
 """Sets of which every second element is drawn from N(0, 1), so that each kind meets plain numbers, too."""
@@ -60,7 +55,7 @@ class Source:
 
     def rows(self, *shape: int) -> torch.Tensor:
         """Arguments of an op that works on rows: at most one special number a row, and squares that fit."""
-        draw = stress.half_dynamic_range if self.inputs == "range" else INPUT_SETS[self.inputs][1]
+        draw = stress.half_dynamic_range if self.inputs == "range" else DRAWS[self.inputs]
         count = _size(shape)
         if self.inputs in ("special", "zero"):
             numbers = stress.normal(count, self.format, self.generator).reshape(-1, shape[-1] if shape else 1)
@@ -83,7 +78,7 @@ class Source:
 
     def _numbers(self, shape: Sequence[int], inputs: str, *, mixed: bool) -> torch.Tensor:
         count = _size(shape)
-        drawn = INPUT_SETS[inputs][1](count, self.format, self.generator)
+        drawn = DRAWS[inputs](count, self.format, self.generator)
         if mixed and inputs in MIXED:
             plain = stress.normal(count, self.format, self.generator)
             return torch.where(torch.rand(count, generator=self.generator) < 0.5, drawn, plain)
@@ -97,16 +92,6 @@ def source(inputs: str, op: str, dtype: torch.dtype, samples: int, seed: int) ->
     """The source of one set; equal arguments give equal numbers, whatever else is drawn."""
     generator = torch.Generator().manual_seed(zlib.crc32(f"{seed} {op} {inputs}".encode()))
     return Source(inputs, dtype, generator, samples)
-
-
-def parse_inputs(text: str) -> tuple[str, ...]:
-    """Read a list of set names, as in `random,saturated`. Raises UsageError, naming the nearest."""
-    names = tuple(dict.fromkeys(one.strip() for one in text.split(",")))
-    known = [*INPUT_SETS, CAPTURED]
-    for name in names:
-        if name not in known:
-            raise UsageError(f"there is no input set {name!r}; {nearest(name, known)}")
-    return names
 
 
 def _bounded(numbers: torch.Tensor, part: Part, source: Source) -> torch.Tensor:

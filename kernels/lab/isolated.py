@@ -1,6 +1,6 @@
 """The process of an `IsolatedKernel`: reads paths of saved calls from stdin, answers each with one line of JSON.
 
-Not a part of the lab's interface. What the kernel prints goes to standard error.
+Not a part of the lab's interface. What the kernel prints goes to standard error, and it has nothing to read.
 """
 
 from __future__ import annotations
@@ -19,18 +19,22 @@ from ..registry import Kernel
 from ..user import user_kernel
 from .attempt import attempt
 from .calls import Call
+from .diversion import flush_c
 
 
 def main(op: str, path: str, device: str) -> None:
-    """Serve until standard input ends."""
+    """Serve until standard input ends; an empty line asks only whether the file can be loaded."""
+    requests = os.fdopen(os.dup(0), encoding="utf-8")
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
+    sys.stdout = sys.stderr
     kernel: Kernel | None = None
-    for line in sys.stdin:
-        request = Path(line.strip())
+    for line in requests:
+        request = line.strip()
         try:
             kernel = kernel or user_kernel(op, Path(path))
-            text = _served(kernel, request, device)
+            text = _served(kernel, Path(request), device) if request else ""
             _say(answers, "done", text)
         except UsageError as error:
             _say(answers, "usage", str(error))
@@ -49,6 +53,7 @@ def _served(kernel: Kernel, request: Path, device: str) -> str:
 
 
 def _say(answers: TextIO, kind: str, text: str) -> None:
+    flush_c()
     answers.write(json.dumps({"kind": kind, "text": text}) + "\n")
     answers.flush()
 

@@ -19,8 +19,9 @@ from numdrift.harness.errors import KernelError, NotAvailable, UsageError
 from .calls import Call, Output
 
 SECONDS = 120.0
-"""How long a kernel may take for the calls of one case, the start of its process included."""
+"""How long a kernel may take to be loaded, the start of its process included, and for the calls of one case."""
 
+MORE_TIME = "--timeout SECONDS gives it more"
 MODULE = "numdrift.kernels.lab.isolated"
 
 
@@ -29,8 +30,10 @@ class IsolatedKernel:
 
     def __init__(self, op: str, path: Path, *, device: str = "cpu", seconds: float = SECONDS) -> None:
         self.kernel = f"{op}={path}"
+        self._path = path
         self._arguments = [op, str(path), device]
         self._seconds = seconds
+        self._late = False
         self._process: subprocess.Popen[str] | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="numdrift-kernel-")
 
@@ -41,14 +44,33 @@ class IsolatedKernel:
         self._end()
         self._folder.cleanup()
 
+    def load(self) -> None:
+        """Load the file, and no more.
+
+        Raises UsageError when the file is no kernel, or crashes or takes longer than it may when it is loaded,
+        NotAvailable when it cannot run here.
+        """
+        try:
+            self._answer("")
+        except KernelError as error:
+            if self._late:
+                late = f"had not been loaded after {self._seconds:g} s; {MORE_TIME}"
+                raise UsageError(f"{self._path} {late}") from None
+            why = str(error).removeprefix(f"kernel {error.kernel} ")
+            raise UsageError(f"{self._path} {why} when it was loaded") from None
+
     def run(self, calls: list[Call]) -> list[list[Output]]:
         """The outputs of each call.
 
         Raises UsageError when the file is no kernel, NotAvailable when it cannot run here, KernelError when it
-        fails, crashes or takes longer than it may.
+        fails, crashes or takes longer than it may; one that did the last is not called again.
         """
         request = Path(self._folder.name) / "calls.pt"
         torch.save([[list(call.args), dict(call.kwargs)] for call in calls], request)
+        saved = torch.load(self._answer(str(request)), weights_only=True)
+        return [[Output(name, tuple(tensors)) for name, tensors in outputs] for outputs in saved]
+
+    def _answer(self, request: str) -> str:
         answer = self._ask(request)
         kind, text = answer["kind"], answer["text"]
         if kind == "usage":
@@ -57,10 +79,11 @@ class IsolatedKernel:
             raise NotAvailable(f"kernel {self.kernel}", text)
         if kind == "failed":
             raise KernelError(self.kernel, text)
-        saved = torch.load(text, weights_only=True)
-        return [[Output(name, tuple(tensors)) for name, tensors in outputs] for outputs in saved]
+        return text
 
-    def _ask(self, request: Path) -> dict[str, str]:
+    def _ask(self, request: str) -> dict[str, str]:
+        if self._late:
+            raise self._too_late()
         process = self._started()
         assert process.stdin is not None and process.stdout is not None
         try:
@@ -70,12 +93,16 @@ class IsolatedKernel:
             raise KernelError(self.kernel, self._how_it_ended()) from None
         if not select.select([process.stdout], [], [], self._seconds)[0]:
             self._end()
-            raise KernelError(self.kernel, f"did not return within {self._seconds:g} s")
+            self._late = True
+            raise self._too_late()
         line = process.stdout.readline()
         if not line:
             raise KernelError(self.kernel, self._how_it_ended())
         answer: dict[str, str] = json.loads(line)
         return answer
+
+    def _too_late(self) -> KernelError:
+        return KernelError(self.kernel, f"had not returned after {self._seconds:g} s; {MORE_TIME}")
 
     def _started(self) -> subprocess.Popen[str]:
         if self._process is None:

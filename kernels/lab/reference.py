@@ -53,7 +53,7 @@ def expected(operation: Operation, case: Case, seed: int) -> list[Expected]:
     """Evaluate the reference of a case. Raises UsageError when the op cannot be replayed in float64."""
     evaluate = in_float64(operation)
     replayed = [evaluate(call.in_float64()) for call in case.calls]
-    if _draws(operation.name, case.calls[0]):
+    if draws(operation.name, case.calls[0]):
         raise UsageError(f"op {operation.name} draws random numbers: nothing can be its reference")
     results = pooled(replayed)
     moved = _sensitivity(evaluate, case.calls, results, seed)
@@ -88,7 +88,7 @@ def in_float64(operation: Operation) -> Evaluate:
     return evaluate
 
 
-def _draws(op: str, call: Call) -> bool:
+def draws(op: str, call: Call) -> bool:
     """Whether two calls differ; attention is said to be random and is not, without dropout."""
     overload = torch_private.find_overload(op, call.args, call.kwargs)
     if not torch_private.is_random(overload):

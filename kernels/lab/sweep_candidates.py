@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from numdrift.harness.errors import KernelError, NotAvailable, UsageError
 
-from ..registry import Kernel, KernelRegistry, load_target
-from ..user import user_kernel
+from ..native.source import checked_path
+from ..registry import Kernel, KernelRegistry, load_target, op_name
+from ..user import source_of, user_kernel
 from .calls import Call
-from .isolation import IsolatedKernel
+from .isolation import SECONDS, IsolatedKernel
 from .sweep_encoding import Encoding
 from .sweep_subject import Subject
 
@@ -67,16 +68,22 @@ class Candidate:
 
 
 def candidates(
-    registry: KernelRegistry, subject: Subject, names: Sequence[str], *, every: bool
+    registry: KernelRegistry,
+    subject: Subject,
+    names: Sequence[str],
+    *,
+    every: bool,
+    seconds: float = SECONDS,
 ) -> tuple[list[Candidate], list[str]]:
     """The kernels to sweep, and notes about those that are left out.
 
     names: the kernels asked for, a .c or .py file of the user's among them; when there are none, `every` chooses
-    between all available ones and only `aten`.
+    between all available ones and only `aten`. seconds: what a file may take to be loaded, and to be tried.
     Raises KernelNotFound for an unknown name, CompileError for a file, and UsageError, NotAvailable or KernelError
     for a kernel that was asked for and does not work here.
     """
-    known = [_named(registry, subject, name) for name in dict.fromkeys(names)]
+    known = list(dict.fromkeys(_named(registry, subject, name, seconds) for name in names))
+    _check_distinct(known)
     if not known:
         known = [
             one
@@ -94,19 +101,32 @@ def candidates(
     return chosen, notes
 
 
-def _named(registry: KernelRegistry, subject: Subject, text: str) -> Kernel:
+def _named(registry: KernelRegistry, subject: Subject, text: str, seconds: float) -> Kernel:
     """A kernel by its name, or from a file, which is first called in a process of its own: it may crash."""
     op, _, name = text.rpartition("=")
+    op = op_name(op)
     if op and op != subject.op:
         raise UsageError(f"--kernel {text} is of op {op!r}, and {subject.op!r} is swept")
     if not name.endswith((".c", ".py")):
         return registry.kernel(subject.op, name)
+    path = checked_path(Path(name))
+    registry.name_of_own(subject.op, Path(name))
     args, kwargs = subject.arguments(probe(subject.encoding))
-    kernel = user_kernel(subject.op, Path(name))
-    if kernel.supports(subject.encoding.name, "cpu"):
-        with IsolatedKernel(subject.op, Path(name)) as isolated:
+    with IsolatedKernel(subject.op, path, seconds=seconds) as isolated:
+        isolated.load()
+        kernel = user_kernel(subject.op, path)
+        if kernel.supports(subject.encoding.name, "cpu"):
             isolated.run([Call(tuple(args), kwargs)])
     return kernel
+
+
+def _check_distinct(kernels: Sequence[Kernel]) -> None:
+    """Raise UsageError for two files whose kernels have one name."""
+    first: dict[str, Kernel] = {}
+    for kernel in kernels:
+        other = first.setdefault(kernel.name, kernel)
+        if other is not kernel:
+            raise UsageError(f"{other.path} is named {kernel.name!r} too; give {kernel.path} another name")
 
 
 def _candidate(registry: KernelRegistry, subject: Subject, kernel: Kernel) -> Candidate:
@@ -117,7 +137,7 @@ def _candidate(registry: KernelRegistry, subject: Subject, kernel: Kernel) -> Ca
     reference = registry.operation(subject.op).reference
     candidate = Candidate(
         subject=subject,
-        kernel=Path(kernel.path).name if kernel.path else kernel.name,
+        kernel=kernel.name,
         function=kernel.load(subject.op),
         reference=load_target(reference) if reference else subject.overload,
         source=_source(kernel, reference),
@@ -134,7 +154,7 @@ def probe(encoding: Encoding) -> torch.Tensor:
 
 def _source(kernel: Kernel, reference: str) -> str:
     """SHA-256 of the files that the kernel and the reference may come from; for our own, of their folders."""
-    paths = [Path(kernel.path)] if kernel.path else []
+    paths: list[Path] = []
     for target in (kernel.target, reference):
         file = (
             getattr(importlib.import_module(target.partition(":")[0]), "__file__", None) if target else None
@@ -147,6 +167,8 @@ def _source(kernel: Kernel, reference: str) -> str:
             path for path in sorted((KERNELS / "native").glob("*")) if path.suffix in (".c", ".h", ".py")
         ]
     digest = hashlib.sha256(repr((kernel.target, kernel.op, reference)).encode())
+    if kernel.path:
+        digest.update(source_of(kernel.op, Path(kernel.path)))
     for path in paths:
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,9 @@ import torch
 from numdrift.harness import torch_private
 from numdrift.harness.errors import UsageError, nearest
 
+from .recipes import RECIPES
 from .sweep_encoding import Encoding
+from .sweep_guess import guess, is_missing, mixing
 
 HELD_AT = 1.0
 """What tensor arguments are that do not vary and that nothing is said about."""
@@ -81,15 +84,35 @@ def subject_of(op: str, encoding: Encoding, vary: str | None = None, hold: Seque
         raise UsageError(
             f"op {op} takes no tensor: there is nothing to sweep ({torch_private.schema_of(overload)})"
         )
+    _refuse(op, overload)
     varied = vary or tensors[-1]
     if varied not in tensors:
         raise UsageError(f"--vary {varied}: op {op} has no such tensor argument; {nearest(varied, tensors)}")
     given = _parsed(op, hold, arguments, varied)
     for name in given.keys() & tensors:
         given[name] = torch.tensor(given[name]).to(encoding.torch_dtype).item()
+    guesses = {name: guess(one) for name, one in arguments.items() if name != varied and is_missing(one)}
+    guessed = _held(op, arguments, varied, {**guesses, **given})
+    if why := mixing(Subject(op, overload, encoding, varied, tuple(guessed)).call, overload):
+        raise not_elementwise(op, why)
+    if op.partition(".")[0] in RECIPES:
+        raise not_elementwise(op, "mixes its inputs")
     subject = Subject(op, overload, encoding, varied, tuple(_held(op, arguments, varied, given)))
     _try(subject)
     return subject
+
+
+def roundings(subject: Subject, hold: Sequence[str]) -> list[str]:
+    """Which of the tensors in `hold` the format changes by more than float32 would, as `output=0.999 is 1 in bfloat16`."""
+    notes = []
+    held = dict(subject.held)
+    tensors = {one.name for one in torch_private.schema_of(subject.overload).arguments if _is_tensor(one)}
+    for name, equals, value in (text.partition("=") for text in hold):
+        if name in tensors and float(value) == float(value):
+            nearly = torch.tensor(float(value)).item()
+            if held[name] != nearly or (math.isinf(nearly) and not math.isinf(float(value))):
+                notes.append(f"{name}{equals}{value} is {held[name]:.9g} in {subject.encoding.name}")
+    return notes
 
 
 def _overload(op: str) -> Any:
@@ -178,14 +201,24 @@ def _writes(overload: Any) -> bool:
     return any(argument.writes for argument in torch_private.arguments_of(overload))
 
 
-def _try(subject: Subject) -> None:
-    """Raise UsageError unless the op, in float64, works element by element."""
-    op, overload = subject.op, subject.overload
+def _refuse(op: str, overload: Any) -> None:
+    """Raise UsageError for an op that no arguments make fit."""
+    if torch_private.is_random(overload):
+        raise UsageError(f"op {op} draws random numbers: it has no error to measure")
     if _writes(overload):
         plain = op.partition(".")[0].removesuffix("_")
         raise UsageError(f"op {op} writes to its arguments: sweep {plain} instead")
-    if torch_private.is_random(overload):
-        raise UsageError(f"op {op} draws random numbers: it has no error to measure")
+
+
+def not_elementwise(op: str, why: str) -> UsageError:
+    name = op.partition(".")[0]
+    only = "only ops that work element by element are swept"
+    return UsageError(f"op {op} {why}: {only}; numdrift kernels check {name} measures it")
+
+
+def _try(subject: Subject) -> None:
+    """Raise UsageError unless the op, in float64, works element by element with these very arguments."""
+    op, overload = subject.op, subject.overload
     probe = torch.tensor(_PROBE, dtype=torch.float64)
     try:
         together = subject.call(overload, probe)
@@ -194,15 +227,13 @@ def _try(subject: Subject) -> None:
         why = str(error).splitlines()[0]
         raise UsageError(f"op {op} cannot be called on {subject.described()}: {why}") from None
     if not isinstance(together, torch.Tensor):
-        raise UsageError(f"op {op} returns no single tensor: only ops that work element by element are swept")
+        raise not_elementwise(op, "returns no single tensor")
     if together.shape != probe.shape:
-        raise UsageError(
-            f"op {op} returns shape {list(together.shape)} for inputs of shape {list(probe.shape)}: "
-            "only ops that work element by element are swept"
-        )
+        shapes = f"{list(together.shape)} for inputs of shape {list(probe.shape)}"
+        raise not_elementwise(op, f"returns shape {shapes}")
     if not together.is_floating_point():
         raise UsageError(
             f"op {op} returns {together.dtype}, no floating-point numbers: it has no error in ULP"
         )
     if not torch.allclose(together, torch.cat(apart), rtol=1e-9, atol=0, equal_nan=True):
-        raise UsageError(f"op {op} mixes its inputs: only ops that work element by element are swept")
+        raise not_elementwise(op, "mixes its inputs")

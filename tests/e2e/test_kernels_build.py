@@ -83,7 +83,22 @@ BAD = {
     "kills itself": (
         "bad.py",
         "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n",
-        "bad.py crashed with SIGKILL",
+        "bad.py crashed with SIGKILL when it was loaded and tried",
+    ),
+    "leaves when it is loaded": (
+        "bad.py",
+        "import os\nos._exit(0)\n",
+        "bad.py ended the process with exit code 0 (it printed nothing) when it was loaded and tried",
+    ),
+    "writes to an argument": (
+        "bad.py",
+        "def kernel(g, y): return y.mul_(g)\n",
+        "bad.py wrote to its argument 'output', which the op leaves as it is",
+    ),
+    "has the name of another": (
+        "fma.py",
+        "def kernel(g, y): return g\n",
+        "op tanh_backward has a kernel 'fma' already; give fma.py another name",
     ),
 }
 
@@ -117,14 +132,83 @@ def test_wrong_usage_is_one_line(arguments: list[str], words: str, numdrift: Num
 def test_without_a_compiler_the_remedy_is_named(numdrift: Numdrift, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "/nonexistent")
     done = numdrift("kernels", "build", "mine.c")
-    assert done.returncode == 3 and "install one" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert done.returncode == 3 and "unset CC" in done.stderr and len(done.stderr.splitlines()) == 1
     assert numdrift("kernels", "build", "mine.py", "--op", "tanh_backward").returncode == 0
 
 
 def test_the_triton_example_builds_without_a_gpu(numdrift: Numdrift) -> None:
     example = ROOT / "kernels" / "implementations" / "triton_tanh_backward.py"
     done = numdrift("kernels", "build", example, "--op", "tanh_backward")
-    assert done.returncode == 0 and re.search(r"tried float32 +(not tried|6 of 6)", done.stdout), done.stderr
+    assert done.returncode == 0 and re.search(r"tried(?: float32)? +(not tried|6 of 6)", done.stdout), (
+        done.stderr
+    )
+
+
+BUILD = ("mine.c", "--op", "tanh_backward")
+BUILD_PY = ("mine.py", "--op", "tanh_backward")
+CAUSES = {
+    "does not compile": (BUILD, "\n\nflot x;\n"),
+    "defines no `void": (BUILD, "static void kernel_float32(void) {}\n"),
+    "crashed with SIGSEGV": (BUILD, KERNEL.format("*(volatile int *)8 = 1;")),
+    "had not been loaded": ((*BUILD_PY, "--timeout", "3"), "while True: pass\n"),
+    "a kernel in C computes": (("mine.c", "--op", "mm"), MINE_C),
+    "line 4 raises": (BUILD_PY, "\n\n\nunknown\n"),
+    "wrote to its argument": (BUILD_PY, "def kernel(g, y): return y.mul_(g)\n"),
+    "returned shape": (BUILD_PY, "def kernel(g, y): return g[0]\n"),
+    "is this the op's kernel": (BUILD_PY, "def kernel(g, y): return g + 100\n"),
+    "op tanh_backward has": (("fma.py", "--op", "tanh_backward"), "def kernel(g, y): return g\n"),
+    "it imports factors": (BUILD_PY, "import factors\n"),
+    "no C compiler found": (("mine.c",), MINE_C),
+    "CC='nocompiler'": (("mine.c",), MINE_C),
+}
+
+
+def test_the_guide_quotes_what_is_said(
+    numdrift: Numdrift, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quoted = re.findall(r"^\| (`+) ?(.+?) ?\1 \|", GUIDE.partition("## What can go wrong")[2], re.MULTILINE)
+    assert len(quoted) == len(CAUSES)
+    for _, said in quoted:
+        (cause,) = [cause for cause in CAUSES if said.startswith(cause)]
+        arguments, text = CAUSES[cause]
+        (tmp_path / arguments[0]).write_text(text)
+        with monkeypatch.context() as changed:
+            if cause.startswith("CC"):
+                changed.setenv("CC", "nocompiler")
+            if cause.startswith("no C"):
+                changed.setenv("PATH", "")
+            done = numdrift("kernels", "build", *arguments)
+        assert said.replace("120 s", "3 s") in done.stderr, (said, done.stderr)
+        assert len(done.stderr.splitlines()) == 1
+        assert done.returncode == (
+            0 if "is this" in said else 3 if re.search("imports|CC=|no C", said) else 2
+        )
+
+
+def test_a_file_that_never_ends_is_given_up(numdrift: Numdrift, tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("while True: pass\n")
+    done = numdrift("kernels", "build", "bad.py", "--op", "tanh_backward", "--timeout", "3")
+    assert done.returncode == 2 and done.stdout == ""
+    assert "bad.py had not been loaded and tried after 3 s; --timeout SECONDS gives it more" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert "[default: 120" in numdrift("kernels", "build", "--help").stdout
+
+
+def test_a_kernel_of_another_op_is_warned_of(numdrift: Numdrift, tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text("print('hello')\ndef kernel(g, y): return g + 100\n")
+    done = numdrift("kernels", "build", "odd.py", "--op", "aten::tanh_backward", "--json", "-")
+    assert done.returncode == 0
+    assert "none of 6 elements is near what aten gives" in done.stderr and len(done.stderr.splitlines()) == 1
+    told = json.loads(done.stdout)
+    assert told["op"] == "tanh_backward" and len(told["warnings"]) == 1
+
+
+def test_what_is_not_tried_says_how_to_measure_it(numdrift: Numdrift, tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text("def kernel(*values): return values[0]\n")
+    done = numdrift("kernels", "build", "odd.py", "--op", "embedding")
+    assert done.returncode == 0
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("tried")]
+    assert "kernels check embedding --kernel embedding=odd.py --captured RUN" in line
 
 
 def test_help_has_examples(numdrift: Numdrift) -> None:

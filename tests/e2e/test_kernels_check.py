@@ -96,11 +96,42 @@ def test_kernels_of_the_users_own_are_rows_whatever_they_do(numdrift: Numdrift, 
     # then
     assert done.returncode == 3
     lines = {line.split()[0]: line for line in done.stdout.splitlines()[3:]}
-    assert list(lines) == ["aten", "right.py", "raises.py", "short.py", "crash.py"]
-    assert "agrees" in lines["right.py"]
-    assert "failed: raised RuntimeError: not today" in lines["raises.py"]
-    assert "failed: returned shape [1], the op returns [65]" in lines["short.py"]
-    assert "failed: crashed with SIGSEGV" in lines["crash.py"]
+    assert list(lines) == ["aten", "right", "raises", "short", "crash"]
+    assert "agrees" in lines["right"]
+    assert "failed: raised RuntimeError: not today" in lines["raises"]
+    assert "failed: returned shape [1], the op returns [65]" in lines["short"]
+    assert "failed: crashed with SIGSEGV" in lines["crash"]
+
+
+def test_what_a_kernel_of_the_users_prints_is_no_part_of_the_json(numdrift: Numdrift, tmp_path: Path) -> None:
+    (tmp_path / "loud.py").write_text(
+        "import ctypes, sys\nprint('when loaded')\n"
+        "def tanh_backward(g, y):\n    print('when called')\n    ctypes.CDLL(None).puts(b'from C')\n"
+        "    return g * (1 - y * y)\n"
+    )
+    done = numdrift("kernels", "check", "tanh_backward", "--kernel=loud.py", *FAST, "--json", "-")
+    assert done.returncode == 0 and {row["kernel"] for row in parsed(done)["rows"]} == {"aten", "loud"}
+    for words in ("when loaded", "when called", "from C"):
+        assert words in done.stderr
+
+
+LOADED = {
+    "while True: pass\n": "mine.py had not been loaded after 4 s; --timeout SECONDS gives it more",
+    "import os\nos._exit(0)\n": "mine.py ended its process with exit code 0 when it was loaded",
+    "import ctypes\nctypes.string_at(0)\n": "mine.py crashed with SIGSEGV when it was loaded",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", LOADED)
+@pytest.mark.parametrize("command", ["check", "sweep"])
+def test_a_file_that_cannot_be_loaded_is_one_line(
+    command: str, text: str, numdrift: Numdrift, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    done = numdrift("kernels", command, "tanh", "--kernel", "tanh=mine.py", "--timeout", "4")
+    assert done.returncode == 2 and done.stdout == ""
+    assert LOADED[text] in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
 
 
 def test_a_kernel_that_is_not_available_is_no_failure(numdrift: Numdrift) -> None:
@@ -136,7 +167,7 @@ def test_no_compiler_stops_nobody(numdrift: Numdrift, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     fma, mine = done.stdout.splitlines()[3:5]
     assert fma.startswith("fma") and "agrees" in fma
-    assert mine.startswith("mine.c") and "not available: " in mine
+    assert mine.startswith("mine ") and "not available: " in mine
 
 
 def test_list_names_ops_and_kernels_without_torch() -> None:
@@ -164,6 +195,7 @@ def test_list_of_an_op_says_what_can_run_here(numdrift: Numdrift) -> None:
         "aten": None,
         "decomposed": "torch ships no decomposition",
         "fp64": None,
+        "inductor": None,
     }
 
 
@@ -186,7 +218,27 @@ WRONG = {
     "unknown input set": ([*CHECK, "tanh", "--inputs", "saturatd"], ["did you mean 'saturated'"]),
     "captured without a run": ([*CHECK, "tanh", "--inputs", "captured"], ["--captured"]),
     "run that is not there": ([*CHECK, "tanh", "--captured", "nowhere"], ["nowhere"]),
-    "op without arguments": ([*CHECK, "embedding"], ["no arguments can be made", "--captured"]),
+    "op without arguments": (
+        [*CHECK, "embedding"],
+        ["no arguments can be made", "--trace-kernel embedding", "--captured"],
+    ),
+    "op of a run without calls": (
+        [*CHECK, "tanh", "--captured", "."],
+        ["--trace-kernel tanh", "a lazy run keeps none"],
+    ),
+    "op that writes what it draws": ([*CHECK, "bernoulli_"], ["op bernoulli_ draws random numbers"]),
+    "kernel file named as a kernel": (
+        [*CHECK, "tanh", "--kernel", "a/fp64.py"],
+        ["op tanh has a kernel 'fp64' already; give a/fp64.py another"],
+    ),
+    "kernel files of one name": (
+        [*CHECK, "tanh", "--kernel", "{empty}", "--kernel", "a/empty.py"],
+        ["'empty' too; give a/empty.py"],
+    ),
+    "device of no kind": (
+        [*CHECK, "tanh", "--device", "cudda"],
+        ["--device cudda is no device of torch", "'cuda'"],
+    ),
     "op that draws": ([*CHECK, "rand_like"], ["rand_like", "random numbers"]),
     "unknown dtype": ([*CHECK, "tanh", "--dtype", "float8"], ["float8", "bfloat16"]),
     "plot of no kind": ([*CHECK, "tanh", "--plot", "a.gif"], ["a.gif", ".png"]),
@@ -199,16 +251,36 @@ WRONG = {
 def test_wrong_usage(case: str, numdrift: Numdrift, tmp_path: Path) -> None:
     arguments, expected = WRONG[case]
     (tmp_path / "empty.py").touch()
+    (tmp_path / "a").mkdir()
+    for name in ("empty.py", "fp64.py"):
+        (tmp_path / "a" / name).touch()
     done = numdrift(*(text.format(empty="empty.py") for text in arguments))
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert done.stdout == ""
     for words in expected:
         assert words in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["empty.py"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "empty.py"]
 
 
 def test_a_device_that_is_not_there_is_named(numdrift: Numdrift) -> None:
     done = numdrift(*CHECK, "tanh", "--device", "mtia")
     assert done.returncode == 3
-    assert len(done.stderr.splitlines()) == 1 and "--device mtia is not available" in done.stderr
+    assert (
+        len(done.stderr.splitlines()) == 1 and "--device mtia is not available: there is none" in done.stderr
+    )
+
+
+def test_both_spellings_of_an_op_are_understood(numdrift: Numdrift) -> None:
+    plain = numdrift("kernels", "list", "gelu").stdout
+    assert plain.startswith("gelu: ")
+    for op in ("aten.gelu", "aten::gelu"):
+        assert numdrift("kernels", "list", op).stdout == plain
+    done = numdrift(*CHECK, "aten::tanh", "--kernel", "aten.tanh=aten", *FAST)
+    assert done.returncode == 0 and done.stdout.startswith("tanh: "), done.stderr
+
+
+def test_the_list_says_what_every_other_op_has(numdrift: Numdrift) -> None:
+    last = numdrift("kernels", "list").stdout.splitlines()[-1]
+    for words in ("aten, fp64 (not where it draws", "decomposed (where torch ships", "and inductor"):
+        assert words in last

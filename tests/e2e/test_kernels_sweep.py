@@ -27,6 +27,7 @@ def test_all_bfloat16_values_are_measured_drawn_and_written(numdrift: Numdrift, 
     assert done.returncode == 0, done.stderr
     title, header, *rows = done.stdout.splitlines()
     assert "tanh" in title and "bfloat16" in title and "torch" in title
+    assert title.endswith("reference accurate formula in float64")
     assert [row.split()[:2] for row in rows[:2]] == [["aten", "65,536"], ["fp64", "65,536"]]
     assert all(
         name in header for name in ("max ULP", "mean ULP", "bias", "not correctly rounded", "disagreements")
@@ -81,6 +82,33 @@ def test_a_float32_range_is_swept_with_every_kernel(numdrift: Numdrift) -> None:
     assert 500 < decomposed["max_ulp"] < 2000
 
 
+def test_what_a_kernel_of_the_users_prints_is_no_part_of_the_json(numdrift: Numdrift, tmp_path: Path) -> None:
+    (tmp_path / "loud.py").write_text(
+        "import ctypes\nprint('when loaded')\n"
+        "def tanh(x):\n    print('when called')\n    ctypes.CDLL(None).puts(b'from C')\n    return x.tanh()\n"
+    )
+    done = numdrift(
+        "kernels", "sweep", "aten.tanh", "--dtype", "float16", "--kernel", "tanh=loud.py", "--json", "-"
+    )
+    assert done.returncode == 0, done.stderr
+    content = json.loads(done.stdout)
+    assert (content["op"], [kernel["kernel"] for kernel in content["kernels"]]) == ("tanh", ["loud"])
+    for words in ("when loaded", "when called", "from C"):
+        assert words in done.stderr
+
+
+def test_what_the_dtype_makes_of_a_held_number_is_said_and_the_reference_named(numdrift: Numdrift) -> None:
+    done = numdrift(
+        "kernels", "sweep", "tanh_backward", "--vary", "grad_output", "--hold", "output=0.999", "--dtype",
+        "bfloat16", "--range", "0.9:1", "--kernel", "aten",
+    )  # fmt: skip
+    assert done.stderr == "numdrift: output=0.999 is 1 in bfloat16\n"
+    assert done.stdout.splitlines()[0].endswith("reference accurate formula in float64")
+    # an op without a formula of its own
+    done = numdrift("kernels", "sweep", "neg", "--dtype", "bfloat16", "--range", "1:2", "--kernel", "aten")
+    assert done.stdout.splitlines()[0].endswith("reference op replayed in float64")
+
+
 REFUSED = {
     "unknown op": (["tahn"], ["aten.tahn", "'tanh'"]),
     "unknown kernel": (["tanh", "--kernel", "atem"], ["'atem'", "did you mean 'aten'"]),
@@ -91,6 +119,11 @@ REFUSED = {
     "no range": (["tanh", "--range", "1"], ["LOW:HIGH"]),
     "a reduction": (["sum"], ["shape", "element by element"]),
     "a softmax": (["_softmax", "--hold", "dim=0", "--hold", "half_to_float=false"], ["mixes its inputs"]),
+    "a softmax that nothing is known of": (
+        ["_softmax"],
+        ["mixes its inputs", "numdrift kernels check _softmax"],
+    ),
+    "a product": (["mm"], ["mixes its inputs", "numdrift kernels check mm"]),
     "no jobs": (["tanh", "--jobs", "0"], ["--jobs"]),
     "no picture": (["tanh", "--plot", "tanh.pdf"], ["tanh.pdf", ".png"]),
     "no such folder": (["tanh", "--plot", "nowhere/tanh.png"], ["nowhere"]),

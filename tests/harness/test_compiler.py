@@ -128,9 +128,9 @@ def test_the_complaints_of_other_tools() -> None:
 @pytest.mark.parametrize(
     ("compiler", "words"),
     [
-        ("/nonexistent", "no C compiler"),
+        ("/nonexistent", "CC='/nonexistent' names no program (unset CC, or set it to a C compiler)"),
         ("'unbalanced", "No closing quotation"),
-        ("no-such-cc -O2", "no C compiler"),
+        ("no-such-cc -O2", "CC='no-such-cc -O2' names no program"),
     ],
 )
 def test_without_a_compiler_the_remedy_is_named(
@@ -144,7 +144,7 @@ def test_without_a_compiler_the_remedy_is_named(
 
 def test_with_an_empty_path_there_is_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(NotAvailable, match=r"install one.*CC"):
+    with pytest.raises(NotAvailable, match=r"no C compiler found \(cc, gcc, clang\) .*install one.*CC"):
         compile_library(written(tmp_path, ANSWER))
 
 

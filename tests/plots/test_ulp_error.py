@@ -115,6 +115,15 @@ def test_large_errors_make_the_axis_logarithmic(height: float, scale: str) -> No
     assert figure.axes[0].get_ylim()[1] <= 1e10
 
 
+@pytest.mark.parametrize(("height", "cut"), [(1e8, False), (9e8, False), (1.1e9, True), (1e30, True)])
+def test_a_line_that_leaves_the_axis_is_told_of_in_the_legend(height: float, cut: bool) -> None:
+    rows = [envelope("a", height, count=65), envelope("b", 20.0)]
+    figure = ulp_error(rows, title="cut")
+    first, second = (text.get_text() for text in figure.legends[0].get_texts())
+    assert ("cut off at 1e9" in first) is cut and "cut off" not in second
+    assert bool(figure.axes[0].get_ylim()[1] < rows[0].largest.max()) is cut
+
+
 def test_the_zoom_is_logarithmic_to_both_sides_of_small_errors() -> None:
     drawn = zoom("a", error=1000)
     below = ulp_error([envelope("a")], title="zoom", zoom=drawn).axes[2]

@@ -15,12 +15,12 @@ import click
 from rich.console import Console
 
 from numdrift.kernels.native.source import checked_path, user_source
+from numdrift.kernels.registry import built_in
 
 from ...compiler import Library, compile_library
 from ...errors import NumdriftError, UsageError
 from ..output import console, json_option, table, write_json
-
-TRIAL_SECONDS = 120
+from .parameters import SECONDS, complete_op, named_op
 
 EXAMPLES = """\b
 Examples:
@@ -31,6 +31,10 @@ Examples:
 \b
 C computes element by element: void kernel_float32(int64_t n, <numbers>, <tensors>, float *result), and
 kernel_float64 alike. Python defines a function named as the op. --op prints the declaration of that op.
+
+\b
+The file is loaded and tried in a process of its own, which is ended after --timeout SECONDS. A kernel that crashes,
+returns other shapes or dtypes than the op, or writes to its arguments is refused.
 """
 
 
@@ -39,14 +43,25 @@ kernel_float64 alike. Python defines a function named as the op. --op prints the
     help="Compile the kernel in PATH, a .c or .py file, and say what it is; with --op, try it on a small input.",
 )
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--op", default="", metavar="OP", help="The op it is for, as in tanh_backward.")
+@click.option(
+    "--op", default="", callback=named_op, shell_complete=complete_op, metavar="OP",
+    help="The op it is for, as in tanh_backward.",
+)  # fmt: skip
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), default=SECONDS, show_default=True,
+    metavar="SECONDS", help="What loading and trying the file may take.",
+)  # fmt: skip
 @json_option
-def command(path: Path, op: str, json_path: str | None) -> None:
+def command(path: Path, op: str, timeout: float, json_path: str | None) -> None:
     file = checked_path(path)
     if file.suffix == ".py" and not op:
         raise UsageError(f"{path} is Python: say which op it is for, as in --op tanh_backward")
+    if op:
+        built_in().name_of_own(op, path)
     library = compile_library(user_source(file)) if file.suffix == ".c" else None
-    found = _try(file, op)
+    found = _try(file, op, timeout)
+    for warning in found["warnings"]:
+        console(stderr=True).print(f"numdrift: {warning}", soft_wrap=True)
     if json_path:
         write_json(json_path, {"schema": 1, "path": str(file), "op": op} | _about(library) | found)
     if json_path != "-":
@@ -59,24 +74,25 @@ def _about(library: Library | None) -> dict[str, Any]:
     return {"compiler": library.compiler, "flags": library.flags, "library": str(library.path)}
 
 
-def _try(file: Path, op: str) -> dict[str, Any]:
+def _try(file: Path, op: str, seconds: float) -> dict[str, Any]:
     """What the trial found, from a process of its own. Raises the error that it ended with."""
     with tempfile.TemporaryDirectory(prefix="numdrift-trial-") as folder:
         result = Path(folder) / "trial.json"
         try:
             done = subprocess.run(
-                [sys.executable, "-m", "numdrift.kernels.native.trial", str(file), op, str(result)],
+                [sys.executable, "-m", "numdrift.kernels.lab.trial", str(file), op, str(result)],
                 check=False,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
                 errors="replace",
-                timeout=TRIAL_SECONDS,
+                timeout=seconds,
             )
         except subprocess.TimeoutExpired:
-            raise UsageError(f"{file} was tried and had not returned after {TRIAL_SECONDS} s") from None
+            why = f"had not been loaded and tried after {seconds:g} s; --timeout SECONDS gives it more"
+            raise UsageError(f"{file} {why}") from None
         if not result.exists():
-            raise UsageError(f"{file} {_ending(done)} when it was tried")
+            raise UsageError(f"{file} {_ending(done)} when it was loaded and tried")
         found: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
     error, exit_code = found.pop("error"), found.pop("exit_code")
     if error:
@@ -103,6 +119,13 @@ def _show(out: Console, file: Path, op: str, library: Library | None, found: dic
     rows.add_row("dtypes", ", ".join(found["dtypes"]))
     if op:
         rows.add_row("called as", found["expects"])
-    for dtype, outcome in found["outcomes"]:
-        rows.add_row(f"tried {dtype}", outcome)
+    outcomes = dict(found["outcomes"])
+    if (
+        len(outcomes) > 1
+        and len(set(outcomes.values())) == 1
+        and outcomes[found["dtypes"][0]].startswith("not tried")
+    ):
+        outcomes = {"": next(iter(outcomes.values()))}
+    for dtype, outcome in outcomes.items():
+        rows.add_row(f"tried {dtype}".strip(), outcome)
     out.print(rows)

@@ -10,9 +10,15 @@ import click
 from numdrift.kernels.registry import FLOATING, Kernel, KernelRegistry, built_in, load_target
 
 from ..output import console, json_option, table, write_json
+from .parameters import complete_op, named_op
 
 AVAILABILITY = "numdrift.kernels.lab.availability"
 """Imports torch, which a plain list does without."""
+
+EVERY_OTHER = (
+    "Every other aten op has the kernels aten, fp64 (not where it draws random numbers), decomposed (where torch "
+    "ships a decomposition) and inductor."
+)
 
 EXAMPLES = """\b
 Examples:
@@ -26,7 +32,7 @@ Examples:
     epilog=EXAMPLES,
     help="List the ops that have kernels of their own, or every kernel of OP, which may be any aten op.",
 )
-@click.argument("op", required=False)
+@click.argument("op", required=False, callback=named_op, shell_complete=complete_op)
 @json_option
 def command(op: str | None, json_path: str | None) -> int:
     registry = built_in()
@@ -51,7 +57,7 @@ def _list_operations(registry: KernelRegistry, json_path: str | None) -> None:
         names = [kernel.name for kernel in registry.kernels(operation.name)]
         rows.add_row(operation.name, operation.family, str(len(names)), ", ".join(names), operation.summary)
     console().print(rows)
-    console().print("\nEvery other aten op has the kernels aten, decomposed, fp64 and inductor.")
+    console().print(f"\n{EVERY_OTHER}", soft_wrap=True)
 
 
 def _list_kernels(registry: KernelRegistry, op: str, json_path: str | None) -> None:

@@ -7,7 +7,7 @@ from numdrift.harness.errors import KernelNotFound, UsageError
 from numdrift.harness.torch_private import find_overload
 from numdrift.kernels.lab.arguments import generated
 from numdrift.kernels.lab.elementwise import ELEMENTWISE
-from numdrift.kernels.lab.inputs import INPUT_SETS
+from numdrift.kernels.lab.input_sets import INPUT_SETS
 from numdrift.kernels.lab.recipes import RECIPES
 from numdrift.kernels.registry import built_in
 
@@ -71,8 +71,17 @@ def test_backward_of_a_norm_gets_what_its_forward_saved() -> None:
     [("embedding", "'weight' must be 2-D"), ("where", "boolean"), ("convolution", "more than tensors")],
 )
 def test_an_op_whose_arguments_cannot_be_guessed_asks_for_captured_ones(op: str, why: str) -> None:
-    with pytest.raises(UsageError, match=f"no arguments can be made for op {op}.*{why}.*--captured"):
+    with pytest.raises(
+        UsageError, match=f"for op {op}: .*{why}.*; record some with .*--trace-kernel {op}, then"
+    ):
         generated(op, ("random",), torch.float32, 100, 0)
+
+
+@pytest.mark.parametrize("op", ["bernoulli", "bernoulli_", "native_dropout"])
+def test_an_op_that_draws_says_so_before_what_its_schema_asks_for(op: str) -> None:
+    with pytest.raises(UsageError, match=f"op {op} draws random numbers") as raised:
+        generated(op, ("random",), torch.float32, 100, 0)
+    assert "schema" not in str(raised.value) and "PyTorch" not in str(raised.value)
 
 
 def test_an_unknown_op_names_the_nearest() -> None:

@@ -93,6 +93,16 @@ def test_a_truncating_kernel_is_seen_to_be_biased() -> None:
     assert abs(aten.worst.bias.z) < 6
 
 
+def test_attention_is_held_against_its_formula_where_the_blockwise_kernel_hides_nan() -> None:
+    # given queries with infinities, of which short sequences lose the NaN that they lead to
+    op = "scaled_dot_product_attention"
+    cases = generated(op, ("special",), torch.float32, 64, 0)
+    kernels = [REGISTRY.kernel(op, name) for name in ("fp64", "flash")]
+    fp64, flash = check(REGISTRY.operation(op), Subjects(kernels), cases)
+    assert fp64.worst.mismatches == {}
+    assert flash.worst.mismatches["finite where nan"] > 0
+
+
 def test_what_is_not_finite_is_told() -> None:
     def without_specials(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return (x * y).nan_to_num(0.0, 1.0, -1.0)
@@ -178,7 +188,7 @@ def test_progress_is_told_for_every_piece() -> None:
     cases = generated("mul", ("random", "ties"), torch.float32, 64, 0)
     check(
         REGISTRY.operation("mul"),
-        Subjects(REGISTRY.kernels("mul")),
+        Subjects([REGISTRY.kernel("mul", name) for name in ("aten", "decomposed", "fp64")]),
         cases,
         progress=lambda done, total, what: told.append((done, total)),
     )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -66,11 +67,30 @@ def test_an_exit_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_kernel_that_never_returns_is_stopped(tmp_path: Path) -> None:
-    with (
-        IsolatedKernel("mul", source(tmp_path, HANG), seconds=4) as kernel,
-        pytest.raises(KernelError, match="did not return within 4 s"),
-    ):
-        kernel.run([CALL])
+    with IsolatedKernel("mul", source(tmp_path, HANG), seconds=6) as kernel:
+        with pytest.raises(KernelError, match="had not returned after 6 s; --timeout SECONDS gives it more"):
+            kernel.run([CALL])
+        # and it is not waited for again
+        before = time.monotonic()
+        with pytest.raises(KernelError, match="had not returned after 6 s"):
+            kernel.run([CALL])
+        assert time.monotonic() - before < 1
+
+
+IMPORTS = {
+    "import os\nos._exit(0)\n": "ended its process with exit code 0 when it was loaded",
+    "import ctypes\nctypes.string_at(0)\n": "crashed with SIGSEGV when it was loaded",
+    "while True: pass\n": "had not been loaded after 4 s; --timeout SECONDS gives it more",
+    "input()\n": "line 1 raises EOFError",
+}
+
+
+@pytest.mark.parametrize("text", IMPORTS)
+def test_what_happens_when_a_file_is_loaded_is_told_as_that(text: str, tmp_path: Path) -> None:
+    path = source(tmp_path, text)
+    with IsolatedKernel("mul", path, seconds=4) as kernel, pytest.raises(UsageError) as raised:
+        kernel.load()
+    assert str(path) in str(raised.value) and IMPORTS[text] in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import torch
 from numdrift.harness.errors import KernelError, KernelNotFound, NotAvailable, UsageError
 from numdrift.kernels.lab.sweep_candidates import candidates
 from numdrift.kernels.lab.sweep_encoding import ENCODINGS
-from numdrift.kernels.lab.sweep_subject import Subject, subject_of
+from numdrift.kernels.lab.sweep_subject import Subject, roundings, subject_of
 from numdrift.kernels.registry import Kernel, KernelRegistry, Operation
 
 FLOAT32 = ENCODINGS["float32"]
@@ -54,6 +54,22 @@ def test_what_is_held_is_rounded_to_the_dtype() -> None:
 
 
 @pytest.mark.parametrize(
+    ("dtype", "hold", "said"),
+    [
+        ("bfloat16", ["output=0.999"], ["output=0.999 is 1 in bfloat16"]),
+        ("float16", ["output=1e5"], ["output=1e5 is inf in float16"]),
+        ("float32", ["output=1e50"], ["output=1e50 is inf in float32"]),
+        ("bfloat16", ["output=0.5"], []),
+        ("float32", ["output=0.1"], []),
+        ("float32", ["output=inf"], []),
+        ("float32", ["output=nan"], []),
+    ],
+)
+def test_what_rounding_changes_is_said(dtype: str, hold: list[str], said: list[str]) -> None:
+    assert roundings(subject_of("tanh_backward", ENCODINGS[dtype], "grad_output", hold), hold) == said
+
+
+@pytest.mark.parametrize(
     ("op", "vary", "hold", "words"),
     [
         ("tanh", "x", [], "did you mean|known: self"),
@@ -72,7 +88,13 @@ def test_what_is_held_is_rounded_to_the_dtype() -> None:
         ("frexp", None, [], "no single tensor"),
         ("isnan", None, [], "no floating-point numbers"),
         ("bernoulli", None, [], "random"),
-        ("mm", None, [], "cannot be called"),
+        ("bernoulli_", None, [], "random"),
+        ("mm", None, [], "mixes its inputs: .*; numdrift kernels check mm measures it"),
+        ("_softmax", None, [], "mixes its inputs: .*; numdrift kernels check _softmax"),
+        ("cumsum", None, [], "mixes its inputs"),
+        ("batch_norm", None, [], "takes tensors that may be missing"),
+        ("native_batch_norm", None, [], "only ops that work element by element"),
+        ("convolution", None, [], "takes lists"),
         ("ones", None, ["size=3"], "takes no tensor"),
     ],
 )
@@ -161,7 +183,7 @@ def test_a_file_of_the_users_is_a_candidate_and_its_content_counts(tmp_path: Pat
     mine.write_text("import torch\ndef tanh(self):\n    return torch.sin(self)\n")
     subject = subject_of("tanh", FLOAT32)
     (first,), _ = candidates(KernelRegistry(), subject, [f"tanh={mine}"], every=False)
-    assert first.kernel == "mine.py"
+    assert first.kernel == "mine"
     inputs = torch.linspace(0, 1, 9)
     assert first.results(inputs).tolist() == torch.sin(inputs).tolist()
     mine.write_text("import torch\ndef tanh(self):\n    return torch.cos(self)\n")
@@ -174,6 +196,46 @@ def test_a_file_that_crashes_the_process_is_an_error_and_not_the_end(tmp_path: P
     mine.write_text("import os\ndef tanh(self):\n    os.abort()\n")
     with pytest.raises(KernelError, match=r"mine\.py"):
         candidates(KernelRegistry(), subject_of("tanh", FLOAT32), [str(mine)], every=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("import os\nos._exit(3)\n", r"mine\.py ended its process with exit code 3 when it was loaded"),
+        ("while True: pass\n", r"mine\.py had not been loaded after 5 s"),
+    ],
+)
+def test_a_file_that_ends_or_holds_the_process_when_it_is_loaded_is_an_error(
+    text: str, words: str, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(text)
+    with pytest.raises(UsageError, match=words):
+        candidates(KernelRegistry(), subject_of("tanh", FLOAT32), [str(mine)], every=False, seconds=5)
+
+
+def test_a_file_named_as_another_kernel_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    paths = [tmp_path / name for name in ("sine.py", "mine.py", "a/mine.py")]
+    for path in paths:
+        path.write_text("def tanh(self):\n    return self.sin()\n")
+    registry, subject = registry_with(sine="torch:sin"), subject_of("tanh", FLOAT32)
+    with pytest.raises(UsageError, match=r"op tanh has a kernel 'sine' already; give .*sine\.py another"):
+        candidates(registry, subject, [str(paths[0])], every=False)
+    with pytest.raises(UsageError, match=r"is named 'mine' too; give .*a/mine\.py another name"):
+        candidates(registry, subject, [str(path) for path in paths[1:]], every=False)
+
+
+def test_what_lies_beside_a_file_and_is_imported_counts(tmp_path: Path) -> None:
+    mine, helper = tmp_path / "mine.py", tmp_path / "helper.py"
+    mine.write_text("import helper\ndef tanh(self):\n    return helper.f(self)\n")
+    subject = subject_of("tanh", FLOAT32)
+    sources = []
+    for name in ("sin", "cos"):
+        helper.write_text(f"def f(x):\n    return x.{name}()\n")
+        (found,), _ = candidates(KernelRegistry(), subject, [str(mine)], every=False)
+        sources.append(found.source)
+    assert sources[0] != sources[1]
 
 
 def test_a_kernel_of_another_op_is_refused() -> None:

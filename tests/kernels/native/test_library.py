@@ -185,10 +185,8 @@ def test_without_a_compiler_torch_formulas_are_used_and_the_reason_is_named(
 ) -> None:
     said = run(STATUS, {"NUMDRIFT_CACHE": str(tmp_path)} | environment)
     assert said.startswith("None None torch formulas (") and "\n" not in said
-    expected = {"/bin/false": "/bin/false", "/proc/x": "/proc/x"}.get(
-        next(iter(environment.values())), "no C compiler"
-    )
-    assert expected in said
+    asked = next(iter(environment.values()))
+    assert (asked or "no C compiler") in said
 
 
 def test_a_cpu_without_the_instruction_is_served_by_the_emulation(tmp_path: Path) -> None:

@@ -1,0 +1,49 @@
+"""Arguments that several of the commands take. Imports no torch: a shell asks for completions at every key."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import CompletionItem
+
+from numdrift.kernels.registry import built_in, op_name
+
+SECONDS = 120.0
+"""How long a kernel of the user's own may take by default."""
+
+
+def named_op(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """The op that was given, `gelu` for `aten.gelu` and `aten::gelu` too."""
+    return value if value is None else op_name(value)
+
+
+def complete_op(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The ops that begin like this, in the spelling that was begun."""
+    begun = op_name(incomplete)
+    prefix = incomplete.removesuffix(begun)
+    return [
+        CompletionItem(f"{prefix}{one.name}", help=one.summary)
+        for one in built_in().operations()
+        if one.name.startswith(begun)
+    ]
+
+
+def complete_kernel(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The kernels of the command's op that begin like this, or files."""
+    registry = built_in()
+    op, equals, begun = incomplete.rpartition("=")
+    known = {one.name for one in registry.operations()}
+    # click leaves arguments where they are when an option after them has no value yet
+    words = map(op_name, (op, ctx.params.get("op") or "", *ctx.args))
+    found = [
+        CompletionItem(f"{op}{equals}{one.name}", help=one.description)
+        for one in registry.kernels(next((word for word in words if word in known), ""))
+        if one.name.startswith(begun)
+    ]
+    return found or [CompletionItem(incomplete, type="file")]
+
+
+op_argument = click.argument("op", callback=named_op, shell_complete=complete_op)
+timeout_option = click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), default=SECONDS, show_default=True,
+    metavar="SECONDS", help="For a file of your own: what loading it may take, and then each set of calls.",
+)  # fmt: skip

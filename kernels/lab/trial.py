@@ -1,0 +1,148 @@
+"""A user's kernel tried on a small input, in a process of its own, since it may crash.
+
+python -m numdrift.kernels.lab.trial FILE OP RESULT writes to RESULT, as JSON, what came out; without an op
+(an empty text) only what the file exports.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from numdrift.harness import torch_private
+from numdrift.harness.compiler import compile_library
+from numdrift.harness.errors import KernelError, NumdriftError, UsageError
+
+from ..native.binding import exported
+from ..native.signature import Signature, signature_of
+from ..native.source import user_source
+from ..registry import Kernel, KernelRegistry
+from ..user import user_kernel
+from .arguments import generated
+from .attempt import attempt
+from .calls import Call, Output, same
+from .reference import draws
+
+SAMPLES = 16
+"""About how many elements ops are tried on that do not work element by element."""
+
+NEAR = 1 / 16
+"""Relative error within which a result is near another: every kernel of an op has most of its results there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a file exports, for each dtype what became of the small input, in words, and what to be wary of.
+
+    With an `error` there is nothing else; `exit_code` is then the error's.
+    """
+
+    dtypes: tuple[str, ...] = ()
+    expects: str = ""
+    outcomes: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
+    error: str = ""
+    exit_code: int = 0
+
+
+def tried(path: Path, op: str) -> Trial:
+    """Load the file and, for an op, call its kernel for each dtype."""
+    try:
+        if not op:
+            return Trial(dtypes=_symbols(path))
+        kernel, signature = user_kernel(op, path), signature_of(op)
+        expects = signature.in_c(kernel.dtypes[0]) if kernel.native else signature.in_python()
+        outcomes, warnings = [], []
+        for dtype in kernel.dtypes:
+            outcome, warning = _outcome(kernel, signature, dtype)
+            outcomes.append((dtype, outcome))
+            warnings += [warning] if warning else []
+        return Trial(kernel.dtypes, expects, tuple(outcomes), tuple(dict.fromkeys(warnings)))
+    except NumdriftError as error:
+        return Trial(error=str(error), exit_code=error.exit_code)
+
+
+def _symbols(path: Path) -> tuple[str, ...]:
+    found = tuple(exported(path, compile_library(user_source(path))))
+    if not found:
+        raise UsageError(
+            f"{path} defines no kernel_float32 nor kernel_float64; --op OP says how each is declared"
+        )
+    return found
+
+
+def _outcome(kernel: Kernel, signature: Signature, name: str) -> tuple[str, str]:
+    """Call the kernel and the op on the same input: what came out, and a warning or nothing.
+
+    Raises UsageError for a kernel that fails.
+    """
+    calls, why = _calls(kernel, signature, getattr(torch, name))
+    if not calls:
+        return f"not tried on an input: {why}", ""
+    device = "cpu" if kernel.supports(name, "cpu") else kernel.devices[0]
+    aten = KernelRegistry().kernel(kernel.op, "aten")
+    try:
+        wanted = attempt(aten, [call.on(device) for call in calls], device)
+    except (RuntimeError, AssertionError, ImportError, KernelError) as error:
+        return f"not tried on an input: {_line(error, aten)}", ""
+    try:
+        got = attempt(kernel, calls, device)
+    except KernelError as error:
+        raise UsageError(f"{kernel.path} {_line(error, kernel)}") from error
+    return _compared(kernel, got, wanted)
+
+
+def _calls(kernel: Kernel, signature: Signature, dtype: torch.dtype) -> tuple[Sequence[Call], str]:
+    """Calls of the op; or none, and why there are none."""
+    op = kernel.op
+    if signature.is_elementwise():
+        args, kwargs = signature.example(dtype)
+        return [Call(tuple(args), kwargs)], ""
+    try:
+        calls = [call for case in generated(op, ("random",), dtype, SAMPLES, 0) for call in case.calls]
+    except UsageError:
+        if torch_private.is_random(signature.overload):
+            return [], f"{op} draws random numbers"
+        measure = (
+            f"numdrift kernels check {op} --kernel {op}={Path(kernel.path).name} --captured RUN measures it"
+        )
+        return [], f"{op} does not work element by element; {measure}"
+    if draws(op, calls[0]):
+        return [], f"{op} draws random numbers"
+    return calls, ""
+
+
+def _compared(
+    kernel: Kernel, got: Sequence[Sequence[Output]], wanted: Sequence[Sequence[Output]]
+) -> tuple[str, str]:
+    pairs = [
+        pair
+        for results in zip(got, wanted, strict=True)
+        for outputs in zip(*results, strict=True)
+        for pair in zip(outputs[0].tensors, outputs[1].tensors, strict=True)
+    ]
+    total = sum(one.numel() for one, _ in pairs)
+    equal = sum(int(same(one, other).sum()) for one, other in pairs)
+    near = sum(
+        int(torch.isclose(one, other, rtol=NEAR, atol=0, equal_nan=True).sum()) for one, other in pairs
+    )
+    warning = f"{kernel.path}: is this the op's kernel? none of {total} elements is near what aten gives"
+    return f"{equal} of {total} elements equal aten's", warning if total and not near else ""
+
+
+def _line(error: Exception, kernel: Kernel) -> str:
+    text = str(error).removeprefix(f"kernel {kernel.op}={kernel.name} ")
+    return text.strip().splitlines()[0] if text.strip() else type(error).__name__
+
+
+def main(path: str, op: str, result: str) -> None:
+    Path(result).write_text(json.dumps(asdict(tried(Path(path), op))), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
