@@ -55,7 +55,7 @@ class SwappedDecompositions:
 
     def replace(self, target: Target, swaps: Sequence[Swap]) -> None:
         """Lead the functional overload of `target` to its swaps where one covers the place."""
-        if target.writes or torch_private.is_composite(target.overload):
+        if target.writes or target.composite:
             return
         before = self._table.get(target.overload)
         opaque = self._opaque(target)

@@ -127,8 +127,7 @@ class Swaps:
 
     def _override(self, target: Target, key: str) -> None:
         assert self._overrides is not None
-        composite = torch_private.is_composite(target.overload)
-        if target.writes and composite:
+        if target.writes and target.composite:
             return
         try:
             original = torch_private.original_kernel(target.overload, key)
@@ -139,7 +138,7 @@ class Swaps:
             return self._execution.dispatched(Call(target, original, args, kwargs))
 
         self._overrides.replace(
-            target.overload, "CompositeImplicitAutograd" if composite else key, dispatched
+            target.overload, "CompositeImplicitAutograd" if target.composite else key, dispatched
         )
 
     def _refuse_devices(self, device: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -40,18 +39,21 @@ class Observer(Protocol):
     ) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a target: `original` is what torch dispatches to by itself."""
+    """One call of a target: `original` is what torch dispatches to by itself, `tensors` are those in the arguments."""
 
-    target: Target
-    original: Callable[..., Any]
-    args: Arguments
-    kwargs: Keywords
+    __slots__ = ("args", "kwargs", "lazy", "original", "target", "tensors", "traced")
 
-    @property
-    def tensors(self) -> list[torch.Tensor]:
-        return [*tensors_in(list(self.args)), *tensors_in(list(self.kwargs.values()))]
+    def __init__(
+        self, target: Target, original: Callable[..., Any], args: Arguments, kwargs: Keywords
+    ) -> None:
+        self.target = target
+        self.original = original
+        self.args = args
+        self.kwargs = kwargs
+        self.tensors = [*tensors_in(args), *(one for value in kwargs.values() for one in tensors_in(value))]
+        self.traced = any(map(torch_private.is_traced, self.tensors))
+        self.lazy = any(tensor.device.type in LAZY_DEVICES for tensor in self.tensors)
 
     def by_torch(self) -> Any:
         return self.original(*self.args, **self.kwargs)
@@ -84,10 +86,9 @@ class Execution:
         """A call that the dispatcher has handed over."""
         if self._within_kernel(call.target) or not _swappable(call.tensors):
             return call.by_torch()
-        traced = any(torch_private.is_traced(tensor) for tensor in call.tensors)
-        if traced and not torch_private.is_being_traced():
+        if call.traced and not torch_private.is_being_traced():
             return self._passed_through(call)
-        site = traced_site() if traced else self._sites.here()
+        site = traced_site() if call.traced else self._sites.here()
         self.called_at(call.target.op, site)
         swap = choose(self._swaps.get(call.target.op, ()), site, self._sites)
         return self.run(swap, call, site)
@@ -109,7 +110,7 @@ class Execution:
             self._running.targets.pop()
 
     def _observed(self, observer: Observer, swap: Swap | None, call: Call, site: Site) -> Any:
-        if any(torch_private.is_traced(tensor) for tensor in call.tensors):
+        if call.traced:
             return call.by_torch() if swap is None else self._swapped(swap, call, site)
         args, kwargs = (call.args, call.kwargs) if not call.target.writes else _copied(call)
         result = call.by_torch() if swap is None else self._swapped(swap, call, site)
@@ -125,13 +126,12 @@ class Execution:
         running = self._running.targets
         if not running:
             return False
-        composite = torch_private.is_composite(running[-1].overload)
-        return not composite or any(one.op == target.op for one in running)
+        return not running[-1].composite or any(one.op == target.op for one in running)
 
     def _swapped(self, swap: Swap, call: Call, site: Site) -> Any:
         if not swap.serves(call.target):
             return call.by_torch()
-        if any(torch_private.is_traced(tensor) for tensor in call.tensors):
+        if call.traced:
             self._counts.add(swap.number, "traced")
             return call.target.call(swap.function(call.target), call.args, call.kwargs)
         self._counts.add(swap.number, site.phase)
@@ -151,8 +151,7 @@ class Execution:
 
     def _watched(self, swap: Swap, call: Call) -> AbstractContextManager[None]:
         """The first calls of a user's kernel are watched; the kernels that are shipped write to nothing."""
-        lazy = any(tensor.device.type in LAZY_DEVICES for tensor in call.tensors)
-        if lazy or not swap.kernel.path or swap.watched >= CALLS_WATCHED:
+        if call.lazy or not swap.kernel.path or swap.watched >= CALLS_WATCHED:
             return nullcontext()
         swap.watched += 1
         return arguments_left_alone(_name(swap), call.target, call.args, call.kwargs)
@@ -160,15 +159,13 @@ class Execution:
     def _checked(self, swap: Swap, call: Call) -> Callable[..., Any]:
         """The kernel, its results held against what the op returns and laid out as the op lays them out."""
         function = swap.function(call.target)
-        lazy = any(tensor.device.type in LAZY_DEVICES for tensor in call.tensors)
-        composite = torch_private.is_composite(call.target.overload)
-        if lazy and not composite and not swap.kernel.needs_compiler:
+        if call.lazy and not call.target.composite and not swap.kernel.needs_compiler:
             # The lazy core has taken views and mutations out before it hands the tensors over, so it knows none.
             function = torch.func.functionalize(function, remove="mutations_and_views")
 
         def compute(*args: Any, **kwargs: Any) -> Any:
             expected = self._expectations.of(call.target.functional, args, kwargs)
-            return conform(_name(swap), function(*args, **kwargs), expected, strided=not lazy)
+            return conform(_name(swap), function(*args, **kwargs), expected, strided=not call.lazy)
 
         return compute
 

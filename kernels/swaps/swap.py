@@ -38,13 +38,14 @@ class Swap:
 
     def serves(self, target: Target) -> bool:
         """Whether the kernel, or the one of its name for an op that takes over the op's part, computes `target`."""
-        return self._kernel_for(target) is not None
+        return target.functional_name in self._functions or self._kernel_for(target) is not None
 
     def function(self, target: Target) -> Callable[..., Any]:
         """What computes the functional form of `target`, which the swap must serve."""
-        name, kernel = target.functional_name, self._kernel_for(target)
-        assert kernel is not None
+        name = target.functional_name
         if name not in self._functions:
+            kernel = self._kernel_for(target)
+            assert kernel is not None
             self._functions[name] = kernel.load(name)
         return self._functions[name]
 

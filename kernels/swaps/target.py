@@ -21,18 +21,16 @@ Call = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One overload that is taken over. `functional` is the overload whose results its kernels compute,
-    `writes` names the arguments that then receive them (none: the kernel's results are the op's)."""
+    """One overload that is taken over. `functional` is the overload whose results its kernels compute, and
+    `functional_name` how kernels of any op know it (`lerp.Scalar`); `writes` names the arguments that then receive
+    the results (none: the kernel's results are the op's). `composite` ops are made of others above autograd."""
 
     op: str
     overload: Any
     functional: Any
+    functional_name: str
+    composite: bool
     writes: tuple[str, ...] = ()
-
-    @property
-    def functional_name(self) -> str:
-        """The functional form as kernels of any op are called with: `lerp.Scalar`."""
-        return str(self.functional).removeprefix("aten.")
 
     def call(self, kernel: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call a functional kernel in the form of this overload."""
@@ -83,15 +81,20 @@ def _target(op: str, overload: Any, functional: Sequence[Any]) -> Iterator[Targe
     """The target of an overload; one that writes in a form of its own is computed by its own name's kernels."""
     written = _written(overload)
     if not written:
-        yield Target(op, overload, overload)
+        yield _made(op, overload, overload)
         return
     outputs = [one.name for one in torch_private.arguments_of(overload) if one.writes and one.keyword_only]
     names = tuple(outputs) if outputs else tuple(written)
     same = [one for one in functional if _signature(one) == _signature(overload, outputs)]
     if same and (outputs or len(written) == 1):
-        yield Target(op, overload, same[0], names)
+        yield _made(op, overload, same[0], names)
     elif not outputs and op.partition(".")[0] == str(overload).split(".")[1]:
-        yield Target(op, overload, overload)
+        yield _made(op, overload, overload)
+
+
+def _made(op: str, overload: Any, functional: Any, writes: tuple[str, ...] = ()) -> Target:
+    name = str(functional).removeprefix("aten.")
+    return Target(op, overload, functional, name, torch_private.is_composite(overload), writes)
 
 
 def _computes(overload: Any) -> bool:
