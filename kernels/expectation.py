@@ -7,7 +7,7 @@ gives bfloat16 (torch 2.13).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,10 +35,19 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors_in(one)
 
 
-class Expectations:
-    """What ops return, remembered by the kind of their arguments."""
+Stand = Callable[[torch.Tensor], torch.Tensor]
+"""Makes what stands for an argument when an op is asked."""
 
-    def __init__(self) -> None:
+
+class Expectations:
+    """What ops return, remembered by the kind of their arguments.
+
+    `stand` makes the tensors that they are asked with: zeros, or (`on_meta`) tensors without values, which ask the
+    meta kernel, by which compilers go.
+    """
+
+    def __init__(self, stand: Stand | None = None) -> None:
+        self._stand = stand or zeros
         self._known: dict[Hashable, tuple[ExpectedTensor, ...]] = {}
 
     def of(self, overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[ExpectedTensor, ...]:
@@ -46,26 +55,32 @@ class Expectations:
         named = sorted(kwargs.items())
         key = (overload, _kind(args), tuple((name, _kind(value)) for name, value in named))
         if key not in self._known:
-            result = overload(*[_zeros(one) for one in args], **{name: _zeros(one) for name, one in named})
+            positional = [_replaced(one, self._stand) for one in args]
+            result = overload(*positional, **{name: _replaced(one, self._stand) for name, one in named})
             self._known[key] = tuple(
                 ExpectedTensor(tuple(one.shape), one.stride(), one.dtype) for one in tensors_in(result)
             )
         return self._known[key]
 
 
-def meta_outputs(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[ExpectedTensor]:
-    """What the op's meta kernel says, which is what compilers go by."""
-    result = overload(
-        *[_on_meta(one) for one in args], **{name: _on_meta(one) for name, one in kwargs.items()}
-    )
-    return [ExpectedTensor(tuple(one.shape), one.stride(), one.dtype) for one in tensors_in(result)]
+def zeros(tensor: torch.Tensor) -> torch.Tensor:
+    """Zeros of the same kind, on the CPU where the tensor's own device has no values yet."""
+    if tensor.device.type in LAZY_DEVICES:
+        return torch.zeros(tensor.shape, dtype=tensor.dtype)
+    strided = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    return strided.zero_()
 
 
-def _on_meta(value: Any) -> Any:
+def on_meta(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of the same kind without values."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
+def _replaced(value: Any, stand: Stand) -> Any:
     if isinstance(value, torch.Tensor):
-        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+        return stand(value)
     if isinstance(value, (list, tuple)):
-        return type(value)(_on_meta(one) for one in value)
+        return type(value)(_replaced(one, stand) for one in value)
     return value
 
 
@@ -77,14 +92,3 @@ def _kind(value: Any) -> Hashable:
         return tuple(_kind(one) for one in value)
     # A float (a learning rate that changes every step) has no say in shapes and dtypes.
     return float if isinstance(value, float) else (type(value), repr(value))
-
-
-def _zeros(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        if value.device.type in LAZY_DEVICES:
-            return torch.zeros(value.shape, dtype=value.dtype)
-        strided = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-        return strided.zero_()
-    if isinstance(value, (list, tuple)):
-        return type(value)(_zeros(one) for one in value)
-    return value

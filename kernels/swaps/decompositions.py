@@ -13,7 +13,7 @@ from typing import Any
 
 from ...harness import torch_private
 from ...harness.errors import UsageError
-from ..expectation import meta_outputs
+from ..expectation import Expectations, on_meta
 from .contract import conform
 from .execution import Call, Execution
 from .sites import Site, Sites, traced_site
@@ -41,6 +41,7 @@ class SwappedDecompositions:
         self._places: list[TracedPlace] = []
         self._changed: list[str] = []
         self._opaque_ops = torch_private.OpaqueOps()
+        self._promised = Expectations(on_meta)
         self._undo: Callable[[], None] | None = None
 
     def check(self, swaps: Sequence[Swap]) -> None:
@@ -93,7 +94,7 @@ class SwappedDecompositions:
             result = self._execution.run(
                 traced.swap, Call(target, target.overload, args, kwargs), traced.site
             )
-            expected = meta_outputs(target.overload, args, kwargs)
+            expected = self._promised.of(target.overload, args, kwargs)
             return conform(str(traced.swap.request), result, expected, strided=True, cast=True)
 
         def fake(place: int, *args: Any, **kwargs: Any) -> Any:
