@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -19,63 +20,49 @@ Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 Sum = Callable[[Tensor, list[int], bool], Tensor]
 
 
-def centered(
-    grad_out: Tensor,
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    output_mask: Sequence[bool],
-) -> Gradients:
-    given = (grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask)
-    return _gradients(_centered, plain_sum, computing(input.dtype), *given)
+InputGradient = Callable[[Tensor, Tensor, Tensor, Tensor, list[int], Sum], Tensor]
 
 
-def linear_form(
-    grad_out: Tensor,
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    output_mask: Sequence[bool],
-) -> Gradients:
-    given = (grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask)
-    return _gradients(_linear_form, plain_sum, computing(input.dtype), *given)
+@dataclass(frozen=True, slots=True)
+class LayerNormBackward:
+    """The gradients of layer norm with one formula for that of the input and one order of summation.
+
+    `dtype` is the one in which each operation rounds; None is the one in which ATen computes.
+    """
+
+    of_input: InputGradient
+    total: Sum = plain_sum
+    dtype: torch.dtype | None = None
+
+    def __call__(
+        self,
+        grad_out: Tensor,
+        input: Tensor,
+        normalized_shape: Sequence[int],
+        mean: Tensor,
+        rstd: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        output_mask: Sequence[bool],
+    ) -> Gradients:
+        """The three gradients, None where `output_mask` says so or the parameter is not there."""
+        dtype = self.dtype or computing(input.dtype)
+        g, x, m, r = (one.to(dtype) for one in (grad_out, input, mean, rstd))
+        axis = x.dim() - len(normalized_shape)
+        inner, outer = list(range(axis, x.dim())), list(range(axis))
+        kept = statistics_dtype(input, weight, bias)
+        of_input = of_weight = of_bias = None
+        if output_mask[0]:
+            gy = g if weight is None else g * weight.to(dtype)
+            of_input = self.of_input(gy, x, m, r, inner, self.total).to(input.dtype)
+        if output_mask[1] and weight is not None:
+            of_weight = self.total(g * ((x - m) * r), outer, False).to(kept)
+        if output_mask[2] and bias is not None:
+            of_bias = self.total(g, outer, False).to(kept, copy=True)
+        return of_input, of_weight, of_bias
 
 
-def reversed_order(
-    grad_out: Tensor,
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    output_mask: Sequence[bool],
-) -> Gradients:
-    given = (grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask)
-    return _gradients(_centered, reversed_sum, computing(input.dtype), *given)
-
-
-def bf16(
-    grad_out: Tensor,
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    output_mask: Sequence[bool],
-) -> Gradients:
-    given = (grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask)
-    return _gradients(_centered, plain_sum, torch.bfloat16, *given)
-
-
-def _centered(gy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, inner: list[int], total: Sum) -> Tensor:
+def _by_centering(gy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, inner: list[int], total: Sum) -> Tensor:
     n = math.prod(x.shape[dim] for dim in inner)
     xhat = (x - mean) * rstd
     mean_of_gradient = total(gy, inner, True) / n
@@ -83,7 +70,7 @@ def _centered(gy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, inner: list[int
     return (gy - mean_of_gradient - xhat * mean_of_projection) * rstd
 
 
-def _linear_form(gy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, inner: list[int], total: Sum) -> Tensor:
+def _by_a_line(gy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, inner: list[int], total: Sum) -> Tensor:
     n = math.prod(x.shape[dim] for dim in inner)
     scale = 1 / n if n else math.nan
     ds, db = total(gy * x, inner, True), total(gy, inner, True)
@@ -92,30 +79,7 @@ def _linear_form(gy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, inner: list[
     return rstd * gy + slope * x + offset
 
 
-def _gradients(
-    input_gradient: Callable[[Tensor, Tensor, Tensor, Tensor, list[int], Sum], Tensor],
-    total: Sum,
-    dtype: torch.dtype,
-    grad_out: Tensor,
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    output_mask: Sequence[bool],
-) -> Gradients:
-    """The three gradients, None where `output_mask` says so or the parameter is not there."""
-    g, x, m, r = (one.to(dtype) for one in (grad_out, input, mean, rstd))
-    axis = x.dim() - len(normalized_shape)
-    inner, outer = list(range(axis, x.dim())), list(range(axis))
-    kept = statistics_dtype(input, weight, bias)
-    of_input = of_weight = of_bias = None
-    if output_mask[0]:
-        gy = g if weight is None else g * weight.to(dtype)
-        of_input = input_gradient(gy, x, m, r, inner, total).to(input.dtype)
-    if output_mask[1] and weight is not None:
-        of_weight = total(g * ((x - m) * r), outer, False).to(kept)
-    if output_mask[2] and bias is not None:
-        of_bias = total(g, outer, False).to(kept, copy=True)
-    return of_input, of_weight, of_bias
+centered = LayerNormBackward(_by_centering)
+linear_form = LayerNormBackward(_by_a_line)
+reversed_order = LayerNormBackward(_by_centering, reversed_sum)
+bf16 = LayerNormBackward(_by_centering, dtype=torch.bfloat16)
