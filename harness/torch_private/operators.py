@@ -143,8 +143,11 @@ def returns_view(overload: Any) -> bool:
     )
 
 
-HIDDEN_WRITES = {"native_batch_norm": ("running_mean", "running_var")}
-"""Arguments that an op writes to although its schema does not say so."""
+HIDDEN_WRITES = dict.fromkeys(
+    ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "batch_norm"),
+    ("running_mean", "running_var"),
+)
+"""Arguments that an op writes to although its schema does not say so (torch 2.13)."""
 
 
 def written_names(overload: Any) -> frozenset[str]:

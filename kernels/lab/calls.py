@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,14 +11,7 @@ import torch
 from numdrift.harness import torch_private
 
 from ..expectation import tensors_in
-
-HIDDEN_WRITES = {
-    "aten::native_batch_norm": ("running_mean", "running_var"),
-    "aten::cudnn_batch_norm": ("running_mean", "running_var"),
-    "aten::miopen_batch_norm": ("running_mean", "running_var"),
-    "aten::batch_norm": ("running_mean", "running_var"),
-}
-"""Arguments that an op writes to although its schema does not say so (torch 2.13)."""
+from ..swaps.contract import mapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +24,8 @@ class Call:
     def map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Call:
         """The same call with each tensor changed, those in lists included."""
         return Call(
-            tuple(_mapped(value, change) for value in self.args),
-            {name: _mapped(value, change) for name, value in self.kwargs.items()},
+            tuple(mapped(value, change) for value in self.args),
+            {name: mapped(value, change) for name, value in self.kwargs.items()},
         )
 
     def copy(self) -> Call:
@@ -81,7 +74,8 @@ def outputs(overload: Any, call: Call, result: Any) -> list[Output]:
         returned = schema.returns[position] if position < len(schema.returns) else None
         if returned is None or returned.alias_info is None or not returned.alias_info.is_write:
             named.append(((returned and returned.name) or f"output {position}", value))
-    named += [(name, value) for name, value in _arguments(schema, call) if name in _written(schema)]
+    written = torch_private.written_names(overload)
+    named += [(name, value) for name, value in _arguments(schema, call) if name in written]
     kept = [Output(name, tuple(tensors_in(value))) for name, value in named]
     kept = [one for one in kept if one.tensors]
     return [Output("", kept[0].tensors)] if len(named) == 1 and kept else kept
@@ -89,7 +83,7 @@ def outputs(overload: Any, call: Call, result: Any) -> list[Output]:
 
 def unwritten(overload: Any, call: Call) -> Iterator[tuple[str, Any]]:
     """The arguments that the op leaves as they are, with their names."""
-    written = _written(torch_private.schema_of(overload))
+    written = torch_private.written_names(overload)
     return (
         (name, value)
         for name, value in _arguments(torch_private.schema_of(overload), call)
@@ -111,21 +105,6 @@ def _arguments(schema: Any, call: Call) -> Iterator[tuple[str, Any]]:
             yield argument.name, call.args[position]
         elif argument.name in call.kwargs:
             yield argument.name, call.kwargs[argument.name]
-
-
-def _written(schema: Any) -> Sequence[str]:
-    declared = [
-        one.name for one in schema.arguments if one.alias_info is not None and one.alias_info.is_write
-    ]
-    return (*declared, *HIDDEN_WRITES.get(schema.name, ()))
-
-
-def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, (list, tuple)):
-        return type(value)([_mapped(one, change) for one in value])
-    return value
 
 
 def _wide_dtype(value: Any) -> Any:

@@ -64,11 +64,9 @@ def known_kernels(own: Sequence[tuple[str, Path]] = (), *, run: bool = True) -> 
 def own_kernel(op: str, path: Path, registry: KernelRegistry, *, run: bool) -> Kernel:
     """The record of a user's own kernel. Raises UsageError when the op has a kernel of that name."""
     for known in registry.kernels(op):
-        if known.name != path.stem:
-            continue
-        if known.path and Path(known.path).resolve() == path.resolve():
+        if known.name == path.stem and known.path and Path(known.path).resolve() == path.resolve():
             return known
-        raise UsageError(f"op {op} has a kernel {path.stem!r} already; give {path} another name")
+    name = registry.name_of_own(op, path)
     if run or path.suffix != ".py":
         kernel: Kernel = load_target("numdrift.kernels.user:user_kernel")(op, path)
         return kernel
@@ -79,4 +77,4 @@ def own_kernel(op: str, path: Path, registry: KernelRegistry, *, run: bool) -> K
         raise CompileError(path, f"{path.name}:{error.lineno}: {error.msg}") from None
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from None
-    return Kernel(op, path.stem, "", "", "numdrift.kernels.user:load", path=str(path))
+    return Kernel(op, name, "", "", "numdrift.kernels.user:load", path=str(path))
