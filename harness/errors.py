@@ -5,6 +5,7 @@
     │   ├── ModeError             a mode specification
     │   ├── CollisionError        an output that exists already
     │   ├── RunNotFound           a run, investigation or batch that is not there
+    │   ├── GraphsNotFound        graphs that a run did not record, or has not
     │   ├── KernelNotFound        an op or a kernel that is not there
     │   └── CompileError          a kernel's source that does not compile
     ├── JournalError              a recorded file that cannot be read
@@ -56,6 +57,10 @@ class CollisionError(UsageError):
 
 class RunNotFound(UsageError):
     """A run, an investigation or a batch that is not where the command looks."""
+
+
+class GraphsNotFound(UsageError):
+    """Graphs that a run did not record, or that it has no such of."""
 
 
 class KernelNotFound(UsageError):

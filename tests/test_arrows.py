@@ -21,6 +21,9 @@ STANDARD_LIBRARY = tuple(sorted(sys.stdlib_module_names))
 GUESTS = (
     "numdrift.harness.compiler",
     "numdrift.harness.errors",
+    "numdrift.harness.graphs.capture",
+    "numdrift.harness.graphs.folder",
+    "numdrift.harness.graphs.record",
     "numdrift.harness.modes",
     "numdrift.harness.recorder",
     "numdrift.harness.torch_private",
@@ -59,6 +62,9 @@ ARROWS = [
         of=(
             "harness/compiler.py",
             "harness/errors.py",
+            "harness/graphs/capture",
+            "harness/graphs/folder.py",
+            "harness/graphs/record.py",
             "harness/modes",
             "harness/recorder",
             "harness/torch_private",

@@ -1,0 +1,1 @@
+"""Two runs' graphs held against each other."""

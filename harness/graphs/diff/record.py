@@ -1,0 +1,82 @@
+"""What `graph diff` finds, as data: the table, the JSON and the page all show this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A node: the graph that it is in, and its name there."""
+
+    graph: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Nodes of A and nodes of B that do the same work. One node against one is kind `same` (the same op) or
+    `replaced` (another op); one against several, or several against several, is `group`; with nothing on one side it
+    is `only-a` or `only-b`. `by` says what they were paired by: `module`, `source`, `sequence`, `data flow`, `kind`,
+    joined by `, `. `what` is the op that the group stands for (`aten.tanh_backward`)."""
+
+    kind: str
+    phase: str
+    what: str
+    a: Sequence[Place] = ()
+    b: Sequence[Place] = ()
+    by: str = ""
+    module: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpCount:
+    """How often an op is in one phase of one step on each side."""
+
+    phase: str
+    op: str
+    a: int
+    b: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """A dtype cast that only one side (`a` or `b`) has, `count` times."""
+
+    side: str
+    phase: str
+    from_dtype: str
+    to_dtype: str
+    count: int
+    places: Sequence[Place] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two runs: its graphs that were compared, in the order of their execution, how many graphs one step
+    executed, and what cut them (`mark_step` -> 4, `fallback aten.lerp` -> 2)."""
+
+    run: str
+    mode: str
+    step: int
+    graphs: Sequence[str]
+    post_graphs: Sequence[str]
+    graphs_in_step: int
+    cuts: Mapping[str, int]
+    nodes: int
+    kernels: int
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """`answers` are sentences, the most important one first."""
+
+    a: Side
+    b: Side
+    answers: Sequence[str]
+    counts: Sequence[OpCount]
+    pairs: Sequence[Pair]
+    casts: Sequence[Cast]
+    post_changed: bool | None = None
+    """Whether the post graphs differ: None where they cannot be compared (other modes, or not captured)."""

@@ -1,0 +1,180 @@
+"""One graph as data, whatever it was captured from: nodes, edges, what its inputs and outputs are. Schema 1.
+
+    {"schema": 1, "name": "0-backward-pre", "mode": "compile", "stage": "pre", "phase": "backward", "step": 0,
+     "nodes": [{"name": "mul_3", "domain": "aten", "op": "mul", "overload": "Tensor", ...}],
+     "values": {"mul_3": {"dtype": "float32", "shape": [8, 16], "binding": ""}},
+     "inputs": ["primals_1"], "outputs": ["mul_3"]}
+
+An edge is a value: the node that lists it among its `outputs` makes it, the nodes that list it among their
+`inputs` take it. Fields that are empty are left out of the JSON, and readers take them as empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+SCHEMA = 1
+
+STAGES = ("dynamo", "pre", "post", "stream")
+"""What dynamo captured; what went into the mode's compiler; what came out of it; ops as they were executed."""
+
+PHASES = ("forward", "backward", "optimizer")
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What an edge carries. `dtype` is torch's name without `torch.`, "" where it is not known; `shape` is None
+    where it is not known, and a size that is symbolic is text. `binding` says what an input or output is to the
+    script: `parameter net.0.weight`, `buffer bn.running_mean`, `gradient net.0.weight`, `loss`, `input 0`,
+    `saved tanh` (forward to backward), `constant`."""
+
+    dtype: str = ""
+    shape: tuple[int | str, ...] | None = None
+    binding: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One op, or one kernel.
+
+    `name` is unique in the graph. `domain` is the op's namespace (`aten`, `prims`, `inductor`, `numdrift`, `torch`,
+    `python`, `ts`); `op` never holds a dot. `module` is the path from the outermost module, "" for that one itself,
+    None where it is not known. `source` is the script's line, `file:line`; `stack` the whole stack, outermost first.
+    `sequence` is the autograd sequence number, which a backward op shares with the forward op that it belongs to.
+    `original` is the op that this one was decomposed from (`aten.tanh_backward`), "" when it was called as it is;
+    `group` is the same for all nodes of one decomposed call, "" without a decomposition.
+    `inputs` are names of values and `input_names` what the op's schema calls them; a list argument repeats its name.
+    `attributes` are the arguments that are no values: text, whole numbers, floats, booleans or lists of those.
+    `covers` are the names of the pre graph's nodes that a kernel contains, `body` the ops in it with names of its
+    own graph level, `code` its generated source.
+    """
+
+    name: str
+    op: str
+    domain: str = "aten"
+    overload: str = ""
+    phase: str = ""
+    module: str | None = None
+    source: str = ""
+    stack: str = ""
+    sequence: int | None = None
+    original: str = ""
+    group: str = ""
+    inputs: tuple[str, ...] = ()
+    input_names: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    covers: tuple[str, ...] = ()
+    body: tuple[Node, ...] = ()
+    code: str = ""
+
+    @property
+    def full_op(self) -> str:
+        """`aten.sum.dim_IntList`, without the overload where it is the default one."""
+        return ".".join(part for part in (self.domain, self.op, self.overload) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Why a lazy graph ended where it did: `reason` is `mark_step`, `item`, `fallback` or `read`, `op` what fell back
+    (`aten.lerp.Scalar`), `source` the script's line and `stack` the Python stack, outermost first."""
+
+    reason: str
+    op: str = ""
+    source: str = ""
+    stack: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """One graph at one stage.
+
+    `name` is also the stem of its files. `phase` is the phase of its nodes, joined by `+` in their order where there
+    are several (`forward+backward`). `step` is the step in which it was seen first. `hash` is the same for graphs that
+    the mode's compiler takes for one. `pre` names the graph that a post graph was made from. `seconds` is what its
+    compilation took, where that is known. `notes` say what the capture could not tell.
+    """
+
+    name: str
+    mode: str
+    stage: str
+    phase: str
+    step: int
+    nodes: tuple[Node, ...]
+    values: Mapping[str, Value] = field(default_factory=dict)
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    hash: str = ""
+    pre: str = ""
+    cut: Cut | None = None
+    seconds: float | None = None
+    notes: tuple[str, ...] = ()
+    code: str = ""
+    schema: int = SCHEMA
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        return tuple(self.phase.split("+")) if self.phase else ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {"schema": self.schema, **_plain(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Graph:
+        """Read the record. Raises ValueError for another schema, TypeError or KeyError for what is no graph."""
+        if data.get("schema") != SCHEMA:
+            raise ValueError(f"schema {data.get('schema')!r} is not known (known: {SCHEMA})")
+        cut = data.get("cut")
+        read = {
+            **data,
+            "nodes": tuple(_node(one) for one in data.get("nodes", ())),
+            "values": {name: _value(one) for name, one in data.get("values", {}).items()},
+            "inputs": tuple(data.get("inputs", ())),
+            "outputs": tuple(data.get("outputs", ())),
+            "notes": tuple(data.get("notes", ())),
+            "cut": None if cut is None else Cut(**cut),
+        }
+        return cls(**read)
+
+
+def phase_of(nodes: Sequence[Node]) -> str:
+    """The phases of these nodes in the order in which they come first, joined by `+`."""
+    return "+".join(dict.fromkeys(node.phase for node in nodes if node.phase))
+
+
+def _plain(record: Any) -> dict[str, Any]:
+    """The fields of a record that are not empty, as plain JSON values; those without a default always."""
+    made: dict[str, Any] = {}
+    for one in fields(record):
+        value = getattr(record, one.name)
+        if one.name in ("name", "op", "mode", "stage", "phase", "step", "nodes") or value not in (
+            None, "", (), {},
+        ):  # fmt: skip
+            made[one.name] = _json(value)
+    if isinstance(record, Node) and record.module is None:
+        made.pop("module", None)
+    elif isinstance(record, Node):
+        made["module"] = record.module
+    if isinstance(record, Value) and record.shape is not None:
+        made["shape"] = list(record.shape)
+    return made
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, (Node, Value, Cut)):
+        return _plain(value)
+    if isinstance(value, Mapping):
+        return {name: _json(one) for name, one in value.items()}
+    return [_json(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
+def _value(data: Mapping[str, Any]) -> Value:
+    shape = data.get("shape")
+    return Value(data.get("dtype", ""), None if shape is None else tuple(shape), data.get("binding", ""))
+
+
+def _node(data: Mapping[str, Any]) -> Node:
+    listed = {name: tuple(data.get(name, ())) for name in ("inputs", "input_names", "outputs", "covers")}
+    return Node(**{**data, **listed, "body": tuple(_node(one) for one in data.get("body", ()))})
