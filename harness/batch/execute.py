@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from ..errors import JournalError, UsageError
+from ..graphs.folder import lazy_dump
 from ..modes.spec import ModeSpec
 from ..recorder import frames
 from ..recorder.config import RunConfig
@@ -98,6 +99,8 @@ def _prepare(plan: BatchPlan, spec: ModeSpec) -> PreparedRun:
         value_budget=plan.value_budget,
         kernels=tuple((op, str(path.absolute())) for op, path in plan.kernels),
         trace_kernels=tuple(plan.trace_kernels),
+        graphs=plan.graphs,
+        graph_steps=plan.graph_steps,
     )
     folder.config.write_text(json.dumps(config.to_json(), indent=2) + "\n", encoding="utf-8")
     manifest = _first_manifest(plan, spec, folder)
@@ -110,6 +113,7 @@ def _prepare(plan: BatchPlan, spec: ModeSpec) -> PreparedRun:
         stdout=folder.stdout,
         stderr=folder.stderr,
         timeout=spec.timeout if spec.timeout is not None else plan.timeout,
+        variables=lazy_dump(folder.path.absolute()) if plan.graphs and spec.base == "lazy" else {},
     )
     return PreparedRun(folder, manifest, launch)
 

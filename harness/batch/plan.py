@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..errors import NumdriftError, UsageError
 from ..modes.spec import ModeSpec
-from ..recorder.config import DEFAULT_VALUE_BUDGET, LEVELS
+from ..recorder.config import DEFAULT_VALUE_BUDGET, FIRST_STEPS, LEVELS
 from ..recorder.selection import KeepParams, StepSelection
 from ..runner.launch import interpreter
 from ..runs.layout import Investigation, RunFolder
@@ -40,6 +40,8 @@ class BatchPlan:
     force: bool = False
     kernels: Sequence[tuple[str, Path]] = ()
     trace_kernels: Sequence[str] = ()
+    graphs: bool = False
+    graph_steps: StepSelection = FIRST_STEPS
 
 
 def check_plan(plan: BatchPlan) -> None:

@@ -15,6 +15,7 @@ COMMANDS = {
     "run": "Run a training script in several modes and record what happens.",
     "compare": "Say from which step on runs differ, and by how much.",
     "plot": "Draw the loss curves of one or more batches, and their drift.",
+    "graph": "List and open the graphs of a run, and say in what two runs' graphs differ.",
     "kernels": "List the kernels of an op, measure them, sweep them over all inputs, compile one.",
     "runs": "List, show and remove what was recorded.",
     "doctor": "Say which modes work on this machine, and what the others lack.",

@@ -14,7 +14,7 @@ from ..batch.execute import BatchResult, FinishedRun, execute
 from ..batch.plan import BatchPlan
 from ..errors import UsageError
 from ..modes.spec import parse_mode, parse_modes
-from ..recorder.config import LEVELS
+from ..recorder.config import FIRST_STEPS, LEVELS
 from ..recorder.selection import KeepParams, StepSelection
 from ..runs.layout import check_name, choose_investigation
 from .output import console, force_option, json_option, number, out_option, table, write_json
@@ -25,6 +25,7 @@ Examples:
   numdrift run train.py --modes cpu,compile,lazy -- --epochs 10
   numdrift run train.py --mode cpu --mode "contracted=compile,contract=fast" --record ops --steps 0-2
   numdrift run train.py --modes cpu,compile --suffix before --name study
+  numdrift run train.py --modes cpu,compile,lazy --graphs -- --epochs 2
   numdrift run train.py --mode compile --mode "b=compile,kernel.tanh_backward=fma"
   numdrift run train.py --mode "mine=cpu,kernel.tanh_backward=mine.c" --trace-kernel tanh_backward
 
@@ -70,6 +71,20 @@ A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
 @click.option(
     "--trace-kernel", "trace_kernels", multiple=True, metavar="OP", help="Show the first calls of an op."
 )
+@click.option(
+    "--graphs",
+    is_flag=True,
+    envvar="GRAPH_VISUALIZATION",
+    show_envvar=True,
+    help="Capture each mode's graphs, before and after its compiler; `numdrift graph` shows them.",
+)
+@click.option(
+    "--graph-steps",
+    default=str(FIRST_STEPS),
+    show_default=True,
+    metavar="LIST",
+    help="Steps whose graphs are captured, each graph when it is first seen.",
+)
 @click.option("--timeout", type=float, metavar="SECONDS", help="End a run that takes longer.")
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Runs side by side at a time."
@@ -109,6 +124,8 @@ def _plan(script: Path, arguments: tuple[str, ...], **options: Any) -> BatchPlan
         force=options["force"],
         kernels=[_own_kernel(text) for text in options["kernels"]],
         trace_kernels=options["trace_kernels"],
+        graphs=options["graphs"],
+        graph_steps=StepSelection.parse(options["graph_steps"]),
     )
 
 

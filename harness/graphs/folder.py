@@ -22,6 +22,13 @@ from .record import Cut, Graph
 
 FOLDER = "graphs"
 INDEX = "graphs.jsonl"
+LAZY_DUMP = "lazy-graphs.txt"
+"""What the lazy core itself writes, while it runs; see `lazy_dump`."""
+
+
+def lazy_dump(run: Path) -> dict[str, str]:
+    """The variables by which the lazy core writes each graph that it executes; it reads them once, at its first."""
+    return {"LTC_SAVE_TENSORS_FILE": str(run / FOLDER / LAZY_DUMP), "LTC_SAVE_TENSORS_FMT": "text"}
 
 
 class GraphFolder:

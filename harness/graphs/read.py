@@ -77,6 +77,8 @@ class RunGraphs:
     def graph(self, name: str) -> Graph:
         """Read one graph. Raises JournalError when its file cannot be read."""
         path = self.path / f"{name}.json"
+        if path.parent != self.path:
+            raise JournalError(path, "is no graph of this run")
         try:
             return Graph.from_json(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

@@ -12,13 +12,15 @@ An edge is a value: the node that lists it among its `outputs` makes it, the nod
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
 
 SCHEMA = 1
 
 STAGES = ("dynamo", "pre", "post", "stream")
 """What dynamo captured; what went into the mode's compiler; what came out of it; ops as they were executed."""
+
+EMPTY: tuple[Any, ...] = (None, "", (), {})
 
 PHASES = ("forward", "backward", "optimizer")
 
@@ -145,21 +147,17 @@ def phase_of(nodes: Sequence[Node]) -> str:
 
 
 def _plain(record: Any) -> dict[str, Any]:
-    """The fields of a record that are not empty, as plain JSON values; those without a default always."""
-    made: dict[str, Any] = {}
-    for one in fields(record):
-        value = getattr(record, one.name)
-        if one.name in ("name", "op", "mode", "stage", "phase", "step", "nodes") or value not in (
-            None, "", (), {},
-        ):  # fmt: skip
-            made[one.name] = _json(value)
-    if isinstance(record, Node) and record.module is None:
-        made.pop("module", None)
-    elif isinstance(record, Node):
-        made["module"] = record.module
-    if isinstance(record, Value) and record.shape is not None:
-        made["shape"] = list(record.shape)
-    return made
+    """The fields of a record as plain JSON values, without those that are empty and are read as empty."""
+    values = {one: getattr(record, one.name) for one in fields(record)}
+    return {one.name: _json(value) for one, value in values.items() if not _is_left_out(one, value)}
+
+
+def _is_left_out(one: Field[Any], value: Any) -> bool:
+    if one.name in ("module", "shape"):  # a module "" is the outermost one, a shape () that of a number
+        return value is None
+    if one.default is MISSING and one.default_factory is MISSING:
+        return False
+    return value in EMPTY and one.default in (*EMPTY, MISSING)
 
 
 def _json(value: Any) -> Any:

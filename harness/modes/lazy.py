@@ -33,6 +33,7 @@ class LazyMode:
         self.eager.device = self.device
         self._mark = torch_private.lazy_mark_step()
         self._waiting: list[Callable[[], None]] = []
+        self._about_to_cut: Callable[[], None] | None = None
 
     def prepare(self, script: ScriptFacts, swaps: Swaps) -> None:
         torch_private.start_lazy_backend()
@@ -59,11 +60,17 @@ class LazyMode:
             torch_private.sync_lazy(tensors)
         return [tensor.detach().cpu() for tensor in tensors]
 
+    def observe_cuts(self, about_to_cut: Callable[[], None]) -> None:
+        """Have `about_to_cut` called before each mark_step, the script's own included."""
+        self._about_to_cut = about_to_cut
+
     def _marked_by_script(self, *args: object, **kwargs: object) -> None:
         if self.policy in ("script", "phase"):
             self._mark_and_settle()
 
     def _mark_and_settle(self) -> None:
+        if self._about_to_cut is not None:
+            self._about_to_cut()
         self._mark()
         self._settle()
 

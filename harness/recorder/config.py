@@ -18,11 +18,15 @@ DEFAULT_VALUE_BUDGET = 256 * 2**20
 """Bytes of parameter values that a run keeps before it thins them out."""
 
 
+FIRST_STEPS = StepSelection(((0, 1),))
+"""Of these steps the graphs are captured: the second one differs where an optimizer makes its state in the first."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunConfig:
     """One run: `journal` is the folder to write, `value_budget` is in bytes.
 
-    `kernels` are the user's own, as (op, path); of the ops in `trace_kernels` the first calls are written down.
+    `kernels` are the user's own, as (op, path); of the ops in `trace_kernels` the first calls are written down. `graphs` asks for the graphs of `graph_steps`.
     """
 
     script: str
@@ -35,6 +39,8 @@ class RunConfig:
     value_budget: int = DEFAULT_VALUE_BUDGET
     kernels: tuple[tuple[str, str], ...] = ()
     trace_kernels: tuple[str, ...] = ()
+    graphs: bool = False
+    graph_steps: StepSelection = FIRST_STEPS
 
     def records(self, level: str) -> bool:
         return LEVELS.index(self.record) >= LEVELS.index(level)
@@ -45,6 +51,7 @@ class RunConfig:
             "mode": self.mode.to_json(),
             "steps": str(self.steps),
             "keep_params": str(self.keep_params),
+            "graph_steps": str(self.graph_steps),
             "arguments": list(self.arguments),
         }
 
@@ -57,6 +64,7 @@ class RunConfig:
             "arguments": tuple(data["arguments"]),
             "kernels": tuple((op, path) for op, path in data.get("kernels", ())),
             "trace_kernels": tuple(data.get("trace_kernels", ())),
+            "graph_steps": StepSelection.parse(data.get("graph_steps", str(FIRST_STEPS))),
         }
         return cls(**{**data, **parsed})
 

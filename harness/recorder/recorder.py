@@ -18,12 +18,14 @@ from typing import Any
 import torch
 from torch.optim.optimizer import Optimizer
 
+from .. import torch_private
 from ..errors import AdoptionError
 from ..modes.protocol import Mode
 from . import frames
 from .config import RunConfig
 from .digest import Digester
 from .digest_record import ABSENT
+from .graphs import GraphRecording
 from .hooks import Hooks
 from .journal import EventLog, FrameFile, loss_to_json
 from .operations import WITHOUT_VALUES, OperationRecorder
@@ -96,6 +98,7 @@ class Recorder:
         self._broken = self._forgotten = False
         self._nonfinite_from: int | None = None
         self._backward_at: str | None = None
+        self._graphs = GraphRecording(config, mode, self._bindings, self.notice)
 
     @property
     def digest_implementation(self) -> str:
@@ -112,11 +115,13 @@ class Recorder:
                     f"ops are not recorded in this mode: on {self._mode.device} they have no values when they are "
                     "called; losses, parameters and digests are recorded as always"
                 )
+        self._graphs.install()
         self._record_operations_of(0)
 
     def forget(self) -> None:
         """Stop without a trace: this is a fork of the recorded process (a data loader's worker)."""
         self._broken = self._forgotten = True
+        self._graphs.forget()
         self._hooks.remove()
 
     def finish(self, status: str, **facts: Any) -> None:
@@ -126,7 +131,10 @@ class Recorder:
             return
         with self._guard("closing the journal"):
             self._operations.leave()
+            self._graphs.closing("end")
             self._mode.close("end")
+            self._graphs.reached("end", self.step)
+            self._graphs.close()
             self._write_last_values()
         if status == "complete" and self._broken:
             facts["message"] = "the recording stopped before the script did"
@@ -152,6 +160,7 @@ class Recorder:
             )
         self._table = None
         self._mode.adopt(module)
+        self._graphs.adopted(module)
         with self._guard("describing a model"):
             self._log.write("adopted", module=type(module).__name__, step=self.step)
 
@@ -160,23 +169,29 @@ class Recorder:
             if self._backward_at is None and not self._broken:
                 self._backward_at = script_line(self._config.script) or ""
                 self._log.write("loss", source=self._backward_at)
-            self._losses += [loss.detach() for loss in losses]
+            with torch_private.without_dispatch_modes():
+                self._losses += [loss.detach() for loss in losses]
         self._operations.phase = "backward"
+        self._graphs.backward_started(losses)
 
     def backward_ended(self) -> None:
         self._operations.phase = "optimizer"
+        self._graphs.closing("backward")
         self._mode.close("backward")
+        self._graphs.reached("backward", self.step)
 
     def step_ended(self, optimizer: Optimizer) -> None:
         self._hooks.calls.close()
         settled: Callable[[], None] | None = None
         with self._guard("ending a step"):
             self._operations.leave()
+            self._graphs.closing("step")
             if not self._broken:
                 settled = self._ended_step(optimizer)
         self._losses = []
         self.step += 1
         self._mode.close("step", settled)
+        self._graphs.reached("step", self.step)
         self._record_operations_of(self.step)
 
     def _ended_step(self, optimizer: Optimizer) -> Callable[[], None]:
@@ -187,6 +202,15 @@ class Recorder:
         table = self._table or self._new_table()
         gradients = tuple(named.tensor.grad for named in table.tensors if named.kind == "parameter")
         return functools.partial(self._record, EndedStep(self.step, tuple(self._losses), gradients, table))
+
+    def _bindings(self) -> dict[str, torch.Tensor]:
+        """What the script's tensors are to it, by names as `parameter net.0.weight` and `gradient net.0.weight`."""
+        named = list(self._roots.named_tensors([]))
+        found = {f"{one.kind} {one.name}": one.tensor for one in named}
+        for one in named:
+            if one.kind == "parameter" and one.tensor.grad is not None:
+                found[f"gradient {one.name}"] = one.tensor.grad
+        return found
 
     def _new_table(self) -> Table:
         known = [optimizer for reference in self._optimizers if (optimizer := reference()) is not None]

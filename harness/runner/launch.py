@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import UsageError
@@ -19,7 +19,10 @@ PACKAGE = Path(__file__).absolute().parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One process to start. `timeout` is in seconds; the streams go to files, straight from the process."""
+    """One process to start. `timeout` is in seconds; the streams go to files, straight from the process.
+
+    `variables` are added to its environment: what must be there before torch is imported.
+    """
 
     name: str
     spec: ModeSpec
@@ -28,6 +31,7 @@ class Launch:
     stdout: Path
     stderr: Path
     timeout: float | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 def interpreter(spec: ModeSpec) -> str:
@@ -58,6 +62,6 @@ def start(launch: Launch) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,
-            env=environment(launch.spec, os.environ),
+            env=environment(launch.spec, os.environ) | dict(launch.variables),
             start_new_session=True,
         )

@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..errors import NotAvailable
-from .presence import private
+from .presence import private, require
 
 DispatchMode = TorchDispatchMode
 """What sees every aten op of this process; torch has no public name for it."""
@@ -84,3 +84,19 @@ class OpaqueOps:
 
     def close(self) -> None:
         self._library._destroy()
+
+
+def next_sequence_number() -> int:
+    """The number that the next autograd node of this thread gets; a node's number ties its backward to its forward."""
+    return int(private("torch.autograd", "_get_sequence_nr")())
+
+
+NO_SEQUENCE = 2**64 - 1
+"""The number of nodes that belong to no op, above all those that add to a parameter's gradient."""
+
+
+def sequence_number(node: Any) -> int | None:
+    """The number of an autograd node, None for one that belongs to no op."""
+    require(node, "_sequence_nr")
+    number = int(node._sequence_nr())
+    return None if number == NO_SEQUENCE else number

@@ -26,6 +26,9 @@ class Capture(Protocol):
     def backward_started(self, losses: Sequence[torch.Tensor]) -> None:
         """A backward from these tensors is about to run."""
 
+    def closing(self, moment: Moment) -> None:
+        """The mode is about to close a piece of work: `backward`, `step` or `end`."""
+
     def reached(self, moment: Moment) -> None:
         """The mode has just closed a piece of work: `backward`, `step` (the next step begins) or `end`."""
 

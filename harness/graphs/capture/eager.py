@@ -1,0 +1,148 @@
+"""The ops of a step as they are executed eagerly: one graph for each stretch of one phase.
+
+A step of SAM has six: forward, backward, optimizer, and all three again. Where a mode compiles, the same capture
+sees what its script runs outside of the compiled regions (stage `stream`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from numdrift.kernels.swaps.sites import MARK, ModulePaths
+
+from ... import torch_private
+from ...modes.protocol import Moment
+from ...recorder.origin import script_line
+from ..record import Node
+from .request import CaptureRequest
+from .step import CapturedStep
+
+
+class EagerCapture:
+    """Captures the steps in `steps`; what is dispatched while `inside()` is true belongs to somebody else.
+
+    The request's `failed` is told when an op could not be taken; the training goes on.
+    """
+
+    def __init__(
+        self,
+        request: CaptureRequest,
+        *,
+        stage: str = "pre",
+        inside: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.failed = request.failed
+        self._inside = inside
+        self._folder = request.folder
+        self._script = request.script
+        self._steps = request.steps
+        self._named_tensors = request.named_tensors
+        self._stage = stage
+        self._phase = "forward"
+        self._adopted = False
+        self._seen: dict[str, str] = {}
+        self._step: CapturedStep | None = None
+        self._mode: _Dispatched | None = None
+        self._modules: ModulePaths | None = None
+
+    def install(self) -> None:
+        self._begin()
+
+    def adopted(self, module: torch.nn.Module) -> None:
+        if self._step is None:
+            return
+        if not self._adopted and self._phase == "forward":
+            self._step = CapturedStep()  # what came before the first model is the script setting itself up
+        self._adopted = True
+        self._step.name(self._named_tensors())
+
+    def backward_started(self, losses: Sequence[torch.Tensor]) -> None:
+        self._phase = "backward"
+        if self._step is not None:
+            for number, loss in enumerate(losses):
+                self._step.bind(loss, f"loss {number}" if len(losses) > 1 else "loss")
+
+    def closing(self, moment: Moment) -> None:
+        if self._step is not None and moment == "backward":
+            self._step.name(self._named_tensors())
+            self._phase = "optimizer"
+        elif moment in ("step", "end"):
+            self.remove()
+
+    def reached(self, moment: Moment) -> None:
+        if moment == "step":
+            self._begin()
+
+    def remove(self) -> None:
+        mode, self._mode = self._mode, None
+        if mode is not None:
+            mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        if self._modules is not None:
+            self._modules.close()
+            self._modules = None
+        step, self._step = self._step, None
+        if step is not None:
+            step.name(self._named_tensors())
+            self._write(step)
+
+    def dispatched(
+        self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any
+    ) -> None:
+        """Take one op that has run."""
+        if self._step is None or self._inside():
+            return
+        if self._phase == "optimizer" and torch.is_grad_enabled():
+            self._phase = "forward"
+        node = torch_private.current_autograd_node()
+        path = None
+        if self._modules is not None:
+            path = self._modules.current if node is None else node.metadata.get(MARK)
+        place = Node("", "", phase=self._phase, module=path, source=script_line(self._script) or "")
+        self._step.add(operation, args, kwargs, outputs, place)
+
+    def _begin(self) -> None:
+        self._phase = "forward"
+        if self._folder.step not in self._steps:
+            return
+        self._step = CapturedStep()
+        self._step.name(self._named_tensors())
+        if self._stage == "pre":  # a compiler would trace the hooks that follow modules
+            self._modules = ModulePaths()
+        self._mode = _Dispatched(self)
+        self._mode.__enter__()  # type: ignore[no-untyped-call]
+
+    def _write(self, step: CapturedStep) -> None:
+        for graph in step.graphs(self._stage, self._folder.step):
+            base = self._seen.get(graph.hash)
+            if base is None:
+                base = self._seen[graph.hash] = self._folder.reserve(graph.phase)
+                self._folder.write(replace(graph, name=f"{base}-{self._stage}"))
+            self._folder.executed(base, graph.hash)
+
+
+class _Dispatched(torch_private.DispatchMode):
+    """Shows every op to a capture; compilers ignore it, so what they build stays what it is."""
+
+    def __init__(self, capture: EagerCapture) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._capture = capture
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = kwargs or {}
+        outputs = func(*args, **named)
+        if func.namespace not in ("profiler", "prim"):
+            try:
+                self._capture.dispatched(func, args, named, outputs)
+            except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
+                self._capture.failed(error)
+        return outputs
