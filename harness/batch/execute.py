@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from collections.abc import Sequence
@@ -9,13 +10,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from ..errors import JournalError, UsageError
+from ..errors import JournalError, NumdriftError, UsageError
 from ..graphs.folder import lazy_dump
+from ..graphs.read import RunGraphs
 from ..modes.spec import ModeSpec
 from ..recorder import frames
 from ..recorder.config import RunConfig
 from ..runner.launch import Launch
 from ..runner.supervise import ProcessEnd, Reporter, supervise
+from ..runs.find import RecordedRun
 from ..runs.journal import Journal
 from ..runs.layout import RunFolder
 from ..runs.manifest import RunManifest
@@ -167,8 +170,21 @@ def _close(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
         adopted={"modules": journal.events("adopted"), "loss": journal.events("loss")},
         environment=next(iter(journal.events("environment")), {}),
     )
+    manifest = replace(manifest, notices=[*manifest.notices, *_export_graphs(folder, manifest)])
     manifest.write(folder.manifest)
     return FinishedRun(folder, manifest, journal)
+
+
+def _export_graphs(folder: RunFolder, manifest: RunManifest) -> list[str]:
+    """Write the captured graphs for Netron beside their records; gives a notice when that fails."""
+    graphs = RunGraphs(RecordedRun(folder.path, manifest))
+    try:
+        if graphs.entries:
+            exporting = importlib.import_module("numdrift.harness.graphs.export.files")
+            exporting.export_graphs(graphs, graphs.path)
+    except (OSError, NumdriftError, ImportError) as error:
+        return [f"the graphs could not be exported for Netron: {error}"]
+    return []
 
 
 def _modules_seen(journal: Journal) -> dict[str, list[str]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from numdrift.kernels.registry import load_target
 from numdrift.kernels.swaps.counts import SwapCounts, read_counts
 from numdrift.kernels.swaps.find import check_op, check_swaps, known_kernels
 from numdrift.kernels.swaps.request import SwapRequest, swap_requests
@@ -51,15 +52,32 @@ def device_of(spec: ModeSpec) -> str:
 
 def _check_backend(spec: ModeSpec, requests: Sequence[SwapRequest]) -> None:
     """Some stages of the compiler take nothing apart and know no modules. Raises UsageError."""
-    if spec.base != "compile" or spec.backend not in ("eager", "aot_eager"):
+    if spec.base != "compile":
         return
     for request in requests:
+        if (
+            request.from_decomposition
+            and spec.backend not in (None, "inductor")
+            and _is_composite(request.op)
+        ):
+            raise UsageError(
+                f"{request}: aten.{request.op} is kept whole in the graphs that Inductor is given, and backend "
+                f"{spec.backend} has no such graphs; leave the key out, or choose backend=inductor"
+            )
+        if spec.backend not in ("eager", "aot_eager"):
+            continue
         if request.from_decomposition or request.module is not None:
             lacks = "decomposes nothing" if request.from_decomposition else "has no module paths when it runs"
             raise UsageError(
                 f"{request}: backend {spec.backend} {lacks}; leave the key out, or choose backend=inductor or "
                 "aot_eager_decomp_partition"
             )
+
+
+def _is_composite(op: str) -> bool:
+    """Whether torch has the op made of others above autograd; looking imports torch."""
+    found: bool = load_target("numdrift.kernels.swaps.composites:is_composite")(op)
+    return found
 
 
 def swaps_of_run(spec: ModeSpec, journal: Path, described: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

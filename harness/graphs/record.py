@@ -28,9 +28,13 @@ PHASES = ("forward", "backward", "optimizer")
 @dataclass(frozen=True, slots=True)
 class Value:
     """What an edge carries. `dtype` is torch's name without `torch.`, "" where it is not known; `shape` is None
-    where it is not known, and a size that is symbolic is text. `binding` says what an input or output is to the
-    script: `parameter net.0.weight`, `buffer bn.running_mean`, `gradient net.0.weight`, `loss`, `input 0`,
-    `saved tanh` (forward to backward), `constant`."""
+    where it is not known, and a size that is symbolic is text.
+
+    `binding` says what an input or output is to the script: `parameter net.0.weight`, `buffer bn.running_mean`,
+    `gradient net.0.weight`, `state net.0.weight.exp_avg` (of an optimizer), `loss`, `input 0`, `output 0`,
+    `tangent 0` (the gradient that comes into a backward graph), `saved tanh` (from forward to backward), `size s0`,
+    `constant`; a value that is several of these has them joined by `, `.
+    """
 
     dtype: str = ""
     shape: tuple[int | str, ...] | None = None

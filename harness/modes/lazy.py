@@ -52,13 +52,14 @@ class LazyMode:
         placed = {"phase": ("backward", "step"), "step": ("step",)}.get(self.policy, ())
         if moment in placed:
             self._mark_and_settle()
-        elif moment in ("forward", "end"):
+        elif moment == "end" or (moment == "step" and self.policy == "off"):
             self._settle()
 
     def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         if self.policy == "off":
             torch_private.sync_lazy(tensors)
-        return [tensor.detach().cpu() for tensor in tensors]
+        with torch.no_grad():  # detach() would make a graph of its own for each tensor
+            return [tensor.cpu() for tensor in tensors]
 
     def observe_cuts(self, about_to_cut: Callable[[], None]) -> None:
         """Have `about_to_cut` called before each mark_step, the script's own included."""

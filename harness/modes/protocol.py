@@ -13,9 +13,8 @@ if TYPE_CHECKING:
 
     from .spec import ModeSpec
 
-Moment = Literal["forward", "backward", "step", "end"]
-"""When a mode may act: before a root module's call, after a backward, after the outermost optimizer
-step, and when the script has ended."""
+Moment = Literal["backward", "step", "end"]
+"""When a mode may act: after a backward, after the outermost optimizer step, and when the script has ended."""
 
 
 @dataclass(frozen=True, slots=True)

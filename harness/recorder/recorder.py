@@ -51,6 +51,12 @@ class EndedStep:
     gradients: tuple[torch.Tensor | None, ...]
     table: Table
 
+    @property
+    def state(self) -> Iterator[torch.Tensor]:
+        """The tensors of the table, then the gradients that there are."""
+        yield from (named.tensor for named in self.table.tensors)
+        yield from (gradient for gradient in self.gradients if gradient is not None)
+
 
 class Guard:
     """Keeps a failure of the recorder's own out of the training: `failed` is told, the script goes on."""
@@ -204,12 +210,21 @@ class Recorder:
         return functools.partial(self._record, EndedStep(self.step, tuple(self._losses), gradients, table))
 
     def _bindings(self) -> dict[str, torch.Tensor]:
-        """What the script's tensors are to it, by names as `parameter net.0.weight` and `gradient net.0.weight`."""
+        """What the script's tensors are to it, by names as `parameter net.0.weight`, `gradient net.0.weight` and
+        `state net.0.weight.momentum_buffer`."""
         named = list(self._roots.named_tensors([]))
         found = {f"{one.kind} {one.name}": one.tensor for one in named}
         for one in named:
             if one.kind == "parameter" and one.tensor.grad is not None:
                 found[f"gradient {one.name}"] = one.tensor.grad
+        names = {id(one.tensor): one.name for one in named}
+        for optimizer in (known for reference in self._optimizers if (known := reference()) is not None):
+            for tensor, state in optimizer.state.items():
+                found |= {
+                    f"state {names.get(id(tensor), 'unnamed')}.{key}": value
+                    for key, value in state.items()
+                    if isinstance(value, torch.Tensor)
+                }
         return found
 
     def _new_table(self) -> Table:
@@ -224,11 +239,14 @@ class Recorder:
         if self._broken:
             return
         with self._guard("recording a step"):
-            losses = [_scalar(value) for value in self._mode.read(ended.losses)]
+            with_state = self._config.records("params") and ended.number in self._config.steps
+            # In one piece: the lazy mode may have to execute a graph for it.
+            read = self._mode.read([*ended.losses, *(ended.state if with_state else ())])
+            losses = [_scalar(value) for value in read[: len(ended.losses)]]
             if self._nonfinite_from is None and any(loss - loss != 0.0 for loss in losses):
                 self._nonfinite_from = ended.number
-            if self._config.records("params") and ended.number in self._config.steps:
-                self._record_state(ended)
+            if with_state:
+                self._record_state(ended, read[len(ended.losses) :])
             self._log.write(
                 "step",
                 step=ended.number,
@@ -236,11 +254,9 @@ class Recorder:
                 seconds=self._elapsed(),
             )
 
-    def _record_state(self, ended: EndedStep) -> None:
+    def _record_state(self, ended: EndedStep, read: list[torch.Tensor]) -> None:
         number, step = ended.table.number, ended.number
         count = len(ended.table.tensors)
-        present = [gradient for gradient in ended.gradients if gradient is not None]
-        read = self._mode.read([*(named.tensor for named in ended.table.tensors), *present])
         digests = self._digester.digest(read)
         size = len(ABSENT)
         values, gradients = digests[: count * size], iter(_chunks(digests[count * size :], size))

@@ -35,6 +35,6 @@ def replace_lazy_mark_step(replacement: Callable[..., None]) -> None:
 
 def sync_lazy(tensors: Sequence[torch.Tensor]) -> None:
     """Execute what the given lazy tensors need, in one graph."""
-    wanted = [tensor.detach() for tensor in tensors if tensor.device.type == "lazy"]
+    wanted = [tensor for tensor in tensors if tensor.device.type == "lazy"]
     if wanted:
         private("torch._C._lazy", "_sync_multi")(wanted, [], True, True)

@@ -14,6 +14,7 @@ from typing import Any
 from ...harness import torch_private
 from ...harness.errors import UsageError
 from ..expectation import Expectations, on_meta
+from .composites import is_composite
 from .contract import conform
 from .execution import Call, Execution
 from .sites import Site, Sites, traced_site
@@ -45,14 +46,20 @@ class SwappedDecompositions:
         self._undo: Callable[[], None] | None = None
 
     def check(self, swaps: Sequence[Swap]) -> None:
-        """Raises UsageError for `decompose.<op>=off` of an op that is not decomposed anyway."""
+        """Raises UsageError for `decompose.<op>=off` of an op that is not taken apart anyway."""
         for swap in swaps:
-            overloads = torch_private.overloads_of(swap.request.op.partition(".")[0])
-            if swap.request.from_decomposition and not any(one in self._table for one in overloads):
+            op = swap.request.op
+            apart = self.takes_apart(op) or is_composite(op)
+            if swap.request.from_decomposition and not apart:
                 raise UsageError(
-                    f"{swap.request}: Inductor does not decompose aten.{swap.request.op}; leave the key out, or "
-                    f"choose a kernel with kernel.{swap.request.op}=..."
+                    f"{swap.request}: Inductor does not decompose aten.{op}; leave the key out, or "
+                    f"choose a kernel with kernel.{op}=..."
                 )
+
+    def takes_apart(self, op: str) -> bool:
+        """Whether Inductor itself decomposes an op, and no part of torch above it does."""
+        overloads = torch_private.overloads_of(op.partition(".")[0])
+        return any(one in self._table and not torch_private.is_composite(one) for one in overloads)
 
     def replace(self, target: Target, swaps: Sequence[Swap]) -> None:
         """Lead the functional overload of `target` to its swaps where one covers the place."""

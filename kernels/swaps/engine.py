@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from ...harness import torch_private
 from ...harness.errors import NotAvailable
 from ..native import library
 from ..registry import ANY_DEVICE, KernelRegistry
+from .composites import WholeComposites
 from .counts import CountsFile, SwapCounts
 from .decompositions import SwappedDecompositions
 from .execution import Call, Execution, Observer
@@ -37,6 +40,7 @@ class Swaps:
         self._execution = Execution(self._swaps, self.sites, self._counts)
         self._overrides: torch_private.Overrides | None = None
         self._decompositions: SwappedDecompositions | None = None
+        self._composites: WholeComposites | None = None
 
     def observe(self, ops: Sequence[str], observer: Observer) -> None:
         """Show every call of these ops to `observer`, whether they are swapped or not."""
@@ -47,7 +51,7 @@ class Swaps:
         """Swap in everything that is dispatched on `device`, with `compiled` also what compilers trace.
 
         Without `compiled` modules are followed where a swap names one: their hooks would be traced, too.
-        Raises NotAvailable, KernelNotFound, and UsageError for `decompose.<op>=off` of an op that is not decomposed.
+        Raises NotAvailable, KernelNotFound, and UsageError for `decompose.<op>=off` of an op that is not taken apart.
         """
         ops = dict.fromkeys([*(swap.request.op for swap in self._swaps), *self.observed])
         if not ops:
@@ -74,6 +78,11 @@ class Swaps:
                 decompositions.replace(target, swaps)
         decompositions.install()
         self._decompositions = decompositions
+        whole = {swap.request.op for swap in self._swaps if swap.request.from_decomposition}
+        composites = frozenset(op for op in whole if not decompositions.takes_apart(op))
+        if composites:
+            self._composites = WholeComposites(composites)
+            self._composites.install()
 
     def step_ended(self) -> None:
         self.sites.step_ended()
@@ -120,6 +129,8 @@ class Swaps:
             self._overrides.close()
         if self._decompositions is not None:
             self._decompositions.close()
+        if self._composites is not None:
+            self._composites.close()
         self.sites.close()
 
     def _targets(self, op: str) -> list[Target]:
@@ -134,12 +145,22 @@ class Swaps:
         except NotAvailable:
             return
 
-        def dispatched(*args: object, **kwargs: object) -> object:
+        self._overrides.replace(
+            target.overload,
+            "CompositeImplicitAutograd" if target.composite else key,
+            self._dispatched(target, original),
+        )
+        if self._composites is not None and self._composites.covers(target):
+            self._composites.replace_python_kernels(target, functools.partial(self._dispatched, target))
+
+    def _dispatched(self, target: Target, original: Callable[..., Any]) -> Callable[..., Any]:
+        if self._composites is not None and self._composites.covers(target):
+            original = self._composites.followed(target, original)
+
+        def dispatched(*args: Any, **kwargs: Any) -> Any:
             return self._execution.dispatched(Call(target, original, args, kwargs))
 
-        self._overrides.replace(
-            target.overload, "CompositeImplicitAutograd" if target.composite else key, dispatched
-        )
+        return dispatched
 
     def _refuse_devices(self, device: str) -> None:
         for swap in self._swaps:

@@ -19,6 +19,7 @@ PLAIN = {"cpu": ("cpu", []), "compile": ("cpu", ["--compile"]), "lazy": ("lazy",
 CASES = [(reproducer, mode, "params") for reproducer in STEPS for mode in PLAIN]
 CASES += [(reproducer, mode, "ops") for reproducer in STEPS for mode in ("cpu", "lazy")]
 CASES += [("resnet_digits", "compile", "ops"), ("sam_tanh", "cpu", "losses")]
+CASES += [(reproducer, mode, "graphs") for reproducer in STEPS for mode in PLAIN]
 
 
 @pytest.mark.slow
@@ -35,9 +36,10 @@ def test_recording_changes_no_bit(
         capture_output=True,
         check=True,
     )
+    how = ["--graphs"] if level == "graphs" else ["--record", level]
     recorded_save = tmp_path / "recorded.npz"
     done = numdrift(
-        "run", script, "--modes", mode, "--record", level, "--", *arguments, "--save", recorded_save
+        "run", script, "--modes", mode, *how, "--", *arguments, "--save", recorded_save
     )
     assert done.returncode == 0, done.stderr
     plain = np.load(saved)

@@ -19,7 +19,7 @@ class CompiledAndEager:
     """Both captures as one."""
 
     def __init__(self, request: CaptureRequest) -> None:
-        self._compiled = CompiledCapture(request.folder, request.script)
+        self._compiled = CompiledCapture(request.folder, request.script, request.named_tensors)
         self._eager = EagerCapture(request, stage="stream", inside=lambda: self._compiled.inside)
 
     def install(self) -> None:

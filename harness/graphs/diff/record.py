@@ -1,9 +1,15 @@
-"""What `graph diff` finds, as data: the table, the JSON and the page all show this."""
+"""What `graph diff` finds, as data: the table, the JSON and the page all show this. Schema 1."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
+
+SCHEMA = 1
+
+MINOR_ROLES = ("fill", "view", "bookkeeping")
+"""Roles of what changes no number, which is shown only when it is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +34,21 @@ class Pair:
     b: Sequence[Place] = ()
     by: str = ""
     module: str | None = None
+    role: str = ""
+    """What the op does to numbers: `elementwise`, `reduction`, `product`, `cast`, `compute` (anything else that
+    computes), `fill`, `view` or `bookkeeping`."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpCount:
-    """How often an op is in one phase of one step on each side."""
+    """How often an op is in one phase of one step on each side, under whatever name the mode has for it. `role` is
+    as in `Pair`."""
 
     phase: str
     op: str
     a: int
     b: int
+    role: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +77,8 @@ class Side:
     cuts: Mapping[str, int]
     nodes: int
     kernels: int
+    compiles: bool = True
+    """False where the ops run one by one, and graphs are only stretches of one phase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +93,7 @@ class Diff:
     casts: Sequence[Cast]
     post_changed: bool | None = None
     """Whether the post graphs differ: None where they cannot be compared (other modes, or not captured)."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as plain JSON values, under the names of its fields."""
+        return asdict(self)

@@ -1,0 +1,33 @@
+"""`numdrift graph`: the graphs that runs recorded."""
+
+from __future__ import annotations
+
+import click
+
+from ..program import LazyGroup
+
+COMMANDS = {
+    "list": "List the graphs of a run, how often they ran and what cut them.",
+    "open": "Open a graph in Netron, or draw it.",
+    "diff": "Say in what the graphs of two runs differ.",
+    "export": "Write every graph of a run as a file for Netron.",
+}
+
+EXAMPLES = """\b
+Examples:
+  numdrift run train.py --modes cpu,compile,lazy --graphs -- --epochs 2
+  numdrift graph list runs/train
+  numdrift graph open runs/train --mode lazy --phase backward
+  numdrift graph diff runs/train/compile runs/train/lazy
+"""
+
+
+@click.group(
+    cls=LazyGroup,
+    package=__name__,
+    summaries=COMMANDS,
+    epilog=EXAMPLES,
+    help="List, open and export the graphs of a run, and say in what two runs' graphs differ.",
+)
+def command() -> None:
+    pass

@@ -1,0 +1,38 @@
+"""`numdrift graph export`: every graph of a run as a file for Netron."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import click
+
+from ...graphs.export.files import export_graphs
+from ...graphs.marks import marks_for
+from ..output import console, force_option, out_option
+from .selection import graphs_of_one, mode_option, target_argument
+
+EXAMPLES = """\b
+Examples:
+  numdrift graph export runs/sam_tanh/compile_main
+  numdrift graph export runs/sam_tanh --mode lazy --to graphs
+
+\b
+The files are ONNX models that Netron and others show: they say what was computed, nothing executes them.
+"""
+
+
+@click.command(
+    epilog=EXAMPLES, help="Write every graph of a run as an ONNX file (default: beside its records)."
+)
+@target_argument
+@mode_option
+@click.option("--to", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where to write.")
+@out_option
+@force_option
+def command(target: str | None, mode: str | None, to: Path | None, out: Path, force: bool) -> int:
+    graphs = graphs_of_one(target, out, mode)
+    written = export_graphs(graphs, to, partial(marks_for, graphs.run), force=force or to is None)
+    for path in written:
+        console().print(f"Wrote {path}", soft_wrap=True)
+    return 0

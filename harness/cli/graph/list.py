@@ -1,0 +1,224 @@
+"""`numdrift graph list`: what a run recorded of its graphs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from ...errors import GraphsNotFound
+from ...graphs.read import GraphEntry, RunGraphs, graphs_of
+from ...graphs.record import STAGES
+from ..output import console, json_option, out_option, table, write_json
+from .selection import mode_option, recorded_runs, target_argument
+
+SCHEMA = 1
+
+TOTAL = "total_"
+"""Begins the names of counters that are of the whole run."""
+
+MOST_NOTES = 12
+
+EXAMPLES = """\b
+Examples:
+  numdrift graph list runs/sam_tanh
+  numdrift graph list runs/sam_tanh/lazy_main
+  numdrift graph list runs/sam_tanh --mode compile --json -
+
+\b
+A row is a graph in a step: its stages with the nodes of each (`dynamo`, before the compiler `pre`, after it
+`post`, or the `stream` of ops outside of compiled graphs), how often it ran in that step, and what ended it.
+Steps that ran the same graphs in the same way share their rows.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphRow:
+    """A graph in a step: `graph` is its name without a stage, `nodes` are counted by stage, `executed` says how often
+    it ran in the step, `cuts` what ended it there, each with its number, and `seconds` what its compilation took in
+    this step."""
+
+    graph: str
+    phase: str
+    nodes: Mapping[str, int]
+    hash: str
+    executed: int
+    cuts: Mapping[str, int]
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepRows:
+    """The graphs of the steps from `first` to `last`, and what the mode's compiler counted in each of them."""
+
+    first: int
+    last: int
+    graphs: Sequence[GraphRow]
+    counters: Mapping[str, int]
+
+
+@click.command(
+    epilog=EXAMPLES,
+    help="List the graphs of a run, or of every run of an investigation (default: the newest).",
+)
+@target_argument
+@mode_option
+@out_option
+@json_option
+def command(target: str | None, mode: str | None, out: Path, json_path: str | None) -> int:
+    runs = recorded_runs(target, out, mode)
+    listed: list[RunGraphs] = []
+    for run in runs:
+        with suppress(GraphsNotFound):
+            listed.append(graphs_of(run))
+    if not listed:
+        graphs_of(runs[0])
+    if json_path:
+        write_json(json_path, {"schema": SCHEMA, "runs": [_record(one) for one in listed]})
+    if json_path == "-":
+        return 0
+    shown = console()
+    for number, graphs in enumerate(listed):
+        shown.print("\n" * (number > 0) + f"{graphs.run.path} ({graphs.run.manifest.spec})", soft_wrap=True)
+        _show(shown, graphs)
+    without = [run.path.name for run in runs if all(run is not one.run for one in listed)]
+    if without:
+        shown.print(f"\nwithout graphs: {', '.join(without)}", soft_wrap=True)
+    return 0
+
+
+def steps_of(graphs: RunGraphs) -> list[StepRows]:
+    """The rows of a run's graphs, step by step; like steps that follow each other are one."""
+    seen, ran = {one.step for one in graphs.entries}, {one.step for one in graphs.executions}
+    rows: list[StepRows] = []
+    for step in sorted(seen | ran | set(graphs.counters)):
+        counted = graphs.counters.get(step, {})
+        counters = {name: value for name, value in counted.items() if not name.startswith(TOTAL)}
+        made = StepRows(step, step, list(_graphs_in(graphs, step)), counters)
+        if rows and _follows(rows[-1], made):
+            rows[-1] = StepRows(rows[-1].first, step, made.graphs, counters)
+        else:
+            rows.append(made)
+    return rows
+
+
+def _follows(before: StepRows, after: StepRows) -> bool:
+    same = before.graphs == after.graphs and before.counters == after.counters
+    return same and before.last + 1 == after.first
+
+
+def _graphs_in(graphs: RunGraphs, step: int) -> Iterator[GraphRow]:
+    """The graphs that a step ran, in the order of their first run, then those that it only made."""
+    ran = [one for one in graphs.executions if one.step == step]
+    made = [one.base for one in graphs.entries if one.step == step]
+    for base in dict.fromkeys([*(one.graph for one in ran), *made]):
+        here = [one for one in ran if one.graph == base]
+        stages = [one for one in graphs.entries if one.base == base]
+        first = stages[0] if stages else GraphEntry(base, "", "", step, 0)
+        ordered = sorted(stages, key=lambda one: STAGES.index(one.stage) if one.stage in STAGES else 9)
+        yield GraphRow(
+            graph=base,
+            phase=next((one.phase for one in stages if one.stage != "dynamo"), first.phase),
+            nodes={one.stage: one.nodes for one in ordered},
+            hash=next((one.hash for one in here if one.hash), _hash(stages)),
+            executed=len(here),
+            cuts=Counter(_cut(one.cut) for one in here if one.cut),
+            seconds=next(
+                (one.seconds for one in stages if one.seconds is not None and one.step == step), None
+            ),
+        )
+
+
+def _hash(stages: Sequence[GraphEntry]) -> str:
+    return next((one.hash for one in stages if one.stage != "dynamo"), stages[0].hash if stages else "")
+
+
+def _cut(cut: Mapping[str, str]) -> str:
+    """`fallback aten.lerp at train.py:31`."""
+    source = cut.get("source") or ""
+    words = [cut.get("reason") or "", cut.get("op") or "", f"at {_short(source)}" if source else ""]
+    return " ".join(word for word in words if word)
+
+
+def _short(source: str) -> str:
+    return source.replace("\\", "/").rpartition("/")[2]
+
+
+def _show(out: Console, graphs: RunGraphs) -> None:
+    rows = table("step", "graph", "phase", "stages", "nodes", "hash", ">ran", ">compiled in", "cut by")
+    steps = steps_of(graphs)
+    for step in steps:
+        for number, one in enumerate(step.graphs):
+            rows.add_row(
+                _steps(step) if number == 0 else "",
+                one.graph,
+                one.phase,
+                " → ".join(one.nodes) or "not captured",
+                " → ".join(f"{count:,}" for count in one.nodes.values()),
+                one.hash[:12],
+                f"{one.executed}x" if one.executed else "-",
+                "-" if one.seconds is None else f"{one.seconds:.2f} s",
+                ", ".join(_times(cut, count) for cut, count in one.cuts.items()),
+            )
+    out.print(rows)
+    for step in steps:
+        if any(one.executed for one in step.graphs) or step.counters:
+            out.print(_sentence(step), soft_wrap=True)
+    totals = [_counters(_totals(counted)) for counted in graphs.counters.values() if _totals(counted)]
+    if totals:
+        out.print(f"whole run, with what numdrift reads: {totals[-1]}", soft_wrap=True)
+    notes = [f"{entry.name}: {note}" for entry in graphs.entries for note in entry.notes]
+    if len(notes) > MOST_NOTES:
+        notes[MOST_NOTES:] = [f"and {len(notes) - MOST_NOTES} more notes, which --json has"]
+    for note in notes:
+        out.print(f"  note: {note}", soft_wrap=True)
+    for stage, reason in graphs.unavailable:
+        out.print(f"no {stage} graphs: {reason}", soft_wrap=True)
+
+
+def _steps(step: StepRows) -> str:
+    return str(step.first) if step.first == step.last else f"{step.first}-{step.last}"
+
+
+def _times(what: str, count: int) -> str:
+    return what if count == 1 else f"{what} ({count}x)"
+
+
+def _sentence(step: StepRows) -> str:
+    """`step 0: 5 runs of 3 graphs; compiled 3, cached 2`."""
+    ran = [one.executed for one in step.graphs if one.executed]
+    runs = f"{sum(ran)} {'run' if sum(ran) == 1 else 'runs'} of {_graphs(len(ran))}"
+    each = "" if step.first == step.last else " each"
+    head = f"step{'s' if each else ''} {_steps(step)}: {runs}{each}"
+    return "; ".join(part for part in (head, _counters(step.counters)) if part)
+
+
+def _graphs(count: int) -> str:
+    return f"{count} graph{'' if count == 1 else 's'}"
+
+
+def _counters(counters: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {value:,}" for name, value in counters.items())
+
+
+def _totals(counters: Mapping[str, int]) -> dict[str, int]:
+    return {name.removeprefix(TOTAL): value for name, value in counters.items() if name.startswith(TOTAL)}
+
+
+def _record(graphs: RunGraphs) -> dict[str, Any]:
+    totals = [_totals(counted) for counted in graphs.counters.values() if _totals(counted)]
+    return {
+        "path": str(graphs.run.path),
+        "mode": graphs.run.manifest.mode,
+        "spec": graphs.run.manifest.spec,
+        "steps": [asdict(step) for step in steps_of(graphs)],
+        "totals": totals[-1] if totals else {},
+        "graphs": [asdict(entry) for entry in graphs.entries],
+        "unavailable": [{"stage": stage, "reason": reason} for stage, reason in graphs.unavailable],
+    }

@@ -1,0 +1,146 @@
+"""`numdrift graph open`: one graph in Netron, or drawn into a file."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import socket
+import tempfile
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...errors import CollisionError, JournalError, NotAvailable, UsageError
+from ...graphs.drawing.draw import draw
+from ...graphs.export.files import onnx_path, write_onnx
+from ...graphs.marks import Mark, marks_for
+from ...graphs.read import RunGraphs
+from ...graphs.record import Graph
+from ..output import console, force_option, out_option
+from .selection import choose_graph, graphs_of_one, mode_option, target_argument
+
+LOOPBACK = "127.0.0.1"
+
+EXAMPLES = """\b
+Examples:
+  numdrift graph open runs/sam_tanh/compile_main
+  numdrift graph open runs/sam_tanh --mode lazy --phase backward
+  numdrift graph open runs/sam_tanh --mode compile --phase backward --post --png backward.png
+  numdrift graph open runs/sam_tanh --mode compile --graph 0-backward-post --port 8080 --no-browser
+
+\b
+Without options it is the first forward graph as it was before the compiler. Netron is served to this machine only,
+until Ctrl-C; its own page reports its use to Google Analytics where there is internet. --png and --svg need no
+browser. Ops that an investigation found guilty are marked.
+"""
+
+
+@click.command(epilog=EXAMPLES, help="Open a graph of a run in Netron, or draw it into a file.")
+@target_argument
+@mode_option
+@click.option("--step", type=click.IntRange(min=0), help="A step that ran the graph (default: the first).")
+@click.option("--phase", metavar="PHASE", help="forward, backward or optimizer.")
+@click.option("--pre", "stage", flag_value="pre", help="As it was before the mode's compiler.")
+@click.option("--post", "stage", flag_value="post", help="As the compiler left it, with its kernels.")
+@click.option("--dynamo", "stage", flag_value="dynamo", help="As dynamo captured it.")
+@click.option("--stream", "stage", flag_value="stream", help="The ops outside of compiled graphs.")
+@click.option("--graph", "name", metavar="NAME", help="A graph by its name in `graph list`.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Where to serve Netron (default: a free port).")
+@click.option("--no-browser", is_flag=True, help="Serve only; open no browser.")
+@click.option("--png", type=click.Path(path_type=Path, dir_okay=False), metavar="PATH", help="Draw a PNG.")
+@click.option("--svg", type=click.Path(path_type=Path, dir_okay=False), metavar="PATH", help="Draw an SVG.")
+@out_option
+@force_option
+def command(
+    target: str | None,
+    mode: str | None,
+    out: Path,
+    png: Path | None,
+    svg: Path | None,
+    port: int | None,
+    no_browser: bool,
+    force: bool,
+    **wanted: Any,
+) -> int:
+    graphs = graphs_of_one(target, out, mode)
+    graph = graphs.graph(choose_graph(graphs, **wanted).name)
+    marks = marks_for(graphs.run, graph)
+    drawn = {kind: path for kind, path in (("png", png), ("svg", svg)) if path is not None}
+    if drawn:
+        _draw(graphs, graph, marks, drawn, force=force)
+    else:
+        _serve(graphs, graph, marks, port, browse=not no_browser)
+    return 0
+
+
+def _draw(
+    graphs: RunGraphs, graph: Graph, marks: Mapping[str, Mark], drawn: Mapping[str, Path], *, force: bool
+) -> None:
+    for path in drawn.values():
+        if path.exists() and not force:
+            raise CollisionError(path, "choose another path, or replace it with --force")
+    for kind, path in drawn.items():
+        try:
+            left_out = draw(graph, marks, path, kind)
+        except OSError as error:
+            raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+        except (TypeError, ValueError, AttributeError) as error:
+            raise JournalError(_record(graphs, graph), f"is no graph: {error}") from error
+        if left_out:
+            console().print(f"{graph.name} is large: drawn are {left_out}", soft_wrap=True)
+        console().print(f"Wrote {path}", soft_wrap=True)
+
+
+def _serve(
+    graphs: RunGraphs, graph: Graph, marks: Mapping[str, Mark], port: int | None, *, browse: bool
+) -> None:
+    """Serve the graph until Ctrl-C. A graph with marks is written to a folder of its own: the run stays as it is."""
+    netron = _netron()
+    address = (LOOPBACK, _free_port(port))
+    with tempfile.TemporaryDirectory(prefix="numdrift-") as temporary:
+        path = onnx_path(graphs, Path(temporary) if marks else graphs.path, graph.name)
+        try:
+            write_onnx(graph, path, marks, read_from=_record(graphs, graph))
+            netron.start(str(path), address=address, browse=browse)
+        except OSError as error:
+            raise UsageError(f"{path} cannot be served: {error.strerror}") from None
+        url = f"http://{LOOPBACK}:{address[1]}"
+        console().print(
+            f"Serving {graph.name} of {graphs.run.path} at {url} (Ctrl-C ends it)", soft_wrap=True
+        )
+        try:
+            netron.wait()
+        finally:
+            netron.stop(address)
+
+
+def _record(graphs: RunGraphs, graph: Graph) -> Path:
+    return graphs.path / f"{graph.name}.json"
+
+
+def _netron() -> Any:
+    try:
+        netron = importlib.import_module("netron")
+    except ImportError as error:
+        raise NotAvailable("Netron", str(error), "pip install netron, or draw the graph with --png") from None
+    logging.getLogger("netron").setLevel(logging.WARNING)
+    return netron
+
+
+def _free_port(port: int | None) -> int:
+    """The port wanted, or a free one. Raises UsageError when the wanted one cannot be had."""
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port or 0))
+        except PermissionError:
+            raise UsageError(
+                f"port {port} needs rights that you do not have: give one from 1024 up"
+            ) from None
+        except OSError as error:
+            why = error.strerror.lower() if error.strerror else str(error)
+            raise UsageError(f"port {port} cannot be had ({why}): give another with --port") from None
+        return int(probe.getsockname()[1])

@@ -1,0 +1,1 @@
+"""Pictures of graphs, made without a browser."""

@@ -1,0 +1,52 @@
+"""A part of a large graph that can be looked at: the nodes around some of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from ..record import Graph
+
+
+def neighbourhood(graph: Graph, centres: Collection[str], most: int) -> Graph:
+    """The graph of the nodes nearest to the centres along its edges, `most` of them at most.
+
+    Without centres, or with none that is in the graph, these are the first nodes and what they lead to. What the
+    part takes from the rest, or gives to it, is among its inputs and outputs.
+    """
+    if len(graph.nodes) <= most:
+        return graph
+    known = [node.name for node in graph.nodes if node.name in centres] or [graph.nodes[0].name]
+    nodes = _nearest(_neighbours(graph), known, most)
+    kept = tuple(node for node in graph.nodes if node.name in nodes)
+    made = dict.fromkeys(name for node in kept for name in node.outputs)
+    taken = dict.fromkeys(name for node in kept for name in node.inputs if name and name not in made)
+    elsewhere = {name for node in graph.nodes if node.name not in nodes for name in node.inputs}
+    wanted = elsewhere | set(graph.outputs)
+    return replace(
+        graph, nodes=kept, inputs=tuple(taken), outputs=tuple(name for name in made if name in wanted)
+    )
+
+
+def _nearest(neighbours: Mapping[str, Collection[str]], starts: Collection[str], most: int) -> set[str]:
+    found = dict.fromkeys(list(starts)[:most])
+    queue = deque(found)
+    while queue and len(found) < most:
+        for name in neighbours[queue.popleft()]:
+            if name not in found and len(found) < most:
+                found[name] = None
+                queue.append(name)
+    return set(found)
+
+
+def _neighbours(graph: Graph) -> Mapping[str, Collection[str]]:
+    """Who makes what a node takes, and who takes what it makes."""
+    makers = {output: node.name for node in graph.nodes for output in node.outputs}
+    found: dict[str, dict[str, None]] = defaultdict(dict)
+    for node in graph.nodes:
+        for name in node.inputs:
+            if name in makers and makers[name] != node.name:
+                found[node.name][makers[name]] = None
+                found[makers[name]][node.name] = None
+    return found

@@ -1,0 +1,1 @@
+"""Graphs in formats that other programs read."""

@@ -1,0 +1,1 @@
+"""The difference of two runs' graphs as one HTML page that needs no network."""

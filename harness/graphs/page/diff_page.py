@@ -1,0 +1,93 @@
+"""The difference of two runs' graphs as one HTML page: both graphs side by side, and what differs in tables.
+
+The page opens from disk and asks for nothing else: styles, scripts and data stand in it, and its content security
+policy admits only these, by their hashes. What comes from a run reaches it escaped, or as JSON that the page's
+script shows as text.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from ..diff.record import Diff
+from ..read import RunGraphs
+from .data import Marks, page_data
+from .tables import cast_rows, count_rows, graph_rows, group_rows
+
+HERE = Path(__file__).parent
+DAGRE = HERE.parent / "javascript" / "dagre.min.js"
+SCRIPTS = (
+    "model.js", "visible.js", "boxes.js", "arrange.js", "layout.js", "drawing.js", "camera.js",
+    "pane.js", "details.js", "chips.js", "page.js",
+)  # fmt: skip
+NO_MARKS: Marks = MappingProxyType({})
+
+
+def write_page(
+    diff: Diff, a: RunGraphs, b: RunGraphs, marks_a: Marks = NO_MARKS, marks_b: Marks = NO_MARKS
+) -> str:
+    """The whole page as text. Raises JournalError when a graph that was compared cannot be read."""
+    data = page_data(diff, a, b, marks_a, marks_b)
+    style = _text("page.css")
+    dagre = _dagre()
+    script = "\n".join(('"use strict";', *(_text(name) for name in SCRIPTS)))
+    pieces = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    page = pieces.get_template("page.html").render(
+        diff=diff,
+        policy=_policy(scripts=(dagre, script), style=style),
+        style=Markup(style),
+        dagre=Markup(dagre),
+        script=Markup(script),
+        data=Markup(as_script_data(data)),
+        counts=count_rows(diff),
+        groups=group_rows(diff, data),
+        casts=cast_rows(diff),
+        graphs=graph_rows(data),
+    )
+    return page.encode("utf-8", "replace").decode("utf-8")
+
+
+def as_script_data(data: Mapping[str, Any]) -> str:
+    """JSON for the inside of a script element: ASCII, and no `<` that could end it."""
+    written = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _policy(*, scripts: tuple[str, ...], style: str) -> str:
+    """A content security policy that runs these scripts, this style and the layout's worker, and nothing else."""
+    allowed = " ".join(_hash(script) for script in scripts)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src {_hash(style)}; worker-src blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _dagre() -> str:
+    """The layout library with its licence in front, without the line that names its source map."""
+    lines = DAGRE.read_text(encoding="utf-8").splitlines()
+    licence = DAGRE.with_name("LICENSE").read_text(encoding="utf-8").strip()
+    code = "\n".join(line for line in lines if not line.startswith("//# sourceMappingURL"))
+    return f"/*\n@dagrejs/dagre\n\n{licence}\n*/\n{code}\n"
+
+
+def _text(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8")

@@ -1,0 +1,182 @@
+/* The page: two panes that know of each other, the toolbar, and what is selected. */
+
+class Page {
+  constructor(data) {
+    this.model = readModel(data);
+    this.selected = null;
+    this.matches = null;
+    this.next = 0;
+    this.work = document.getElementById("work");
+    this.phaseSelect = document.getElementById("phase");
+    this.search = document.getElementById("search");
+    this.found = document.getElementById("found");
+    this.only = document.getElementById("only");
+    this.values = document.getElementById("values");
+    this.panes = SIDES.map((side) => new Pane(this.model, side, this));
+    this.details = new Details(this.model, this);
+    this.differences = new Differences(this.model, this);
+    fillSelect(this.phaseSelect, this.model.phases.map((phase) => [phase, phase]));
+    this.phaseSelect.value = this.firstPhase() || "";
+    this.listen();
+    this.settle();
+    this.restart();
+  }
+
+  get phase() {
+    return this.phaseSelect.value;
+  }
+
+  get onlyDifferences() {
+    return this.only.checked;
+  }
+
+  get withValues() {
+    return this.values.checked;
+  }
+
+  /* The phase of the culprit, else the first that differs. */
+  firstPhase() {
+    const nodes = [...this.model.nodes.values()].filter((node) => !node.graph.after);
+    const first = nodes.find((node) => node.mark !== null);
+    const different = this.model.phases.find((phase) => nodes.some((one) => one.phase === phase && differs(one)));
+    return first ? first.phase : different || this.model.phases[0];
+  }
+
+  other(pane) {
+    return this.panes.find((one) => one !== pane);
+  }
+
+  listen() {
+    this.phaseSelect.addEventListener("change", () => {
+      this.clear();
+      this.restart();
+    });
+    for (const box of [this.only, this.values]) {
+      box.addEventListener("change", () => {
+        for (const pane of this.panes) {
+          pane.drawn = false;
+          pane.render();
+        }
+      });
+    }
+    window.addEventListener("resize", () => this.settle());
+    this.search.addEventListener("input", () => this.find());
+    this.search.addEventListener("keydown", (event) => {
+      if (event.key === "Enter") this.nextMatch();
+    });
+    document.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") this.clear();
+    });
+    for (const button of document.querySelectorAll("[data-pair]")) {
+      button.addEventListener("click", () => this.goToPair(Number(button.dataset.pair)));
+    }
+    for (const button of document.querySelectorAll("[data-place]")) {
+      button.addEventListener("click", () => this.goTo(JSON.parse(button.dataset.place)));
+    }
+    for (const button of document.querySelectorAll("[data-graph]")) {
+      button.addEventListener("click", () => this.showGraph(...JSON.parse(button.dataset.graph)));
+    }
+  }
+
+  /* Draw a pane from its beginning again, or both. */
+  restart(one = null, keepGraph = false) {
+    if (one === null) this.differences.render();
+    for (const pane of one === null ? this.panes : [one]) pane.restart(this.other(pane).nodes(), keepGraph);
+    if (this.selected !== null) this.follow();
+  }
+
+  select(node) {
+    this.selected = node;
+    if (node === null) {
+      this.details.close();
+      for (const pane of this.panes) this.highlight(pane);
+      return;
+    }
+    this.details.node(node);
+    this.bringUp();
+    const pane = this.panes.find((one) => one.side === node.side);
+    const stage = node.graph.after ? "post" : "pre";
+    const samePhase = node.phase === this.phase;
+    const sameStage = pane.stage.value === stage;
+    this.phaseSelect.value = node.phase;
+    pane.stage.value = stage;
+    if (!samePhase) this.restart();
+    else if (!sameStage) this.restart(pane);
+    else this.follow();
+  }
+
+  /* Highlight what is selected and its relatives, and bring them into view in both panes, at the stage of each. */
+  follow() {
+    const others = [...relatives([this.selected])].filter((one) => one !== this.selected);
+    for (const pane of this.panes) {
+      this.highlight(pane);
+      pane.show([this.selected, ...others]);
+    }
+  }
+
+  /* Panes and details take what the answers leave of the window, all of it where the answers are long. */
+  settle() {
+    const above = document.querySelector("header").offsetHeight;
+    const left = window.innerHeight - (above < window.innerHeight * 0.25 ? above : 0);
+    this.work.style.height = `${Math.max(560, left - 4)}px`;
+  }
+
+  /* The panes and the details fit into the window together: scroll there when they are not all in it. */
+  bringUp() {
+    const { top, bottom } = this.work.getBoundingClientRect();
+    if (top < -4 || bottom > window.innerHeight + 4) this.work.scrollIntoView({ block: "start" });
+  }
+
+  highlight(pane) {
+    const related = this.selected === null ? new Set() : relatives([this.selected]);
+    pane.highlight({ selected: this.selected, related, matches: this.matches });
+  }
+
+  clear() {
+    this.search.value = "";
+    this.find();
+    this.select(null);
+  }
+
+  find() {
+    const asked = this.search.value.trim().toLowerCase();
+    const nodes = this.panes.flatMap((pane) => pane.nodes());
+    this.matches = asked === "" ? null : new Set(nodes.filter((node) => answers(node, asked)));
+    this.next = 0;
+    const count = (side) => [...this.matches].filter((node) => node.side === side).length;
+    this.found.textContent = this.matches === null ? "" : `${count("a")} in A, ${count("b")} in B`;
+    for (const pane of this.panes) this.highlight(pane);
+  }
+
+  nextMatch() {
+    if (this.matches === null || this.matches.size === 0) return;
+    const matches = [...this.matches];
+    this.select(matches[this.next % matches.length]);
+    this.next += 1;
+  }
+
+  goToPair(number) {
+    const pair = this.model.pairs[number];
+    const [node] = [...pair.a, ...pair.b];
+    if (node) this.select(node);
+  }
+
+  goTo([side, graph, name]) {
+    const node = this.model.nodes.get(placeKey(side, graph, name));
+    if (node) this.select(node);
+  }
+
+  showGraph(side, name) {
+    this.select(null);
+    const graph = this.model.graphs[side].find((one) => one.name === name);
+    if (graph) this.details.graph(graph);
+    this.bringUp();
+  }
+}
+
+function answers(node, asked) {
+  const { module = "", original = "" } = node.record;
+  return [fullOp(node.record), node.name, module, original].some((text) => text.toLowerCase().includes(asked));
+}
+
+window.page = new Page(JSON.parse(document.getElementById("data").textContent));

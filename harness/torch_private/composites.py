@@ -1,0 +1,110 @@
+"""Ops that are made of others above autograd, as a compiler traces them: their nodes, and what Inductor then gets."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from .presence import private, require
+
+PYTHON_KEYS = ("CompositeImplicitAutograd", "Autograd")
+"""The keys under which torch registers what an op is made of in Python, besides its kernel in C++."""
+
+
+def traced_graph() -> torch.fx.Graph | None:
+    """The graph that a compiler is writing on this thread, None outside of one."""
+    tracing = private("torch.fx.experimental.proxy_tensor", "get_proxy_mode")()
+    return None if tracing is None else tracing.tracer.graph
+
+
+def traced_node(tensor: torch.Tensor) -> torch.fx.Node | None:
+    """The node that stands for a tensor in the graph that is being written."""
+    tracing = private("torch.fx.experimental.proxy_tensor", "get_proxy_mode")()
+    slot_of = private("torch.fx.experimental.proxy_tensor", "get_proxy_slot")
+    if isinstance(tensor, private("torch._subclasses.functional_tensor", "FunctionalTensor")):
+        tensor = private("torch", "_from_functional_tensor")(tensor.elem)
+    slot = None if tracing is None else slot_of(tensor, tracing.tracer, None)
+    return None if slot is None else slot.proxy.node
+
+
+def autograd_numbers(results: Iterable[torch.Tensor], inputs: Iterable[torch.Tensor]) -> frozenset[int]:
+    """The sequence numbers of the autograd nodes that lead from `results` back to `inputs`.
+
+    A traced backward op carries the one of the node that it belongs to.
+    """
+    known = {tensor.grad_fn for tensor in inputs}
+    found: dict[Any, int] = {}
+    pending = [tensor.grad_fn for tensor in results]
+    while pending:
+        node = pending.pop()
+        if node is None or node in known or node in found or node.name().endswith("AccumulateGrad"):
+            continue
+        require(node, "_sequence_nr")
+        found[node] = node._sequence_nr()
+        pending += [following for following, _ in node.next_functions]
+    return frozenset(found.values())
+
+
+def replace_python_kernels(
+    overload: Any, replacement: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> Callable[[], None]:
+    """Replace what torch has for an op in Python, which compilers prefer to its C++; gives the undo.
+
+    `replacement` makes the new kernel from the one that it replaces.
+    """
+    require(overload, "py_kernels")
+    kernels, cached = overload.py_kernels, overload._dispatch_cache
+    keys = [getattr(private("torch._C", "DispatchKey"), name) for name in PYTHON_KEYS]
+    before = {key: kernels[key] for key in keys if key in kernels}
+
+    def undo() -> None:
+        kernels.update(before)
+        cached.clear()
+
+    kernels.update({key: replacement(kernel) for key, kernel in before.items()})
+    cached.clear()
+    return undo
+
+
+def is_operator(target: Any) -> bool:
+    """Whether what a node calls is an overload of an op, and no Python function."""
+    return isinstance(target, private("torch._ops", "OpOverload"))
+
+
+Change = Callable[[torch.fx.GraphModule], None]
+
+
+def change_around_inner_compile(before: Change, inside: Change) -> Callable[[], None]:
+    """Apply `before` to each graph that Inductor's inner compile is given, and `inside` where it begins; gives the undo.
+
+    Whoever wraps the inner compile between the two sees the graph as `before` has left it.
+    """
+    compiling = importlib.import_module("torch._inductor.compile_fx")
+    names = ("compile_fx_forward", "compile_fx_backward", "_compile_fx_inner")
+    originals = {name: private("torch._inductor.compile_fx", name) for name in names}
+
+    def outer(original: Callable[..., Any]) -> Callable[..., Any]:
+        def compile_graph(graph: Any, *args: Any, inner_compile: Callable[..., Any], **kwargs: Any) -> Any:
+            def inner(graph: Any, *args: Any, **kwargs: Any) -> Any:
+                before(graph)
+                return inner_compile(graph, *args, **kwargs)
+
+            return original(graph, *args, inner_compile=inner, **kwargs)
+
+        return compile_graph
+
+    def compile_inside(graph: Any, *args: Any, **kwargs: Any) -> Any:
+        inside(graph)
+        return originals["_compile_fx_inner"](graph, *args, **kwargs)
+
+    def undo() -> None:
+        for name, original in originals.items():
+            setattr(compiling, name, original)
+
+    for name in names[:2]:
+        setattr(compiling, name, outer(originals[name]))
+    compiling._compile_fx_inner = compile_inside  # type: ignore[attr-defined]
+    return undo

@@ -1,0 +1,277 @@
+"""What Inductor has made of a graph: its kernels and extern calls, in order, with the FX nodes in each."""
+
+from __future__ import annotations
+
+import importlib
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from .graph_stages import Undo, parts_of_op, replace_attribute, undo_all
+from .presence import private, require
+
+PROVENANCE = "set_kernel_post_grad_provenance_tracing"
+
+Size = int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One call: of a generated kernel (`code` is its source) or of an op of a library (`operation`, where torch
+    knows it as an op). `buffers` are computed by it, `origins` the nodes of the final FX graph that it contains."""
+
+    name: str
+    operation: Any
+    code: str
+    inputs: tuple[str, ...]
+    buffers: tuple[str, ...]
+    origins: tuple[torch.fx.Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A graph after Inductor: `graph` is the FX graph that it generated code for. An output is None where the FX
+    graph has none at that position. `buffers` have a dtype and a shape, `constants` are tensors of the module."""
+
+    graph: torch.fx.Graph
+    kernels: Sequence[Kernel]
+    outputs: Sequence[str | None]
+    buffers: Mapping[str, tuple[str, tuple[Size, ...]]]
+    constants: frozenset[str]
+
+
+@dataclass(slots=True)
+class _Watched:
+    """What is written down while one graph is generated: calls as (kernel's name, operations), and sources."""
+
+    calls: list[tuple[str, list[Any]]] = field(default_factory=list)
+    sources: dict[str, str] = field(default_factory=dict)
+
+
+def watch_kernels(seen: Callable[[Lowered], None], failed: Callable[[Exception], None]) -> Undo:
+    """Have `seen` told each graph for which Inductor has just generated code, `failed` why one could not be read.
+
+    Neither may raise.
+    """
+    lowering = private("torch._inductor.graph", "GraphLowering")
+    wrapper = private("torch._inductor.codegen.wrapper", "PythonWrapperCodegen")
+    require(lowering, "codegen")
+    require(wrapper, "define_kernel")
+    original, define = lowering.codegen, wrapper.define_kernel
+    running: list[_Watched] = []
+
+    def codegen(graph: Any) -> Any:
+        running.append(_Watched())
+        try:
+            made = original(graph)
+            seen_at = running[-1]
+        finally:
+            running.pop()
+        try:
+            lowered = _lowered(graph, seen_at)
+        except Exception as error:  # noqa: BLE001, the compilation goes on whatever fails here
+            failed(error)
+        else:
+            seen(lowered)
+        return made
+
+    def define_kernel(self: Any, kernel_name: str, kernel_body: str, *args: Any, **kwargs: Any) -> Any:
+        if running:
+            running[-1].sources[kernel_name] = _source(kernel_body)
+        return define(self, kernel_name, kernel_body, *args, **kwargs)
+
+    undone = [
+        replace_attribute(lowering, "codegen", codegen),
+        replace_attribute(wrapper, "define_kernel", define_kernel),
+        *_watch_calls(running),
+    ]
+    return undo_all(undone)
+
+
+def _watch_calls(running: list[_Watched]) -> Iterator[Undo]:
+    original = private("torch._inductor.debug", PROVENANCE)
+
+    def called(nodes: Any, kernel_name: str, is_extern: bool = False) -> Any:
+        if running and kernel_name:
+            running[-1].calls.append((kernel_name, [nodes] if is_extern else list(nodes)))
+        return original(nodes, kernel_name, is_extern)
+
+    for name in ("torch._inductor.debug", "torch._inductor.codegen.cpp", "torch._inductor.codegen.triton"):
+        module = importlib.import_module(name)
+        require(module, PROVENANCE)
+        yield replace_attribute(module, PROVENANCE, called)
+
+
+def _source(body: str) -> str:
+    """The C++ or Triton source in the definition of a kernel: what stands between its triple quotes."""
+    _, quotes, rest = body.partition("'''")
+    return rest.rpartition("'''")[0].strip("\n") if quotes else body
+
+
+def _lowered(graph: Any, watched: _Watched) -> Lowered:
+    scheduled = [leaf for node in graph.scheduler.nodes for leaf in node.get_nodes()]
+    origins = _Origins(scheduled, graph.module.graph)
+    removed = set(graph.removed_buffers)
+    kernels = [
+        _kernel(name, leaves, watched.sources.get(name, ""), removed, origins)
+        for name, leaves in _calls(scheduled, watched.calls)
+    ]
+    names = dict.fromkeys(one for kernel in kernels for one in (*kernel.inputs, *kernel.buffers))
+    return Lowered(
+        graph.module.graph,
+        kernels,
+        [_output_name(one) for one in graph.graph_outputs],
+        {name: kind for name in names if (kind := _kind(graph, name)) is not None},
+        frozenset(graph.constants),
+    )
+
+
+def _calls(scheduled: Sequence[Any], noted: Sequence[tuple[str, list[Any]]]) -> list[tuple[str, list[Any]]]:
+    """Each call with the scheduler's nodes in it, in their order: the noted ones, and those that nothing noted.
+
+    A node that only lays out memory (a concatenation whose parts are written in place) belongs to the call that
+    writes the last part of it, one that takes a result out of several to the call that makes them.
+    """
+    position = {leaf.get_name(): index for index, leaf in enumerate(scheduled)}
+    calls: list[tuple[str, list[Any]]] = []
+    caller: dict[str, list[Any]] = {}
+    for name, operations in noted:
+        leaves = [one for one in _leaves(operations, scheduled, position) if one.get_name() not in caller]
+        caller.update((one.get_name(), leaves) for one in leaves)
+        if leaves:
+            calls.append((name, leaves))
+    writer = {name: leaf for leaf in scheduled for name in _writes(leaf)}
+    for leaf in scheduled:
+        if leaf.get_name() in caller:
+            continue
+        found = (
+            [caller[writer[one].get_name()] for one in _reads(leaf) if one in writer]
+            if _is_free(leaf)
+            else []
+        )
+        leaves = max(found, key=lambda one: position[one[0].get_name()], default=[])
+        if not leaves:
+            calls.append(("", leaves))
+        leaves.append(leaf)
+        caller[leaf.get_name()] = leaves
+    return sorted(calls, key=lambda call: position[call[1][0].get_name()])
+
+
+def _is_free(leaf: Any) -> bool:
+    return type(leaf).__name__ == "NopKernelSchedulerNode" or type(leaf.node).__name__ == "MultiOutput"
+
+
+def _leaves(operations: Sequence[Any], scheduled: Sequence[Any], position: Mapping[str, int]) -> list[Any]:
+    """The scheduler's nodes of a call, which was noted with them or, where it is extern, with what they hold."""
+    found = []
+    for one in operations:
+        for leaf in one.get_nodes() if hasattr(one, "get_nodes") else [one]:
+            named = (
+                leaf.get_name if hasattr(leaf, "read_writes") else getattr(leaf, "get_operation_name", str)
+            )
+            name = named()
+            if name in position:
+                found.append(scheduled[position[name]])
+    return found
+
+
+def _kernel(name: str, leaves: Sequence[Any], source: str, removed: set[str], origins: _Origins) -> Kernel:
+    written = dict.fromkeys(one for leaf in leaves for one in _writes(leaf))
+    reads = dict.fromkeys(one for leaf in leaves for one in _reads(leaf) if one not in written)
+    several = {one for leaf in leaves if type(leaf.node).__name__ == "MultiOutput" for one in _reads(leaf)}
+    operation = getattr(leaves[0].node, "op_overload", None)
+    return Kernel(
+        name or getattr(leaves[0].node, "python_kernel_name", None) or _class_of(leaves[0].node),
+        operation if parts_of_op(operation) is not None else None,
+        source,
+        tuple(reads),
+        tuple(one for one in written if one not in removed and one not in several),
+        tuple(origins.contained(leaves, reads)),
+    )
+
+
+class _Origins:
+    """The nodes that operations were made from.
+
+    Inductor's own account of an operation has too many: nodes that another operation computes and this one reads,
+    and, where a library's op had its argument computed, that op itself.
+    """
+
+    def __init__(self, scheduled: Sequence[Any], graph: torch.fx.Graph) -> None:
+        self._order = {node: number for number, node in enumerate(graph.nodes)}
+        self._told = {
+            leaf.get_name(): {node for node in _told(leaf.node) if node in self._order} for leaf in scheduled
+        }
+        writer = {name: leaf for leaf in scheduled for name in _writes(leaf)}
+        for leaf in scheduled:
+            if not _is_generated(leaf) and (called := self._maker(leaf)) is not None:
+                for one in (writer[name] for name in _reads(leaf) if name in writer):
+                    if _is_generated(one) and self._told[one.get_name()] != {called}:
+                        self._told[one.get_name()].discard(called)
+        self._made_by = {name: self._maker(leaf) for name, leaf in writer.items()}
+
+    def contained(self, leaves: Sequence[Any], reads: Iterable[str]) -> list[torch.fx.Node]:
+        """The nodes that a call computes: from its results back to what it reads."""
+        told = set().union(*(self._told[leaf.get_name()] for leaf in leaves))
+        pending = [node for leaf in leaves if (node := self._maker(leaf)) is not None]
+        given = {self._made_by.get(one) for one in reads} - set(pending)
+        found: set[torch.fx.Node] = set()
+        while pending:
+            node = pending.pop()
+            within = node in told or node.target is operator.getitem
+            if node not in found and within and node not in given:
+                found.add(node)
+                pending += node.all_input_nodes
+        return sorted(found & told or told, key=self._order.__getitem__)
+
+    def _maker(self, leaf: Any) -> torch.fx.Node | None:
+        """The node whose result an operation gives: the last one that it was told of."""
+        told = self._told[leaf.get_name()]
+        exact = None if leaf.node is None else leaf.node.get_origin_node()
+        return exact if exact in told else max(told, key=self._order.__getitem__, default=None)
+
+
+def _told(operation: Any) -> Iterable[torch.fx.Node]:
+    found: Iterable[torch.fx.Node] = () if operation is None else operation.get_origins()
+    return found
+
+
+def _is_generated(leaf: Any) -> bool:
+    return type(leaf).__name__ == "SchedulerNode"
+
+
+def _class_of(operation: Any) -> str:
+    """What Inductor calls an operation that has no code: `ConcatKernel` is the memory of a concatenation."""
+    return type(operation).__name__.removesuffix("Kernel").lower()
+
+
+def _reads(leaf: Any) -> list[str]:
+    weak = private("torch._inductor.dependencies", "WeakDep")
+    return [one.name for one in leaf.read_writes.reads if not isinstance(one, weak)]
+
+
+def _writes(leaf: Any) -> list[str]:
+    return [one.get_name() for one in leaf.get_outputs()]
+
+
+def _output_name(output: Any) -> str | None:
+    constant = type(output).__name__ in ("NoneAsConstantBuffer", "ShapeAsConstantBuffer")
+    return None if constant or not hasattr(output, "get_name") else str(output.get_name())
+
+
+def _kind(graph: Any, name: str) -> tuple[str, tuple[Size, ...]] | None:
+    """The dtype and the shape of a buffer, a constant or an input; None for one that holds several tensors."""
+    found = graph.constants.get(name)
+    if found is not None:
+        return str(found.dtype).removeprefix("torch."), tuple(int(size) for size in found.shape)
+    found = graph.graph_inputs.get(name)
+    found = graph.try_get_buffer(name) if found is None else found
+    try:
+        dtype, sizes = found.get_dtype(), found.get_size()
+    except (AttributeError, NotImplementedError, AssertionError):
+        return None
+    sizes = tuple(int(size) if str(size).isdigit() else str(size) for size in sizes)
+    return str(dtype).removeprefix("torch."), sizes

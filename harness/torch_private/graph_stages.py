@@ -1,0 +1,251 @@
+"""The stages of torch.compile, watched from outside: dynamo's graph, AOTAutograd's, what Inductor is handed.
+
+Each `watch_...` puts one hook in and gives the function that takes it out; what it calls decides what to do with
+the stage and must not raise, since it runs inside the compiler. Verified on torch 2.13.0.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .presence import private, require
+
+Undo = Callable[[], None]
+Compile = Callable[[], Any]
+
+CALL = "numdrift_call"
+"""Where a traced node keeps the number of the call that it was decomposed from."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphInput:
+    """One input of a dynamo graph: `source` is the expression that it comes from (`L['self']._parameters['w']`),
+    `example` the script's own tensor, or the size, and None where it is gone."""
+
+    name: str
+    source: str
+    example: Any
+
+
+@dataclass(frozen=True, slots=True)
+class DynamoGraph:
+    """What dynamo hands to its backend: `break_reason` and `break_line` say what ended the graph too early ("" when
+    nothing did), `file` and `locals` name the Python frame that it was made from and its variables in their order."""
+
+    graph: torch.fx.Graph
+    inputs: Sequence[GraphInput]
+    backend: str
+    break_reason: str
+    break_line: str
+    file: str
+    locals: Sequence[str]
+
+
+def replace_attribute(holder: Any, name: str, value: Any) -> Undo:
+    """Set an attribute of a module or class; gives the undo."""
+    before = getattr(holder, name)
+    setattr(holder, name, value)
+    return lambda: setattr(holder, name, before)
+
+
+def undo_all(undone: Sequence[Undo]) -> Undo:
+    """All of these in one, the last one first."""
+
+    def undo() -> None:
+        for one in reversed(undone):
+            one()
+
+    return undo
+
+
+def watch_dynamo(around: Callable[[DynamoGraph, Compile], Any]) -> Undo:
+    """Have `around` do each compilation of a dynamo graph: it calls what it is given, and gives what that gave."""
+    holder = private("torch._dynamo.output_graph", "OutputGraph")
+    require(holder, "_call_user_compiler")
+    original = holder._call_user_compiler
+
+    def compile_(output: Any, module: torch.fx.GraphModule, example_inputs: Any) -> Any:
+        return around(_dynamo_graph(output, module), lambda: original(output, module, example_inputs))
+
+    return replace_attribute(holder, "_call_user_compiler", compile_)
+
+
+def _dynamo_graph(output: Any, module: torch.fx.GraphModule) -> DynamoGraph:
+    reason = getattr(module, "compile_subgraph_reason", None)
+    stack = list(getattr(reason, "user_stack", ()))
+    broken = reason is not None and getattr(reason, "graph_break", False)
+    lines = str(getattr(reason, "reason", "")).strip().splitlines()
+    code = getattr(getattr(output, "root_tx", None), "f_code", None)
+    backend = getattr(output, "compiler_fn", None)
+    return DynamoGraph(
+        module.graph,
+        [_graph_input(node) for node in module.graph.nodes if node.op == "placeholder"],
+        str(getattr(backend, "_compiler_name", None) or getattr(backend, "__name__", type(backend).__name__)),
+        lines[0] if broken and lines else "",
+        f"{stack[-1].filename}:{stack[-1].lineno}" if stack else "",
+        "" if code is None else code.co_filename,
+        () if code is None else code.co_varnames,
+    )
+
+
+def _graph_input(node: torch.fx.Node) -> GraphInput:
+    argument = node.meta.get("grapharg")
+    source = getattr(argument, "source", None) or getattr(node, "_dynamo_source", None)
+    name = getattr(source, "name", "")
+    try:
+        example = getattr(argument, "example", None)
+    except AssertionError:
+        example = None
+    return GraphInput(node.name, str(name() if callable(name) else name), example)
+
+
+def retraces(error: BaseException) -> bool:
+    """Whether dynamo answers this error of a backend by tracing the same frame anew."""
+    return isinstance(error, private("torch._dynamo.exc", "RestartAnalysis"))
+
+
+AotCompiler = Callable[..., Any]
+
+
+def watch_aot(around: Callable[[str, AotCompiler], AotCompiler]) -> Undo:
+    """Have `around` replace the compilers of each AOTAutograd backend but Inductor: it is told the phase."""
+    module = importlib.import_module("torch._dynamo.backends.common")
+    original = private("torch._dynamo.backends.common", "aot_module_simplified")
+    inductors = private("torch._functorch.aot_autograd", "SerializableAOTDispatchCompiler")
+
+    def simplified(*args: Any, **kwargs: Any) -> Any:
+        phases = {"fw_compiler": "forward", "bw_compiler": "backward", "inference_compiler": "forward"}
+        for name, phase in phases.items():
+            compiler = kwargs.get(name)
+            if compiler is not None and not isinstance(compiler, inductors):
+                kwargs[name] = around(phase, compiler)
+        return original(*args, **kwargs)
+
+    return replace_attribute(module, "aot_module_simplified", simplified)
+
+
+@dataclass(frozen=True, slots=True)
+class InnerGraph:
+    """What Inductor is handed: `key` is the same for the forward and the backward of one dynamo graph."""
+
+    module: torch.fx.GraphModule
+    phase: str
+    key: int | None
+
+
+def watch_inductor(around: Callable[[InnerGraph, Compile], Any]) -> Undo:
+    """Have `around` do each compilation of Inductor's inner compile: it calls what it is given."""
+    module = importlib.import_module("torch._inductor.compile_fx")
+    original = private("torch._inductor.compile_fx", "_compile_fx_inner")
+
+    def inner(graph_module: torch.fx.GraphModule, example_inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        phase = "backward" if kwargs.get("is_backward") else "forward"
+        seen = InnerGraph(graph_module, phase, kwargs.get("graph_id"))
+        return around(seen, lambda: original(graph_module, example_inputs, *args, **kwargs))
+
+    return replace_attribute(module, "_compile_fx_inner", inner)
+
+
+def watch_executions(around: Callable[[Any, Compile], Any]) -> Undo:
+    """Have `around` do each call of a graph that Inductor has compiled; it is told the compiled object."""
+    holder = private("torch._inductor.output_code", "CompiledFxGraph")
+    original = holder.__call__
+
+    def call(compiled: Any, inputs: Sequence[Any]) -> Any:
+        return around(compiled, lambda: original(compiled, inputs))
+
+    return replace_attribute(holder, "__call__", call)
+
+
+def called_like(compiled: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
+    """Have torch call `replacement` in the way that it calls what a compiler has given, and give it."""
+    if getattr(compiled, "_boxed_call", False):
+        replacement._boxed_call = True  # type: ignore[attr-defined]
+    return replacement
+
+
+def is_compiled_by_inductor(compiled: Any) -> bool:
+    """Whether `watch_executions` sees the calls of this object."""
+    return isinstance(compiled, private("torch._inductor.output_code", "CompiledFxGraph"))
+
+
+def generated_module(compiled: Any) -> str:
+    """The Python module that Inductor has generated for a graph, "" where there is none."""
+    return str(getattr(compiled, "source_code", "") or "")
+
+
+def number_decomposed_calls() -> Undo:
+    """Have each node that is traced keep, as `CALL`, the number of the op's call that it came from."""
+    module = importlib.import_module("torch.fx.experimental.proxy_tensor")
+    original = private("torch.fx.experimental.proxy_tensor", "set_original_aten_op")
+    copied = private("torch.fx.proxy", "_COPY_META_FIELDS")
+    numbers = itertools.count(1)
+    running = threading.local()
+
+    @contextmanager
+    def numbered(operation: Any) -> Iterator[None]:
+        outermost = not getattr(running, "depth", 0)
+        running.depth = getattr(running, "depth", 0) + 1
+        try:
+            with original(operation):
+                meta = torch.fx.traceback.get_current_meta()
+                if outermost:
+                    meta[CALL] = next(numbers)
+                try:
+                    yield
+                finally:
+                    if outermost:
+                        meta.pop(CALL, None)
+        finally:
+            running.depth -= 1
+
+    copied.append(CALL)
+    put_back = replace_attribute(module, "set_original_aten_op", numbered)
+
+    def undo() -> None:
+        put_back()
+        copied.remove(CALL)
+
+    return undo
+
+
+def without_graph_caches() -> Undo:
+    """Have every graph compiled anew; the cache of built C++ and Triton kernels stays.
+
+    A graph that comes out of Inductor's or AOTAutograd's cache goes past every hook of this module.
+    """
+    inductor = importlib.import_module("torch._inductor.config")
+    functorch = importlib.import_module("torch._functorch.config")
+    undone = []
+    for config, name in (
+        (inductor, "fx_graph_cache"),
+        (inductor, "fx_graph_remote_cache"),
+        (functorch, "enable_autograd_cache"),
+        (functorch, "enable_remote_autograd_cache"),
+    ):
+        require(config, name)
+        undone.append(replace_attribute(config, name, False))
+    return undo_all(undone)
+
+
+def broken_captures() -> list[str]:
+    """Why dynamo has broken graphs, or given frames up, since the process began; the most frequent first."""
+    counted = private("torch._dynamo.utils", "counters")
+    reasons = counted["graph_break"] + counted["unimplemented"]
+    return [str(reason).strip().splitlines()[0] for reason, _ in reasons.most_common() if str(reason).strip()]
+
+
+def parts_of_op(target: Any) -> tuple[str, str, str] | None:
+    """The namespace, the name and the overload ("" for the default one) of an op, None for what is no op."""
+    if not isinstance(target, private("torch._ops", "OpOverload")):
+        return None
+    namespace, name, overload = str(target).split(".", 2)
+    return namespace, name, "" if overload == "default" else overload

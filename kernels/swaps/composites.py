@@ -1,0 +1,173 @@
+"""Composite ops kept whole in the graphs that Inductor is given: `decompose.linear=off`.
+
+Inductor is handed a graph in which each call of the op is one node, and its backward another. Before it lowers the
+graph, the nodes that torch has traced are put back as they were: what is compiled stays the same.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.fx.node import map_arg
+
+from ...harness import torch_private
+from ..expectation import tensors_in
+from .target import Target
+from .whole_graph import fold, is_folded, unfold
+from .whole_groups import CALL, CompositeCall, Group, Named, groups_of
+
+Original = Callable[..., Any]
+
+
+def is_composite(op: str) -> bool:
+    """Whether an overload of the op is made of other ops above autograd, as `linear` is."""
+    return any(map(torch_private.is_composite, torch_private.overloads_of(op.partition(".")[0])))
+
+
+class WholeComposites:
+    """Follows calls of composite ops while compilers trace, and shows them whole, until `close`."""
+
+    def __init__(self, ops: Container[str]) -> None:
+        self._ops = ops
+        self._calls: list[CompositeCall] = []
+        self._numbers: dict[str, int] = {}
+        self._groups: dict[int, Group] = {}
+        self._opaque_ops = torch_private.OpaqueOps()
+        self._opaque: dict[str, Any] = {}
+        self._running = threading.local()
+        self._undo: list[Callable[[], None]] = []
+
+    def covers(self, target: Target) -> bool:
+        """Whether calls of this overload are followed."""
+        return target.composite and not target.writes and target.op in self._ops
+
+    def install(self) -> None:
+        self._undo.append(torch_private.change_around_inner_compile(self._fold, self._unfold))
+
+    def replace_python_kernels(self, target: Target, replacement: Callable[[Original], Original]) -> None:
+        """Have what torch has for the op in Python replaced, too."""
+        self._undo.append(torch_private.replace_python_kernels(target.overload, replacement))
+
+    def close(self) -> None:
+        for undo in reversed(self._undo):
+            undo()
+        self._undo = []
+        self._opaque_ops.close()
+
+    def followed(self, target: Target, original: Original) -> Original:
+        """What torch does for the op, its nodes noted where a compiler is writing them down."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            graph = torch_private.traced_graph()
+            if graph is None or getattr(self._running, "inside", False):
+                return original(*args, **kwargs)
+            before = next(iter(reversed(graph.nodes)), None)
+            self._running.inside = True
+            try:
+                result = original(*args, **kwargs)
+            finally:
+                self._running.inside = False
+            self._note(target, args, kwargs, result, _nodes_after(graph, before))
+            return result
+
+        return call
+
+    def _note(
+        self,
+        target: Target,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        result: Any,
+        nodes: Sequence[Node],
+    ) -> None:
+        number = len(self._calls)
+        results = [torch_private.traced_node(one) for one in tensors_in(result)]
+        if not nodes or not results or any(one not in nodes for one in results):
+            return
+        for node in nodes:
+            node.meta[CALL] = number
+        inputs = [*tensors_in(list(args)), *tensors_in(list(kwargs.values()))]
+        named = None if _has_unknown([*args, *kwargs.values()]) else _named(tuple(args))
+        self._calls.append(
+            CompositeCall(
+                number,
+                target.op.partition(".")[0],
+                target.overload,
+                named,
+                {} if named is None else _named(dict(kwargs)),
+                {node.name: node.meta["val"] for node in results if node is not None},
+                torch_private.autograd_numbers(tensors_in(result), inputs),
+            )
+        )
+
+    def _fold(self, module: torch.fx.GraphModule) -> None:
+        if groups := groups_of(module.graph, self._calls):
+            module.graph = fold(module.graph, groups, self._opaque_op)
+
+    def _unfold(self, module: torch.fx.GraphModule) -> None:
+        if is_folded(module.graph):
+            unfold(module.graph)
+            module.recompile()
+
+    def _opaque_op(self, group: Group) -> tuple[Any, int]:
+        """`numdrift::linear_backward(gradients, saved, number)`, which computes what the group's nodes compute."""
+        number = self._numbers.setdefault(group.text, len(self._numbers))
+        self._groups.setdefault(number, group)
+        if group.name not in self._opaque:
+            tensors = "Tensor[] gradients, Tensor[] saved" if group.backward else "Tensor[] saved"
+            schema = f"({tensors}, int number, *, SymInt[] sizes=[]) -> Tensor[]"
+            self._opaque[group.name] = self._opaque_ops.define(
+                group.name, schema, self._compute, self._compute
+            )
+        return self._opaque[group.name], number
+
+    def _compute(self, *args: Any, sizes: Sequence[Any] = ()) -> list[torch.Tensor]:
+        *tensors, number = args
+        group = self._groups[number]
+        inputs = [node for some in group.kinds_of_inputs for node in some]
+        given = [*(one for some in tensors for one in some), *sizes]
+        values: dict[Node, Any] = dict(zip(inputs, given, strict=True))
+        for node in group.members:
+            args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
+            assert callable(node.target)
+            values[node] = node.target(*args, **kwargs)
+        return [values[node] for node in group.outputs]
+
+
+def _nodes_after(graph: torch.fx.Graph, last: Node | None) -> list[Node]:
+    found: list[Node] = []
+    for node in reversed(graph.nodes):
+        if node is last:
+            break
+        found.append(node)
+    return found
+
+
+def _has_unknown(values: Sequence[Any]) -> bool:
+    """Whether an argument is a size that the graph computes, or a tensor that it has no node for."""
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            if _has_unknown(value):
+                return True
+        elif isinstance(value, torch.Tensor):
+            if torch_private.traced_node(value) is None:
+                return True
+        elif isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return True
+    return False
+
+
+def _named(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        node = torch_private.traced_node(value)
+        assert node is not None
+        return Named(node.name)
+    if isinstance(value, dict):
+        return {name: _named(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_named(one) for one in value)
+    return value

@@ -1,0 +1,66 @@
+"""A deep and narrow transformer, trained for some steps: many graph nodes, little to compute.
+
+Attention is written out with a linear layer each for queries, keys and values, so it runs in lazy mode too.
+"""
+
+import argparse
+import math
+import os
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+BATCH, CONTEXT, WIDTH, HEADS, WORDS = 2, 16, 32, 4, 50
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.q, self.k, self.v = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.out = nn.Linear(WIDTH, WIDTH)
+        self.mlp = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:  # [B, T, W]
+        h = self.norm1(x)
+        q, k, v = heads(self.q(h)), heads(self.k(h)), heads(self.v(h))  # [B, H, T, W / H]
+        scores = torch.softmax(q @ k.transpose(2, 3) / math.sqrt(WIDTH // HEADS), dim=3)
+        x = x + self.out((scores @ v).transpose(1, 2).reshape(BATCH, CONTEXT, WIDTH))
+        return x + self.mlp(self.norm2(x))
+
+
+def heads(x: Tensor) -> Tensor:
+    return x.view(BATCH, CONTEXT, HEADS, WIDTH // HEADS).transpose(1, 2)
+
+
+class Transformer(nn.Module):
+    def __init__(self, blocks: int) -> None:
+        super().__init__()
+        self.token = nn.Linear(WORDS, WIDTH)
+        self.blocks = nn.ModuleList(Block() for _ in range(blocks))
+        self.head = nn.Linear(WIDTH, WORDS)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.token(tokens)
+        for block in self.blocks:
+            x = block(x)
+        logits: Tensor = self.head(x)
+        return logits
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--blocks", type=int, default=12)
+    parser.add_argument("--steps", type=int, default=2)
+    options = parser.parse_args()
+    device = os.environ.get("DEVICE", "cpu")
+    torch.manual_seed(0)
+    model = Transformer(options.blocks).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    words = torch.randint(WORDS, (BATCH, CONTEXT + 1))
+    given, wanted = F.one_hot(words[:, :-1], WORDS).float().to(device), words[:, 1:].flatten().to(device)
+    for _ in range(options.steps):
+        optimizer.zero_grad()
+        F.cross_entropy(model(given).flatten(0, 1), wanted).backward()
+        optimizer.step()
