@@ -134,18 +134,34 @@ def groups_of(graph: Graph, calls: Sequence[CompositeCall]) -> list[Group]:
             backward.setdefault(by_sequence[node.meta["seq_nr"]].number, []).append(node)
     for number in forward.keys() & backward.keys():
         forward[number], backward[number] = _shared_out(forward[number], backward[number])
-    found = [
-        *(_group(calls[number], False, nodes) for number, nodes in forward.items()),
-        *(_group(calls[number], True, nodes) for number, nodes in backward.items()),
-    ]
+    place = {node: number for number, node in enumerate(graph.nodes)}
+    made = [node for node in place if "seq_nr" not in node.meta and CALL not in node.meta and is_tensor(node)]
+    found = []
+    for backwards, some in ((False, forward), (True, backward)):
+        for number, nodes in some.items():
+            members = sorted([*nodes, *_between(nodes, made)], key=place.__getitem__)
+            found.append(_group(calls[number], backwards, members))
     return [group for group in found if group is not None]
+
+
+def _between(members: Sequence[Node], made: Sequence[Node]) -> list[Node]:
+    """Of the nodes that Inductor has `made` in place of others, those that only lead from members to members."""
+    behind = set(members)
+    for node in made:
+        if any(one in behind for one in inputs_of(node)):
+            behind.add(node)
+    inside = set(members)
+    for node in reversed(made):
+        if node in behind and node.users and all(user in inside for user in node.users):
+            inside.add(node)
+    return [node for node in made if node in inside]
 
 
 def _shared_out(forward: Sequence[Node], backward: Sequence[Node]) -> tuple[list[Node], list[Node]]:
     """Both with those of the forward that nothing but the backward uses moved to it."""
     taken = set(backward)
     for node in reversed(forward):
-        if all(user in taken for user in node.users):
+        if node.users and all(user in taken for user in node.users):
             taken.add(node)
     return [node for node in forward if node not in taken], [
         *(node for node in forward if node in taken),

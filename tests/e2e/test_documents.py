@@ -30,7 +30,7 @@ def test_a_command_of_the_documents_is_understood(line: str) -> None:
     own = words[: words.index("--")] if "--" in words else words
     names = [word for word in own if not word.startswith("-")]
     help_text = CliRunner().invoke(program, [names[0], "--help"]).output
-    if names[0] in ("runs", "kernels"):
+    if names[0] in ("runs", "kernels", "graph"):
         help_text += CliRunner().invoke(program, [*names[:2], "--help"]).output
     for option in (word for word in own if word.startswith("--")):
         assert option in help_text, option

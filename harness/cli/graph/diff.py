@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,8 +11,9 @@ from rich.console import Console
 
 from ...errors import CollisionError, GraphsNotFound, UsageError
 from ...graphs.diff.compare import compare_graphs
-from ...graphs.diff.record import SCHEMA, Diff
+from ...graphs.diff.record import SCHEMA, Diff, Side
 from ...graphs.diff.rows import PairRow, count_rows, pair_rows
+from ...graphs.marks import Mark, marks_for
 from ...graphs.read import RunGraphs, graphs_of
 from ...graphs.record import PHASES
 from ...runs.find import RecordedRun, load_run
@@ -143,10 +145,16 @@ def _refuse_page(path: Path, pairs: int, force: bool) -> None:
         raise CollisionError(path, "choose another file, or replace it with --force")
 
 
+def _marks(side: Side, graphs: RunGraphs) -> dict[str, Mapping[str, Mark]]:
+    """What the investigation found guilty in the graphs of one side."""
+    names = dict.fromkeys((*side.graphs, *side.post_graphs))
+    return {name: marks_for(graphs.run, graphs.graph(name)) for name in names}
+
+
 def _write_page(path: Path, diff: Diff, pair: Pair) -> None:
     from ...graphs.page.diff_page import write_page
 
-    text = write_page(diff, *pair)
+    text = write_page(diff, *pair, _marks(diff.a, pair[0]), _marks(diff.b, pair[1]))
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

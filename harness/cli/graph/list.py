@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -23,7 +24,7 @@ SCHEMA = 1
 TOTAL = "total_"
 """Begins the names of counters that are of the whole run."""
 
-MOST_NOTES = 12
+MOST_NOTES, LONGEST_NOTE = 12, 160
 
 EXAMPLES = """\b
 Examples:
@@ -128,7 +129,7 @@ def _graphs_in(graphs: RunGraphs, step: int) -> Iterator[GraphRow]:
             nodes={one.stage: one.nodes for one in ordered},
             hash=next((one.hash for one in here if one.hash), _hash(stages)),
             executed=len(here),
-            cuts=Counter(_cut(one.cut) for one in here if one.cut),
+            cuts=dict(Counter(_cut(one.cut) for one in here if one.cut)),
             seconds=next(
                 (one.seconds for one in stages if one.seconds is not None and one.step == step), None
             ),
@@ -177,7 +178,7 @@ def _show(out: Console, graphs: RunGraphs) -> None:
     if len(notes) > MOST_NOTES:
         notes[MOST_NOTES:] = [f"and {len(notes) - MOST_NOTES} more notes, which --json has"]
     for note in notes:
-        out.print(f"  note: {note}", soft_wrap=True)
+        out.print(f"  note: {textwrap.shorten(note, LONGEST_NOTE, placeholder=' …')}", soft_wrap=True)
     for stage, reason in graphs.unavailable:
         out.print(f"no {stage} graphs: {reason}", soft_wrap=True)
 

@@ -73,6 +73,8 @@ def choose_graph(
     found = [one for one in graphs.select(phase=phase, stage=stage) if one.base in ran or one.step == step]
     if step is None or not found:
         found = graphs.select(step=step, phase=phase, stage=stage)
+    read = _only_read(graphs)
+    found = [one for one in found if one.base not in read] or found
     if phase is not None:
         found = [one for one in found if one.phase == phase] or found
     else:
@@ -86,6 +88,14 @@ def choose_graph(
         listed = ", ".join(f"{one.name} ({one.nodes:,} nodes)" for one in found)
         raise UsageError(f"{len(found)} graphs of {graphs.run.path} are meant; choose with --graph: {listed}")
     return found[0]
+
+
+def _only_read(graphs: RunGraphs) -> set[str]:
+    """Names, without a stage, of the lazy graphs that ran only because a value was read."""
+    reasons: dict[str, set[str]] = {}
+    for one in graphs.executions:
+        reasons.setdefault(one.graph, set()).add((one.cut or {}).get("reason", ""))
+    return {name for name, found in reasons.items() if found == {"read"}}
 
 
 def _named(graphs: RunGraphs, name: str, stage: str | None) -> GraphEntry:

@@ -7,7 +7,7 @@ function differencesOf(model, phase) {
   const found = new Map();
   for (const pair of model.pairs) {
     const nodes = [...pair.a, ...pair.b];
-    if (pair.kind === "same" || nodes.length === 0 || nodes[0].phase !== phase) continue;
+    if (KINDS.indexOf(pair.kind) <= KINDS.indexOf("same") || nodes.length === 0 || nodes[0].phase !== phase) continue;
     const text = differenceText(pair);
     if (!found.has(text)) found.set(text, { text, kind: pair.kind, places: [], marked: false });
     const difference = found.get(text);

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..diff.record import Diff, Pair, Place, Side
+from ..diff.record import MINOR_ROLES, Diff, Pair, Place, Side
 from ..marks import Mark
 from ..read import RunGraphs
 from ..record import Graph
@@ -121,6 +121,7 @@ def _pair(pair: Pair) -> dict[str, Any]:
         "b": _places(pair.b),
         "by": pair.by,
         "module": pair.module,
+        "minor": pair.role in MINOR_ROLES,
     }
 
 

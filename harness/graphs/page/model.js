@@ -1,6 +1,6 @@
 /* The graphs of both sides as objects: a node knows its neighbours, its counterparts and the kernels around it. */
 
-const KINDS = ["", "same", "group", "replaced", "only"];
+const KINDS = ["", "minor", "same", "group", "replaced", "only"];
 const SIDES = ["a", "b"];
 const PHASES = ["forward", "backward", "optimizer"];
 
@@ -87,9 +87,15 @@ function linkCovers(model, graph) {
 function linkPair(model, record) {
   const find = (side) =>
     record[side].map(([graph, name]) => model.nodes.get(placeKey(side, graph, name))).filter(Boolean);
-  const pair = { record, kind: record.kind.startsWith("only") ? "only" : record.kind, a: find("a"), b: find("b") };
+  const pair = { record, kind: pairKind(record), a: find("a"), b: find("b") };
   model.pairs.push(pair);
   for (const node of [...pair.a, ...pair.b]) node.pairs.push(pair);
+}
+
+/* What one side has and what changes no number (a view, a detach, a fill) is no difference to look at. */
+function pairKind({ kind, minor }) {
+  if (kind.startsWith("only")) return minor ? "minor" : "only";
+  return minor ? "same" : kind;
 }
 
 /* A kernel differs as much as the node in it that differs most; one that runs a single op, as that op. */

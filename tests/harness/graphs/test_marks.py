@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +11,10 @@ from numdrift.harness.graphs.marks import Mark, marks_for
 from numdrift.harness.graphs.record import Graph
 from numdrift.harness.runs.find import load_run
 
+from .investigations import CULPRIT, investigation, write_investigation
 from .samples import sample_compile_backward, sample_compile_forward, sample_lazy_backward, write_run
 
 KERNEL = "cpp_fused_mul_sub_sum_tanh_backward_view_1"
-
-CULPRIT: Mapping[str, Any] = {
-    "phase": "backward", "module": "net.1", "op": "aten.tanh_backward", "step": 0, "source": "train.py:19",
-    "kind": "kernel", "kernel": {"a": "aten", "b": "decomposed"}, "significance": "rounding",
-    "error_ulp": {"a": 0.94, "b": 724.2}, "rho": {"a": 0.4, "b": 1.1}, "share_of_drift": 0.97,
-}  # fmt: skip
-
-
-def investigation(*culprits: Mapping[str, Any], a: str = "lazy", b: str = "compile") -> dict[str, Any]:
-    return {"schema": 1, "reference": a, "pairs": [{"a": a, "b": b, "culprits": list(culprits)}]}
 
 
 def marks(
@@ -34,8 +24,7 @@ def marks(
     graphs = [graph] if graph.stage == "pre" else list(sample_compile_backward())
     run = write_run(tmp_path, mode, graphs)
     if found is not None:
-        text = found if isinstance(found, str) else json.dumps(found)
-        (run.parent / "investigation.json").write_text(text)
+        write_investigation(run, found)
     return marks_for(load_run(run), graph, pre)
 
 
@@ -67,6 +56,12 @@ def test_the_kernel_that_covers_them_is_marked_and_the_ops_in_it(tmp_path: Path,
     pre, post = sample_compile_backward()
     found = marks(tmp_path, "compile", post, investigation(CULPRIT), pre if given else None)
     assert set(found) == {KERNEL, "mul", "sub", "mul_1"}
+
+
+def test_a_kernel_whose_ops_are_not_known_is_marked_by_what_it_covers(tmp_path: Path) -> None:
+    _, post = sample_compile_backward()
+    closed = replace(post, nodes=tuple(replace(node, body=()) for node in post.nodes))
+    assert set(marks(tmp_path, "compile", closed, investigation(CULPRIT))) == {KERNEL}
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,16 @@ def registry() -> KernelRegistry:
 
 @pytest.fixture
 def compiled(registry: KernelRegistry, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Compiled]:
-    """Train `make()` on `x`, compiled with `decompose.<op>=off` for each of `whole`."""
+    """Train `make()` on `x`, compiled with `decompose.<op>=off` for each of `whole`; `then` sees it before that ends."""
 
-    def run(make: Model, x: torch.Tensor, *whole: str, steps: int = 1, train: bool = True) -> Compiled:
+    def run(
+        make: Model,
+        x: torch.Tensor,
+        *whole: str,
+        steps: int = 1,
+        train: bool = True,
+        then: Callable[[Compiled], None] = lambda _: None,
+    ) -> Compiled:
         found = Compiled()
 
         def inner(module: torch.fx.GraphModule, inputs: Any, **options: Any) -> Any:
@@ -76,6 +83,7 @@ def compiled(registry: KernelRegistry, monkeypatch: pytest.MonkeyPatch) -> Calla
             model = make()
             train_with(torch.compile(model, backend=backend), model, x, steps if train else 0, found.values)
             found.counts = swaps.counts()
+            then(found)
         return found
 
     return run
@@ -190,6 +198,12 @@ OTHERS: dict[str, tuple[str, Model, tuple[int, ...], list[str]]] = {
         (2, 3, 5),
         ["aten.matmul", "numdrift.matmul_backward"],
     ),
+    "cross entropy": (
+        "cross_entropy_loss",
+        lambda: Of(lambda x, w: functional.cross_entropy(x @ w, torch.arange(6) % 4), (5, 4)),
+        (6, 5),
+        ["numdrift.cross_entropy_loss", "numdrift.cross_entropy_loss_backward"],
+    ),
     "attention": (
         "scaled_dot_product_attention",
         lambda: Of(lambda x, w: functional.scaled_dot_product_attention(x, x @ w, x), (8, 8)),
@@ -200,7 +214,7 @@ OTHERS: dict[str, tuple[str, Model, tuple[int, ...], list[str]]] = {
         "layer_norm",
         lambda: Of(lambda x, w, b: functional.layer_norm(x, (5,), w, b) @ w, (5,), (5,)),
         (2, 3, 5),
-        ["numdrift.layer_norm", "numdrift.layer_norm_backward"],
+        ["aten.layer_norm", "numdrift.layer_norm", "numdrift.layer_norm_backward"],
     ),
     "a tied weight": (
         "linear",
@@ -238,26 +252,28 @@ def test_the_graphs_that_inductor_is_given_compute_what_it_compiles(
     compiled: Callable[..., Compiled],
 ) -> None:
     """The nodes that stand for several can be executed, as any others."""
-    # given the graphs of one step, and a model with the parameters of its beginning
-    whole = compiled(tanh_mlp, randn(2, 3, 5), "linear")
-    forward, backward = whole.graphs
-    torch.manual_seed(0)
-    model, x = tanh_mlp(), randn(2, 3, 5)
-    given = {one.shape: one.detach() for one in [x, *model.parameters()]}
-    placeholders = [one for one in forward.graph.nodes if one.op == "placeholder"]
-    inputs = [given[one.meta["val"].shape] for one in placeholders]
-    # when they are executed node by node
-    results = dict(
-        zip([str(one) for one in list(forward.graph.nodes)[-1].args[0]], forward(*inputs), strict=True)
-    )
-    values = {one.name: value for one, value in zip(placeholders, inputs, strict=True)} | results
-    (y, *_) = results.values()
-    values["tangents_1"] = 2 * y
-    gradients = backward(*(values[one.name] for one in backward.graph.nodes if one.op == "placeholder"))
-    # then
-    assert torch.allclose(y.square().sum(), whole.values[0])
-    shapes = {one.shape: one for one in gradients if one is not None}
-    assert all(torch.allclose(shapes[one.shape], one, atol=1e-5) for one in whole.values[1:6])
+
+    def executed(whole: Compiled) -> None:
+        # given the graphs of one step, and a model with the parameters of its beginning
+        forward, backward = whole.graphs
+        torch.manual_seed(0)
+        given = {one.shape: one.detach() for one in [randn(2, 3, 5), *tanh_mlp().parameters()]}
+        values = {one.name: given[one.meta["val"].shape] for one in placeholders(forward)}
+        # when they are executed node by node
+        returned = list(forward.graph.nodes)[-1].args[0]
+        results = forward(*(values[one.name] for one in placeholders(forward)))
+        values |= dict(zip(map(str, returned), results, strict=True)) | {"tangents_1": 2 * results[0]}
+        gradients = backward(*(values[one.name] for one in placeholders(backward)))
+        # then
+        assert torch.allclose(results[0].square().sum(), whole.values[0])
+        shapes = {one.shape: one for one in gradients}
+        assert all(torch.allclose(shapes[one.shape], one, atol=1e-5) for one in whole.values[1:6])
+
+    compiled(tanh_mlp, randn(2, 3, 5), "linear", then=executed)
+
+
+def placeholders(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    return [one for one in module.graph.nodes if one.op == "placeholder"]
 
 
 @pytest.mark.slow
