@@ -162,6 +162,8 @@ def _show(plan: BatchPlan, result: BatchResult, out: Console, options: dict[str,
                 errors.print(f"numdrift: {run.manifest.mode}: {notice}", soft_wrap=True)
     if to_stdout and not options["quiet"]:
         out.print(f"Wrote {plan.investigation.path}")
+        if plan.graphs:
+            out.print(f"`numdrift graph list {plan.investigation.path}` shows the graphs.", soft_wrap=True)
 
 
 def _show_failure(run: FinishedRun, errors: Console) -> None:

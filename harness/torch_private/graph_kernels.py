@@ -34,12 +34,14 @@ class Kernel:
 @dataclass(frozen=True, slots=True)
 class Lowered:
     """A graph after Inductor: `graph` is the FX graph that it generated code for. An output is None where the FX
-    graph has none at that position. `buffers` have a dtype and a shape, `constants` are tensors of the module."""
+    graph has none at that position. `buffers` have a dtype and a shape, `made_by` is the FX node whose result a buffer
+    is, `constants` are tensors of the module."""
 
     graph: torch.fx.Graph
     kernels: Sequence[Kernel]
     outputs: Sequence[str | None]
     buffers: Mapping[str, tuple[str, tuple[Size, ...]]]
+    made_by: Mapping[str, str]
     constants: frozenset[str]
 
 
@@ -125,6 +127,7 @@ def _lowered(graph: Any, watched: _Watched) -> Lowered:
         kernels,
         [_output_name(one) for one in graph.graph_outputs],
         {name: kind for name in names if (kind := _kind(graph, name)) is not None},
+        {name: node.name for name in names if (node := origins.maker_of(name)) is not None},
         frozenset(graph.constants),
     )
 
@@ -226,6 +229,10 @@ class _Origins:
                 found.add(node)
                 pending += node.all_input_nodes
         return sorted(found & told or told, key=self._order.__getitem__)
+
+    def maker_of(self, buffer: str) -> torch.fx.Node | None:
+        """The node whose result a buffer is."""
+        return self._made_by.get(buffer)
 
     def _maker(self, leaf: Any) -> torch.fx.Node | None:
         """The node whose result an operation gives: the last one that it was told of."""

@@ -98,12 +98,13 @@ class Group:
         seen = [last]
         while seen[-1].target is RESHAPE and seen[-1] in self.members:
             seen += inputs_of(seen[-1])[:1]
-        static = all(type(size) is int for node in self.outputs for size in node.meta["val"].shape)
-        return last if static and all(node in seen for node in self.outputs) else None
+        others = [node for node in self.outputs if node is not last]
+        static = all(type(size) is int for node in others for size in node.meta["val"].shape)
+        return last if static and all(node in seen for node in others) else None
 
     def takes_only(self, nodes: Container[Node]) -> bool:
-        """Whether nothing comes in but these nodes and views of them."""
-        for node in self.inputs:
+        """Whether no tensor comes in but these nodes and views of them."""
+        for node in filter(is_tensor, self.inputs):
             while node not in nodes and is_view(node):
                 node = inputs_of(node)[0]
             if node not in nodes:

@@ -38,9 +38,7 @@ def test_recording_changes_no_bit(
     )
     how = ["--graphs"] if level == "graphs" else ["--record", level]
     recorded_save = tmp_path / "recorded.npz"
-    done = numdrift(
-        "run", script, "--modes", mode, *how, "--", *arguments, "--save", recorded_save
-    )
+    done = numdrift("run", script, "--modes", mode, *how, "--", *arguments, "--save", recorded_save)
     assert done.returncode == 0, done.stderr
     plain = np.load(saved)
     under_numdrift = np.load(recorded_save)

@@ -27,6 +27,9 @@ COUNTED_STEPS = 2
 """Executions are written down in so many steps, counters in these and wherever something was compiled."""
 
 WITHOUT_KERNELS = "backend {} generates no kernels: it runs the pre graph op by op"
+NOTHING_MET = (
+    "it met nothing that it may compile (a forward under torch.compiler.disable, or parts called one by one)"
+)
 WITHOUT_ATEN = "backend {} makes no graph of aten ops: it runs what dynamo captured"
 
 
@@ -94,9 +97,8 @@ class CompiledCapture:
 
     def _end_step(self) -> None:
         if not self._captured and "dynamo" not in self._reported:
-            reasons = self._try("dynamo", torch_private.broken_captures) or ()
-            for reason in list(reasons)[:1]:
-                self._unavailable("dynamo", f"dynamo captured no graph: {reason}")
+            reasons = self._try("dynamo", torch_private.broken_captures) or [NOTHING_MET]
+            self._unavailable("dynamo", f"dynamo captured no graph: {reasons[0]}")
         wanted = self._folder.step < COUNTED_STEPS or self._counts.compiled
         counters = self._counts.take()
         if wanted and any(counters.values()):

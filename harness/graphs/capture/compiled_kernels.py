@@ -32,7 +32,7 @@ class Compilation:
 
 def post_graph(done: Compilation, name: str) -> Graph:
     """The post graph of a compilation, under this name."""
-    nodes = _nodes(done)
+    nodes = _with_buffers(done, _nodes(done))
     values = _values(done, nodes)
     bindings = {one: done.pre.values[one].binding for one in done.pre.inputs}
     outputs = []
@@ -74,6 +74,28 @@ def _nodes(done: Compilation) -> list[Node]:
         covers = sorted((one for one in found if one in order), key=order.__getitem__)
         nodes.append(_node(kernel, body, [sources[one] for one in covers], taken, done.pre.phase))
     return nodes
+
+
+def _with_buffers(done: Compilation, nodes: Sequence[Node]) -> list[Node]:
+    """The nodes, the ops in them reading and writing the buffers that hold their values."""
+    results = {one.name: one.outputs[0] for one in done.final.nodes if one.outputs}
+    buffers: dict[str, str] = {}
+    for buffer, made in done.lowered.made_by.items():
+        if made in results:
+            buffers.setdefault(results[made], buffer)
+
+    def renamed(values: Iterable[str]) -> tuple[str, ...]:
+        return tuple(buffers.get(one, one) for one in values)
+
+    return [
+        replace(
+            node,
+            body=tuple(
+                replace(one, inputs=renamed(one.inputs), outputs=renamed(one.outputs)) for one in node.body
+            ),
+        )
+        for node in nodes
+    ]
 
 
 def _node(
@@ -140,7 +162,9 @@ def _values(done: Compilation, nodes: Sequence[Node]) -> dict[str, Value]:
             if one not in values:
                 dtype, shape = done.lowered.buffers.get(one, ("", None))
                 values[one] = Value(dtype, shape, "constant" if one in done.lowered.constants else "")
-    return values
+    inside = dict.fromkeys(one for node in nodes for op in node.body for one in (*op.inputs, *op.outputs))
+    known = {one: replace(done.final.values[one], binding="") for one in inside if one in done.final.values}
+    return known | values
 
 
 def _constants(done: Compilation, nodes: Sequence[Node]) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..marks import Mark
 from ..record import Graph, Node, Value
 
-LONGEST = 34
+LONGEST = 42
 """Characters in a line of a box; what is longer is wrapped or shortened."""
 
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -40,30 +40,38 @@ class Picture:
     lines: Sequence[tuple[str, str]]
 
 
+STAGES = {"pre": "before its compiler", "post": "after its compiler", "dynamo": "as dynamo captured it"}
+
+
 def picture_of(graph: Graph, marks: Mapping[str, Mark], note: str = "") -> Picture:
-    """Say what to draw: a box a node, a box each for inputs that are taken and for outputs, and a line an edge."""
+    """Say what to draw: a box a node, a box each for outputs and for inputs that are taken, and a line an edge."""
     boxes = {f"node {number}": _node_box(node, graph, marks) for number, node in enumerate(graph.nodes)}
     makers = {one: f"node {number}" for number, node in enumerate(graph.nodes) for one in node.outputs}
     lines: dict[tuple[str, str], None] = {}
     for number, node in enumerate(graph.nodes):
         for name in filter(None, node.inputs):
+            value = graph.values.get(name, Value())
+            if name not in makers and _is_number(value):
+                continue
+            maker = makers.get(name, f"input {name}")
             if name not in makers:
-                makers[name] = f"input {name}"
-            if makers[name] == f"input {name}":
-                boxes[makers[name]] = _edge_box(name, graph.values.get(name))
-            lines[makers[name], f"node {number}"] = None
+                boxes[maker] = _edge_box(name, value)
+            lines[maker, f"node {number}"] = None
     for name in dict.fromkeys(graph.outputs):
-        if makers.get(name, "").startswith("node "):
-            boxes[f"output {name}"] = _edge_box(name, graph.values.get(name))
+        if name in makers:
+            boxes[f"output {name}"] = _edge_box(name, graph.values.get(name, Value()))
             lines[makers[name], f"output {name}"] = None
-    stage = {"pre": "before its compiler", "post": "after its compiler", "dynamo": "as dynamo captured it"}
-    said = (
-        f"{graph.mode} · {graph.phase} · step {graph.step} · {stage.get(graph.stage, 'as it was executed')}"
-    )
-    fused = any(box.kind == "kernel" for box in boxes.values())
-    legend = ("thick frames: kernels with the ops in them" if fused else "", "white: inputs and outputs")
-    note = "; ".join(filter(None, (note, *legend)))
-    return Picture(said, note, boxes, tuple(line for line in lines if line[0] != line[1]))
+    done = STAGES.get(graph.stage, "as it was executed")
+    title = " · ".join(filter(None, (graph.mode, graph.phase, f"step {graph.step}", done)))
+    kernels = any(box.kind == "kernel" for box in boxes.values())
+    legend = ("thick frames: kernels with the ops in them" if kernels else "", "white: inputs and outputs")
+    said = "; ".join(filter(None, (note, *legend)))
+    return Picture(_printable(title), said, boxes, tuple(line for line in lines if line[0] != line[1]))
+
+
+def _is_number(value: Value) -> bool:
+    """Whether an input is a plain number of the program, which has no box."""
+    return value.binding == "constant" and value.shape == ()
 
 
 def _node_box(node: Node, graph: Graph, marks: Mapping[str, Mark]) -> Box:
@@ -83,8 +91,7 @@ def _node_box(node: Node, graph: Graph, marks: Mapping[str, Mark]) -> Box:
     )
 
 
-def _edge_box(name: str, value: Value | None) -> Box:
-    value = value or Value()
+def _edge_box(name: str, value: Value) -> Box:
     lines = [_short(value.binding, keep_end=True), _types([value])]
     return Box("edge", "", _short(name), [line for line in lines if line])
 

@@ -27,7 +27,8 @@ class Block(nn.Module):
         q, k, v = heads(self.q(h)), heads(self.k(h)), heads(self.v(h))  # [B, H, T, W / H]
         scores = torch.softmax(q @ k.transpose(2, 3) / math.sqrt(WIDTH // HEADS), dim=3)
         x = x + self.out((scores @ v).transpose(1, 2).reshape(BATCH, CONTEXT, WIDTH))
-        return x + self.mlp(self.norm2(x))
+        x = x + self.mlp(self.norm2(x))
+        return x
 
 
 def heads(x: Tensor) -> Tensor:

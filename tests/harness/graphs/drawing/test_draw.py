@@ -72,6 +72,13 @@ def test_an_output_that_nobody_makes_and_an_input_that_nobody_takes_are_left_out
     assert not [name for name in picture.boxes if "idle" in name or name == "output primals_3"]
 
 
+def test_plain_numbers_of_the_program_have_no_box() -> None:
+    taken = Node("a", "addmm", inputs=("x", "alpha"), outputs=("a",))
+    values = {"x": Value("float32", (2,), "constant"), "alpha": Value("int64", (), "constant")}
+    picture = picture_of(Graph("g", "lazy", "pre", "forward", 0, (taken,), values, ("x", "alpha"), ()), {})
+    assert list(picture.boxes) == ["node 0", "input x"]
+
+
 def test_a_large_graph_is_drawn_around_its_culprits_and_says_so(tmp_path: Path) -> None:
     count = WHOLE + 50
     nodes = [Node(f"n{at}", f"op{at}", inputs=(f"n{at - 1}",), outputs=(f"n{at}",)) for at in range(count)]

@@ -30,15 +30,26 @@ def test_the_nodes_nearest_to_the_centre_are_kept_in_their_order() -> None:
     assert names(part) == ["n18", "n19", "n20", "n21", "n22"]
 
 
-def test_what_the_part_takes_and_gives_is_among_its_inputs_and_outputs() -> None:
-    part = neighbourhood(chain(50), ["n20"], 3)
-    assert part.inputs == ("n18", "w")
-    assert part.outputs == ("n21",)
+def test_what_the_part_takes_is_among_its_inputs_and_only_outputs_of_the_graph_are_its_own() -> None:
+    inner, last = (neighbourhood(chain(50), [name], 3) for name in ("n20", "n49"))
+    assert inner.inputs == ("n18", "w")
+    assert inner.outputs == ()
+    assert last.outputs == ("n49",)
 
 
 def test_without_a_centre_that_is_there_it_begins_at_the_start() -> None:
-    assert names(neighbourhood(chain(50), [], 3)) == ["n0", "n1", "n2"]
-    assert names(neighbourhood(chain(50), ["elsewhere"], 3)) == ["n0", "n1", "n2"]
+    assert names(neighbourhood(chain(50), [], 3)) == ["n1", "n2", "n3"]
+    apart = replace(chain(50), nodes=chain(50).nodes[::-1])
+    assert names(neighbourhood(apart, ["elsewhere"], 3)) == ["n49", "n48", "n47"]
+
+
+def test_pieces_that_hang_loose_at_the_start_are_left_out() -> None:
+    loose = tuple(Node(f"m{at}", "t", inputs=("n9",), outputs=(f"m{at}",)) for at in range(3))
+    assert names(neighbourhood(replace(chain(50), nodes=loose + chain(50).nodes), [], 6)) == [
+        "n1",
+        "n2",
+        "n3",
+    ]
 
 
 def test_several_centres_share_the_room() -> None:
