@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from ..torch_private import without_wrapper
+
 
 @dataclass(frozen=True, slots=True)
 class NamedTensor:
@@ -66,7 +68,7 @@ class RootModules:
                 for name, tensor in named:
                     if id(tensor) not in seen:
                         seen.add(id(tensor))
-                        yield NamedTensor(prefix + name, kind, tensor)
+                        yield NamedTensor(prefix + without_wrapper(name), kind, tensor)
         for index, tensor in enumerate(optimized):
             if id(tensor) not in seen:
                 seen.add(id(tensor))

@@ -18,6 +18,7 @@ from .compiling import (
     replace_inductor_decompositions,
     set_inductor_numerics,
     traced_place,
+    without_wrapper,
 )
 from .composites import (
     autograd_numbers,
@@ -177,6 +178,7 @@ __all__ = [
     "without_dispatch_modes",
     "without_function_modes",
     "without_graph_caches",
+    "without_wrapper",
     "wrapped_number",
     "written_arguments",
     "written_names",

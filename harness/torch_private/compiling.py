@@ -12,6 +12,8 @@ import torch
 from .dispatching import current_autograd_node
 from .presence import private, require
 
+WRAPPED = "_orig_mod"
+
 KINDS_OF_ARGUMENTS = 10_000
 """For so many shapes and dtypes a function is compiled; torch's default is 8."""
 
@@ -139,13 +141,17 @@ def traced_place() -> tuple[bool, str]:
     return True, next((_path_in(one.meta) for one in nodes if one.meta.get("seq_nr") == numbers[-1]), "")
 
 
+def without_wrapper(path: str) -> str:
+    """The path of a module or tensor without the name by which `torch.compile(model)` holds the model."""
+    return ".".join(part for part in path.split(".") if part != WRAPPED)
+
+
 def _path_in(meta: Mapping[str, Any]) -> str:
     """The innermost module of a traced op: `L['self'].net.1` is `net.1`, `L['module']` the outermost itself."""
     stack = list((meta.get("nn_module_stack") or {}).values())
     path = str(stack[-1][0]) if stack else ""
-    return (
-        re.sub(r"\['?(\w+)'?\]", r".\1", re.sub(r"^L\['\w+'\]", "", path)).replace("._modules", "").strip(".")
-    )
+    plain = re.sub(r"\['?(\w+)'?\]", r".\1", re.sub(r"^L\['\w+'\]", "", path)).replace("._modules", "")
+    return without_wrapper(plain.strip("."))
 
 
 def is_traced(tensor: torch.Tensor) -> bool:

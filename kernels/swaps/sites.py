@@ -1,7 +1,8 @@
 """Where in the script an op is being executed: phase, module and the how-manieth of its step.
 
 A backward op belongs to the module whose forward made its autograd node: when a module's call ends, the nodes
-behind its outputs that no inner module has claimed are marked with its path. Modules are followed only where a
+behind its outputs that no inner module has claimed are marked with its path, and so are those behind the inputs of a
+module that it calls. Modules are followed only where a
 swap asks for one, by torch's global module hooks.
 """
 
@@ -96,15 +97,18 @@ class ModulePaths:
         for undo in self._undo:
             undo()
 
-    def _entered(self, module: torch.nn.Module, _: Any) -> None:
-        if not self._stack:
+    def _entered(self, module: torch.nn.Module, inputs: Any) -> None:
+        if self._stack:  # what its inputs were made by is the calling module's
+            self._mark(inputs, self._stack[-1])
+        else:
             self._roots = [module]
         self._stack.append(self._path(self._roots[0], module))
 
     def _path(self, root: torch.nn.Module, module: torch.nn.Module) -> str:
         names = self._names.get(root)
         if names is None or id(module) not in names:
-            names = {id(one): name for name, one in root.named_modules(remove_duplicate=True)}
+            named = root.named_modules(remove_duplicate=True)
+            names = {id(one): torch_private.without_wrapper(name) for name, one in named}
             self._names[root] = names
         return names.get(id(module), type(module).__name__)
 
@@ -114,7 +118,11 @@ class ModulePaths:
         path = self._stack.pop()
         if not self._stack:
             self._roots = []
-        pending = [tensor.grad_fn for tensor in tensors_in(_leaves(outputs)) if tensor.grad_fn is not None]
+        self._mark(outputs, path)
+
+    def _mark(self, tensors: Any, path: str) -> None:
+        """Put the path on the autograd nodes behind these tensors that have none."""
+        pending = [tensor.grad_fn for tensor in tensors_in(_leaves(tensors)) if tensor.grad_fn is not None]
         while pending:
             node = pending.pop()
             metadata: dict[str, str] = node.metadata  # type: ignore[assignment]  # torch annotates it as a method

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import torch
 
 from numdrift.harness.graphs.read import RunGraphs, graphs_of
 from numdrift.harness.runs.find import load_run
@@ -225,3 +226,55 @@ def test_a_deep_transformer_is_captured_exported_and_compared(numdrift: Numdrift
         assert sum(file.stat().st_size for file in files) < LARGEST
     paired = sum(1 for pair in found["pairs"] if pair["a"] and pair["b"])
     assert paired > 1000
+
+
+COMPILING = """
+import sys, torch
+from torch import nn
+how = sys.argv[1]
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+if how == "wrapped":
+    called = torch.compile(model)
+elif how == "in-place":
+    class Model(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+        def forward(self, x):
+            return self.inner(x)
+    called = model = Model(model)
+    model.compile()
+else:
+    called = torch.compile(lambda x: model(x))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+x = torch.randn(4, 8)
+for _ in range(3):
+    optimizer.zero_grad()
+    called(x).square().mean().backward()
+    optimizer.step()
+torch.save([one.detach() for one in model.parameters()], sys.argv[2])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["wrapped", "in-place", "function"])
+def test_a_script_that_compiles_by_itself_keeps_its_bits_in_eager_mode(
+    how: str, numdrift: Numdrift, tmp_path: Path
+) -> None:
+    # given
+    script = tmp_path / "train.py"
+    script.write_text(COMPILING)
+    subprocess.run([sys.executable, str(script), how, str(tmp_path / "bare.pt")], check=True)
+    # when
+    record(numdrift, script, "cpu", arguments=(how, str(tmp_path / "recorded.pt")))
+    # then
+    bare, recorded = torch.load(tmp_path / "bare.pt"), torch.load(tmp_path / "recorded.pt")
+    assert all(torch.equal(one, other) for one, other in zip(bare, recorded, strict=True))
+    graphs = run_of(tmp_path, "cpu")
+    assert {"dynamo", "pre", "post", "stream"} == {entry.stage for entry in graphs.entries}
+    bound = [graphs.graph(entry.name).values for entry in graphs.entries if entry.stage == "pre"]
+    names = {value.binding for values in bound for value in values.values()}
+    prefix = "inner." if how == "in-place" else ""
+    assert how == "function" or f"parameter {prefix}0.weight" in names
+    assert not [name for name in names if "_orig_mod" in name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,9 +23,6 @@ from .compiled_region import Counts, Depth, Executable, PreGraph, Region
 from .fx import Parts, Reading, modules_by_sequence, read_graph
 from .request import NamedTensors
 
-COUNTED_STEPS = 2
-"""Executions are written down in so many steps, counters in these and wherever something was compiled."""
-
 WITHOUT_KERNELS = "backend {} generates no kernels: it runs the pre graph op by op"
 NOTHING_MET = (
     "it met nothing that it may compile (a forward under torch.compiler.disable, or parts called one by one)"
@@ -37,12 +34,19 @@ class CompiledCapture:
     """Captures every compilation of the run, in whatever step and by whatever backend.
 
     `script` is the path of the training script. `named_tensors` says what its tensors are called; without it they
-    have the names that the modules given to `adopted` know them by.
+    have the names that the modules given to `adopted` know them by. In `steps` every execution is written down.
     """
 
-    def __init__(self, folder: GraphFolder, script: str, named_tensors: NamedTensors | None = None) -> None:
+    def __init__(
+        self,
+        folder: GraphFolder,
+        script: str,
+        named_tensors: NamedTensors | None = None,
+        steps: Container[int] = range(2),
+    ) -> None:
         self._folder = folder
         self._script = script
+        self._steps = steps
         self._names = ScriptNames(named_tensors)
         self._undo: list[torch_private.Undo] = []
         self._reported: set[str] = set()
@@ -99,7 +103,7 @@ class CompiledCapture:
         if not self._captured and "dynamo" not in self._reported:
             reasons = self._try("dynamo", torch_private.broken_captures) or [NOTHING_MET]
             self._unavailable("dynamo", f"dynamo captured no graph: {reasons[0]}")
-        wanted = self._folder.step < COUNTED_STEPS or self._counts.compiled
+        wanted = self._folder.step in self._steps or self._counts.compiled
         counters = self._counts.take()
         if wanted and any(counters.values()):
             self._folder.counters(counters)
@@ -271,7 +275,7 @@ class CompiledCapture:
         self._counts.add("executed")
         if not first:
             self._counts.add("cached")
-        if self._folder.step < COUNTED_STEPS:
+        if self._folder.step in self._steps:
             self._folder.executed(base, hash_)
 
     # what fails here fails alone

@@ -19,8 +19,9 @@ class CompiledAndEager:
     """Both captures as one."""
 
     def __init__(self, request: CaptureRequest) -> None:
-        self._compiled = CompiledCapture(request.folder, request.script, request.named_tensors)
-        self._eager = EagerCapture(request, stage="stream", inside=lambda: self._compiled.inside)
+        self._compiled = CompiledCapture(request.folder, request.script, request.named_tensors, request.steps)
+        self._eager = EagerCapture(request)
+        self._eager.join(lambda: self._compiled.inside)
 
     def install(self) -> None:
         self._compiled.install()

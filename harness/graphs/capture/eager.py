@@ -23,31 +23,28 @@ from .step import CapturedStep
 
 
 class EagerCapture:
-    """Captures the steps in `steps`; what is dispatched while `inside()` is true belongs to somebody else.
+    """Captures the steps in the request's `steps`, whose `failed` is told when an op could not be taken."""
 
-    The request's `failed` is told when an op could not be taken; the training goes on.
-    """
-
-    def __init__(
-        self,
-        request: CaptureRequest,
-        *,
-        stage: str = "pre",
-        inside: Callable[[], bool] = lambda: False,
-    ) -> None:
+    def __init__(self, request: CaptureRequest) -> None:
         self.failed = request.failed
-        self._inside = inside
+        self._inside: Callable[[], bool] = lambda: False
         self._folder = request.folder
         self._script = request.script
         self._steps = request.steps
         self._named_tensors = request.named_tensors
-        self._stage = stage
+        self._stage = "pre"
         self._phase = "forward"
         self._adopted = False
         self._seen: dict[str, str] = {}
         self._step: CapturedStep | None = None
         self._mode: _Dispatched | None = None
         self._modules: ModulePaths | None = None
+
+    def join(self, inside: Callable[[], bool]) -> None:
+        """From now on, take only what is dispatched while `inside()` is false: the rest belongs to compiled graphs."""
+        self._inside = inside
+        self._stage = "stream"
+        self._follow_modules(False)
 
     def install(self) -> None:
         self._begin()
@@ -81,9 +78,7 @@ class EagerCapture:
         mode, self._mode = self._mode, None
         if mode is not None:
             mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-        if self._modules is not None:
-            self._modules.close()
-            self._modules = None
+        self._follow_modules(False)
         step, self._step = self._step, None
         if step is not None:
             step.name(self._named_tensors())
@@ -110,10 +105,14 @@ class EagerCapture:
             return
         self._step = CapturedStep()
         self._step.name(self._named_tensors())
-        if self._stage == "pre":  # a compiler would trace the hooks that follow modules
-            self._modules = ModulePaths()
+        self._follow_modules(self._stage == "pre")  # a compiler would trace the hooks that follow modules
         self._mode = _Dispatched(self)
         self._mode.__enter__()  # type: ignore[no-untyped-call]
+
+    def _follow_modules(self, follow: bool) -> None:
+        if self._modules is not None:
+            self._modules.close()
+        self._modules = ModulePaths() if follow else None
 
     def _write(self, step: CapturedStep) -> None:
         for graph in step.graphs(self._stage, self._folder.step):

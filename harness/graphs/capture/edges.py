@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ..record import Value
@@ -17,11 +18,17 @@ GIVEN = "given"
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A value, when it was written (the how-manieth write since the start), and where in memory it then was."""
+    """A value, when it was written (the how-manieth write since the start), and where in memory it then was: memory
+    that was given back since may hold anything."""
 
     name: str
     written: int
     place: tuple[int, ...] | None
+    storage: StorageWeakRef | None
+
+    @property
+    def is_there(self) -> bool:
+        return self.storage is not None and not self.storage.expired()
 
 
 class Edges:
@@ -49,7 +56,9 @@ class Edges:
         name = self._free_name(wanted)
         self._writes += 1
         place = _place(tensor)
-        carried = Carried(name, self._writes, place)
+        carried = Carried(
+            name, self._writes, place, StorageWeakRef(tensor.untyped_storage()) if place else None
+        )
         self._by_object[tensor] = carried
         if place is not None:
             self._by_place[place] = carried
@@ -72,13 +81,17 @@ class Edges:
         if place is None:
             return found
         if found is None or found.place != place:  # the script has put other memory under the tensor
-            found = self._by_place.get(place)
+            found = _if_there(self._by_place.get(place))
             if found is not None:
                 self._by_object[tensor] = found
-        overwritten = self._by_storage.get(place[0])
+        overwritten = _if_there(self._by_storage.get(place[0]))
         if found is not None and overwritten is not None and overwritten.written > found.written:
             return overwritten
         return found
+
+
+def _if_there(carried: Carried | None) -> Carried | None:
+    return carried if carried is not None and carried.is_there else None
 
 
 def _place(tensor: torch.Tensor) -> tuple[int, ...] | None:

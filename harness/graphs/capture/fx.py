@@ -19,6 +19,7 @@ from ... import torch_private
 from ..record import Node, Value
 
 TORCH = str(Path(torch.__file__).parent)
+NUMDRIFT = str(Path(__file__).absolute().parents[2])
 FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)
 
 
@@ -274,9 +275,10 @@ def path_in_source(expression: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def script_line(stack: str, script: str) -> str:
-    """The innermost frame of the script in a stack, else the innermost one outside of torch, as `file:line`."""
+    """The innermost frame of the script in a stack, else the innermost one outside of torch and of numdrift, as
+    `file:line`."""
     frames = FRAME.findall(stack)
-    for wanted in (lambda file: file == script, lambda file: not file.startswith(TORCH)):
+    for wanted in (lambda file: file == script, lambda file: not file.startswith((TORCH, NUMDRIFT))):
         for file, line in reversed(frames):
             if wanted(file):
                 return f"{file}:{line}"

@@ -86,8 +86,7 @@ class CapturedStep:
             before = self._forward.get(number)
             if before is None:
                 return replace(node, sequence=number)
-            module = before.module if node.module is None else node.module
-            return replace(node, sequence=number, module=module, source=before.source)
+            return replace(node, sequence=number, module=before.module, source=before.source)
         newest = torch_private.next_sequence_number() - 1
         if newest == self._newest_sequence:
             return node

@@ -232,3 +232,40 @@ def test_a_failing_capture_lets_the_training_go_on(tmp_path: Path, monkeypatch: 
     # then
     assert result.tolist() == [2.0, 2.0]
     assert isinstance(training.failures[0], ZeroDivisionError)
+
+
+def test_memory_that_was_given_back_carries_nothing_any_more(tmp_path: Path) -> None:
+    # given numbers that are freed, and others from outside that get their memory
+    model = nn.Linear(2, 2)
+
+    @torch.no_grad()
+    def update() -> None:
+        for _ in range(50):
+            torch.ones(1000).mul(2.0)
+            torch.tensor([float(n) for n in range(1000)]).neg()
+
+    # when
+    training = Training(tmp_path, names_of(model))
+    training.capture.install()
+    training.step(lambda: model(torch.ones(1, 2)).sum(), update, model)
+    graph = training.graphs()["0-optimizer-pre"]
+    # then
+    made = {one for node in graph.nodes for one in node.outputs}
+    fresh = [node for node in graph.nodes if node.op == "lift_fresh"]
+    assert len(fresh) == 50
+    assert not [node for node in fresh if set(node.inputs) & made]
+
+
+class Parent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(2, 2), nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.last(self.first(x).tanh())
+        return result.sigmoid()
+
+
+def test_a_backward_op_between_modules_belongs_to_the_module_around_them(tmp_path: Path) -> None:
+    backward = one_step(tmp_path, Parent(), torch.ones(3, 2))["0-backward-pre"]
+    assert (only(backward, "tanh_backward").module, only(backward, "sigmoid_backward").module) == ("", "")
