@@ -120,7 +120,7 @@ class Details {
     return make("span", { className: "chips" }, nodes.map((node) => {
       const chip = make("button", { type: "button", className: `chip kind-${node.kind || "none"}` });
       chip.textContent = node.name;
-      chip.title = fullOp(node.record);
+      chip.title = [node.name, fullOp(node.record)].join(": ");
       chip.addEventListener("click", () => this.page.select(node));
       return chip;
     }));
@@ -156,8 +156,13 @@ function list(facts) {
   const given = facts.filter(([, value]) => value !== undefined && value !== null && value !== "");
   return make("dl", {}, given.flatMap(([name, value]) => [
     make("dt", { textContent: name }),
-    make("dd", {}, [value instanceof Node ? value : numberText(value)]),
+    make("dd", {}, value instanceof Node ? [value] : breakable(numberText(value))),
   ]));
+}
+
+/* A path goes onto the next line after a slash. */
+function breakable(text) {
+  return text.split(/(?<=\/)/).flatMap((part) => [part, make("wbr")]);
 }
 
 function numberText(value) {

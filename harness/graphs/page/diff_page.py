@@ -10,13 +10,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from ..diff.record import Diff
 from ..read import RunGraphs
@@ -29,6 +30,9 @@ SCRIPTS = (
     "model.js", "visible.js", "boxes.js", "arrange.js", "layout.js", "drawing.js", "camera.js",
     "pane.js", "details.js", "chips.js", "page.js",
 )  # fmt: skip
+LONG_WORD = 26
+"""From here on a name in a table may go onto the next line, after an underscore or a dot."""
+
 NO_MARKS: Marks = MappingProxyType({})
 
 
@@ -47,6 +51,7 @@ def write_page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    pieces.filters["breakable"] = breakable
     page = pieces.get_template("page.html").render(
         diff=diff,
         policy=_policy(scripts=(dagre, script), style=style),
@@ -66,6 +71,18 @@ def as_script_data(data: Mapping[str, Any]) -> str:
     """JSON for the inside of a script element: ASCII, and no `<` that could end it."""
     written = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def breakable(text: str) -> Markup:
+    """The text escaped, its long words with places where a narrow column may break them."""
+    words = re.split(r"(\s+)", text)
+    return Markup("").join(
+        _breakable_word(word) if len(word) >= LONG_WORD else escape(word) for word in words
+    )
+
+
+def _breakable_word(word: str) -> Markup:
+    return Markup("<wbr>").join(re.split(r"(?<=[a-z0-9][_.])(?=[a-z])", word))
 
 
 def _policy(*, scripts: tuple[str, ...], style: str) -> str:

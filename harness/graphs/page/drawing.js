@@ -3,6 +3,8 @@
 const SVG = "http://www.w3.org/2000/svg";
 const HEADER = 34;
 const GRAPH_GAP = 44;
+const FRAME_TITLE = "600 12px system-ui, sans-serif";
+const WIDEST_TITLE = 460; // in a narrower drawing; a wide one leaves more room
 
 function draw(name, attributes = {}, children = []) {
   const element = document.createElementNS(SVG, name);
@@ -18,12 +20,15 @@ function drawing(parts, laid) {
   const boxes = draw("g", { class: "boxes" });
   const frames = draw("g", { class: "frames" });
   const places = new Map();
-  const width = Math.max(0, ...laid.map((one) => one.width));
+  const widest = Math.max(0, ...laid.map((one) => one.width));
+  const room = Math.max(widest, WIDEST_TITLE);
+  const headings = several ? parts.map(({ graph }) => fitted(frameText(graph, basename), FRAME_TITLE, room)) : [];
+  const width = Math.max(widest, ...headings.map((text) => Math.ceil(widthOf(text, FRAME_TITLE))));
   let top = 0;
   parts.forEach((part, index) => {
     const { height, nodes, edges: lines } = laid[index];
     const above = several ? HEADER : 0;
-    if (several) frames.append(graphFrame(part.graph, top, width, height + HEADER));
+    if (several) frames.append(graphFrame(part.graph, headings[index], top, width, height + HEADER));
     const dx = (width - laid[index].width) / 2;
     const kinds = new Map(part.edges.map((edge) => [`${edge.from}\r${edge.to}`, edge.kind]));
     for (const [from, to, points] of lines) {
@@ -41,12 +46,20 @@ function drawing(parts, laid) {
   return { element, places, width, height: Math.max(0, top - GRAPH_GAP) };
 }
 
-function graphFrame(graph, top, width, height) {
-  const { cut } = graph.record;
-  const why = cut ? `  ends at ${[cut.reason, cut.op, cut.source].filter(Boolean).join(" ")}` : "";
+/* The name of a graph and why it ends; `place` writes where. */
+function frameText({ name, record: { cut } }, place) {
+  return cut ? `${name}  ends at ${[cut.reason, cut.op, place(cut.source || "")].filter(Boolean).join(" ")}` : name;
+}
+
+function basename(source) {
+  return source.split(/[\\/]/).pop();
+}
+
+function graphFrame(graph, heading, top, width, height) {
   return draw("g", {}, [
+    draw("title", {}, [frameText(graph, (source) => source)]),
     draw("rect", { class: "frame", x: -14, y: top - 2, width: width + 28, height: height + 12, rx: 10 }),
-    draw("text", { class: "frame-title", x: 0, y: top + 18 }, [`${graph.name}${why}`]),
+    draw("text", { class: "frame-title", x: 0, y: top + 18 }, [heading]),
   ]);
 }
 

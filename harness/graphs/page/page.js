@@ -4,7 +4,6 @@ class Page {
   constructor(data) {
     this.model = readModel(data);
     this.selected = null;
-    this.matches = null;
     this.next = 0;
     this.work = document.getElementById("work");
     this.phaseSelect = document.getElementById("phase");
@@ -117,7 +116,7 @@ class Page {
   /* Panes and details take what the answers leave of the window, all of it where the answers are long. */
   settle() {
     const above = document.querySelector("header").offsetHeight;
-    const left = window.innerHeight - (above < window.innerHeight * 0.25 ? above : 0);
+    const left = window.innerHeight - (above < window.innerHeight * 0.35 ? above : 0);
     this.work.style.height = `${Math.max(560, left - 4)}px`;
   }
 
@@ -129,7 +128,9 @@ class Page {
 
   highlight(pane) {
     const related = this.selected === null ? new Set() : relatives([this.selected]);
-    pane.highlight({ selected: this.selected, related, matches: this.matches });
+    const matches = this.matches();
+    pane.highlight({ selected: this.selected, related, matches });
+    this.count(matches);
   }
 
   clear() {
@@ -138,19 +139,31 @@ class Page {
     this.select(null);
   }
 
-  find() {
+  /* What the search finds in both panes, drawn or not; null where nothing is searched. */
+  matches() {
     const asked = this.search.value.trim().toLowerCase();
-    const nodes = this.panes.flatMap((pane) => pane.nodes());
-    this.matches = asked === "" ? null : new Set(nodes.filter((node) => answers(node, asked)));
+    if (asked === "") return null;
+    return new Set(this.panes.flatMap((pane) => pane.nodes()).filter((node) => answers(node, asked)));
+  }
+
+  find() {
     this.next = 0;
-    const count = (side) => [...this.matches].filter((node) => node.side === side).length;
-    this.found.textContent = this.matches === null ? "" : `${count("a")} in A, ${count("b")} in B`;
     for (const pane of this.panes) this.highlight(pane);
   }
 
+  /* Say how many matches are drawn in each pane, and how many are not. */
+  count(matches) {
+    const drawn = this.panes.map((pane) => pane.drawnOf(matches || []).length);
+    const hidden = matches === null ? 0 : matches.size - drawn[0] - drawn[1];
+    const rest = hidden > 0 ? `, ${hidden} hidden` : "";
+    if (matches === null) this.found.textContent = "";
+    else this.found.textContent = matches.size === 0 ? "no hits" : `${drawn[0]} in A, ${drawn[1]} in B${rest}`;
+    this.found.title = hidden > 0 ? "Enter goes from hit to hit and draws the hidden ones" : "";
+  }
+
   nextMatch() {
-    if (this.matches === null || this.matches.size === 0) return;
-    const matches = [...this.matches];
+    const matches = [...(this.matches() || [])];
+    if (matches.length === 0) return;
     this.select(matches[this.next % matches.length]);
     this.next += 1;
   }

@@ -142,6 +142,11 @@ class Pane {
     this.whole.textContent = this.view.whole ? "neighbourhood" : "whole graph";
   }
 
+  /* Those of the nodes that stand in this pane now. */
+  drawnOf(nodes) {
+    return [...nodes].filter((node) => this.elements.has(node.key));
+  }
+
   placesOf(nodes) {
     return [...nodes].map((node) => this.places.get(node.key)).filter(Boolean);
   }
@@ -167,7 +172,7 @@ class Pane {
   /* Mark the selected node, its relatives and the matches of a search. */
   highlight({ selected, related, matches }) {
     this.svg.classList.toggle("selecting", selected !== null);
-    this.svg.classList.toggle("searching", matches !== null);
+    this.svg.classList.toggle("searching", this.drawnOf(matches || []).length > 0);
     for (const [key, element] of this.elements) {
       const node = this.model.nodes.get(key);
       element.classList.toggle("selected", node === selected);

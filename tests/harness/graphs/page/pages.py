@@ -9,7 +9,7 @@ from numdrift.harness.graphs.diff.record import Cast, Diff, OpCount, Pair, Place
 from numdrift.harness.graphs.marks import Mark
 from numdrift.harness.graphs.page.diff_page import write_page
 from numdrift.harness.graphs.read import RunGraphs, graphs_of
-from numdrift.harness.graphs.record import Graph, Value
+from numdrift.harness.graphs.record import Cut, Graph, Value
 from numdrift.harness.runs.find import load_run
 
 from ..samples import (
@@ -97,6 +97,14 @@ def founding_page(folder: Path) -> str:
     )
 
 
+def many_answers_page(folder: Path, answers: int) -> str:
+    """The founding case with so many answers, each long enough for two lines."""
+    said = [
+        f"answer {number}: {FOUNDING_ANSWER} {'It does so in every layer. ' * 4}" for number in range(answers)
+    ]
+    return write_page(replace(founding_diff(), answers=said), *founding_runs(folder))
+
+
 def chain(mode: str, layers: int, whole: frozenset[int] = frozenset()) -> Graph:
     """Layers of linear, activation and a residual add, one after the other; in the layers `whole` the activation is
     one op, elsewhere it is three."""
@@ -144,11 +152,14 @@ def chain_page(folder: Path, layers: int, whole: int) -> str:
     return write_page(diff, graphs_of(load_run(runs[0])), graphs_of(load_run(runs[1])))
 
 
-def cut_page(folder: Path) -> str:
-    """Lazy's backward in two graphs against compile's in one, where one op of each side is alone."""
+def cut_page(folder: Path, source: str = "train.py:33") -> str:
+    """Lazy's backward in two graphs against compile's in one, where one op of each side is alone; a mark_step at
+    `source` ends the first of the two."""
     pre, _ = sample_compile_backward()
     whole = sample_lazy_backward()
-    first = replace(whole, nodes=whole.nodes[:6], outputs=("mm_1", "view", "tanh_backward"))
+    first = replace(
+        whole, nodes=whole.nodes[:6], outputs=("mm_1", "view", "tanh_backward"), cut=Cut("mark_step", source=source)
+    )  # fmt: skip
     rest = replace(
         whole, name="0-backward-2-pre", nodes=whole.nodes[6:], cut=None, inputs=("tanh_backward", "p3"),
         outputs=("mm_2", "view_1"),

@@ -210,7 +210,7 @@ def test_a_node_outside_of_the_neighbourhood_is_drawn_when_its_counterpart_is_se
     wait(page)
 
     # then
-    expect(page.locator("#found")).to_have_text("11 in A, 11 in B")
+    expect(page.locator("#found")).to_have_text("11 in A, 1 in B, 10 hidden")
     assert in_view(page, node(page, "a", "mm_3"), "a")
     assert in_view(page, node(page, "b", "mm_3"), "b")
 
