@@ -80,10 +80,8 @@ A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
 )
 @click.option(
     "--graph-steps",
-    default=str(FIRST_STEPS),
-    show_default=True,
     metavar="LIST",
-    help="Steps whose graphs are captured, each graph when it is first seen.",
+    help=f"Steps whose graphs are captured, each graph when it is first seen (default {FIRST_STEPS}).",
 )
 @click.option("--timeout", type=float, metavar="SECONDS", help="End a run that takes longer.")
 @click.option(
@@ -125,8 +123,21 @@ def _plan(script: Path, arguments: tuple[str, ...], **options: Any) -> BatchPlan
         kernels=[_own_kernel(text) for text in options["kernels"]],
         trace_kernels=options["trace_kernels"],
         graphs=options["graphs"],
-        graph_steps=StepSelection.parse(options["graph_steps"]),
+        graph_steps=_graph_steps(options["graph_steps"], options["graphs"]),
     )
+
+
+def _graph_steps(text: str | None, graphs: bool) -> StepSelection:
+    if text is None:
+        return FIRST_STEPS
+    if not text.strip():
+        raise UsageError("--graph-steps names no step; steps count from 0, as in 0,5,10-19")
+    if not graphs:
+        raise UsageError("--graph-steps says which graphs --graphs captures; add --graphs")
+    try:
+        return StepSelection.parse(text)
+    except UsageError as error:
+        raise UsageError(str(error).replace("--steps", "--graph-steps", 1)) from None
 
 
 def _own_kernel(text: str) -> tuple[str, Path]:

@@ -25,10 +25,18 @@ class RecordedRun:
         return Journal(self.path / JOURNAL)
 
 
+def is_there(path: Path) -> bool:
+    """Whether there is a file or folder of that path; nothing has a path that the system refuses."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
 def load_run(path: Path | str) -> RecordedRun:
     """Read the run in a folder. Raises RunNotFound or JournalError."""
     path = Path(path)
-    if not path.is_dir():
+    if not (is_there(path) and path.is_dir()):
         raise RunNotFound(f"there is no run {path}; `numdrift runs list` shows what there is")
     return RecordedRun(path, read_manifest(path))
 
@@ -49,6 +57,8 @@ def runs_in(investigation: Path) -> list[RecordedRun]:
 
 def investigations(out: Path) -> list[Path]:
     """The folders under `out` that hold runs, the one with the newest run first."""
+    if not is_there(out):
+        return []
     folders = {manifest.parent.parent for manifest in out.glob(f"*/*/{MANIFEST}")}
     return sorted(folders, key=lambda folder: (_newest(folder), folder.name), reverse=True)
 
@@ -64,9 +74,14 @@ def find_investigation(out: Path, named: str | None, *, suffixes: Sequence[str] 
     """
     known = investigations(out)
     if named is not None:
-        for path in (out / named, Path(named)):
-            if any(path.glob(f"*/{MANIFEST}")):
+        places = (out / named, Path(named))
+        for path in places:
+            if _holds_runs(path):
                 return path
+        for path in places:
+            if _holds_runs(path.parent):
+                runs = [run.path.name for run in runs_in(path.parent)]
+                raise RunNotFound(f"{path.parent} has no run {path.name!r}: {nearest(path.name, runs)}")
         names = [path.name for path in known]
         hint = nearest(named, names) if names else f"{out}/ holds none; `numdrift run` makes one"
         raise RunNotFound(f"there is no investigation {named!r}: {hint}")
@@ -75,6 +90,10 @@ def find_investigation(out: Path, named: str | None, *, suffixes: Sequence[str] 
             return path
     wanted = f" with the suffix {' and '.join(suffixes)}" if suffixes else ""
     raise RunNotFound(f"there is no investigation{wanted} in {out}/; `numdrift run` makes one")
+
+
+def _holds_runs(path: Path) -> bool:
+    return is_there(path) and any(path.glob(f"*/{MANIFEST}"))
 
 
 def runs_with_suffixes(investigation: Path, suffixes: Sequence[str]) -> list[RecordedRun]:

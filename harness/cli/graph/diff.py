@@ -16,7 +16,7 @@ from ...graphs.diff.rows import PairRow, count_rows, pair_rows
 from ...graphs.marks import Mark, marks_for
 from ...graphs.read import RunGraphs, graphs_of
 from ...graphs.record import PHASES
-from ...runs.find import RecordedRun, load_run
+from ...runs.find import RecordedRun, is_there, load_run
 from ...runs.layout import MANIFEST
 from ..output import console, force_option, json_option, out_option, table, write_json
 from .selection import recorded_runs
@@ -40,7 +40,7 @@ as the same under all its spellings: add_, _foreach_add_ and add; t, t_copy and 
 run is compared with its batch's first.
 The JSON holds `schema` (1) and `pairs`, a list of differences: `a` and `b` (run, mode, step, graphs, cuts),
 `answers`, `counts`, `pairs` (with `graph` and `node` of each place), `casts` and `post_changed`.
-Exit codes: 0 compared, 2 wrong usage or no graphs recorded.
+Exit codes: 0 compared, 2 wrong usage or no graphs recorded, 3 a file cannot be read.
 """
 
 
@@ -98,7 +98,7 @@ def _pairs(paths: tuple[str, ...], modes: str | None, out: Path) -> list[Pair]:
             raise UsageError("--modes belongs to an investigation, not to two runs")
         return [(graphs_of(load_run(paths[0])), graphs_of(load_run(paths[1])))]
     named = paths[0] if paths else None
-    if named is not None and (Path(named) / MANIFEST).exists():
+    if named is not None and is_there(Path(named) / MANIFEST):
         raise UsageError(f"{named} is one run; give a second one, or the investigation {Path(named).parent}")
     if modes is not None:
         return [_of_modes(named, modes, out)]
@@ -141,7 +141,7 @@ def _with_graphs(runs: list[RecordedRun]) -> list[RunGraphs]:
 def _refuse_page(path: Path, pairs: int, force: bool) -> None:
     if pairs > 1:
         raise UsageError(f"--html shows two runs, and {pairs + 1} are meant: choose two with --modes")
-    if path.exists() and not force:
+    if is_there(path) and not force:
         raise CollisionError(path, "choose another file, or replace it with --force")
 
 

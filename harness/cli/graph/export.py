@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from ...errors import UsageError
 from ...graphs.export.files import export_graphs
 from ...graphs.marks import marks_for
 from ..output import console, force_option, out_option
@@ -32,7 +33,10 @@ The files are ONNX models that Netron and others show: they say what was compute
 @force_option
 def command(target: str | None, mode: str | None, to: Path | None, out: Path, force: bool) -> int:
     graphs = graphs_of_one(target, out, mode)
-    written = export_graphs(graphs, to, partial(marks_for, graphs.run), force=force or to is None)
+    try:
+        written = export_graphs(graphs, to, partial(marks_for, graphs.run), force=force or to is None)
+    except OSError as error:
+        raise UsageError(f"{error.filename or to} cannot be written: {error.strerror}") from None
     for path in written:
         console().print(f"Wrote {path}", soft_wrap=True)
     return 0

@@ -153,7 +153,7 @@ def _short(source: str) -> str:
 
 def _show(out: Console, graphs: RunGraphs) -> None:
     rows = table("step", "graph", "phase", "stages", "nodes", "hash", ">ran", ">compiled in", "cut by")
-    steps = steps_of(graphs)
+    steps, compiles = steps_of(graphs), _compiles(graphs)
     for step in steps:
         for number, one in enumerate(step.graphs):
             rows.add_row(
@@ -170,7 +170,7 @@ def _show(out: Console, graphs: RunGraphs) -> None:
     out.print(rows)
     for step in steps:
         if any(one.executed for one in step.graphs) or step.counters:
-            out.print(_sentence(step), soft_wrap=True)
+            out.print(_sentence(step, compiles=compiles), soft_wrap=True)
     totals = [_counters(_totals(counted)) for counted in graphs.counters.values() if _totals(counted)]
     if totals:
         out.print(f"whole run, with what numdrift reads: {totals[-1]}", soft_wrap=True)
@@ -191,17 +191,30 @@ def _times(what: str, count: int) -> str:
     return what if count == 1 else f"{what} ({count}x)"
 
 
-def _sentence(step: StepRows) -> str:
-    """`step 0: 5 runs of 3 graphs; compiled 3, cached 2`."""
-    ran = [one.executed for one in step.graphs if one.executed]
-    runs = f"{sum(ran)} {'run' if sum(ran) == 1 else 'runs'} of {_graphs(len(ran))}"
-    each = "" if step.first == step.last else " each"
-    head = f"step{'s' if each else ''} {_steps(step)}: {runs}{each}"
+def _compiles(graphs: RunGraphs) -> bool:
+    """Whether the mode has a compiler; without one its graphs are only stretches of ops of one phase."""
+    compiled = any(one.stage in ("dynamo", "post", "stream") for one in graphs.entries)
+    return compiled or bool(graphs.counters) or any(one.cut for one in graphs.executions)
+
+
+def _sentence(step: StepRows, *, compiles: bool) -> str:
+    """`step 0: 5 runs of 3 graphs and 2 stretches of ops outside of them; compiled 3, cached 2`."""
+    ran = [one for one in step.graphs if one.executed]
+    streams = sum(one.executed for one in ran if "stream" in one.nodes)
+    of_graphs = [one.executed for one in ran if "stream" not in one.nodes]
+    if compiles:
+        said = [f"{_counted(sum(of_graphs), 'run')} of {_counted(len(of_graphs), 'graph')}"]
+        said += [f"{_counted(streams, 'stretch', 'es')} of ops outside of them"] if streams else []
+        runs = " and ".join(said)
+    else:
+        runs = f"runs op by op: {_counted(sum(of_graphs) + streams, 'stretch', 'es')}"
+    several = step.first != step.last
+    head = f"step{'s' if several else ''} {_steps(step)}: {runs}{' in each' if several else ''}"
     return "; ".join(part for part in (head, _counters(step.counters)) if part)
 
 
-def _graphs(count: int) -> str:
-    return f"{count} graph{'' if count == 1 else 's'}"
+def _counted(count: int, what: str, plural: str = "s") -> str:
+    return f"{count:,} {what}{'' if count == 1 else plural}"
 
 
 def _counters(counters: Mapping[str, int]) -> str:

@@ -18,7 +18,8 @@ from ...graphs.drawing.draw import draw
 from ...graphs.export.files import onnx_path, write_onnx
 from ...graphs.marks import Mark, marks_for
 from ...graphs.read import RunGraphs
-from ...graphs.record import Graph
+from ...graphs.record import SCHEMA, STAGES, Graph
+from ...runs.find import is_there
 from ..output import console, force_option, out_option
 from .selection import choose_graph, graphs_of_one, mode_option, target_argument
 
@@ -43,10 +44,10 @@ browser. Ops that an investigation found guilty are marked.
 @mode_option
 @click.option("--step", type=click.IntRange(min=0), help="A step that ran the graph (default: the first).")
 @click.option("--phase", metavar="PHASE", help="forward, backward or optimizer.")
-@click.option("--pre", "stage", flag_value="pre", help="As it was before the mode's compiler.")
-@click.option("--post", "stage", flag_value="post", help="As the compiler left it, with its kernels.")
-@click.option("--dynamo", "stage", flag_value="dynamo", help="As dynamo captured it.")
-@click.option("--stream", "stage", flag_value="stream", help="The ops outside of compiled graphs.")
+@click.option("--pre", is_flag=True, help="As it was before the mode's compiler.")
+@click.option("--post", is_flag=True, help="As the compiler left it, with its kernels.")
+@click.option("--dynamo", is_flag=True, help="As dynamo captured it.")
+@click.option("--stream", is_flag=True, help="The ops outside of compiled graphs.")
 @click.option("--graph", "name", metavar="NAME", help="A graph by its name in `graph list`.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Where to serve Netron (default: a free port).")
 @click.option("--no-browser", is_flag=True, help="Serve only; open no browser.")
@@ -65,8 +66,9 @@ def command(
     force: bool,
     **wanted: Any,
 ) -> int:
+    stage = _stage({stage: wanted.pop(stage) for stage in STAGES})
     graphs = graphs_of_one(target, out, mode)
-    graph = graphs.graph(choose_graph(graphs, **wanted).name)
+    graph = graphs.graph(choose_graph(graphs, stage=stage, **wanted).name)
     marks = marks_for(graphs.run, graph)
     drawn = {kind: path for kind, path in (("png", png), ("svg", svg)) if path is not None}
     if drawn:
@@ -76,11 +78,19 @@ def command(
     return 0
 
 
+def _stage(flags: Mapping[str, bool]) -> str | None:
+    """The one stage whose flag was given. Raises UsageError for several."""
+    given = [stage for stage, flag in flags.items() if flag]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(f'--{one}' for one in given)} exclude each other: give one of them")
+    return given[0] if given else None
+
+
 def _draw(
     graphs: RunGraphs, graph: Graph, marks: Mapping[str, Mark], drawn: Mapping[str, Path], *, force: bool
 ) -> None:
     for path in drawn.values():
-        if path.exists() and not force:
+        if is_there(path) and not force:
             raise CollisionError(path, "choose another path, or replace it with --force")
     for kind, path in drawn.items():
         try:
@@ -88,7 +98,7 @@ def _draw(
         except OSError as error:
             raise UsageError(f"{path} cannot be written: {error.strerror}") from None
         except (TypeError, ValueError, AttributeError) as error:
-            raise JournalError(_record(graphs, graph), f"is no graph: {error}") from error
+            raise JournalError(_record(graphs, graph), f"is no graph record of schema {SCHEMA}") from error
         if left_out:
             console().print(f"{graph.name} is large: drawn are {left_out}", soft_wrap=True)
         console().print(f"Wrote {path}", soft_wrap=True)

@@ -10,7 +10,7 @@ import click
 from ...errors import GraphsNotFound, RunNotFound, UsageError, nearest
 from ...graphs.read import GraphEntry, RunGraphs, graphs_of
 from ...graphs.record import STAGES
-from ...runs.find import RecordedRun, find_investigation, load_run, runs_in
+from ...runs.find import RecordedRun, find_investigation, is_there, load_run, runs_in
 from ...runs.layout import MANIFEST
 
 PREFERRED = ("pre", "stream", "dynamo", "post")
@@ -25,7 +25,7 @@ def recorded_runs(target: str | None, out: Path, mode: str | None = None) -> lis
 
     Raises RunNotFound.
     """
-    if target is not None and (Path(target) / MANIFEST).exists():
+    if target is not None and is_there(Path(target) / MANIFEST):
         runs = [load_run(target)]
     else:
         runs = runs_in(find_investigation(out, target))
@@ -102,6 +102,8 @@ def _named(graphs: RunGraphs, name: str, stage: str | None) -> GraphEntry:
     """The graph of a full name, or of a name without its stage."""
     whole = {one.name: one for one in graphs.entries}
     if name in whole:
+        if stage not in (None, whole[name].stage):
+            raise UsageError(f"{name} is a {whole[name].stage} graph, not a {stage} one: leave out --{stage}")
         return whole[name]
     stages = {one.stage: one for one in graphs.entries if one.base == name}
     if stage is not None and stages and stage not in stages:

@@ -8,16 +8,16 @@ many graphs a step executes, and how much of it is fused.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 
-from ..record import Graph
+from ..record import Graph, Node
 from .counts import FLOATS, phase_place
 from .decomposed import Decomposed, decomposed
-from .kinds import computes, kind_of_name
+from .kinds import computes, kind_of_name, role_of
 from .ops import Op, computing
 from .pairing import Matched
 from .post import PostChange
-from .record import Cast, Side
+from .record import Cast, Place, Side
 
 SHOWN = 6
 """Ops that are named in one sentence; more are counted."""
@@ -38,17 +38,16 @@ def answers(
     apart = decomposed(pairs)
     said = list(_compiled(names, pairs, apart, post))
     said += [_whole(names, one) for one in apart if one.rank[0] < STRUCTURAL]
-    outside = (_fallbacks(sides[0]), _fallbacks(sides[1]))
-    said += _alone(names, pairs, outside, floating=True)
+    said += _alone(names, sides, pairs, floating=True)
     said += _replaced(names, pairs)
     said += [_whole(names, one) for one in apart if one.rank[0] >= STRUCTURAL]
     said += _casts(names, casts)
-    said += _alone(names, pairs, outside, floating=False)
+    said += _alone(names, sides, pairs, floating=False)
     if not said:
         said.append(f"{names[0]} and {names[1]} compute the same ops{_apart_from(pairs)}.")
     said += _unpaired(pairs)
     said += _graphs(names, sides)
-    said += _fusion(names, sides, posts)
+    said += _fusion(names, pairs, posts)
     return said
 
 
@@ -92,27 +91,40 @@ def _fallbacks(side: Side) -> frozenset[str]:
 
 
 def _alone(
-    names: tuple[str, str],
-    pairs: Sequence[Matched],
-    outside: tuple[frozenset[str], frozenset[str]],
-    *,
-    floating: bool,
+    names: tuple[str, str], sides: tuple[Side, Side], pairs: Sequence[Matched], *, floating: bool
 ) -> Iterator[str]:
     """The computing ops that only one side has; those that both have left over found no partner, nothing more."""
     chosen = [one for one in pairs if _is_floating(one.first) == floating]
-    left = (_left_over(chosen, "only-a"), _left_over(chosen, "only-b"))
-    for own, others, (name, other), ran in (
-        (left[0], left[1], names, outside[1]),
-        (left[1], left[0], names[::-1], outside[0]),
+    for kind, other_kind, (name, other), side in (
+        ("only-a", "only-b", names, sides[1]),
+        ("only-b", "only-a", names[::-1], sides[0]),
     ):
+        steps = [one for one in chosen if side.cuts and _is_step_count(one.first)]
+        rest = [one for one in chosen if not (side.cuts and _is_step_count(one.first))]
+        outside: Counter[tuple[str, str]] = Counter()
+        fallbacks = _fallbacks(side)
         by_phase: dict[str, Counter[str]] = {}
-        for (phase, op), count in (own - others).items():
-            if op in ran:
-                yield f"{other} runs {op} outside of its graphs, {name} has it {_times([(phase, count)])}."
+        for (phase, op), count in (_left_over(rest, kind) - _left_over(rest, other_kind)).items():
+            if op in fallbacks:
+                outside[phase, op] += count
             else:
                 by_phase.setdefault(phase, Counter())[op] = count
+        outside.update(_left_over(steps, kind))
+        for (phase, op), count in outside.items():
+            yield f"{other} runs {op} outside of its graphs, {name} has it {_times([(phase, count)])}."
         for phase, ops in sorted(by_phase.items(), key=lambda item: phase_place(item[0])):
             yield f"Only {name} has {_listed(ops)}{f' in the {phase}' if phase else ''}."
+
+
+def _is_step_count(op: Op) -> bool:
+    """Whether it makes a number for an optimizer alone, as its count of steps: that is on the CPU, in no lazy graph."""
+    of_model = any(isinstance(one.source, str) for one in op.takes) or op.gives
+    return (
+        op.phase == "optimizer"
+        and op.value.shape == ()
+        and not of_model
+        and role_of(op.kind) == "elementwise"
+    )
 
 
 def _is_floating(op: Op) -> bool:
@@ -139,7 +151,7 @@ def _unpaired(pairs: Sequence[Matched]) -> Iterator[str]:
     for (_, op), count in (_left_over(pairs, "only-a") & _left_over(pairs, "only-b")).items():
         both[op] += count
     if both:
-        yield f"Which of these answers to which could not be told: {_listed(both)} on either side."
+        yield f"{_listed(both, ' on each side')} could not be paired."
 
 
 def _replaced(names: tuple[str, str], pairs: Sequence[Matched]) -> Iterator[str]:
@@ -181,17 +193,33 @@ def _graphs(names: tuple[str, str], sides: tuple[Side, Side]) -> Iterator[str]:
 
 
 def _fusion(
-    names: tuple[str, str], sides: tuple[Side, Side], posts: tuple[Sequence[Graph], Sequence[Graph]]
+    names: tuple[str, str], pairs: Sequence[Matched], posts: tuple[Sequence[Graph], Sequence[Graph]]
 ) -> Iterator[str]:
-    for name, side, graphs in zip(names, sides, posts, strict=True):
-        kernels = [node for graph in graphs for node in graph.nodes]
-        fused = [node for node in kernels if len(node.covers) > 1 and (node.body or node.code)]
-        if fused:
-            held = sum(len(node.covers) for node in fused)
+    """How many of the computing nodes that went into a compiler share a generated kernel with another one."""
+    of_sides = ([op for one in pairs for op in one.a], [op for one in pairs for op in one.b])
+    for name, ops, graphs in zip(names, of_sides, posts, strict=True):
+        pre = {graph.pre for graph in graphs}
+        compiled = [op for op in computing(ops) if op.place.graph in pre]
+        places = {op.place for op in compiled}
+        fused = [
+            [held for node in graph.nodes if len(held := _computed(graph, node, places)) > 1]
+            for graph in graphs
+        ]
+        kernels = sum(map(len, fused))
+        if kernels:
+            held_once = sum(len(frozenset().union(*of_graph)) for of_graph in fused)
             yield (
-                f"{name} fuses {held} of {side.nodes} nodes into {len(fused)} kernels; "
-                f"its post graphs have {len(kernels)} in all."
+                f"{name} fuses {held_once} of {len({op.call for op in compiled})} computing nodes of its compiled "
+                f"graphs into {kernels} kernel{'' if kernels == 1 else 's'}; its post graphs have "
+                f"{sum(len(graph.nodes) for graph in graphs)} kernels and library calls in all."
             )
+
+
+def _computed(post: Graph, kernel: Node, known: Collection[Place]) -> frozenset[Place]:
+    """The known nodes that a generated kernel computes; of a call into a library there are none."""
+    generated = kernel.code and kernel.domain == "inductor"
+    places = (Place(post.pre, name) for name in kernel.covers) if generated else ()
+    return frozenset(place for place in places if place in known)
 
 
 def _apart_from(pairs: Sequence[Matched]) -> str:
@@ -203,9 +231,9 @@ def _times(phases: Sequence[tuple[str, int]]) -> str:
     return ", ".join(f"{_count(count)} in the {phase}" if phase else _count(count) for phase, count in phases)
 
 
-def _listed(counts: Counter[str]) -> str:
+def _listed(counts: Counter[str], each: str = "") -> str:
     found = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    shown = [f"{name} ({_count(count)})" for name, count in found[:SHOWN]]
+    shown = [f"{name} ({_count(count)}{each})" for name, count in found[:SHOWN]]
     more = len(found) - SHOWN
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 

@@ -167,6 +167,62 @@ def test_what_is_not_there_is_named_with_what_is(
         graphs_of(run_at(tmp_path)).select(**wanted)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("steps", "said"), [("7", "step 7, and the run has 2 steps"), ("0-1", "steps 0-1, and")]
+)
+def test_a_run_that_was_asked_for_graphs_says_of_which_steps(tmp_path: Path, steps: str, said: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"graphs": True, "graph_steps": steps}))
+    run = run_at(tmp_path)
+    with pytest.raises(GraphsNotFound, match=said):
+        graphs_of(replace(run, manifest=replace(run.manifest, steps=2)))
+
+
+@pytest.mark.parametrize(
+    ("content", "flaw"),
+    [
+        ("{", "it is not JSON"),
+        ("[]", "it is no JSON object"),
+        ('{"schema": 2}', "its schema is 2"),
+        ('{"schema": 1}', "the graph lacks the field 'name'"),
+        (json.dumps(small("x").to_json() | {"x": 1}), "the graph has an unknown field 'x'"),
+        (
+            json.dumps(small("x").to_json() | {"nodes": [{"name": "a", "op": "f", "x": 1}]}),
+            "a node has an unknown",
+        ),
+        (json.dumps(small("x").to_json() | {"nodes": ["a"]}), "a node is no JSON object"),
+        (json.dumps(small("x").to_json() | {"values": ["a"]}), "a field is of a wrong type"),
+        (json.dumps(small("x").to_json() | {"outputs": [["a"]]}), "a field is of a wrong type"),
+    ],
+)
+def test_what_is_wrong_with_a_graph_is_said_in_plain_words(tmp_path: Path, content: str, flaw: str) -> None:
+    (tmp_path / "graphs").mkdir()
+    (tmp_path / "graphs" / "x.json").write_text(content)
+    with pytest.raises(JournalError) as raised:
+        RunGraphs(run_at(tmp_path)).graph("x")
+    assert f"x.json: is no graph record of schema 1 ({flaw}" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ({"event": "graph", "name": "x"}, "entries"),
+        ({"event": "graph", "name": "x", "stage": "pre", "phase": "", "step": "0", "nodes": 1}, "entries"),
+        ({"event": "executed", "graph": "x", "step": 0, "other": 1}, "executions"),
+        ({"event": "counters", "compiled": 1}, "counters"),
+        ({"event": "unavailable", "stage": "post"}, "unavailable"),
+    ],
+)
+def test_a_damaged_line_of_the_index_is_an_error_that_names_it(
+    tmp_path: Path, line: dict[str, object], what: str
+) -> None:
+    (tmp_path / "graphs").mkdir()
+    (tmp_path / "graphs" / INDEX).write_text(json.dumps(line) + "\n")
+    with pytest.raises(
+        JournalError, match=rf"graphs\.jsonl: line 1 lacks the fields of the event '{line['event']}'"
+    ):
+        getattr(RunGraphs(run_at(tmp_path)), what)
+
+
 @pytest.mark.parametrize("content", ["", "[]", '{"schema": 1}', '{"schema": 1, "nodes": [3]}', "[" * 100_000])
 def test_a_damaged_graph_is_an_error_that_names_its_file(tmp_path: Path, content: str) -> None:
     (tmp_path / "graphs").mkdir()

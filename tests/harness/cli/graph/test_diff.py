@@ -79,6 +79,18 @@ def test_the_page_is_written_once(numdrift: Numdrift, runs: tuple[str, str], tmp
     assert "tanh_backward" in (tmp_path / "diff.html").read_text()
     assert numdrift("graph", "diff", *runs, "--html", "diff.html").returncode == 2
     assert numdrift("graph", "diff", *runs, "--html", "diff.html", "--force").returncode == 0
+    done = numdrift("graph", "diff", *runs, "--html", "x" * 5000)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "cannot be written" in done.stderr
+
+
+def test_a_record_that_cannot_be_read_is_named(
+    numdrift: Numdrift, runs: tuple[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / runs[0] / "graphs" / "0-backward-pre.json").write_text("[]")
+    done = numdrift("graph", "diff", *runs)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "0-backward-pre.json: is no graph record of schema 1 (it is no JSON object)" in done.stderr
+    assert "3 a file cannot be read" in " ".join(numdrift("graph", "diff", "--help").stdout.split())
 
 
 @pytest.mark.parametrize(
@@ -96,6 +108,8 @@ def test_the_page_is_written_once(numdrift: Numdrift, runs: tuple[str, str], tmp
         ),
         (["runs/mlp/lazy_main", "runs/mlp/compile_main", "--phase", "bakward"], "did you mean 'backward'?"),
         (["a", "b", "c"], "takes two runs or one investigation"),
+        (["runs/" + "x" * 5000], "there is no investigation"),
+        (["runs/" + "x" * 5000, "runs/mlp/lazy_main"], "there is no run"),
     ],
 )
 def test_bad_input_is_one_line_with_the_remedy(

@@ -30,6 +30,13 @@ def test_another_folder_is_not_written_over_without_force(tmp_path: Path, numdri
     assert numdrift("graph", "export", "mlp", "--to", "here", "--force").returncode == 0
 
 
+def test_a_folder_that_cannot_be_is_one_line(tmp_path: Path, numdrift: Numdrift) -> None:
+    write_run(tmp_path, "lazy", [sample_lazy_backward()])
+    for arguments in (["mlp", "--to", "x" * 5000], ["x" * 5000]):
+        done = numdrift("graph", "export", *arguments)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
 def test_culprits_of_the_investigation_are_marked(tmp_path: Path, numdrift: Numdrift) -> None:
     run = write_run(tmp_path, "lazy", [sample_lazy_backward()])
     write_investigation(run, investigation(CULPRIT))

@@ -104,10 +104,32 @@ def test_the_table_shows_it_all(tmp_path: Path, numdrift: Numdrift) -> None:
     assert "0-optimizer optimizer pre 10 0f0f 2x - fallback aten.lerp.Scalar at train.py:40 (2x)" in lines
     assert "1-3 0-backward backward pre 10 1a2b3c 1x - mark_step at train.py:33" in lines
     assert "step 0: 3 runs of 2 graphs; compiled 2, cached 1" in lines
-    assert "steps 1-3: 1 run of 1 graph each; compiled 0, cached 1" in lines
+    assert "steps 1-3: 1 run of 1 graph in each; compiled 0, cached 1" in lines
     assert "whole run, with what numdrift reads: compiled 2, cached 4" in lines
     assert "no post graphs: Inductor was not used" in lines
     assert "note: 0-forward-dynamo: graph 1" in lines
+
+
+@pytest.mark.parametrize(
+    ("stages", "said"),
+    [
+        (("pre",), "step 0: runs op by op: 2 stretches"),
+        (("dynamo", "pre", "post"), "step 0: 2 runs of 1 graph"),
+        (("pre", "post", "stream"), "step 0: 2 runs of 1 graph and 1 stretch of ops outside of them"),
+    ],
+)
+def test_stretches_of_ops_are_no_graphs(
+    tmp_path: Path, numdrift: Numdrift, stages: tuple[str, ...], said: str
+) -> None:
+    forward = sample_compile_forward()
+    graphs = [
+        replace(forward, name=f"0-optimizer-{one}" if one == "stream" else f"0-forward-{one}", stage=one)
+        for one in stages
+    ]
+    ran = [(0, "0-forward", "f00d", None)] * 2
+    ran += [(0, "0-optimizer", "f00d", None)] * ("stream" in stages)
+    write_run(tmp_path, "some", graphs, executions=ran)
+    assert said in numdrift("graph", "list").stdout.splitlines()
 
 
 def test_json_has_the_rows_and_the_index(tmp_path: Path, numdrift: Numdrift) -> None:
@@ -140,6 +162,8 @@ def test_a_run_without_graphs_says_how_to_record_them(tmp_path: Path, numdrift: 
     [
         (["mpl"], "did you mean 'mlp'?"),
         (["mlp", "--mode", "lzy"], "has no run of mode 'lzy': did you mean 'lazy'?"),
+        (["runs/mlp/lasy_main"], "runs/mlp has no run 'lasy_main': did you mean 'lazy_main'?"),
+        (["runs/" + "x" * 5000], "there is no investigation"),
         (["runs/mlp/lazy_main", "--mode", "cpu"], "runs/mlp/lazy_main has no run of mode 'cpu': known: lazy"),
     ],
 )

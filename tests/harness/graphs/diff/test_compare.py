@@ -153,6 +153,57 @@ def test_an_op_that_fell_back_is_not_said_to_be_missing(tmp_path: Path) -> None:
     assert not [answer for answer in answers if answer.startswith("Only")]
 
 
+def test_a_count_of_steps_is_outside_of_lazy_graphs(tmp_path: Path) -> None:
+    # given an optimizer that counts its steps in a tensor of its own, and lazy graphs without it
+    build = Builder("optimizer")
+    build.given("w", "parameter w")
+    build.given("g", "gradient w")
+    build.given("step", "state w.step", ())
+    build.op("add_", "w", "g")
+    without = build.graph("0-optimizer")
+    build.op("add_", "step", shape=())
+    a = recorded(tmp_path, "cpu", [build.graph("0-optimizer")])
+    for mode, cut in (("lazy", Cut("mark_step")), ("compile", None)):
+        b = recorded(tmp_path, mode, [without], executions=[(0, "0-optimizer", "", cut)])
+        said = {
+            "lazy": "lazy runs add outside of its graphs, cpu has it once in the optimizer.",
+            "compile": "Only cpu has add (once) in the optimizer.",
+        }
+        assert compare_graphs(a, b).answers[0] == said[mode]
+
+
+def test_ops_that_both_have_left_over_are_said_to_be_unpaired(tmp_path: Path) -> None:
+    sides = []
+    for name, shape in (("w", (8, 16)), ("v", (3, 5, 7))):
+        build = Builder("forward")
+        build.op("batch_norm", build.given(name, f"parameter {name}", shape), shape=shape)
+        sides.append(build.graph("0-forward"))
+    diff = compared(tmp_path, [sides[0]], [sides[1]])
+    assert "batch_norm (once on each side) could not be paired." in diff.answers
+
+
+def test_only_generated_kernels_of_several_computing_nodes_fuse(tmp_path: Path) -> None:
+    # given a kernel of five nodes of which one is a view, one of a sum and a view, and library calls; run twice
+    pre, post = sample_compile_backward()
+    stream = Builder("optimizer")
+    stream.op("add_", stream.given("w", "parameter w"))
+    ran = [(0, "0-backward", "", None)] * 2 + [(0, "0-optimizer", "", None)]
+    b = recorded(tmp_path, "compile", [pre, post, stream.graph("0-optimizer", "stream")], executions=ran)
+    torchscript = replace(
+        sample_lazy_backward(), name="0-backward-post", stage="post", pre="0-backward-pre",
+        nodes=(Node("group", "TensorExprGroup", "prim", covers=("mm", "tanh_backward"), body=pre.nodes[:2]),),
+    )  # fmt: skip
+    a = recorded(tmp_path, "lazy", [sample_lazy_backward(), torchscript])
+    # when
+    answers = compare_graphs(a, b).answers
+    # then
+    (fuses,) = [answer for answer in answers if "fuses" in answer]
+    assert fuses == (
+        "compile fuses 8 of 16 computing nodes of its compiled graphs into 2 kernels; "
+        "its post graphs have 10 kernels and library calls in all."
+    )
+
+
 def chain(*ops: str, phase: str = "forward", **fields: Any) -> Graph:
     """Ops that take each other's values, with a matrix product before and after."""
     build = Builder(phase)
