@@ -12,6 +12,7 @@ from ...graphs.read import GraphEntry, RunGraphs, graphs_of
 from ...graphs.record import STAGES
 from ...runs.find import RecordedRun, find_investigation, is_there, load_run, runs_in
 from ...runs.layout import MANIFEST
+from ..output import console
 
 PREFERRED = ("pre", "stream", "dynamo", "post")
 """Stages in the order in which one is taken where none is asked for."""
@@ -64,8 +65,8 @@ def choose_graph(
 ) -> GraphEntry:
     """The graph of that name, or the one of this step, phase and stage.
 
-    What is not asked for is the first step, the forward, and the stage before the compiler, where the run has them.
-    Raises GraphsNotFound for what is not there, and UsageError where several graphs are meant.
+    What is not asked for is the first step, the forward, and the stage before the compiler, where the run has them. Of
+    several it is the first, and standard error names the others. Raises GraphsNotFound for what is not there.
     """
     if name is not None:
         return _named(graphs, name, stage)
@@ -85,8 +86,11 @@ def choose_graph(
     if step is None:
         found = [one for one in found if one.step == min(one.step for one in found)]
     if len(found) > 1:
-        listed = ", ".join(f"{one.name} ({one.nodes:,} nodes)" for one in found)
-        raise UsageError(f"{len(found)} graphs of {graphs.run.path} are meant; choose with --graph: {listed}")
+        others = ", ".join(f"{one.name} ({one.nodes:,} nodes)" for one in found[1:])
+        console(stderr=True).print(
+            f"This is {found[0].name}, the first of {len(found)} such graphs; the others by --graph: {others}",
+            soft_wrap=True,
+        )
     return found[0]
 
 

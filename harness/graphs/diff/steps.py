@@ -62,7 +62,7 @@ def common_step(a: RunGraphs, b: RunGraphs) -> int:
     if common := steps_a & steps_b:
         return min(common)
     raise GraphsNotFound(
-        f"{a.run.path} has graphs of step {_listed(steps_a)} and {b.run.path} of step {_listed(steps_b)}: "
+        f"{a.run.path} has graphs of {_listed(steps_a)} and {b.run.path} of {_listed(steps_b)}: "
         "record both with the same --graph-steps"
     )
 
@@ -79,7 +79,7 @@ def executed_step(graphs: RunGraphs, step: int) -> ExecutedStep:
     """Read what a step executed. Raises GraphsNotFound, saying which steps there are."""
     if step not in steps_of(graphs):
         raise GraphsNotFound(
-            f"{graphs.run.path} has no graph of step {step}: there is step {_listed(steps_of(graphs))}"
+            f"{graphs.run.path} has no graph of step {step}: it has those of {_listed(steps_of(graphs))}"
         )
     executions = [one for one in graphs.executions if one.step == step]
     read = cache(graphs.graph)
@@ -117,4 +117,6 @@ def _rank(graph: Graph) -> int:
 
 
 def _listed(steps: set[int]) -> str:
-    return ", ".join(map(str, sorted(steps))) or "none"
+    if not steps:
+        return "no step"
+    return ("steps " if len(steps) > 1 else "step ") + ", ".join(map(str, sorted(steps)))

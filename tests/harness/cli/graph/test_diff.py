@@ -104,7 +104,7 @@ def test_a_record_that_cannot_be_read_is_named(
         (["runs/mlp/lazy_main", "runs/mlp/compile_main", "--modes", "a,b"], "--modes belongs to"),
         (
             ["runs/mlp/lazy_main", "runs/mlp/compile_main", "--step", "9"],
-            "no graph of step 9: there is step 0",
+            "no graph of step 9: it has those of step 0",
         ),
         (["runs/mlp/lazy_main", "runs/mlp/compile_main", "--phase", "bakward"], "did you mean 'backward'?"),
         (["a", "b", "c"], "takes two runs or one investigation"),

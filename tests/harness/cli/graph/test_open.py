@@ -206,9 +206,10 @@ def test_several_graphs_or_runs_that_could_be_meant_are_listed(
     done = numdrift("graph", "open", "mlp")
     assert done.returncode == 2
     assert "has graphs of compile, lazy: choose one with --mode" in done.stderr
-    done = numdrift("graph", "open", "mlp", "--mode", "lazy")
-    assert done.returncode == 2
-    assert "choose with --graph: 0-backward-pre (10 nodes), 0-backward-2-pre (10 nodes)" in done.stderr
+    done = numdrift("graph", "open", "mlp", "--mode", "lazy", "--svg", "first.svg")
+    assert done.returncode == 0
+    assert "This is 0-backward-pre, the first of 2 such graphs" in done.stderr
+    assert "by --graph: 0-backward-2-pre (10 nodes)" in done.stderr
 
 
 def test_graphs_that_ran_because_a_value_was_read_are_not_meant(numdrift: Numdrift, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_graphs_of_an_earlier_step_are_those_of_the_step_that_runs_them(tmp_path
     assert compare_graphs(a, b).a.step == 0
     later = compare_graphs(a, b, step=1)
     assert (later.a.step, later.a.graphs_in_step, count_of(later, "aten.tanh_backward")) == (1, 2, (2, 0))
-    with pytest.raises(GraphsNotFound, match="no graph of step 7: there is step 0, 1"):
+    with pytest.raises(GraphsNotFound, match="no graph of step 7: it has those of steps 0, 1"):
         compare_graphs(a, b, step=7)
 
 

@@ -256,6 +256,9 @@ def test_time_grows_with_the_size_and_not_with_its_square() -> None:
         pair_ops(*sides)
         return time.process_time() - begun
 
-    small, large = min(seconds(10) for _ in range(3)), min(seconds(80) for _ in range(2))  # eight times as many
+    small, large = (
+        min(seconds(10) for _ in range(3)),
+        min(seconds(80) for _ in range(2)),
+    )  # eight times as many
     assert large < 30
     assert large < 30 * small
