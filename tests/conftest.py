@@ -10,9 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 
 ROOT = Path(__file__).parent.parent
 TINY = ROOT / "tests" / "e2e" / "scripts" / "tiny.py"
+
+CHROMIUM = Path("/usr/bin/chromium")
+CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 
 Numdrift = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -47,3 +51,14 @@ def interruptible() -> Iterator[None]:
 def tiny() -> Path:
     """A training of ten steps that can be told to go wrong; see its docstring."""
     return TINY
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium, which `scripts/browser` installs."""
+    if not CHROMIUM.exists():
+        pytest.skip("chromium is not installed: bash scripts/browser")
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_FLAGS)
+        yield browser
+        browser.close()

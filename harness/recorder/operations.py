@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..torch_private import DispatchMode
+from ..torch_private import ShownOps
 from . import frames
 from .digest import Digester
 from .digest_record import RECORD_BYTES
@@ -40,7 +40,7 @@ class OperationRecorder:
         self._guard = guard
         self._pending: list[bytes] = []
         self._pending_bytes = 0
-        self._mode: _Operations | None = None
+        self._mode: ShownOps | None = None
         self._step = 0
         self._index = 0
         self._stopped = False
@@ -52,7 +52,7 @@ class OperationRecorder:
 
     def enter(self, step: int) -> None:
         self.phase, self._step, self._index = "forward", step, 0
-        self._mode = _Operations(self)
+        self._mode = ShownOps(self.record)
         self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def leave(self) -> None:
@@ -66,12 +66,12 @@ class OperationRecorder:
         if lines:
             self._lines.append(lines)
 
-    def record(self, operation: Any, inputs: Sequence[Any], outputs: Any) -> None:
-        """Take one op: `operation` is its overload, `inputs` and `outputs` as the dispatcher has them."""
+    def record(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any) -> None:
+        """Take one op: `operation` is its overload, arguments and `outputs` as the dispatcher has them."""
         if self._stopped:
             return
         with self._guard:
-            self._record(operation, inputs, outputs)
+            self._record(operation, [*args, *kwargs.values()], outputs)
 
     def _record(self, operation: Any, inputs: Sequence[Any], outputs: Any) -> None:
         produced = [value for value in _flat(outputs) if isinstance(value, torch.Tensor)]
@@ -104,25 +104,6 @@ class OperationRecorder:
                 continue
             buffer = bytes_of(tensor.detach().cpu())
             self._tensors.frame(self._index, self._step, [buffer], len(buffer))
-
-
-class _Operations(DispatchMode):
-    def __init__(self, recorder: OperationRecorder) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._recorder = recorder
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        return True
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        named = kwargs or {}
-        outputs = func(*args, **named)
-        if func.namespace not in ("profiler", "prim"):
-            self._recorder.record(func, [*args, *named.values()], outputs)
-        return outputs
 
 
 def _flat(value: Any) -> list[Any]:

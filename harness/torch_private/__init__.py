@@ -29,9 +29,9 @@ from .composites import (
     traced_node,
 )
 from .dispatching import (
-    DispatchMode,
     OpaqueOps,
     Overrides,
+    ShownOps,
     current_autograd_node,
     dispatch_key,
     next_sequence_number,
@@ -107,7 +107,6 @@ __all__ = [
     "Argument",
     "Compile",
     "DecompositionTable",
-    "DispatchMode",
     "DynamoGraph",
     "GraphInput",
     "InnerGraph",
@@ -115,6 +114,7 @@ __all__ = [
     "Lowered",
     "OpaqueOps",
     "Overrides",
+    "ShownOps",
     "Undo",
     "arguments_of",
     "aten_operations",

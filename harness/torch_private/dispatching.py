@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,8 +12,29 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..errors import NotAvailable
 from .presence import private, require
 
-DispatchMode = TorchDispatchMode
-"""What sees every aten op of this process; torch has no public name for it."""
+Taken = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], None]
+"""Takes an op that has run: its overload, its arguments, and what it returned."""
+
+
+class ShownOps(TorchDispatchMode):
+    """Shows each op that has run to `taken`; compilers ignore it, so what they build stays what it is."""
+
+    def __init__(self, taken: Taken) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._taken = taken
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = kwargs or {}
+        outputs = func(*args, **named)
+        if func.namespace not in ("profiler", "prim"):
+            self._taken(func, args, named, outputs)
+        return outputs
 
 
 without_function_modes: Any = getattr(torch._C, "DisableTorchFunction", torch.no_grad)

@@ -37,7 +37,7 @@ class EagerCapture:
         self._adopted = False
         self._seen: dict[str, str] = {}
         self._step: CapturedStep | None = None
-        self._mode: _Dispatched | None = None
+        self._mode: torch_private.ShownOps | None = None
         self._modules: ModulePaths | None = None
 
     def join(self, inside: Callable[[], bool]) -> None:
@@ -84,6 +84,12 @@ class EagerCapture:
             step.name(self._named_tensors())
             self._write(step)
 
+    def _take(self, *op: Any) -> None:
+        try:
+            self.dispatched(*op)
+        except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
+            self.failed(error)
+
     def dispatched(
         self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any
     ) -> None:
@@ -106,7 +112,7 @@ class EagerCapture:
         self._step = CapturedStep()
         self._step.name(self._named_tensors())
         self._follow_modules(self._stage == "pre")  # a compiler would trace the hooks that follow modules
-        self._mode = _Dispatched(self)
+        self._mode = torch_private.ShownOps(self._take)
         self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def _follow_modules(self, follow: bool) -> None:
@@ -121,27 +127,3 @@ class EagerCapture:
                 base = self._seen[graph.hash] = self._folder.reserve(graph.phase)
                 self._folder.write(replace(graph, name=f"{base}-{self._stage}"))
             self._folder.executed(base, graph.hash)
-
-
-class _Dispatched(torch_private.DispatchMode):
-    """Shows every op to a capture; compilers ignore it, so what they build stays what it is."""
-
-    def __init__(self, capture: EagerCapture) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._capture = capture
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        return True
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        named = kwargs or {}
-        outputs = func(*args, **named)
-        if func.namespace not in ("profiler", "prim"):
-            try:
-                self._capture.dispatched(func, args, named, outputs)
-            except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
-                self._capture.failed(error)
-        return outputs

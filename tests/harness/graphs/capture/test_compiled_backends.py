@@ -145,19 +145,13 @@ def test_ops_are_inside_only_while_a_graph_runs(tmp_path: Path) -> None:
     # given
     seen: list[tuple[str, bool]] = []
 
-    class Watch(torch_private.DispatchMode):
-        @classmethod
-        def ignore_compile_internals(cls) -> bool:
-            return True
-
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            seen.append((str(func), capture.inside))
-            return func(*args, **(kwargs or {}))
+    def watch(operation: Any, *_: Any) -> None:
+        seen.append((str(operation), capture.inside))
 
     model = seeded(TanhMlp)
     model.compile(backend="aot_eager")
     # when
-    with capturing(tmp_path) as (capture, _), Watch():  # type: ignore[no-untyped-call]
+    with capturing(tmp_path) as (capture, _), torch_private.ShownOps(watch):
         result = model(*mlp_batch(0))
         (result.square().sum()).backward()
         assert not capture.inside

@@ -7,15 +7,13 @@ from pathlib import Path
 
 import netron
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from numdrift.harness.graphs.export.files import write_onnx
 from numdrift.harness.graphs.marks import Mark
 
 from ..samples import sample_compile_backward
 
-CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 LOOPBACK = "127.0.0.1"
 
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -24,16 +22,6 @@ MARK = Mark("aten.tanh_backward", {"max_ulp": 724.25}, "aten.tanh_backward drift
 MARKS = dict.fromkeys((KERNEL, "mul", "sub", "mul_1"), MARK)
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if not CHROMIUM.exists():
-        pytest.skip("chromium is not installed")
-    with sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
