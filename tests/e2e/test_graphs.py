@@ -278,3 +278,17 @@ def test_a_script_that_compiles_by_itself_keeps_its_bits_in_eager_mode(
     prefix = "inner." if how == "in-place" else ""
     assert how == "function" or f"parameter {prefix}0.weight" in names
     assert not [name for name in names if "_orig_mod" in name]
+
+
+@pytest.mark.slow
+def test_an_op_that_is_kept_whole_changes_the_pre_graph_and_nothing_after_it(
+    numdrift: Numdrift, tmp_path: Path, tiny: Path
+) -> None:
+    record(numdrift, tiny, "compile", "whole=compile,decompose.aten.linear=off", arguments=("--steps", "2"))
+    found = difference(numdrift, "runs/g/compile", "runs/g/whole")
+    assert found["post_changed"] is False
+    assert found["answers"][0].startswith("The pre graph differs")
+    assert found["answers"][0].endswith("the post graphs are the same.")
+    counts = {(one["phase"], one["op"]): (one["a"], one["b"]) for one in found["counts"]}
+    assert counts["forward", "aten.linear"] == (0, 2)
+    assert counts["forward", "aten.addmm"] == (2, 0)
