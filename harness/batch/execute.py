@@ -104,6 +104,13 @@ def _prepare(plan: BatchPlan, spec: ModeSpec) -> PreparedRun:
         trace_kernels=tuple(plan.trace_kernels),
         graphs=plan.graphs,
         graph_steps=plan.graph_steps,
+        states=plan.states,
+        outcomes=plan.outcomes,
+        resync="" if plan.resync is None else str(plan.resync.absolute()),
+        tapes=plan.tapes,
+        noise_replays=plan.noise_replays,
+        perturb=plan.perturb,
+        seed_shift=plan.seed_shift,
     )
     folder.config.write_text(json.dumps(config.to_json(), indent=2) + "\n", encoding="utf-8")
     manifest = _first_manifest(plan, spec, folder)

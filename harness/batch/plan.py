@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..errors import NumdriftError, UsageError
 from ..modes.spec import ModeSpec
-from ..recorder.config import DEFAULT_VALUE_BUDGET, FIRST_STEPS, LEVELS
+from ..recorder.config import DEFAULT_VALUE_BUDGET, FIRST_STEPS, LEVELS, NOISE_REPLAYS
 from ..recorder.selection import KeepParams, StepSelection
 from ..runner.launch import interpreter
 from ..runs.layout import Investigation, RunFolder
@@ -24,6 +24,7 @@ class BatchPlan:
     """One reproducer in some modes. `timeout` is in seconds a run, `value_budget` in bytes a run.
 
     `kernels` are the user's own, as (op, path); `trace_kernels` are ops whose first calls are written down.
+    `resync` is the folder of another run's states; the other fields are those of `RunConfig`.
     """
 
     script: Path
@@ -42,6 +43,13 @@ class BatchPlan:
     trace_kernels: Sequence[str] = ()
     graphs: bool = False
     graph_steps: StepSelection = FIRST_STEPS
+    states: StepSelection | None = None
+    outcomes: StepSelection | None = None
+    resync: Path | None = None
+    tapes: StepSelection | None = None
+    noise_replays: int = NOISE_REPLAYS
+    perturb: int | None = None
+    seed_shift: int = 0
 
 
 def check_plan(plan: BatchPlan) -> None:

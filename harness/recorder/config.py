@@ -18,6 +18,9 @@ DEFAULT_VALUE_BUDGET = 256 * 2**20
 """Bytes of parameter values that a run keeps before it thins them out."""
 
 
+NOISE_REPLAYS = 8
+"""Members of the noise ensemble; from 8 on its false positives were 0 in the study behind it."""
+
 FIRST_STEPS = StepSelection(((0, 1),))
 """Of these steps the graphs are captured: the second one differs where an optimizer makes its state in the first."""
 
@@ -26,7 +29,14 @@ FIRST_STEPS = StepSelection(((0, 1),))
 class RunConfig:
     """One run: `journal` is the folder to write, `value_budget` is in bytes.
 
-    `kernels` are the user's own, as (op, path); of the ops in `trace_kernels` the first calls are written down. `graphs` asks for the graphs of `graph_steps`.
+    `kernels` are the user's own, as (op, path); of the ops in `trace_kernels` the first calls are written down.
+    `graphs` asks for the graphs of `graph_steps`.
+
+    `states` are the steps whose state is kept as it is at their beginning, `outcomes` those of which losses,
+    gradients and the state after the step are kept, `tapes` those that are recorded as a tape and replayed
+    `noise_replays` times with random rounding; None means none. `resync` is the folder of another run's states:
+    each step that has one there starts from it. `perturb` moves the initial parameters (with `resync` those of
+    each forced step) by one ULP, drawn with this seed. `seed_shift` is added to every seed that the script sets.
     """
 
     script: str
@@ -41,6 +51,13 @@ class RunConfig:
     trace_kernels: tuple[str, ...] = ()
     graphs: bool = False
     graph_steps: StepSelection = FIRST_STEPS
+    states: StepSelection | None = None
+    outcomes: StepSelection | None = None
+    resync: str = ""
+    tapes: StepSelection | None = None
+    noise_replays: int = NOISE_REPLAYS
+    perturb: int | None = None
+    seed_shift: int = 0
 
     def records(self, level: str) -> bool:
         return LEVELS.index(self.record) >= LEVELS.index(level)
@@ -52,8 +69,12 @@ class RunConfig:
             "steps": str(self.steps),
             "keep_params": str(self.keep_params),
             "graph_steps": str(self.graph_steps),
+            **{name: None if steps is None else str(steps) for name, steps in self._chosen_steps().items()},
             "arguments": list(self.arguments),
         }
+
+    def _chosen_steps(self) -> dict[str, StepSelection | None]:
+        return {"states": self.states, "outcomes": self.outcomes, "tapes": self.tapes}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunConfig:
@@ -65,6 +86,10 @@ class RunConfig:
             "kernels": tuple((op, path) for op, path in data.get("kernels", ())),
             "trace_kernels": tuple(data.get("trace_kernels", ())),
             "graph_steps": StepSelection.parse(data.get("graph_steps", str(FIRST_STEPS))),
+            **{
+                name: None if data.get(name) is None else StepSelection.parse(data[name])
+                for name in ("states", "outcomes", "tapes")
+            },
         }
         return cls(**{**data, **parsed})
 
