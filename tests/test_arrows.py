@@ -87,6 +87,21 @@ ARROWS = [
         spared=("harness/cli",),
     ),
     Arrow(
+        "only the command line is above the investigation",
+        of=("harness", "kernels", "plots"),
+        never=harness("investigate"),
+        spared=("harness/cli", "harness/investigate"),
+    ),
+    Arrow(
+        "judging runs nothing and draws nothing",
+        of=(
+            "harness/investigate/judge.py",
+            "harness/investigate/scores.py",
+            "harness/investigate/accuracy.py",
+        ),
+        never=(*harness("batch", "runner"), "numdrift.plots", "torch"),
+    ),
+    Arrow(
         "runner starts processes, it reads no run",
         of=("harness/runner",),
         never=(*harness("runs", "batch", "drift"), "numdrift.plots"),

@@ -62,14 +62,27 @@ def execute(plan: BatchPlan, reporter: Reporter) -> BatchResult:
 
     Raises UsageError before anything is started.
     """
-    check_plan(plan)
-    prepared = {spec.name: _prepare(plan, spec) for spec in plan.modes}
+    return execute_together([plan], reporter, plan.jobs)
+
+
+def execute_together(plans: Sequence[BatchPlan], reporter: Reporter, jobs: int) -> BatchResult:
+    """Run several plans at a time, at most `jobs` processes at once; the names of their modes must differ.
+
+    Raises UsageError before anything is started.
+    """
+    for plan in plans:
+        check_plan(plan)
+    prepared = {spec.name: _prepare(plan, spec) for plan in plans for spec in plan.modes}
+    if len(prepared) != sum(len(plan.modes) for plan in plans):
+        raise ValueError(
+            f"two modes have one name among {[spec.name for one in plans for spec in one.modes]}"
+        )
     finished: dict[str, FinishedRun] = {}
 
     def write_down(launch: Launch, end: ProcessEnd) -> None:
         finished[launch.name] = _close(prepared[launch.name], end)
 
-    completed = supervise([run.launch for run in prepared.values()], reporter, write_down, plan.jobs)
+    completed = supervise([run.launch for run in prepared.values()], reporter, write_down, jobs)
     for name, run in prepared.items():
         if name not in finished:
             _withdraw(run.folder)
@@ -91,7 +104,26 @@ def _prepare(plan: BatchPlan, spec: ModeSpec) -> PreparedRun:
         folder.create(force=plan.force)
     except OSError as error:
         raise UsageError(f"{error.filename} cannot be made: {error.strerror}; choose another --out") from None
-    config = RunConfig(
+    config = run_config(plan, spec, folder)
+    folder.config.write_text(json.dumps(config.to_json(), indent=2) + "\n", encoding="utf-8")
+    manifest = _first_manifest(plan, spec, folder)
+    manifest.write(folder.manifest)
+    launch = Launch(
+        name=spec.name,
+        spec=spec,
+        config=folder.config,
+        events=folder.journal / frames.EVENTS,
+        stdout=folder.stdout,
+        stderr=folder.stderr,
+        timeout=spec.timeout if spec.timeout is not None else plan.timeout,
+        variables=lazy_dump(folder.path.absolute()) if plan.graphs and spec.base == "lazy" else {},
+    )
+    return PreparedRun(folder, manifest, launch)
+
+
+def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder) -> RunConfig:
+    """What the process of one run of a plan is told."""
+    return RunConfig(
         script=str(plan.script.absolute()),
         mode=spec,
         journal=str(folder.journal.absolute()),
@@ -112,20 +144,6 @@ def _prepare(plan: BatchPlan, spec: ModeSpec) -> PreparedRun:
         perturb=plan.perturb,
         seed_shift=plan.seed_shift,
     )
-    folder.config.write_text(json.dumps(config.to_json(), indent=2) + "\n", encoding="utf-8")
-    manifest = _first_manifest(plan, spec, folder)
-    manifest.write(folder.manifest)
-    launch = Launch(
-        name=spec.name,
-        spec=spec,
-        config=folder.config,
-        events=folder.journal / frames.EVENTS,
-        stdout=folder.stdout,
-        stderr=folder.stderr,
-        timeout=spec.timeout if spec.timeout is not None else plan.timeout,
-        variables=lazy_dump(folder.path.absolute()) if plan.graphs and spec.base == "lazy" else {},
-    )
-    return PreparedRun(folder, manifest, launch)
 
 
 def _first_manifest(plan: BatchPlan, spec: ModeSpec, folder: RunFolder) -> RunManifest:
@@ -138,7 +156,7 @@ def _first_manifest(plan: BatchPlan, spec: ModeSpec, folder: RunFolder) -> RunMa
         arguments=list(plan.arguments),
         record=plan.record,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
-        position=[other.name for other in plan.modes].index(spec.name),
+        position=[*(plan.positions or (other.name for other in plan.modes))].index(spec.name),
         pickle=folder.pickle.name,
         pid=os.getpid(),
     )

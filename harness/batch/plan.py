@@ -24,7 +24,8 @@ class BatchPlan:
     """One reproducer in some modes. `timeout` is in seconds a run, `value_budget` in bytes a run.
 
     `kernels` are the user's own, as (op, path); `trace_kernels` are ops whose first calls are written down.
-    `resync` is the folder of another run's states; the other fields are those of `RunConfig`.
+    `resync` is the folder of another run's states; `positions` are all modes of the batch that this plan is a part of
+    (empty: its own). The other fields are those of `RunConfig`.
     """
 
     script: Path
@@ -50,6 +51,7 @@ class BatchPlan:
     noise_replays: int = NOISE_REPLAYS
     perturb: int | None = None
     seed_shift: int = 0
+    positions: Sequence[str] = ()
 
 
 def check_plan(plan: BatchPlan) -> None:

@@ -1,4 +1,4 @@
-"""`numdrift compare`: how far runs are apart."""
+"""`numdrift compare`: how far runs are apart, and what that means as far as it is recorded."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any
 import click
 from rich.console import Console
 
-from ..drift.comparison import SCHEMA, RunComparison, compare_runs
+from ..drift.comparison import RunComparison, compare_runs
 from ..errors import UsageError
+from ..investigate.judge import judge_pairs
 from ..runs.find import RecordedRun, find_investigation, load_run, runs_with_suffixes
 from ..runs.layout import MANIFEST
+from .findings import show_pair
 from .output import console, force_option, json_option, number, out_option, table, write_json
 
 EXAMPLES = """\b
@@ -22,8 +24,11 @@ Examples:
 
 \b
 The first run is the reference. A relative difference is |a - b| / |a|; ULP counts the representable numbers
-between two values; relative L2 is ||a - b|| / ||a||. Distances only: whether they exceed rounding is not
-said here. Exit codes: 0 compared, 2 wrong usage, 3 one of the runs failed.
+between two values; relative L2 is ||a - b|| / ||a||. Nothing is run: the verdict comes from what is recorded,
+so it is undecided where the experiments of `numdrift investigate` are missing. It is written to the
+investigation.json of the investigation that both runs are in.
+Exit codes: 0 identical or rounding, 1 beyond rounding, undecided or another verdict that needs a person,
+2 wrong usage, 3 one of the runs failed.
 """
 
 
@@ -49,15 +54,22 @@ def command(
     compared = [compare_runs(a, b) for a, b in pairs if a.journal.steps and b.journal.steps] or [
         compare_runs(a, b) for a, b in pairs
     ]
+    found = judge_pairs(pairs)
+    distances = {"distances": [one.to_json() for one in compared]}
     if json_path:
-        write_json(json_path, {"schema": SCHEMA, "pairs": [one.to_json() for one in compared]}, force=force)
+        write_json(json_path, found.to_json() | distances, force=force)
     if json_path != "-":
         show(console(), compared, top)
         for a, b in pairs:
             for run in (a, b):
                 if not run.journal.steps:
                     console().print(f"{run.manifest.label} has no recorded step: {run.manifest.message}")
-    return 3 if any(run.manifest.failed for pair in pairs for run in pair) else 0
+        for pair in found.pairs:
+            show_pair(console(), pair)
+    for folder in {a.path.parent for a, b in pairs if a.path.parent == b.path.parent}:
+        found.update(folder)
+    failed = any(run.manifest.failed and run.manifest.status != "nonfinite" for pair in pairs for run in pair)
+    return 3 if failed else found.exit_code
 
 
 def _pairs(
@@ -114,8 +126,6 @@ def show(out: Console, compared: list[RunComparison], top: int) -> None:
     out.print(rows)
     for one in compared:
         _show_parameters(out, one, top)
-        for note in one.notes:
-            out.print(f"  note: {note}", soft_wrap=True)
 
 
 def _tensor(one: RunComparison) -> str:

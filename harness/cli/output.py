@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import math
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import CollisionError, UsageError
+from ..json_text import json_text
 
 out_option = click.option(
     "--out",
@@ -54,7 +52,7 @@ def number(value: float | None) -> str:
 
 def write_json(path: str, content: Any, *, force: bool = True) -> None:
     """Write JSON to a file, or to standard output for `-`. Infinities and NaN, which JSON lacks, become text."""
-    text = json.dumps(_without_nonfinite(content), indent=2, allow_nan=False) + "\n"
+    text = json_text(content)
     if path == "-":
         sys.stdout.write(text)
         return
@@ -65,11 +63,3 @@ def write_json(path: str, content: Any, *, force: bool = True) -> None:
         target.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from None
-
-
-def _without_nonfinite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _without_nonfinite(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_nonfinite(one) for one in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

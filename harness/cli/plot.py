@@ -1,68 +1,138 @@
-"""`numdrift plot`: loss curves and their drift."""
+"""`numdrift plot`: loss curves and their drift, the envelope of rounding, the drift of every tensor."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
+from matplotlib.figure import Figure
 
 from numdrift.plots.appearance import save
 from numdrift.plots.curve import Curve
+from numdrift.plots.drift_heatmap import drift_heatmap
+from numdrift.plots.envelope import envelope
 from numdrift.plots.loss_curve import loss_curve
 from numdrift.plots.loss_drift import loss_drift
 
 from ..errors import CollisionError, UsageError
 from ..runs.find import RecordedRun, find_investigation, runs_with_suffixes
 from ..runs.layout import Investigation
+from .drawn_pairs import DrawnPair, drawn_pairs
 from .output import console, force_option, out_option
 
 FORMATS = ("png", "svg")
-DRAWN = {"loss_curve": loss_curve, "loss_drift": loss_drift}
+SUBJECTS = ("loss", "envelope", "drift")
 
 EXAMPLES = """\b
 Examples:
   numdrift plot runs/sam_tanh --suffix main
   numdrift plot --suffix before --suffix after
+  numdrift plot sam_tanh --what drift
+  numdrift plot sam_tanh --what envelope
+
+\b
+loss      loss curves of the batches, and their drift
+envelope  a mode's loss within what a one-ULP change of the initial parameters does: needs the findings of
+          `numdrift investigate --envelope 8`
+drift     the score of every tensor at every step that `numdrift investigate` compared
+envelope and drift draw a picture for each pair of modes.
 """
 
 
-@click.command(
-    epilog=EXAMPLES, help="Draw the loss curves of an investigation's batches (default: the newest)."
-)
+@click.command(epilog=EXAMPLES, help="Draw what is known of an investigation (default: the newest).")
 @click.argument("investigation", required=False)
-@click.option("--suffix", "suffixes", multiple=True, metavar="TAG", help="A batch to draw; may be repeated.")
+@click.option(
+    "--what", type=click.Choice(SUBJECTS), default=SUBJECTS[0], show_default=True, help="What to draw."
+)
+@click.option(
+    "--suffix",
+    "suffixes",
+    multiple=True,
+    metavar="TAG",
+    help="A batch whose losses to draw; may be repeated.",
+)
 @click.option(
     "--output", type=click.Path(path_type=Path), metavar="PATH",
-    help="Where to write, without a file type (default: <SUFFIX>_loss_curve in the investigation).",
+    help="Where to write, without a file type (default: <SUFFIX>_loss_curve, or <A>_vs_<B>_envelope and "
+    "<A>_vs_<B>_drift, in the investigation).",
 )  # fmt: skip
 @out_option
 @force_option
 def command(
-    investigation: str | None, suffixes: tuple[str, ...], output: Path | None, out: Path, force: bool
+    investigation: str | None,
+    what: str,
+    suffixes: tuple[str, ...],
+    output: Path | None,
+    out: Path,
+    force: bool,
 ) -> int:
+    if what != "loss" and suffixes:
+        raise UsageError(
+            f"--suffix is of batches of losses: leave it out, --what {what} draws pairs of modes"
+        )
     folder = find_investigation(out, investigation, suffixes=suffixes)
+    figures = loss_figures(folder, suffixes, output) if what == "loss" else pair_figures(folder, what, output)
+    _write(figures, force=force)
+    return 0
+
+
+def loss_figures(folder: Path, suffixes: tuple[str, ...], output: Path | None) -> dict[Path, Figure]:
+    """The loss curves of batches, and their drift if any is held against another; by path without file type."""
     runs = runs_with_suffixes(folder, suffixes)
     drawn = tuple(dict.fromkeys(run.manifest.suffix for run in runs))
     curves = curves_of(runs)
     if not any(run.journal.steps for run in runs):
         raise UsageError(f"no run in {folder} has a recorded step: there is nothing to draw")
     plain = output or Investigation(folder).plot(drawn, "loss_curve")
-    stems = {"loss_curve": plain, "loss_drift": plain.with_name(_drift_name(plain.name))}
-    if len({curve.reference for curve in curves} - {None}) == 0:
-        del stems["loss_drift"]
-    for stem in stems.values():
+    figures = {plain: loss_curve(curves, title=title_of(runs))}
+    if any(curve.reference is not None for curve in curves):
+        figures[plain.with_name(_drift_name(plain.name))] = loss_drift(curves, title=title_of(runs))
+    return figures
+
+
+def pair_figures(folder: Path, what: str, output: Path | None) -> dict[Path, Figure]:
+    """A figure of each pair that has what to draw, by path without file type."""
+    pairs = drawn_pairs(folder)
+    able = [pair for pair in pairs if (pair.steps if what == "drift" else pair.envelope)]
+    if not able:
+        lacks = (
+            "has a step that was compared: its verdicts say why"
+            if what == "drift"
+            else f"has an envelope: `numdrift investigate {folder} --envelope 8` makes it"
+        )
+        raise UsageError(f"no pair of {folder} {lacks}")
+    for pair in pairs:
+        if pair not in able:
+            console(stderr=True).print(f"{pair.b} against {pair.a} has no {what} to draw", soft_wrap=True)
+    return {_pair_path(folder, pair, what, output, len(able)): _pair_figure(pair, what) for pair in able}
+
+
+def _pair_path(folder: Path, pair: DrawnPair, what: str, output: Path | None, count: int) -> Path:
+    if output is None:
+        return Investigation(folder).plot(pair.names, what)
+    return output if count == 1 else output.with_name(f"{output.name}_{'_vs_'.join(pair.names)}")
+
+
+def _pair_figure(pair: DrawnPair, what: str) -> Figure:
+    if what == "envelope" and pair.envelope is not None:
+        return envelope(pair.envelope, reference=pair.a, run=pair.b, title=pair.title)
+    return drift_heatmap(pair.steps, title=pair.title)
+
+
+def _write(figures: Mapping[Path, Figure], *, force: bool) -> None:
+    for stem in figures:
         for kind in FORMATS:
             path = stem.with_name(f"{stem.name}.{kind}")
             if path.exists() and not force:
                 raise CollisionError(path, "choose another --output, or replace it with --force")
-    for what, stem in stems.items():
+    for stem, figure in figures.items():
         try:
-            written = save(DRAWN[what](curves, title=title_of(runs)), stem, FORMATS)
+            written = save(figure, stem, FORMATS)
         except OSError as error:
             raise UsageError(f"{stem} cannot be written: {error.strerror}") from None
         for path in written:
             console().print(f"Wrote {path}", soft_wrap=True)
-    return 0
 
 
 def _drift_name(name: str) -> str:

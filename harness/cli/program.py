@@ -12,6 +12,7 @@ import click
 from .. import errors
 
 COMMANDS = {
+    "investigate": "Decide whether modes differ by more than rounding, and which side is right.",
     "run": "Run a training script in several modes and record what happens.",
     "compare": "Say from which step on runs differ, and by how much.",
     "plot": "Draw the loss curves of one or more batches, and their drift.",
@@ -23,6 +24,7 @@ COMMANDS = {
 
 EXAMPLES = """\b
 Examples:
+  numdrift investigate train.py --modes cpu,compile -- --epochs 10
   numdrift run train.py --modes cpu,compile,lazy -- --epochs 10
   numdrift compare runs/train
   numdrift doctor
@@ -31,7 +33,7 @@ Examples:
 Shell completion (bash; zsh and fish alike):
   eval "$(_NUMDRIFT_COMPLETE=bash_source numdrift)"
 
-Exit codes: 0 done, 2 wrong usage, 3 a run failed.
+Exit codes: 0 done, 1 a drift beyond rounding (or a verdict that needs a person), 2 wrong usage, 3 a run failed.
 """
 
 

@@ -16,7 +16,8 @@ from ..errors import UsageError
 from ..modes.spec import parse_mode, parse_modes
 from ..recorder.config import FIRST_STEPS, LEVELS
 from ..recorder.selection import KeepParams, StepSelection
-from ..runs.layout import check_name, choose_investigation
+from ..runs.find import load_run
+from ..runs.layout import STATES, check_name, choose_investigation
 from .output import console, force_option, json_option, number, out_option, table, write_json
 from .progress import reporter_for
 
@@ -28,12 +29,14 @@ Examples:
   numdrift run train.py --modes cpu,compile,lazy --graphs -- --epochs 2
   numdrift run train.py --mode compile --mode "b=compile,kernel.tanh_backward=fma"
   numdrift run train.py --mode "mine=cpu,kernel.tanh_backward=mine.c" --trace-kernel tanh_backward
+  numdrift run train.py --modes cpu --states 0,10 --name study
+  numdrift run train.py --modes compile --resync runs/study/cpu --steps 0,10 --name study
 
 \b
 A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
   bases  cpu, compile, lazy, xla, cuda, hpu, npu, mps, xpu
-  keys   device, backend, dtype, threads, seed, contract, emulate_casts, mark_step, python, timeout,
-         env.<NAME>, kernel.<op>[@<module>][:<nth>], decompose.<op>
+  keys   device, backend, dtype, threads, seed, contract, emulate_casts, fallback_random, mark_step,
+         python, timeout, env.<NAME>, kernel.<op>[@<module>][:<nth>], decompose.<op>
 """
 
 
@@ -83,6 +86,17 @@ A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
     metavar="LIST",
     help=f"Steps whose graphs are captured, each graph when it is first seen (default {FIRST_STEPS}).",
 )
+@click.option(
+    "--states",
+    metavar="LIST",
+    help="Keep the training's state as it is at the beginning of these steps (all, or as in 0,5,10-19), for --resync.",
+)
+@click.option(
+    "--resync",
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="Start each of --steps from the state that this run kept there: one step's drift, without what came before.",
+)
 @click.option("--timeout", type=float, metavar="SECONDS", help="End a run that takes longer.")
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Runs side by side at a time."
@@ -124,6 +138,8 @@ def _plan(script: Path, arguments: tuple[str, ...], **options: Any) -> BatchPlan
         trace_kernels=options["trace_kernels"],
         graphs=options["graphs"],
         graph_steps=_graph_steps(options["graph_steps"], options["graphs"]),
+        states=_states(options["states"]),
+        **_resynced(options["resync"], StepSelection.parse(options["steps"])),
     )
 
 
@@ -138,6 +154,29 @@ def _graph_steps(text: str | None, graphs: bool) -> StepSelection:
         return StepSelection.parse(text)
     except UsageError as error:
         raise UsageError(str(error).replace("--steps", "--graph-steps", 1)) from None
+
+
+def _states(text: str | None) -> StepSelection | None:
+    if text is None or text == "all":
+        return None if text is None else StepSelection()
+    if not text.strip():
+        raise UsageError("--states names no step; write all, or steps as in 0,5,10-19")
+    try:
+        return StepSelection.parse(text)
+    except UsageError as error:
+        raise UsageError(str(error).replace("--steps", "--states", 1)) from None
+
+
+def _resynced(reference: Path | None, steps: StepSelection) -> dict[str, Any]:
+    """The outcomes of the resynced steps are kept: they are what a resync is for."""
+    if reference is None:
+        return {}
+    states = load_run(reference).path / STATES
+    if not states.is_dir():
+        raise UsageError(
+            f"{reference} kept no states to start from; run it with --states all (or the steps), under another --name"
+        )
+    return {"resync": states, "outcomes": steps}
 
 
 def _own_kernel(text: str) -> tuple[str, Path]:

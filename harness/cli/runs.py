@@ -12,6 +12,8 @@ from typing import Any
 import click
 
 from ..errors import UsageError
+from ..investigate.evidence import EVIDENCE, EvidenceFolder
+from ..investigate.findings import INVESTIGATION
 from ..runs.find import RecordedRun, find_investigation, investigations, load_run, runs_in, runs_with_suffixes
 from ..runs.layout import MANIFEST, Investigation
 from .output import console, json_option, out_option, table, write_json
@@ -95,11 +97,16 @@ def rm(target: str, suffix: str | None, yes: bool, out: Path) -> int:
     if not yes:
         click.confirm(f"Remove {len(runs)} runs ({_size(size)}) from {folder}?", abort=True, err=True)
     for run in runs:
+        for path in EvidenceFolder.of(run).belonging_to(run):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
         shutil.rmtree(run.path)
         Investigation(folder).run(run.manifest.mode, run.manifest.suffix).pickle.unlink(missing_ok=True)
     if not runs_in(folder):
-        for plot in [*folder.glob("*loss_curve.*"), *folder.glob("*loss_drift.*")]:
-            plot.unlink()
+        shutil.rmtree(folder / EVIDENCE, ignore_errors=True)
+        (folder / INVESTIGATION).unlink(missing_ok=True)
+        for pattern in ("*loss_curve.*", "*loss_drift.*", "*_vs_*_drift.*", "*_vs_*_envelope.*"):
+            for plot in folder.glob(pattern):
+                plot.unlink()
         with suppress(OSError):
             folder.rmdir()
     console().print(f"Removed {len(runs)} runs, {_size(size)}")

@@ -53,6 +53,12 @@ class RunComparison:
     notes: Sequence[str]
 
     @property
+    def first_differing_step(self) -> int | None:
+        """The first step of which a loss, a gradient or a value differs."""
+        found = [self.losses.first_differing_step, self.first_tensor.step if self.first_tensor else None]
+        return min((step for step in found if step is not None), default=None)
+
+    @property
     def identical(self) -> bool:
         """Whether nothing differs that both runs recorded, and they recorded the same steps."""
         return (

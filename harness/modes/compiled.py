@@ -38,7 +38,8 @@ class CompileMode:
         if self.backend == "inductor":
             torch_private.set_inductor_numerics(
                 contract=None if self.spec.contract is None else self.spec.contract == "fast",
-                emulate_casts=None if self.spec.emulate_casts is None else self.spec.emulate_casts == "on",
+                emulate_casts=_is_on(self.spec.emulate_casts),
+                fallback_random=_is_on(self.spec.fallback_random),
             )
         swaps.install(self.device, compiled=True)
 
@@ -59,3 +60,7 @@ class CompileMode:
 
     def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         return self.eager.read(tensors)
+
+
+def _is_on(value: str | None) -> bool | None:
+    return None if value is None else value == "on"

@@ -61,6 +61,10 @@ class LazyMode:
         with torch.no_grad():  # detach() would make a graph of its own for each tensor
             return [tensor.cpu() for tensor in tensors]
 
+    def execute(self) -> None:
+        """Execute what is pending now, whatever the policy says: a state is read or put in place from outside."""
+        self._mark_and_settle()
+
     def observe_cuts(self, about_to_cut: Callable[[], None]) -> None:
         """Have `about_to_cut` called before each mark_step, the script's own included."""
         self._about_to_cut = about_to_cut

@@ -36,6 +36,7 @@ class ModeSpec:
     seed: int | None = None
     contract: str | None = None
     emulate_casts: str | None = None
+    fallback_random: str | None = None
     mark_step: str | None = None
     python: str | None = None
     timeout: float | None = None
@@ -109,6 +110,7 @@ PLAIN_KEYS: Mapping[str, Callable[[str], Any]] = {
     "seed": _whole(0),
     "contract": _one_of("fast", "off"),
     "emulate_casts": _one_of("on", "off"),
+    "fallback_random": _one_of("on", "off"),
     "mark_step": _one_of(*MARK_STEP_POLICIES),
     "python": _text,
     "timeout": _seconds,
@@ -123,6 +125,7 @@ BASES_OF_KEY: Mapping[str, tuple[str, ...]] = {
     "backend": ("compile",),
     "contract": ("compile",),
     "emulate_casts": ("compile",),
+    "fallback_random": ("compile",),
     "decompose": ("compile",),
     "mark_step": ("lazy", "xla"),
 }

@@ -1,4 +1,6 @@
-"""The first file that runs in a script's process: `python bootstrap.py CONFIG.json`.
+"""The first file that runs in a script's process: `python bootstrap.py PACKAGE CONFIG.json [MODULE]`.
+
+With a MODULE of numdrift its `main` is called with the path of the configuration, in place of the recorder.
 
 It is started by its path, with any interpreter, so numdrift need not be installed there: the package is
 loaded from where this file lies, and nothing else is added to the import path.
@@ -36,6 +38,8 @@ def main() -> int:
     root, config = Path(sys.argv[1]), Path(sys.argv[2])
     del sys.path[0]  # this folder: the script's own takes its place
     load_package(root)
+    if len(sys.argv) > 3:
+        return int(importlib.import_module(sys.argv[3]).main(config))
     process = importlib.import_module("numdrift.harness.recorder.process")
     run_config = importlib.import_module("numdrift.harness.recorder.config").RunConfig.load(config)
     return int(process.run(run_config))

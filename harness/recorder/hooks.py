@@ -1,13 +1,14 @@
 """Where the recorder looks into a training process that knows nothing of it.
 
-Three places are hooked: the outermost module calls (until the models are known), `backward`, and the
-optimizers' steps. Nothing stays hooked inside a module's call, so compilers trace what they always trace.
+Three places are hooked: the outermost module calls, `backward`, and the optimizers' steps. Nothing stays hooked
+inside a module's call, so compilers trace what they always trace.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
@@ -21,8 +22,8 @@ from torch.optim.optimizer import (
 class Observer(Protocol):
     """What the hooks report to."""
 
-    def module_called(self, module: torch.nn.Module) -> None:
-        """An outermost module is about to be called."""
+    def module_called(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """An outermost module is about to be called with these arguments."""
 
     def backward_started(self, losses: list[torch.Tensor]) -> None:
         """A backward from these tensors is about to run."""
@@ -30,29 +31,44 @@ class Observer(Protocol):
     def backward_ended(self) -> None:
         """That backward has run."""
 
+    def step_started(self, optimizer: Optimizer) -> None:
+        """The outermost `step()` of an optimizer is about to run."""
+
     def step_ended(self, optimizer: Optimizer) -> None:
         """The outermost `step()` of an optimizer has returned."""
+
+    def optimizer_made(self, optimizer: Optimizer) -> None:
+        """An optimizer has its groups; a wrapper around it may not."""
+
+
+Called = Callable[[torch.nn.Module, Sequence[Any], Mapping[str, Any]], None]
+"""Takes a module that is about to be called, and the call's arguments."""
 
 
 class ModuleCalls:
     """Reports outermost module calls while it is open.
 
-    `torch.nn.Module.__call__` is replaced between outermost calls only and put back during each, so neither
-    inner modules nor a compiler ever see the replacement.
+    `torch.nn.Module.__call__` is replaced between outermost calls only and put back during each, so inner modules
+    never see the replacement. Where a compiler meets it after all, in a function that the script compiles and
+    that calls a module, it traces torch's own in its place.
     """
 
-    def __init__(self, called: Callable[[torch.nn.Module], None]) -> None:
+    def __init__(self, called: Called) -> None:
         self._original = torch.nn.Module.__call__
         self._called = called
         self._open = False
         self._replacement = self._make()
 
     def _make(self) -> Callable[..., Any]:
+        original = self._original
+
         def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            self._put(self._original)
+            if torch.compiler.is_compiling():
+                return original(module, *args, **kwargs)
+            self._put(original)
             try:
-                self._called(module)
-                return self._original(module, *args, **kwargs)
+                self._called(module, args, kwargs)
+                return original(module, *args, **kwargs)
             finally:
                 if self._open:
                     self._put(self._replacement)
@@ -69,6 +85,16 @@ class ModuleCalls:
             self._open = False
             self._put(self._original)
 
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """Have torch's own in place for a while."""
+        there = torch.nn.Module.__call__
+        self._put(self._original)
+        try:
+            yield
+        finally:
+            self._put(there)
+
     def _put(self, function: Callable[..., Any]) -> None:
         torch.nn.Module.__call__ = function  # type: ignore[method-assign]
 
@@ -79,11 +105,13 @@ class StepNesting:
     def __init__(self) -> None:
         self._running: list[int] = []
 
-    def enter(self, optimizer: Optimizer) -> None:
+    def enter(self, optimizer: Optimizer) -> bool:
+        """Whether the step that begins is an outermost one."""
         # An optimizer never runs within itself: one that is on the stack already was left by an exception.
         if id(optimizer) in self._running:
             del self._running[self._running.index(id(optimizer)) :]
         self._running.append(id(optimizer))
+        return len(self._running) == 1
 
     def leave(self, optimizer: Optimizer) -> bool:
         """Whether the step that ends is an outermost one."""
@@ -111,16 +139,21 @@ class Hooks:
         self.calls.open()
         self._undo += [
             self.calls.close,
-            register_optimizer_step_pre_hook(lambda optimizer, *_: self._nesting.enter(optimizer)).remove,
+            register_optimizer_step_pre_hook(self._step_started).remove,
             register_optimizer_step_post_hook(self._step_ended).remove,
         ]
         self._wrap_backward()
         self._wrap_optimizer_creation()
+        self._wrap_compile()
 
     def remove(self) -> None:
         for undo in reversed(self._undo):
             undo()
         self._undo.clear()
+
+    def _step_started(self, optimizer: Optimizer, *_: Any) -> None:
+        if self._nesting.enter(optimizer):
+            self._observer.step_started(optimizer)
 
     def _step_ended(self, optimizer: Optimizer, *_: Any) -> None:
         if self._nesting.leave(optimizer):
@@ -153,9 +186,22 @@ class Hooks:
             self.calls.open()
             self._nesting.forget()
             original(optimizer, *args, **kwargs)
+            self._observer.optimizer_made(optimizer)
 
         Optimizer.__init__ = create  # type: ignore[method-assign, assignment]
         self._undo.append(lambda: setattr(Optimizer, "__init__", original))
+
+    def _wrap_compile(self) -> None:
+        """Have `torch.compile(model)`, which keeps the model's bound `__call__`, find torch's own."""
+        original = torch.compile
+
+        @functools.wraps(original)
+        def compile_(*args: Any, **kwargs: Any) -> Any:
+            with self.calls.closed():
+                return original(*args, **kwargs)
+
+        torch.compile = compile_
+        self._undo.append(lambda: setattr(torch, "compile", original))
 
 
 def _tensors_in(tensors: Any) -> list[torch.Tensor]:

@@ -58,7 +58,7 @@ class OperationRecorder:
     def leave(self) -> None:
         if self._mode is not None:
             mode, self._mode = self._mode, None
-            mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            mode.__exit__(None, None, None)
         self.flush()
 
     def flush(self) -> None:

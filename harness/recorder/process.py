@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from numdrift.kernels.swaps.engine import Swaps
 from numdrift.kernels.swaps.find import known_kernels
 from numdrift.kernels.swaps.request import swap_requests
@@ -27,9 +29,10 @@ from .environment import fingerprint
 from .journal import EventLog
 from .origin import names_in
 from .recorder import Recorder
+from .variation import shift_seeds
 
 UNSEEDED = 0
-"""The seed for generators that Python and NumPy would otherwise seed from the operating system."""
+"""The seed for generators that torch, Python and NumPy would otherwise seed from the operating system."""
 
 
 def run(config: RunConfig) -> int:
@@ -42,7 +45,10 @@ def run(config: RunConfig) -> int:
     try:
         swaps = _swaps(config, log)
         mode.prepare(ScriptFacts(names_in(code)), swaps)
-        seeded = _seed_what_is_unseeded()
+        seed = UNSEEDED if config.mode.seed is None else config.mode.seed
+        seeded = _seed_what_is_unseeded(seed, config.seed_shift)
+        if config.seed_shift:
+            shift_seeds(config.seed_shift)
         recorder = Recorder(config, mode, log)
         log.write("environment", seeded=seeded, digest=recorder.digest_implementation, **fingerprint())
     except NumdriftError as error:
@@ -144,14 +150,15 @@ def _is_out_of_memory(error: BaseException) -> bool:
     return "OutOfMemoryError" in names or isinstance(error, MemoryError) or allocator
 
 
-def _seed_what_is_unseeded() -> list[str]:
+def _seed_what_is_unseeded(torch_seed: int, offset: int) -> list[str]:
     """Seed the generators that start from the operating system's entropy, alike in every mode.
 
-    torch's own generators start from a fixed seed and are left alone, as is what the script seeds itself.
+    What the script seeds itself takes its own seeds. `offset` is added to each.
     """
-    random.seed(UNSEEDED)
+    torch.manual_seed(torch_seed + offset)
+    random.seed(UNSEEDED + offset)
     numpy = sys.modules.get("numpy")
     if numpy is None:
-        return ["random"]
-    numpy.random.seed(UNSEEDED)
-    return ["random", "numpy"]
+        return ["torch", "random"]
+    numpy.random.seed(UNSEEDED + offset)
+    return ["torch", "random", "numpy"]

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +24,17 @@ from . import frames
 from .config import RunConfig
 from .digest import Digester
 from .digest_record import ABSENT
+from .experiments import Experiments
 from .graphs import GraphRecording
+from .guard import Guard
 from .hooks import Hooks
 from .journal import EventLog, FrameFile, loss_to_json
 from .operations import WITHOUT_VALUES, OperationRecorder
+from .optimizer_state import bindings
 from .origin import script_line
-from .tensors import NamedTensor, RootModules
+from .setup_facts import SetupFacts, StepSetup
+from .tensors import NamedTensor
+from .training_tensors import TrainingTensors
 from .values import ValueFiles
 
 
@@ -50,31 +54,13 @@ class EndedStep:
     losses: tuple[torch.Tensor, ...]
     gradients: tuple[torch.Tensor | None, ...]
     table: Table
+    setup: StepSetup
 
     @property
     def state(self) -> Iterator[torch.Tensor]:
         """The tensors of the table, then the gradients that there are."""
         yield from (named.tensor for named in self.table.tensors)
         yield from (gradient for gradient in self.gradients if gradient is not None)
-
-
-class Guard:
-    """Keeps a failure of the recorder's own out of the training: `failed` is told, the script goes on."""
-
-    __slots__ = ("_doing", "_failed")
-
-    def __init__(self, failed: Callable[[str, Exception], None], doing: str) -> None:
-        self._failed = failed
-        self._doing = doing
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, Exception):
-            self._failed(self._doing, error)
-            return True
-        return False
 
 
 class Recorder:
@@ -87,8 +73,7 @@ class Recorder:
         self._mode = mode
         self._log = log
         self._hooks = Hooks(self)
-        self._roots = RootModules()
-        self._optimizers: list[weakref.ref[Optimizer]] = []
+        self._training = TrainingTensors()
         self._losses: list[torch.Tensor] = []
         self._table: Table | None = None
         self._tables = 0
@@ -104,7 +89,12 @@ class Recorder:
         self._broken = self._forgotten = False
         self._nonfinite_from: int | None = None
         self._backward_at: str | None = None
-        self._graphs = GraphRecording(config, mode, self._bindings, self.notice)
+        self._graphs = GraphRecording(config, mode, functools.partial(bindings, self._training), self.notice)
+        self._experiments = Experiments(config, mode, self._training, log, self.notice)
+        self._setup = SetupFacts(
+            config, mode, self._training, self._digester, log, self._guard("recording the setup")
+        )
+        self._adopting = True
 
     @property
     def digest_implementation(self) -> str:
@@ -128,6 +118,7 @@ class Recorder:
         """Stop without a trace: this is a fork of the recorded process (a data loader's worker)."""
         self._broken = self._forgotten = True
         self._graphs.forget()
+        self._experiments.forget()
         self._hooks.remove()
 
     def finish(self, status: str, **facts: Any) -> None:
@@ -137,6 +128,7 @@ class Recorder:
             return
         with self._guard("closing the journal"):
             self._operations.leave()
+            self._experiments.leave()
             self._graphs.closing("end")
             self._mode.close("end")
             self._graphs.reached("end", self.step)
@@ -154,9 +146,12 @@ class Recorder:
         """Write down something that whoever reads the run should know."""
         self._log.write("notice", step=self.step, text=text)
 
-    def module_called(self, module: torch.nn.Module) -> None:
-        if not self._roots.add(module):
-            return
+    def module_called(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        if self._adopting and self._training.add_root(module):
+            self._adopt(module)
+        self._setup.called(module, args, kwargs)
+
+    def _adopt(self, module: torch.nn.Module) -> None:
         kind = self._mode.device.partition(":")[0]
         found = {parameter.device.type for parameter in module.parameters()}
         if found != {kind}:
@@ -166,6 +161,9 @@ class Recorder:
             )
         self._table = None
         self._mode.adopt(module)
+        self._setup.adopted(self.step, module)
+        self._experiments.begin(self.step)
+        self._setup.begin_first()
         self._graphs.adopted(module)
         with self._guard("describing a model"):
             self._log.write("adopted", module=type(module).__name__, step=self.step)
@@ -177,61 +175,60 @@ class Recorder:
                 self._log.write("loss", source=self._backward_at)
             with torch_private.without_dispatch_modes():
                 self._losses += [loss.detach() for loss in losses]
+        self._experiments.backward_started(self.step, losses)
+        self._setup.begin_first()
         self._operations.phase = "backward"
         self._graphs.backward_started(losses)
 
     def backward_ended(self) -> None:
         self._operations.phase = "optimizer"
+        self._experiments.backward_ended()
         self._graphs.closing("backward")
-        self._mode.close("backward")
+        self._mode.close("backward", self._setup.after_backward(self.step))
         self._graphs.reached("backward", self.step)
 
+    def optimizer_made(self, optimizer: Optimizer) -> None:
+        if self._training.add_optimizer(optimizer):
+            self._table = None
+        self._adopting = True
+
+    def step_started(self, optimizer: Optimizer) -> None:
+        self._setup.optimizer_steps(self.step)
+
     def step_ended(self, optimizer: Optimizer) -> None:
-        self._hooks.calls.close()
-        settled: Callable[[], None] | None = None
+        self.optimizer_made(optimizer)  # one that was copied was never made
+        self._adopting = False
+        if not self._setup.watches_calls(self.step):
+            self._hooks.calls.close()
+        number, ended = self.step, None
         with self._guard("ending a step"):
-            self._operations.leave()
+            self._operations.leave()  # before a tape is replayed
+        self._experiments.step_ended(self.step)
+        with self._guard("ending a step"):
             self._graphs.closing("step")
             if not self._broken:
-                settled = self._ended_step(optimizer)
+                ended = self._ended_step()
         self._losses = []
         self.step += 1
-        self._mode.close("step", settled)
+        self._mode.close("step", functools.partial(self._settled, number, ended))
         self._graphs.reached("step", self.step)
+        self._experiments.begin(self.step)
         self._record_operations_of(self.step)
+        self._setup.begin()
 
-    def _ended_step(self, optimizer: Optimizer) -> Callable[[], None]:
-        if all(known() is not optimizer for known in self._optimizers):
-            self._optimizers = [known for known in self._optimizers if known() is not None]
-            self._optimizers.append(weakref.ref(optimizer))
-            self._table = None
+    def _settled(self, step: int, ended: EndedStep | None) -> None:
+        if ended is not None:
+            self._record(ended)
+        self._experiments.settled(step)
+
+    def _ended_step(self) -> EndedStep:
         table = self._table or self._new_table()
         gradients = tuple(named.tensor.grad for named in table.tensors if named.kind == "parameter")
-        return functools.partial(self._record, EndedStep(self.step, tuple(self._losses), gradients, table))
-
-    def _bindings(self) -> dict[str, torch.Tensor]:
-        """What the script's tensors are to it, by names as `parameter net.0.weight`, `gradient net.0.weight` and
-        `state net.0.weight.momentum_buffer`."""
-        named = list(self._roots.named_tensors([]))
-        found = {f"{one.kind} {one.name}": one.tensor for one in named}
-        for one in named:
-            if one.kind == "parameter" and one.tensor.grad is not None:
-                found[f"gradient {one.name}"] = one.tensor.grad
-        names = {id(one.tensor): one.name for one in named}
-        for optimizer in (known for reference in self._optimizers if (known := reference()) is not None):
-            for tensor, state in optimizer.state.items():
-                found |= {
-                    f"state {names.get(id(tensor), 'unnamed')}.{key}": value
-                    for key, value in state.items()
-                    if isinstance(value, torch.Tensor)
-                }
-        return found
+        return EndedStep(self.step, tuple(self._losses), gradients, table, self._setup.end())
 
     def _new_table(self) -> Table:
-        known = [optimizer for reference in self._optimizers if (optimizer := reference()) is not None]
-        optimized = [tensor for one in known for group in one.param_groups for tensor in group["params"]]
         number, self._tables = self._tables, self._tables + 1
-        self._table = Table(number, tuple(self._roots.named_tensors(optimized)))
+        self._table = Table(number, tuple(self._training.named()))
         self._log.write("tensors", table=number, tensors=[named.describe() for named in self._table.tensors])
         return self._table
 
@@ -252,6 +249,7 @@ class Recorder:
                 step=ended.number,
                 losses=[loss_to_json(loss) for loss in losses],
                 seconds=self._elapsed(),
+                **self._setup.describe(ended.setup),
             )
 
     def _record_state(self, ended: EndedStep, read: list[torch.Tensor]) -> None:
@@ -285,6 +283,7 @@ class Recorder:
         if not self._broken:
             self._broken = True
             self._operations.stop()
+            self._setup.stop()
             self._log.failed(
                 self.step, f"{doing} failed, recording stops here: {type(error).__name__}: {error}"
             )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from ..torch_private import without_wrapper
 
@@ -73,6 +74,20 @@ class RootModules:
             if id(tensor) not in seen:
                 seen.add(id(tensor))
                 yield NamedTensor(f"optimized.{index}", "parameter", tensor)
+
+
+def put(there: torch.Tensor, value: torch.Tensor) -> bool:
+    """Copy a value into a tensor of the script's, whose views and aliases stay what they are; says whether it fits.
+
+    Past autograd: a value that the script computed from the tensor before can still be differentiated.
+    """
+    if is_lazy(there) or there.is_meta or there.layout != torch.strided or there.shape != value.shape:
+        return False
+    try:
+        there.data.copy_(value)
+    except RuntimeError:  # expanded memory, which cannot be written to
+        return False
+    return True
 
 
 def variable_name(module: torch.nn.Module) -> str:

@@ -13,6 +13,9 @@ class StepWatcher(Protocol):
     Names are `loss 0`, `loss 1` (one for each tensor that a backward starts from, numbered through the step),
     `gradient 0 net.weight` (after the step's backward number 0), and after the step `parameter net.weight`,
     `buffer norm.running_mean` and `state net.weight.exp_avg`.
+
+    Whoever leads the watchers shows each only the steps that it is for. A watcher may have a method `abandon()`,
+    which takes it out of the training for good: within a step when a script ends there, or at its end.
     """
 
     def begin(self, step: int) -> None:

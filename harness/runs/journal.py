@@ -6,7 +6,7 @@ import json
 import math
 import mmap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..errors import JournalError
 from ..recorder import frames
-from ..recorder.digest_record import RECORD_BYTES, Digest, iter_unpack
+from ..recorder.digest_record import RECORD_BYTES, Digest, iter_unpack, unpack
 
 Array = NDArray[Any]
 Kind = TypeVar("Kind")
@@ -31,13 +31,26 @@ NUMPY_TYPES["bfloat16"] = "uint16"
 """The NumPy dtype of each torch dtype that has one, bfloat16 as its bits."""
 
 
+Batches = tuple[tuple[tuple[str, tuple[int, ...], str], ...], ...]
+"""Of each call of a root module its tensor arguments, as dtype, shape and hash. The hash is empty for one that was
+computed from parameters, and for one whose value was gone before it could be read."""
+
+Optimizers = list[dict[str, Any]]
+"""The hyper-parameters of each optimizer: `class`, and `groups` of plain values, `params` by name."""
+
+
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One recorded step: its losses in the order of their backwards, `seconds` since training began."""
+    """One recorded step: its losses in the order of their backwards, `seconds` since training began.
+
+    `generators` are the digests of the random generators' states at its beginning; a journal may have none.
+    """
 
     step: int
     losses: tuple[float, ...]
     seconds: float
+    generators: Mapping[str, str] = field(default_factory=dict)
+    batches: Batches = ()
 
     @property
     def loss(self) -> float | None:
@@ -56,6 +69,17 @@ class TensorEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class InitialTensor:
+    """A parameter or buffer as it was before the first call of its module."""
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    dtype: str
+    digest: Digest
+
+
+@dataclass(frozen=True, slots=True)
 class StepDigests:
     """The digests of one step: of every tensor's value, and of the parameters' gradients (None if absent)."""
 
@@ -71,6 +95,8 @@ class Journal:
         self.damage: str | None = None
         self.steps: list[StepRecord] = []
         self.tables: dict[int, tuple[TensorEntry, ...]] = {}
+        self._initial: dict[str, InitialTensor] = {}
+        self._hyper: list[tuple[int, Optimizers]] = []
         self._events = list(self._read_events())
 
     def _read_events(self) -> Iterator[dict[str, Any]]:
@@ -95,6 +121,10 @@ class Journal:
             self.steps.append(_step_record(event))
         elif kind == "tensors":
             self.tables[_a(int, event["table"])] = tuple(map(_tensor_entry, event["tensors"]))
+        elif kind == "initial":
+            self._initial |= {one.name: one for one in map(_initial_tensor, event["tensors"])}
+        elif kind == "hyper":
+            self._hyper.append((_a(int, event["step"]), _optimizers(event["optimizers"])))
         elif kind == "notice":
             _a(str, event["text"])
         elif kind == "end":
@@ -102,6 +132,14 @@ class Journal:
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         return [event for event in self._events if event["event"] == kind]
+
+    def initial(self) -> dict[str, InitialTensor]:
+        """What parameters and buffers started from, by name; empty for a journal that does not say."""
+        return dict(self._initial)
+
+    def hyper(self) -> list[tuple[int, Optimizers]]:
+        """The optimizers' hyper-parameters at each step from which on they are other ones than before."""
+        return list(self._hyper)
 
     @property
     def losses(self) -> list[float]:
@@ -169,7 +207,7 @@ class Journal:
         for entry in self.tables[frame.table]:
             array = _view(path, content, entry, offset, frame.offset + frame.length)
             offset += array.nbytes
-            arrays[entry.name] = _widened(array) if entry.dtype == "bfloat16" else array
+            arrays[entry.name] = widened(array) if entry.dtype == "bfloat16" else array
         if offset != frame.offset + frame.length:
             raise JournalError(path, f"step {step} has {frame.length} bytes, its table says otherwise")
         return arrays
@@ -193,14 +231,47 @@ def _a(kind: type[Kind], value: object) -> Kind:
 
 def _step_record(event: Mapping[str, Any]) -> StepRecord:
     losses = tuple(float(loss) for loss in event["losses"])
-    return StepRecord(_a(int, event["step"]), losses, float(event["seconds"]))
+    generators = _a(dict, event.get("generators", {}))
+    return StepRecord(
+        _a(int, event["step"]),
+        losses,
+        float(event["seconds"]),
+        {_a(str, name): _a(str, digest) for name, digest in generators.items()},
+        tuple(tuple(map(_argument, _a(list, call))) for call in _a(list, event.get("batches", []))),
+    )
+
+
+def _argument(argument: object) -> tuple[str, tuple[int, ...], str]:
+    dtype, shape, digest = _a(list, argument)
+    return _a(str, dtype), _shape(shape), _a(str, digest)
+
+
+def _shape(shape: object) -> tuple[int, ...]:
+    sizes = tuple(_a(int, size) for size in _a(list, shape))
+    if any(size < 0 for size in sizes):
+        raise ValueError(f"{sizes} is no shape")
+    return sizes
 
 
 def _tensor_entry(entry: Mapping[str, Any]) -> TensorEntry:
-    shape = tuple(_a(int, size) for size in entry["shape"])
-    if any(size < 0 for size in shape):
-        raise ValueError(f"{shape} is no shape")
+    shape = _shape(entry["shape"])
     return TensorEntry(_a(str, entry["name"]), _a(str, entry["kind"]), shape, _a(str, entry["dtype"]))
+
+
+def _initial_tensor(entry: Mapping[str, Any]) -> InitialTensor:
+    record = bytes.fromhex(entry["digest"])
+    if len(record) != RECORD_BYTES:
+        raise ValueError(f"{len(record)} bytes are no digest")
+    known = _tensor_entry(entry)
+    return InitialTensor(known.name, known.kind, known.shape, known.dtype, unpack(record))
+
+
+def _optimizers(described: Any) -> Optimizers:
+    for optimizer in _a(list, described):
+        _a(str, optimizer["class"])
+        for group in _a(list, optimizer["groups"]):
+            _a(dict, group)
+    return list(described)
 
 
 def _read(path: Path, frame: frames.FrameAt) -> bytes:
@@ -230,6 +301,6 @@ def _view(path: Path, content: mmap.mmap, entry: TensorEntry, offset: int, end: 
     return np.frombuffer(content, dtype, count, offset).reshape(entry.shape)
 
 
-def _widened(bits: NDArray[np.uint16]) -> Array:
+def widened(bits: NDArray[np.uint16]) -> Array:
     """bfloat16 bit patterns as the float32 numbers that they stand for, exactly."""
     return (bits.astype(np.uint32) << 16).view(np.float32)

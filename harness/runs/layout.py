@@ -12,6 +12,7 @@ from ..errors import CollisionError, UsageError
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 MANIFEST = "run.json"
 JOURNAL = "journal"
+STATES = "states"
 
 
 def check_name(what: str, text: str) -> str:

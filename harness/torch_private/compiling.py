@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -58,11 +59,16 @@ def compile_alone(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def compiled_frames() -> int:
     """How many Python frames dynamo has compiled in this process."""
+    if "torch._dynamo.utils" not in sys.modules:
+        return 0
     return int(private("torch._dynamo.utils", "counters")["frames"]["ok"])
 
 
-def set_inductor_numerics(*, contract: bool | None, emulate_casts: bool | None) -> None:
-    """Set Inductor's contraction of a*b+c and its emulation of eager's casts; None leaves its default."""
+def set_inductor_numerics(
+    *, contract: bool | None, emulate_casts: bool | None, fallback_random: bool | None
+) -> None:
+    """Set Inductor's contraction of a*b+c, its emulation of eager's casts, and whether it draws random numbers by
+    eager's kernels; None leaves its default."""
     if contract is not None:
         cpp = private("torch._inductor.config", "cpp")
         require(cpp, "enable_floating_point_contract_flag")
@@ -71,6 +77,10 @@ def set_inductor_numerics(*, contract: bool | None, emulate_casts: bool | None) 
         config = importlib.import_module("torch._inductor.config")
         require(config, "emulate_precision_casts")
         config.emulate_precision_casts = emulate_casts  # type: ignore[attr-defined]
+    if fallback_random is not None:
+        config = importlib.import_module("torch._inductor.config")
+        require(config, "fallback_random")
+        config.fallback_random = fallback_random  # type: ignore[attr-defined]
 
 
 def inductor_decompositions() -> dict[Any, Callable[..., Any]]:

@@ -16,7 +16,27 @@ Taken = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], None]
 """Takes an op that has run: its overload, its arguments, and what it returned."""
 
 
-class ShownOps(TorchDispatchMode):
+class UnorderedMode(TorchDispatchMode):
+    """A dispatch mode that may be left while one that was entered after it goes on: each takes out itself only."""
+
+    def __exit__(self, *raised: object) -> None:
+        modes = dispatch_modes()
+        if self not in modes:
+            return
+        pop = private("torch.utils._python_dispatch", "_pop_mode")
+        push = private("torch.utils._python_dispatch", "_push_mode")
+        later = [pop() for _ in modes[modes.index(self) + 1 :]]
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]
+        for mode in reversed(later):
+            push(mode)
+
+
+def dispatch_modes() -> list[Any]:
+    """The dispatch modes that are on, outermost first."""
+    return list(private("torch.utils._python_dispatch", "_get_current_dispatch_mode_stack")())
+
+
+class ShownOps(UnorderedMode):
     """Shows each op that has run to `taken`; compilers ignore it, so what they build stays what it is."""
 
     def __init__(self, taken: Taken) -> None:
@@ -121,3 +141,8 @@ def sequence_number(node: Any) -> int | None:
     require(node, "_sequence_nr")
     number = int(node._sequence_nr())
     return None if number == NO_SEQUENCE else number
+
+
+def version_of(tensor: torch.Tensor) -> int | None:
+    """How often a tensor was changed in place; None for one that is not counted (made in inference mode)."""
+    return None if tensor.is_inference() else int(tensor._version)

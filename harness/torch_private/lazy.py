@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Sequence
 
@@ -38,3 +39,28 @@ def sync_lazy(tensors: Sequence[torch.Tensor]) -> None:
     wanted = [tensor for tensor in tensors if tensor.device.type == "lazy"]
     if wanted:
         private("torch._C._lazy", "_sync_multi")(wanted, [], True, True)
+
+
+def lazy_has_value(tensor: torch.Tensor) -> bool:
+    """Whether the value of a lazy tensor can be read without executing anything. Adds nothing to any graph."""
+    private("torch", "_functionalize_sync")(tensor)
+    if _pending_graph(tensor) == _no_graph():
+        return True
+    # What came from the host and was used since has a node of its own, and its value all the same.
+    nodes = [line for line in _pending_text(tensor).splitlines() if line.lstrip().startswith("%")]
+    return len(nodes) == 1 and " lazy_tensors::device_data()" in nodes[0]
+
+
+def _pending_graph(tensor: torch.Tensor) -> bytes:
+    """The hash of the graph that computes the tensor."""
+    return bytes(private("torch._C._lazy", "_get_graph_hash")([tensor]))
+
+
+def _pending_text(tensor: torch.Tensor) -> str:
+    return str(private("torch._C._lazy", "_get_tensors_text")([tensor]))
+
+
+@functools.cache
+def _no_graph() -> bytes:
+    with torch.no_grad():
+        return _pending_graph(torch.zeros((), device="cpu").to("lazy"))

@@ -169,3 +169,32 @@ def is_composite(overload: Any) -> bool:
     name = overload.name()
     own = any(has_kernel(name, key) for key in ("CPU", "CUDA", "Lazy", "CompositeExplicitAutograd"))
     return has_kernel(name, "CompositeImplicitAutograd") and not own
+
+
+@functools.cache
+def _written_positions(overload: Any) -> tuple[tuple[int, str, bool], ...]:
+    """Position and name of the arguments that the op writes to, and whether its schema says so."""
+    names = written_names(overload)
+    return tuple(
+        (position, one.name, one.writes)
+        for position, one in enumerate(arguments_of(overload))
+        if one.name in names
+    )
+
+
+@functools.cache
+def _position_of(overload: Any, name: str) -> int | None:
+    return next((at for at, one in enumerate(arguments_of(overload)) if one.name == name), None)
+
+
+def written_values(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
+    """What is passed to the op for it to write to; lists are given item by item."""
+    for position, name, said in _written_positions(overload):
+        training = _position_of(overload, "training")
+        if not said and training is not None and training < len(args) and not args[training]:
+            continue  # running statistics are written in training only
+        value = args[position] if position < len(args) else kwargs.get(name)
+        if isinstance(value, (list, tuple)):
+            yield from value
+        elif value is not None:
+            yield value

@@ -77,7 +77,7 @@ class EagerCapture:
     def remove(self) -> None:
         mode, self._mode = self._mode, None
         if mode is not None:
-            mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            mode.__exit__(None, None, None)
         self._follow_modules(False)
         step, self._step = self._step, None
         if step is not None:

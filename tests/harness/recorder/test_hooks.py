@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -18,12 +18,16 @@ class Seen:
 
     def __init__(self) -> None:
         self.modules: list[torch.nn.Module] = []
+        self.arguments: list[tuple[Sequence[Any], Mapping[str, Any]]] = []
         self.losses: list[list[torch.Tensor]] = []
         self.backwards = 0
+        self.started: list[tuple[Optimizer, list[float]]] = []
         self.steps: list[Optimizer] = []
+        self.made: list[Optimizer] = []
 
-    def module_called(self, module: torch.nn.Module) -> None:
+    def module_called(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.modules.append(module)
+        self.arguments.append((args, kwargs))
 
     def backward_started(self, losses: list[torch.Tensor]) -> None:
         self.losses.append(losses)
@@ -31,8 +35,14 @@ class Seen:
     def backward_ended(self) -> None:
         self.backwards += 1
 
+    def step_started(self, optimizer: Optimizer) -> None:
+        self.started.append((optimizer, optimizer.param_groups[0]["params"][0].tolist()))
+
     def step_ended(self, optimizer: Optimizer) -> None:
         self.steps.append(optimizer)
+
+    def optimizer_made(self, optimizer: Optimizer) -> None:
+        self.made.append(optimizer)
 
 
 @contextmanager
@@ -264,7 +274,7 @@ def test_inside_a_module_call_torch_is_untouched() -> None:
             inside.append(torch.nn.Module.__call__)
             return x
 
-    calls = ModuleCalls(lambda module: inside.append(torch.nn.Module.__call__))
+    calls = ModuleCalls(lambda *_: inside.append(torch.nn.Module.__call__))
     calls.open()
     try:
         # when
@@ -291,7 +301,7 @@ def test_calls_closed_by_their_observer_stay_closed() -> None:
     original = torch.nn.Module.__call__
     seen: list[torch.nn.Module] = []
 
-    def called(module: torch.nn.Module) -> None:
+    def called(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         seen.append(module)
         calls.close()
 
@@ -323,3 +333,97 @@ def test_a_new_optimizer_opens_the_calls_again() -> None:
         assert len(seen.modules) == 1
     finally:
         hooks.remove()
+
+
+def test_a_call_is_reported_with_its_arguments() -> None:
+    x = torch.zeros(1, 2)
+    with observed() as seen:
+        torch.nn.Linear(2, 2)(input=x)
+        torch.nn.MSELoss()(x, x)
+    [(first, named), (second, none)] = seen.arguments
+    assert first == () and list(named) == ["input"] and named["input"] is x
+    assert [one is x for one in second] == [True, True] and none == {}
+
+
+def test_a_step_is_reported_before_it_changes_anything_and_without_those_inside_it() -> None:
+    # given a wrapper whose step runs the step of its base optimizer
+    with observed() as seen:
+        weight = parameter()
+        optimizer = SAM([weight], torch.optim.SGD, lr=0.5)
+
+        def closure() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = weight.square().sum()
+            loss.backward()
+            return loss
+
+        # when
+        before = weight.tolist()
+        optimizer.step(closure)
+        after = weight.tolist()
+        optimizer.step(closure)
+    # then
+    assert before != after
+    assert seen.started == [(optimizer, before), (optimizer, after)]
+
+
+class Own(torch.nn.Module):
+    """A model whose forward is no file of torch's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.inner(x))
+
+
+def compiled_model(model: torch.nn.Module) -> Any:
+    return torch.compile(model, backend="eager")
+
+
+def compiled_function(model: torch.nn.Module) -> Any:
+    return torch.compile(lambda x: model(x) * 2, backend="eager")
+
+
+@pytest.mark.parametrize("compiled", [compiled_model, compiled_function])
+def test_what_a_script_compiles_is_traced_as_without_hooks(
+    compiled: Callable[[torch.nn.Module], Any],
+) -> None:
+    # given
+    counters = torch._dynamo.utils.counters
+
+    def traced() -> dict[str, dict[str, int]]:
+        torch._dynamo.reset()
+        counters.clear()
+        function = compiled(Own())
+        function(torch.ones(1, 2))
+        function(torch.ones(1, 2))
+        return {name: dict(counters[name]) for name in ("frames", "stats", "graph_break")}
+
+    alone = traced()
+    # when
+    with observed():
+        under_hooks = traced()
+    # then
+    assert alone["frames"]["ok"] == 1
+    assert under_hooks == alone
+
+
+def test_a_compilation_inside_a_module_call_leaves_torch_untouched_in_it() -> None:
+    # given
+    inside: list[bool] = []
+    original = torch.nn.Module.__call__
+
+    class Compiling(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            torch.compile(torch.nn.Linear(2, 2), backend="eager")
+            inside.append(torch.nn.Module.__call__ is original)
+            return x
+
+    # when
+    with observed() as seen:
+        Compiling()(torch.zeros(1))
+        Compiling()(torch.zeros(1))
+    # then
+    assert inside == [True, True] and len(seen.modules) == 2

@@ -20,11 +20,11 @@ from numdrift.harness.errors import JournalError
 from numdrift.harness.modes.spec import parse_mode
 from numdrift.harness.recorder import frames
 from numdrift.harness.recorder.config import RunConfig
-from numdrift.harness.recorder.digest_record import ABSENT, RECORD_BYTES
+from numdrift.harness.recorder.digest_record import ABSENT, RECORD_BYTES, Digest, pack
 from numdrift.harness.recorder.journal import EventLog, FrameFile
 from numdrift.harness.recorder.selection import KeepParams
 from numdrift.harness.runner.launch import Launch, start
-from numdrift.harness.runs.journal import Journal
+from numdrift.harness.runs.journal import InitialTensor, Journal
 
 STEPS = 7
 SCRIPT = f"""
@@ -101,6 +101,7 @@ def everything(journal: Journal) -> dict[str, Any]:
     return {
         "steps": journal.steps,
         "tables": journal.tables,
+        "initial": {name: repr(one) for name, one in journal.initial().items()},
         "digests": {step: repr(digests) for step, digests in journal.digests()},
         "values": {
             step: {name: array.tobytes() for name, array in journal.values(step).items()}
@@ -111,7 +112,7 @@ def everything(journal: Journal) -> dict[str, Any]:
 
 def assert_prefix(part: dict[str, Any], whole: dict[str, Any]) -> None:
     assert part["steps"] == whole["steps"][: len(part["steps"])]
-    for kind in ("tables", "digests", "values"):
+    for kind in ("tables", "initial", "digests", "values"):
         assert part[kind].items() <= whole[kind].items(), kind
 
 
@@ -169,7 +170,7 @@ def test_a_step_that_was_not_kept_is_a_key_error(recorded: Path) -> None:
 
 def test_a_folder_without_a_journal_reads_as_empty(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    assert everything(journal) == {"steps": [], "tables": {}, "digests": {}, "values": {}}
+    assert everything(journal) == {"steps": [], "tables": {}, "initial": {}, "digests": {}, "values": {}}
     assert journal.end is None and journal.damage is None
 
 
@@ -206,7 +207,13 @@ def test_any_changed_byte_is_a_journal_error_at_most(recorded: Path, data: st.Da
 def read_all(folder: Path) -> None:
     """Read what can be read, as whoever shows a run does."""
     journal = Journal(folder)
-    for read in (lambda: dict(journal.digests()), lambda: journal.value_steps, journal.dtypes):
+    for read in (
+        lambda: dict(journal.digests()),
+        lambda: journal.value_steps,
+        journal.dtypes,
+        journal.initial,
+        journal.hyper,
+    ):
         read_or_refuse(read)
     for step in journal.value_steps:
         read_or_refuse(lambda step=step: journal.values(step))  # type: ignore[misc]
@@ -226,6 +233,9 @@ def write_journal(folder: Path, *lines: object) -> None:
 
 def step_line(step: int) -> dict[str, Any]:
     return {"event": "step", "step": step, "losses": [0.5], "seconds": 0.1}
+
+
+INITIAL = '{"name":"w","kind":"parameter","shape":[2],"dtype":"float32","digest":"%s"}'
 
 
 @pytest.mark.parametrize(
@@ -250,6 +260,26 @@ def step_line(step: int) -> dict[str, Any]:
         '{"event":"tensors","table":0,"tensors":[{"name":["w"],"kind":"p","shape":[],"dtype":"bool"}]}',
         '{"event":"tensors","table":0,"tensors":[{"name":"w","kind":"p","shape":[-1],"dtype":"bool"}]}',
         '{"event":"tensors","table":0,"tensors":[{"name":"w","kind":"p","shape":[0.5],"dtype":"bool"}]}',
+        '{"event":"step","step":1,"losses":[],"seconds":1,"generators":[]}',
+        '{"event":"step","step":1,"losses":[],"seconds":1,"generators":{"torch":5}}',
+        '{"event":"step","step":1,"losses":[],"seconds":1,"generators":null}',
+        '{"event":"step","step":1,"losses":[],"seconds":1,"batches":null}',
+        '{"event":"step","step":1,"losses":[],"seconds":1,"batches":["text"]}',
+        '{"event":"step","step":1,"losses":[],"seconds":1,"batches":[[["float32",[2]]]]}',
+        '{"event":"step","step":1,"losses":[],"seconds":1,"batches":[[["float32",[-2],"00"]]]}',
+        '{"event":"step","step":1,"losses":[],"seconds":1,"batches":[[["float32",2,"00"]]]}',
+        '{"event":"step","step":1,"losses":[],"seconds":1,"batches":[[["float32",[2],7]]]}',
+        '{"event":"initial","step":0}',
+        '{"event":"initial","tensors":[{"name":"w","kind":"p","shape":[2],"dtype":"bool"}]}',
+        f'{{"event":"initial","tensors":[{INITIAL % ("zz" * RECORD_BYTES)}]}}',
+        f'{{"event":"initial","tensors":[{INITIAL % ("00" * (RECORD_BYTES - 1))}]}}',
+        f'{{"event":"initial","tensors":[{(INITIAL % ("00" * RECORD_BYTES)).replace("[2]", "null")}]}}',
+        '{"event":"hyper","step":0}',
+        '{"event":"hyper","step":null,"optimizers":[]}',
+        '{"event":"hyper","step":0,"optimizers":{}}',
+        '{"event":"hyper","step":0,"optimizers":[{"class":"SGD"}]}',
+        '{"event":"hyper","step":0,"optimizers":[{"class":1,"groups":[]}]}',
+        '{"event":"hyper","step":0,"optimizers":[{"class":"SGD","groups":[3]}]}',
         '{"event":"end"}',
         '{"event":"notice"}',
     ],
@@ -262,7 +292,41 @@ def test_a_damaged_line_is_reported_and_ends_the_reading(tmp_path: Path, damaged
     journal = Journal(tmp_path)
     # then
     assert [record.step for record in journal.steps] == [0]
+    assert not journal.initial() and not journal.hyper()
     assert journal.damage == f"{tmp_path / frames.EVENTS}: line 3 is damaged; what comes after it is not used"
+
+
+def test_the_setup_is_read_in_full(tmp_path: Path) -> None:
+    # given two adoptions, and hyper-parameters that change
+    digests = [Digest(7 + n, 2, 0, 0, -1.0, 1.0, 0.0, 1.5) for n in range(3)]
+    tensors = [
+        {**entry(name, [2], "float32"), "digest": pack(digest).hex()}
+        for name, digest in zip(("w", "v", "u"), digests, strict=True)
+    ]
+    groups = [[{"class": "SGD", "groups": [{"lr": lr, "params": ["w"]}]}] for lr in (0.1, 0.05)]
+    batch = [["int64", [2, 3], "00ff"], ["bool", [], ""]]
+    write_journal(
+        tmp_path,
+        {"event": "initial", "step": 0, "tensors": tensors[:2]},
+        {"event": "hyper", "step": 0, "optimizers": groups[0]},
+        step_line(0) | {"generators": {"torch": "0a", "python": "0b"}, "batches": [batch, []]},
+        {"event": "initial", "step": 1, "tensors": tensors[2:]},
+        {"event": "hyper", "step": 1, "optimizers": groups[1]},
+        step_line(1),
+    )
+    # when
+    journal = Journal(tmp_path)
+    # then
+    assert journal.damage is None
+    assert journal.initial() == {
+        name: InitialTensor(name, "parameter", (2,), "float32", digest)
+        for name, digest in zip(("w", "v", "u"), digests, strict=True)
+    }
+    assert journal.hyper() == [(0, groups[0]), (1, groups[1])]
+    first, second = journal.steps
+    assert first.generators == {"torch": "0a", "python": "0b"}
+    assert first.batches == ((("int64", (2, 3), "00ff"), ("bool", (), "")), ())
+    assert second.generators == {} and second.batches == ()
 
 
 def test_unknown_events_are_passed_over(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def contraction() -> Iterator[None]:
     """Inductor's C++ may contract a*b+c."""
     config = torch._inductor.config.cpp
     before = config.enable_floating_point_contract_flag
-    torch_private.set_inductor_numerics(contract=True, emulate_casts=None)
+    torch_private.set_inductor_numerics(contract=True, emulate_casts=None, fallback_random=None)
     yield
     config.enable_floating_point_contract_flag = before
 

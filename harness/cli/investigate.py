@@ -1,0 +1,188 @@
+"""`numdrift investigate`: is the drift more than rounding, and which side is right?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import UsageError
+from ..investigate.laboratory import Laboratory
+from ..investigate.pipeline import investigate, investigate_runs
+from ..investigate.plan import DEFAULT_STATE_BUDGET, InvestigationPlan
+from ..investigate.recorded import recorded_runs
+from ..modes.spec import ModeSpec, parse_modes
+from ..recorder.selection import StepSelection
+from ..runner.supervise import Reporter
+from ..runs.layout import Investigation, choose_investigation
+from .findings import show
+from .output import console, force_option, json_option, out_option, write_json
+from .progress import reporter_for
+
+DEFAULT_MODES = "cpu,compile"
+
+EXAMPLES = """\b
+Examples:
+  numdrift investigate train.py -- --epochs 10
+  numdrift investigate train.py --modes cpu,compile,lazy --json -
+  numdrift investigate train.py --mode cpu --mode "new=cpu,env.ATTENTION=fused" --name attention
+  numdrift investigate train.py --modes cpu,compile --envelope 8 --seeds 12
+  numdrift investigate runs/train --suffix main
+
+\b
+The first mode is the reference. Every mode runs twice (the control), then once more with chosen steps started
+from the reference's state. A drift counts as more than rounding when one step's result is 16 times farther away
+than random rounding of the same step takes it. What was run already in the investigation is not run again.
+Exit codes: 0 no drift beyond rounding, 1 drift beyond rounding or a verdict that needs a person, 2 wrong usage,
+3 a run failed.
+"""
+
+
+@click.command(
+    epilog=EXAMPLES,
+    help="Run SCRIPT in some modes and decide whether they differ by more than rounding. SCRIPT may also be an "
+    "investigation that `numdrift run` has recorded.",
+)
+@click.argument("script", type=click.Path(path_type=Path))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
+@click.option("--modes", "listed", metavar="LIST", help=f"Modes by base (default {DEFAULT_MODES}).")
+@click.option("--mode", "single", multiple=True, metavar="SPEC", help="One mode in full; may be repeated.")
+@click.option(
+    "--name", help="Name of the investigation (default: the script's, numbered); one that exists goes on."
+)
+@click.option(
+    "--suffix", metavar="TAG", help="Which batch of a recorded investigation (default: its newest)."
+)
+@click.option(
+    "--steps",
+    metavar="LIST",
+    help="Steps to start from the reference's state, as in 0,5,10-19 (default: chosen).",
+)
+@click.option(
+    "--envelope",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Train the reference N times from parameters that are one ULP off, for the curve's envelope (8 is usual).",
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Train every mode with N seeds, to test for a systematic lag (12 is usual, 10 the least that can tell).",
+)
+@click.option(
+    "--state-budget",
+    type=click.FloatRange(min=0, min_open=True),
+    default=DEFAULT_STATE_BUDGET / 2**20,
+    show_default=True,
+    metavar="MIB",
+    help="Disk for the states of the steps, a mode; fewer steps are chosen when it is small.",
+)
+@click.option("--kernel", "kernels", multiple=True, metavar="OP=PATH", help="A kernel of your own (.c, .py).")
+@click.option("--timeout", type=float, metavar="SECONDS", help="End a run that takes longer.")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Runs side by side at a time."
+)
+@click.option("--quiet", "-q", is_flag=True, help="Print failures and nothing else.")
+@click.option("--verbose", "-v", is_flag=True, help="Print every step's score and its worst tensors.")
+@out_option
+@force_option
+@json_option
+def command(script: Path, arguments: tuple[str, ...], **options: Any) -> int:
+    os.environ.setdefault(
+        "OMP_WAIT_POLICY", "passive"
+    )  # runs side by side must not spin; it changes no result
+    progress = CommandLineProgress(quiet=options["quiet"])
+    laboratory = Laboratory(progress, options["jobs"], options["timeout"])
+    if script.is_dir():
+        runs = recorded_runs(options["out"], script, options["suffix"])
+        _refuse_modes(script, arguments, options)
+        found = investigate_runs(
+            runs, _plan(script, (), Investigation(runs[0].path.parent), options), laboratory
+        )
+    else:
+        plan = _plan(
+            script,
+            _modes(options),
+            choose_investigation(options["out"], script, options["name"], ""),
+            options,
+        )
+        found = investigate(replace(plan, arguments=arguments), laboratory)
+    if options["json_path"]:
+        write_json(options["json_path"], found.to_json(), force=options["force"])
+    if options["json_path"] != "-" and not options["quiet"]:
+        show(console(), found, verbose=options["verbose"])
+    return found.exit_code
+
+
+def _modes(options: dict[str, Any]) -> list[ModeSpec]:
+    listed = options["listed"] if options["listed"] or options["single"] else DEFAULT_MODES
+    specs = parse_modes(listed, options["single"])
+    if len(specs) < 2:
+        raise UsageError(
+            f"an investigation needs a reference and a mode to hold against it, not {specs[0]} alone"
+        )
+    return [_comparable(spec) for spec in specs]
+
+
+def _comparable(spec: ModeSpec) -> ModeSpec:
+    """Have compiled graphs draw the random numbers that eager draws, unless the mode says otherwise."""
+    return (
+        replace(spec, fallback_random="on")
+        if spec.base == "compile" and spec.fallback_random is None
+        else spec
+    )
+
+
+def _plan(
+    script: Path, modes: Sequence[ModeSpec], investigation: Investigation, options: dict[str, Any]
+) -> InvestigationPlan:
+    return InvestigationPlan(
+        script=script,
+        modes=modes,
+        investigation=investigation,
+        steps=None if options["steps"] is None else StepSelection.parse(options["steps"]),
+        envelope=options["envelope"],
+        seeds=options["seeds"],
+        state_budget=int(options["state_budget"] * 2**20),
+        jobs=options["jobs"],
+        timeout=options["timeout"],
+        force=options["force"],
+        kernels=[_own_kernel(text) for text in options["kernels"]],
+    )
+
+
+def _own_kernel(text: str) -> tuple[str, Path]:
+    op, equals, path = text.partition("=")
+    if not (op and equals and path):
+        raise UsageError(f"--kernel {text!r} is not OP=PATH, as in --kernel tanh_backward=mine.c")
+    return op.removeprefix("aten."), Path(path)
+
+
+def _refuse_modes(folder: Path, arguments: Sequence[str], options: dict[str, Any]) -> None:
+    given = [name for name in ("listed", "single", "name", "kernels") if options[name]]
+    if given or arguments:
+        raise UsageError(f"{folder} is recorded: its modes and arguments are what they were; leave them out")
+
+
+class CommandLineProgress:
+    """Rounds of runs as `numdrift run` shows them, each under a title."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._console = console(stderr=True)
+
+    def round(self, title: str, names: Sequence[str]) -> AbstractContextManager[Reporter]:
+        self.say(f"{title}:")
+        return reporter_for(names, quiet=self._quiet)
+
+    def say(self, text: str) -> None:
+        if not self._quiet:
+            self._console.print(text, soft_wrap=True)

@@ -1,0 +1,158 @@
+"""Beyond which score a drift is a fault: thresholds, by the backend that executed the other mode.
+
+A threshold holds for the backends on which it was found. The default stems from one study; a backend is calibrated by
+measuring the scores of at least three benign variants on it (kernels summed in another order, another decomposition):
+
+    fault = max(16, 2 * largest benign score)        inspect = fault / 4
+
+The table is `calibration.json` beside this file, schema 1.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..errors import JournalError, UsageError
+from ..modes.spec import ModeSpec
+
+SCHEMA = 1
+TABLE = Path(__file__).with_name("calibration.json")
+
+LEAST_FAULT = 16.0
+"""Of the study behind the method: its largest benign score was 8.4, its smallest fault 44."""
+
+LEAST_VARIANTS = 3
+INSPECT_SHARE = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a threshold comes from: `what` in words, torch's version, the command that measured it, and when."""
+
+    what: str
+    torch: str = ""
+    command: str = ""
+    date: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A backend's row: scores beyond `fault` are faults, beyond `inspect` worth a look.
+
+    `variants` counts the benign variants behind it; the scores next to the threshold are None where not measured.
+    """
+
+    fault: float
+    inspect: float
+    largest_benign: float | None
+    smallest_fault: float | None
+    variants: int
+    provenance: Provenance
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationTable:
+    """Rows by backend, and the default for those that have none."""
+
+    default: Calibration
+    backends: Mapping[str, Calibration] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The table as it stands in its file."""
+        return {
+            "schema": SCHEMA,
+            "default": asdict(self.default),
+            "backends": {name: asdict(row) for name, row in sorted(self.backends.items())},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """What a pair's scores are held against; `calibrated` says whether it was measured on its backend."""
+
+    fault: float
+    inspect: float
+    calibrated: bool
+    provenance: str
+
+
+def backend_of(spec: ModeSpec) -> str:
+    """The row of a mode: its base, the compiler's backend, and the device where one is stated."""
+    name = f"compile:{spec.backend or 'inductor'}" if spec.base == "compile" else spec.base
+    kind = (spec.device or "").partition(":")[0]
+    return f"{name}@{kind}" if kind and kind not in ("cpu", spec.base) else name
+
+
+def threshold_for(spec: ModeSpec, table: CalibrationTable | None = None) -> Threshold:
+    """The threshold of a mode: its backend's, or the default."""
+    known = packaged_table() if table is None else table
+    backend = backend_of(spec)
+    row = known.backends.get(backend)
+    used = row or known.default
+    said = [
+        used.provenance.what,
+        used.provenance.torch and f"torch {used.provenance.torch}",
+        used.provenance.date,
+    ]
+    text = ", ".join(part for part in said if part)
+    if row is None:
+        text = f"not calibrated for {backend}; the threshold is that of {text}"
+    return Threshold(used.fault, used.inspect, row is not None, text)
+
+
+def calibrated(
+    table: CalibrationTable,
+    backend: str,
+    benign_scores: Mapping[str, Sequence[float]],
+    provenance: Provenance,
+    smallest_fault: float | None = None,
+) -> CalibrationTable:
+    """The table with a row for `backend`, made from the scores of its benign variants, by the variants' names.
+
+    Raises UsageError for fewer than LEAST_VARIANTS variants with scores, and for one that is infinitely far away.
+    """
+    measured = {name: max(scores) for name, scores in benign_scores.items() if scores}
+    if len(measured) < LEAST_VARIANTS:
+        raise UsageError(
+            f"{len(measured)} benign variants were measured on {backend}: it takes {LEAST_VARIANTS} to calibrate it"
+        )
+    worst = max(measured, key=lambda name: (not math.isfinite(measured[name]), measured[name]))
+    largest = measured[worst]
+    if not math.isfinite(largest) or largest < 0:
+        raise UsageError(f"the variant {worst} is no benign one: its score is {largest}")
+    fault = max(LEAST_FAULT, 2 * largest)
+    row = Calibration(fault, fault / INSPECT_SHARE, largest, smallest_fault, len(measured), provenance)
+    return replace(table, backends={**table.backends, backend: row})
+
+
+def read_table(path: Path) -> CalibrationTable:
+    """Read a table. Raises JournalError."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data["schema"] not in range(1, SCHEMA + 1):
+            raise JournalError(
+                path, f"is of a schema that this version does not know (it knows 1 to {SCHEMA})"
+            )
+        rows = {name: _row(row) for name, row in data["backends"].items()}
+        return CalibrationTable(_row(data["default"]), rows)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise JournalError(path, f"cannot be read: {error}") from error
+
+
+@cache
+def packaged_table() -> CalibrationTable:
+    """The table that numdrift comes with."""
+    return read_table(TABLE)
+
+
+def _row(data: Mapping[str, Any]) -> Calibration:
+    row = Calibration(**{**data, "provenance": Provenance(**data["provenance"])})
+    if not 0 < row.inspect <= row.fault < math.inf:
+        raise ValueError(f"inspect {row.inspect} and fault {row.fault} are no thresholds")
+    return row

@@ -1,0 +1,115 @@
+"""Where NaNs and infinities first appear in two runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..recorder.digest_record import Digest
+from ..runs.find import RecordedRun
+from .recorded import common_digests, common_steps
+
+Holding = dict[tuple[str, str], str]
+"""What each value of a step holds: NaN, infinity, both or, as "", only numbers; by what it is and its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class NonfiniteValue:
+    """A value that is not finite: `what` is loss, gradient or value, `holds` NaN, infinity or both."""
+
+    step: int
+    what: str
+    name: str
+    holds: str
+
+
+@dataclass(frozen=True, slots=True)
+class Nonfinite:
+    """The first value of each run that is not finite, None for a run without.
+
+    `only` is the first value that is not finite in one run alone, `in_b` says in which. Without such a value the runs
+    agree in this, as two runs do whose mask holds infinities. `loss` is the first loss that is not finite in
+    both: then nothing that comes after it says anything. How many elements are not finite is not compared: a loss
+    scale that overflows does so in a number of them that rounding decides.
+    """
+
+    a: NonfiniteValue | None
+    b: NonfiniteValue | None
+    only: NonfiniteValue | None
+    in_b: bool
+    text: str
+    loss: NonfiniteValue | None = None
+
+    @property
+    def equal(self) -> bool:
+        return self.only is None
+
+
+def nonfinite(a: RecordedRun, b: RecordedRun) -> Nonfinite | None:
+    """Look at losses and digests of the steps that both runs have; None when everything is finite in both."""
+    first_a = first_b = only = loss = None
+    in_b = False
+    for step, ours, theirs in _steps(a, b):
+        first_a = first_a or _first(step, ours)
+        first_b = first_b or _first(step, theirs)
+        if loss is None:
+            loss = next(
+                (one for one in _values(step, ours) if one.what == "loss" and theirs["loss", one.name]), None
+            )
+        if only is None and (
+            key := next((one for one in ours if bool(ours[one]) != bool(theirs[one])), None)
+        ):
+            in_b = bool(theirs[key])
+            only = NonfiniteValue(step, *key, holds=theirs[key] or ours[key])
+    if first_a is None and first_b is None:
+        return None
+    names = a.manifest.label, b.manifest.label
+    return Nonfinite(first_a, first_b, only, in_b, _text(loss or first_a or first_b, only, names[in_b]), loss)
+
+
+def _text(first: NonfiniteValue | None, only: NonfiniteValue | None, label: str) -> str:
+    if only is not None:
+        return f"{_called(only)} holds {only.holds} in {label} alone"
+    assert first is not None
+    return f"{_called(first)} holds {first.holds} in both runs alike"
+
+
+def _called(one: NonfiniteValue) -> str:
+    name = one.name if one.what == "loss" else f"{one.what} of `{one.name}`"
+    return f"step {one.step}: the {name}"
+
+
+def _first(step: int, holding: Holding) -> NonfiniteValue | None:
+    return next(_values(step, holding), None)
+
+
+def _values(step: int, holding: Holding) -> Iterator[NonfiniteValue]:
+    return (NonfiniteValue(step, *key, holds=holds) for key, holds in holding.items() if holds)
+
+
+def _steps(a: RecordedRun, b: RecordedRun) -> Iterator[tuple[int, Holding, Holding]]:
+    """What the values of each step hold, in the order of execution, for those that both runs recorded."""
+    digests = common_digests(a.journal, b.journal)
+    waiting = next(digests, None)
+    for left, right in common_steps(a.journal, b.journal):
+        ours: Holding = {("loss", f"loss {n}"): _of_number(x) for n, x in enumerate(left.losses)}
+        theirs: Holding = {("loss", f"loss {n}"): _of_number(x) for n, x in enumerate(right.losses)}
+        while waiting is not None and waiting[0] < left.step:
+            waiting = next(digests, None)
+        if waiting is not None and waiting[0] == left.step:
+            for side, found in ((ours, waiting[1]), (theirs, waiting[2])):
+                side.update({("gradient", name): _of_digest(one) for name, one in found.gradients.items()})
+                side.update({("value", name): _of_digest(one) for name, one in found.values.items()})
+        both = [key for key in ours if key in theirs]
+        yield left.step, {key: ours[key] for key in both}, {key: theirs[key] for key in both}
+
+
+def _of_number(value: float) -> str:
+    return "NaN" if math.isnan(value) else "infinity" if math.isinf(value) else ""
+
+
+def _of_digest(digest: Digest | None) -> str:
+    if digest is None:
+        return ""
+    return " and ".join([*(["NaN"] if digest.nan else []), *(["infinity"] if digest.inf else [])])

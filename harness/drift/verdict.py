@@ -1,0 +1,257 @@
+"""The one word for a pair of runs, and the sentence that explains it.
+
+What makes a comparison void comes before what it says:
+
+    failed > nondeterministic > different-setup > nonfinite > identical > beyond-rounding > rounding
+
+A pair that differs and of which no step was scored is undecided: then there is no word, but a reason and a remedy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from .calibration import Threshold
+from .nonfinite import Nonfinite
+from .repetition import Repetition
+from .score import StepScore
+from .setup_difference import SetupDifference
+
+WITHOUT_EFFECT = ("script", "arguments", "generator")
+"""Kinds of set-up differences that had no effect where every recorded bit is equal."""
+
+REMEDY = "which starts steps of both modes from one state"
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictEvidence:
+    """What is known of one pair; `a` is the reference's name, `b` that of the other run.
+
+    `failed` are sentences about runs that did not get through (one whose loss is not finite did). `identical` and
+    `first_differing_step` are of the free runs. `steps` are the scores of steps that both modes made from one state;
+    `unscored` says why there are none, and `command` makes them.
+    """
+
+    a: str
+    b: str
+    threshold: Threshold
+    identical: bool
+    first_differing_step: int | None = None
+    failed: tuple[str, ...] = ()
+    repetitions: tuple[Repetition, ...] = ()
+    setup: tuple[SetupDifference, ...] = ()
+    nonfinite: Nonfinite | None = None
+    steps: tuple[StepScore, ...] = ()
+    unscored: str = ""
+    command: str = "numdrift investigate"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`word` is None where nothing decides; then `undecided` says why, and what would.
+
+    `step` is the one that the verdict is about. `score` is the largest of a floating value over all scored steps, of
+    `tensor`; None without scored steps. `inspect` marks rounding that is large enough to be worth a look.
+    """
+
+    word: str | None
+    text: str
+    step: int | None = None
+    score: float | None = None
+    tensor: str = ""
+    first_significant_step: int | None = None
+    inspect: bool = False
+    undecided: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def decide(evidence: VerdictEvidence) -> Verdict:
+    """Judge a pair."""
+    judges = (
+        _failed,
+        _nondeterministic,
+        _different_setup,
+        _nonfinite,
+        _identical,
+        _beyond_rounding,
+        _undecided,
+    )
+    verdict = next((found for judge in judges if (found := judge(evidence))), None) or _rounding(evidence)
+    worst = _worst(evidence.steps)
+    significant = _significant(evidence)
+    return replace(
+        verdict,
+        score=worst.score if worst else None,
+        tensor=worst.tensor if worst else "",
+        first_significant_step=significant[0].step if significant else None,
+        notes=_notes(evidence, verdict),
+    )
+
+
+def worst_of(steps: Sequence[StepScore]) -> float:
+    """The largest score of some steps, infinite where integers differ that rounding leaves alone; 0 of no step."""
+    return max((math.inf if one.discrete else one.score for one in steps), default=0.0)
+
+
+def _failed(evidence: VerdictEvidence) -> Verdict | None:
+    return Verdict("failed", f"failed: {'; '.join(evidence.failed)}") if evidence.failed else None
+
+
+def _nondeterministic(evidence: VerdictEvidence) -> Verdict | None:
+    broken = [one for one in evidence.repetitions if not one.repeatable]
+    if not broken:
+        return None
+    said = "; ".join(f"{one.text} ({one.remedy})" for one in broken)
+    return Verdict("nondeterministic", f"nondeterministic: {said}", step=broken[0].step)
+
+
+def _different_setup(evidence: VerdictEvidence) -> Verdict | None:
+    causes = _causes(evidence)
+    if not causes:
+        return None
+    others = len(causes) - 1
+    more = f"; and {others} more difference{'s' if others > 1 else ''}" if others else ""
+    text = f"different-setup: {causes[0].text}{more}"
+    if causes[0].kind == "generator":
+        text += "; give both the same seeds, and a compiled mode fallback_random=on"
+    return Verdict("different-setup", text, step=causes[0].step)
+
+
+def _causes(evidence: VerdictEvidence) -> list[SetupDifference]:
+    counting = [one for one in evidence.setup if one.counts]
+    if evidence.identical:
+        counting = [one for one in counting if one.kind not in WITHOUT_EFFECT]
+    return counting
+
+
+def _nonfinite(evidence: VerdictEvidence) -> Verdict | None:
+    """A value of one run alone, or the loss of both: what comes after it is no training. A mask of infinities is."""
+    found = evidence.nonfinite
+    value = found and (found.only or found.loss)
+    if found is None or value is None:
+        return None
+    return Verdict("nonfinite", f"nonfinite: {found.text}", step=value.step)
+
+
+def _identical(evidence: VerdictEvidence) -> Verdict | None:
+    if not evidence.identical:
+        return None
+    return Verdict(
+        "identical", f"identical: all that {evidence.a} and {evidence.b} recorded has the same bits"
+    )
+
+
+def _beyond_rounding(evidence: VerdictEvidence) -> Verdict | None:
+    significant = _significant(evidence)
+    worst = _worst(significant)
+    if worst is None:
+        return None
+    first, limit = significant[0], evidence.threshold.fault
+    if worst.score > limit:
+        text = (
+            f"{_largest(evidence.steps, worst)} ({worst.tensor}, step {worst.step}{_why(worst)}), and more than "
+            f"{limit:g} is a fault; the first such step is {first.step}"
+        )
+    else:
+        names = ", ".join(first.discrete[:3]) + (" and others" if len(first.discrete) > 3 else "")
+        text = f"integers differ that rounding leaves alone ({names}, step {first.step})"
+    return Verdict("beyond-rounding", f"beyond-rounding: {text}", step=first.step)
+
+
+def _undecided(evidence: VerdictEvidence) -> Verdict | None:
+    first = evidence.first_differing_step
+    since = "" if first is None else f" from step {first} on"
+    if not evidence.steps:
+        reason = evidence.unscored or "no step was made by both modes from one state"
+        return _no_word(f"the runs differ{since}, and {reason}: run `{evidence.command}`, {REMEDY}", first)
+    doubtful = _worst([one for one in evidence.steps if not one.replays])
+    if doubtful is not None and doubtful.score > evidence.threshold.fault:
+        reason = (
+            f"step {doubtful.step} drifts by {doubtful.score:.3g} times the rounding of its results ({doubtful.tensor}), "
+            f"and the rounding noise of {evidence.a} was not measured"
+        )
+        return _no_word(f"{reason}: run `{evidence.command}`, {REMEDY} and measures the noise", doubtful.step)
+    if worst_of(evidence.steps) == 0.0 and not _starts_apart(evidence):
+        looked = {one.step for one in evidence.steps}
+        remedy = (
+            f"look at that step (--steps {first})"
+            if first is not None and first not in looked
+            else "what differs is neither in parameters and buffers nor in the optimizer's state: look for what else "
+            "the script carries from step to step"
+        )
+        reason = f"the runs differ{since}, but no step does that both modes made from one state"
+        return _no_word(f"{reason}: {remedy}", first)
+    return None
+
+
+def _no_word(undecided: str, step: int | None) -> Verdict:
+    return Verdict(None, f"undecided: {undecided}", step=step, undecided=undecided)
+
+
+def _rounding(evidence: VerdictEvidence) -> Verdict:
+    worst = _worst(evidence.steps)
+    threshold = evidence.threshold
+    if worst is None or worst.score == 0.0:
+        text = "the runs start a few ULP apart, and from one state both modes compute the same bits"
+        return Verdict("rounding", f"rounding: {text}", step=evidence.first_differing_step)
+    inspect = worst.score > threshold.inspect
+    text = (
+        f"{_largest(evidence.steps, worst)} ({worst.tensor}, step {worst.step}; {threshold.fault:g} would be a fault"
+        + (f", and more than {threshold.inspect:g} is worth a look)" if inspect else ")")
+    )
+    return Verdict("rounding", f"rounding: {text}", step=worst.step, inspect=inspect)
+
+
+def _significant(evidence: VerdictEvidence) -> list[StepScore]:
+    """The steps beyond the threshold. Without measured noise only what no rounding explains is."""
+    return [
+        one
+        for one in sorted(evidence.steps, key=lambda one: one.step)
+        if (one.score > evidence.threshold.fault or one.discrete) and (one.replays or math.isinf(one.score))
+    ]
+
+
+def _worst(steps: Sequence[StepScore]) -> StepScore | None:
+    """The step with the largest score, the first of equal ones."""
+    return max(sorted(steps, key=lambda one: one.step), key=lambda one: one.score, default=None)
+
+
+def _largest(steps: Sequence[StepScore], worst: StepScore) -> str:
+    of = (
+        "the drift of the one step that was scored"
+        if len(steps) == 1
+        else f"the largest drift of {len(steps)} steps"
+    )
+    if math.isinf(worst.score):
+        return f"{of} is beyond any rounding"
+    return f"{of} is {worst.score:.3g} times the reference's own rounding noise"
+
+
+def _why(worst: StepScore) -> str:
+    return f": {worst.why}" if math.isinf(worst.score) and worst.why else ""
+
+
+def _starts_apart(evidence: VerdictEvidence) -> bool:
+    return any(one.kind == "initial" and one.harmless for one in evidence.setup)
+
+
+def _notes(evidence: VerdictEvidence, verdict: Verdict) -> tuple[str, ...]:
+    """What else somebody should know who reads the word."""
+    causes = [] if verdict.word == "different-setup" else [one for one in evidence.setup if one.counts]
+    notes = [one.text for one in causes]
+    notes += [f"{one.text} (rounding)" for one in evidence.setup if one.harmless == "rounding"]
+    notes += [
+        f"{one.text}; nothing is drawn from it afterwards"
+        for one in evidence.setup
+        if one.harmless == "unused"
+    ]
+    if evidence.nonfinite is not None and verdict.word != "nonfinite":
+        notes.append(evidence.nonfinite.text)
+    significant = _significant(evidence)
+    if significant and not any(one.taped for one in significant):
+        notes.append("the noise of the steps beyond the threshold was not measured on tapes of theirs")
+    if evidence.steps and not evidence.threshold.calibrated:
+        notes.append(f"the threshold {evidence.threshold.fault:g} is {evidence.threshold.provenance}")
+    return tuple(notes)

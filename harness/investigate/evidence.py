@@ -1,0 +1,114 @@
+"""Where the experiments of an investigation leave what they found, and what of it is there for a pair of runs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import NumdriftError
+from ..runs.find import RecordedRun, load_run
+
+EVIDENCE = "evidence"
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceFolder:
+    """The folder beside the runs of an investigation that holds the runs of its experiments, by their names."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, run: RecordedRun) -> EvidenceFolder:
+        return cls(run.path.parent / EVIDENCE)
+
+    def find(self, name: str) -> RecordedRun | None:
+        """The experiment's run, None when it was not made, cannot be read, or has not ended."""
+        try:
+            run = load_run(self.path / name)
+        except NumdriftError:
+            return None
+        return None if run.manifest.status == "running" else run
+
+    def belonging_to(self, run: RecordedRun) -> list[Path]:
+        """The folders and pickles of the experiments with this run."""
+        kinds = r"-(again|from-.+|(tape|ulp|perturbed|seed)-\d+)"
+        name = re.compile(
+            rf"(verify_)?({re.escape(run.path.name)}{kinds}|.+-from-{re.escape(run.path.name)})(\.pkl)?"
+        )
+        return [path for path in self.path.glob("*") if name.fullmatch(path.name)]
+
+    def numbered(self, stem: str) -> list[RecordedRun]:
+        """The runs `STEM-0`, `STEM-1` and so on, in their order."""
+        found = [path.name.removeprefix(f"{stem}-") for path in self.path.glob(f"{stem}-*")]
+        runs = [
+            self.find(f"{stem}-{number}") for number in sorted(int(one) for one in found if one.isdigit())
+        ]
+        return [run for run in runs if run is not None]
+
+
+def again(run: RecordedRun) -> str:
+    """The name of the run's repetition; that of the reference holds its states, outcomes and tapes."""
+    return f"{run.path.name}-again"
+
+
+def forced(run: RecordedRun, reference: RecordedRun) -> str:
+    """The name of the run that starts chosen steps from the reference's state."""
+    return f"{run.path.name}-from-{reference.path.name}"
+
+
+def taped(run: RecordedRun) -> str:
+    """The stem of further runs of the reference with tapes of single steps; the step's number follows."""
+    return f"{run.path.name}-tape"
+
+
+def perturbed_steps(run: RecordedRun) -> str:
+    """The stem of the reference's runs whose steps start from its own states, moved by one ULP."""
+    return f"{run.path.name}-ulp"
+
+
+def perturbed(run: RecordedRun) -> str:
+    """The stem of whole trainings of the reference whose initial parameters were moved by one ULP."""
+    return f"{run.path.name}-perturbed"
+
+
+def seeded(run: RecordedRun) -> str:
+    """The stem of trainings of the run's mode with other seeds."""
+    return f"{run.path.name}-seed"
+
+
+@dataclass(frozen=True, slots=True)
+class PairEvidence:
+    """All that is there for one pair; `a` is the reference. None and empty where an experiment was not made."""
+
+    a: RecordedRun
+    b: RecordedRun
+    a_again: RecordedRun | None
+    b_again: RecordedRun | None
+    forced: RecordedRun | None
+    taped: tuple[RecordedRun, ...]
+    perturbed_steps: tuple[RecordedRun, ...]
+    perturbed: tuple[RecordedRun, ...]
+    seeds: tuple[tuple[RecordedRun, RecordedRun], ...]
+
+
+def evidence_for(a: RecordedRun, b: RecordedRun) -> PairEvidence:
+    """Look for the experiments of a pair. They lie beside the reference."""
+    folder = EvidenceFolder.of(a)
+    repeated = folder.find(again(a))
+    same_place = a.path.parent == b.path.parent
+    seeds_a = {run.path.name.rpartition("-")[2]: run for run in folder.numbered(seeded(a))}
+    seeds_b = (
+        {run.path.name.rpartition("-")[2]: run for run in folder.numbered(seeded(b))} if same_place else {}
+    )
+    return PairEvidence(
+        a=a,
+        b=b,
+        a_again=repeated,
+        b_again=folder.find(again(b)) if same_place else None,
+        forced=folder.find(forced(b, a)) if same_place else None,
+        taped=(*([repeated] if repeated else []), *folder.numbered(taped(a))),
+        perturbed_steps=tuple(folder.numbered(perturbed_steps(a))),
+        perturbed=tuple(folder.numbered(perturbed(a))),
+        seeds=tuple((seeds_a[number], seeds_b[number]) for number in seeds_a if number in seeds_b),
+    )

@@ -1,0 +1,253 @@
+"""The experiments that decide: repetitions, steps started from the reference's state, tapes, and whole trainings."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..batch.plan import BatchPlan
+from ..drift.comparison import RunComparison, compare_runs
+from ..drift.noise import read_noise
+from ..drift.repetition import repetition
+from ..drift.verdict import worst_of
+from ..recorder.selection import StepSelection
+from ..runs.find import RecordedRun
+from .evidence import (
+    EvidenceFolder,
+    again,
+    evidence_for,
+    forced,
+    perturbed,
+    perturbed_steps,
+    seeded,
+    taped,
+)
+from .laboratory import Laboratory, repeating
+from .plan import InvestigationPlan
+from .referee import run_referee
+from .scores import scores_of
+from .steps import STATE_SHARE, forced_steps, selection, taped_steps
+
+RERUNS = 4
+"""Perturbed re-runs that stand in for the tape where no step replays."""
+
+MOST_CONFIRMED = 2
+"""Suspicious steps without a tape of their own that get one afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The steps of one investigation: `forced` start from the reference's state, `taped` are recorded as tapes."""
+
+    forced: tuple[int, ...]
+    taped: tuple[int, ...]
+
+
+def gather(laboratory: Laboratory, runs: Sequence[RecordedRun], plan: InvestigationPlan) -> None:
+    """Make every experiment that the pairs of `runs` need; the first run is the reference."""
+    reference, others = runs[0], [run for run in runs[1:] if run.journal.steps]
+    if not reference.journal.steps or not others:
+        return
+    compared = {run.path.name: compare_runs(reference, run) for run in others}
+    chosen = choose(reference, list(compared.values()), plan, laboratory)
+    _controls(laboratory, reference, others, chosen, plan)
+    differing = [run for run in others if not compared[run.path.name].identical]
+    if differing and _repeatable(reference):
+        _forced(laboratory, reference, differing, chosen, plan)
+        _without_tape(laboratory, reference, chosen, plan)
+        _confirm(laboratory, reference, differing, plan)
+        run_referee(
+            EvidenceFolder.of(reference), evidence_for(reference, differing[0]).taped, laboratory.progress
+        )
+    _trainings(laboratory, reference, others, plan)
+
+
+def choose(
+    reference: RecordedRun, compared: Sequence[RunComparison], plan: InvestigationPlan, laboratory: Laboratory
+) -> Chosen:
+    """Choose the steps, and say what their states take on the disk."""
+    count = len(reference.journal.steps)
+    firsts = sorted({first for one in compared if (first := one.first_differing_step) is not None})
+    size = _bytes_of_state(reference) * STATE_SHARE
+    if plan.steps is not None:
+        steps = tuple(step for step in range(count) if step in plan.steps)
+    else:
+        free = shutil.disk_usage(reference.path).free
+        steps = forced_steps(count, firsts, size, min(plan.state_budget, free // 4))
+    if not steps:
+        return Chosen((), ())
+    laboratory.progress.say(
+        f"{len(steps)} of {count} steps are started from the state of {reference.manifest.label}; their states take "
+        f"about {len(steps) * size / 2**20:,.1f} MiB a mode in {EvidenceFolder.of(reference).path}"
+    )
+    return Chosen(steps, taped_steps(steps, firsts))
+
+
+def _bytes_of_state(run: RecordedRun) -> int:
+    sizes = {
+        "float64": 8,
+        "int64": 8,
+        "complex64": 8,
+        "complex128": 16,
+        "bfloat16": 2,
+        "float16": 2,
+        "bool": 1,
+    }
+    entries = {entry.name: entry for table in run.journal.tables.values() for entry in table}
+    return sum(math.prod(entry.shape) * sizes.get(entry.dtype, 4) for entry in entries.values())
+
+
+def _controls(
+    laboratory: Laboratory,
+    reference: RecordedRun,
+    others: Sequence[RecordedRun],
+    chosen: Chosen,
+    plan: InvestigationPlan,
+) -> None:
+    """Each mode against itself; the reference keeps states, outcomes and tapes while it is at it."""
+    first = selection(chosen.forced[:1])
+    plans = [
+        repeating(
+            reference,
+            again(reference),
+            states=selection(chosen.forced),
+            outcomes=selection(chosen.forced),
+            tapes=selection(chosen.taped),
+            timeout=plan.timeout,
+        )
+    ]
+    for run in others:
+        plans.append(repeating(run, again(run), states=first, timeout=plan.timeout))
+    laboratory.experiments("controls", plans)
+
+
+def _repeatable(reference: RecordedRun) -> bool:
+    repeated = EvidenceFolder.of(reference).find(again(reference))
+    return repeated is not None and repetition(reference, repeated).repeatable
+
+
+def _forced(
+    laboratory: Laboratory,
+    reference: RecordedRun,
+    others: Sequence[RecordedRun],
+    chosen: Chosen,
+    plan: InvestigationPlan,
+) -> None:
+    states = EvidenceFolder.of(reference).path / again(reference) / "states"
+    if not states.is_dir():
+        return
+    laboratory.experiments(
+        "from the reference's state",
+        [
+            _started_from(run, forced(run, reference), chosen.forced, states_of=reference, plan=plan)
+            for run in others
+        ],
+    )
+
+
+def _started_from(
+    run: RecordedRun,
+    name: str,
+    steps: Sequence[int],
+    *,
+    states_of: RecordedRun,
+    plan: InvestigationPlan,
+    perturb: int | None = None,
+) -> BatchPlan:
+    return repeating(
+        run,
+        name,
+        outcomes=selection(steps),
+        resync=EvidenceFolder.of(states_of).path / again(states_of) / "states",
+        perturb=perturb,
+        timeout=plan.timeout,
+    )
+
+
+def _without_tape(
+    laboratory: Laboratory, reference: RecordedRun, chosen: Chosen, plan: InvestigationPlan
+) -> None:
+    """Where no step replays, measure the noise by starting the reference's steps from states that are one ULP off."""
+    repeated = EvidenceFolder.of(reference).find(again(reference))
+    if repeated is None:
+        return
+    noises = [read_noise(repeated.path, step) for step in chosen.taped]
+    if any(noise is not None and noise.equal for noise in noises):
+        return
+    reasons = {noise.reason for noise in noises if noise is not None and noise.reason}
+    laboratory.progress.say(
+        f"no step of {reference.manifest.label} replays ({'; '.join(sorted(reasons)) or 'no tape was written'}): "
+        f"its noise is measured by {RERUNS} runs of the script"
+    )
+    laboratory.experiments(
+        "noise",
+        [
+            _started_from(
+                reference,
+                f"{perturbed_steps(reference)}-{seed}",
+                chosen.forced,
+                states_of=reference,
+                plan=plan,
+                perturb=seed + 1,
+            )
+            for seed in range(RERUNS)
+        ],
+    )
+
+
+def _confirm(
+    laboratory: Laboratory, reference: RecordedRun, others: Sequence[RecordedRun], plan: InvestigationPlan
+) -> None:
+    """Take tapes of the steps that look worse than rounding by the noise of another step."""
+    wanted: set[int] = set()
+    for run in others:
+        evidence = evidence_for(reference, run)
+        scores = scores_of(evidence)
+        worst = worst_of(scores.steps)
+        threshold = scores.threshold.inspect
+        untaped = [one for one in scores.steps if not one.taped and worst_of([one]) > threshold]
+        if untaped and all(worst_of([one]) <= scores.threshold.fault for one in scores.steps if one.taped):
+            wanted |= (
+                {untaped[0].step, max(untaped, key=lambda one: worst_of([one])).step} if worst else set()
+            )
+    for step in sorted(wanted)[:MOST_CONFIRMED]:
+        laboratory.experiments(
+            f"tape of step {step}",
+            [
+                repeating(
+                    reference,
+                    f"{taped(reference)}-{step}",
+                    outcomes=selection([step]),
+                    tapes=selection([step]),
+                    steps=StepSelection(((step, step),)),
+                    timeout=plan.timeout,
+                )
+            ],
+        )
+
+
+def _trainings(
+    laboratory: Laboratory,
+    reference: RecordedRun,
+    others: Sequence[RecordedRun],
+    plan: InvestigationPlan,
+) -> None:
+    """Whole trainings, on request: the reference from perturbed parameters, and all modes with other seeds."""
+    losses = {"record": "losses", "timeout": plan.timeout}
+    laboratory.experiments(
+        "envelope",
+        [
+            repeating(reference, f"{perturbed(reference)}-{seed}", perturb=seed + 1, **losses)
+            for seed in range(plan.envelope)
+        ],
+    )
+    laboratory.experiments(
+        "seeds",
+        [
+            repeating(run, f"{seeded(run)}-{shift}", seed_shift=shift, **losses)
+            for shift in range(1, plan.seeds)
+            for run in (reference, *others)
+        ],
+    )

@@ -1,0 +1,227 @@
+"""From what was recorded to what is known of each pair. Nothing is run here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+from ..drift.calibration import threshold_for
+from ..drift.comparison import RunComparison, compare_runs
+from ..drift.nonfinite import nonfinite
+from ..drift.repetition import Repetition, repetition
+from ..drift.score import StepScore
+from ..drift.setup import environment_differences, setup_differences
+from ..drift.setup_difference import SetupDifference
+from ..drift.verdict import Verdict, VerdictEvidence, decide
+from ..errors import JournalError
+from ..runs.find import RecordedRun
+from ..runs.outcomes import read_state, state_steps
+from ..runs.tensor_file import TensorFile
+from .accuracy import accuracy_of
+from .curves import Curves, curves_of
+from .evidence import PairEvidence, evidence_for
+from .findings import Findings, PairFindings
+from .scores import Scores, scores_of, spec_of
+
+Kind = TypeVar("Kind")
+
+
+def judge(runs: Sequence[RecordedRun]) -> Findings:
+    """Judge every run against the first, the reference, from the evidence that lies beside it."""
+    return judge_pairs([(runs[0], run) for run in runs[1:]])
+
+
+def judge_pairs(pairs: Sequence[tuple[RecordedRun, RecordedRun]]) -> Findings:
+    """Judge pairs, each with its own reference; the first one's is the reference of all in the findings."""
+    reference = pairs[0][0]
+    runs = {run.path: run for pair in pairs for run in pair}
+    return Findings(
+        reproducer=reference.manifest.reproducer,
+        reference=reference.manifest.label,
+        runs={run.manifest.label: described(run) for run in runs.values()},
+        pairs=[judge_pair(evidence_for(a, b), comparisons=len(pairs)) for a, b in pairs],
+    )
+
+
+def described(run: RecordedRun) -> dict[str, Any]:
+    manifest = run.manifest
+    return {
+        "status": manifest.status,
+        "steps": len(run.journal.steps),
+        "seconds": manifest.seconds,
+        "message": manifest.message,
+        "spec": manifest.spec,
+        "path": run.path.name,
+    }
+
+
+def judge_pair(evidence: PairEvidence, comparisons: int = 1) -> PairFindings:
+    """Judge one pair. What cannot be read is said in the notes, and the rest is used."""
+    a, b = evidence.a, evidence.b
+    unreadable: list[str] = []
+    failed = _failed(evidence)
+    if failed and not (a.journal.steps and b.journal.steps):
+        return PairFindings(
+            a=a.manifest.label, b=b.manifest.label, verdict="failed", text=[f"failed: {'; '.join(failed)}"]
+        )
+    compared = compare_runs(a, b)
+    setup = setup_differences(a, b, _state(evidence.a_again), _state(evidence.b_again))
+    empty = Scores((), threshold_for(spec_of(b)), "", (), "its experiments cannot be read")
+    scores = _readable(lambda: scores_of(evidence), empty, unreadable)
+    repetitions = tuple(
+        repetition(run, again)
+        for run, again in ((a, evidence.a_again), (b, evidence.b_again))
+        if again is not None
+    )
+    verdict = decide(
+        VerdictEvidence(
+            a=a.manifest.label,
+            b=b.manifest.label,
+            threshold=scores.threshold,
+            identical=compared.identical,
+            first_differing_step=compared.first_differing_step,
+            failed=tuple(failed),
+            repetitions=repetitions,
+            setup=tuple(setup),
+            nonfinite=nonfinite(a, b),
+            steps=scores.steps,
+            unscored=scores.why,
+            command=_command(evidence),
+        )
+    )
+    referee = _readable(lambda: accuracy_of(evidence), None, unreadable) if not compared.identical else None
+    curves = curves_of(evidence, comparisons)
+    return PairFindings(
+        a=a.manifest.label,
+        b=b.manifest.label,
+        verdict=verdict.word,
+        text=_sentences(verdict, compared, setup, referee.text if referee else "", curves),
+        undecided=verdict.undecided,
+        inspect=verdict.inspect,
+        first_differing_step=compared.first_differing_step,
+        first_significant_step=verdict.first_significant_step,
+        score=verdict.score,
+        threshold=scores.threshold.fault,
+        calibrated=scores.threshold.calibrated,
+        closer_to_fp64=_named(referee.closer, evidence) if referee else None,
+        referee=asdict(referee) if referee else None,
+        culprits=[_culprit(one) for one in setup if one.counts and verdict.word == "different-setup"],
+        controls=_controls(repetitions, evidence),
+        noise=scores.noise,
+        steps=[_step(one) for one in scores.steps],
+        losses=asdict(compared.losses),
+        curve=curves.envelope.to_json() if curves.envelope else None,
+        lag=asdict(curves.lag) if curves.lag else None,
+        notes=list(
+            dict.fromkeys(
+                [
+                    *verdict.notes,
+                    *compared.notes,
+                    *environment_differences(a, b),
+                    *scores.unreplayed,
+                    *unreadable,
+                ]
+            )
+        ),
+    )
+
+
+def _command(evidence: PairEvidence) -> str:
+    """What makes the experiments that a pair lacks: for runs of one investigation, without running them again."""
+    a, b = evidence.a, evidence.b
+    if a.path.parent != b.path.parent or a.manifest.suffix != b.manifest.suffix:
+        return "numdrift investigate"
+    suffix = f" --suffix {a.manifest.suffix}" if a.manifest.suffix else ""
+    return f"numdrift investigate {a.path.parent}{suffix}"
+
+
+def _failed(evidence: PairEvidence) -> list[str]:
+    """What did not get through: a mode's own run, or an experiment that the verdict needs."""
+    return [
+        f"{run.manifest.label} is {run.manifest.status} after {len(run.journal.steps)} steps: {run.manifest.message}"
+        for run in (evidence.a, evidence.b, evidence.a_again, evidence.b_again, evidence.forced)
+        if run is not None and run.manifest.failed and run.manifest.status != "nonfinite"
+    ]
+
+
+def _state(run: RecordedRun | None) -> TensorFile | None:
+    if run is None or 0 not in state_steps(run.path):
+        return None
+    try:
+        return read_state(run.path, 0)
+    except JournalError:
+        return None
+
+
+def _readable(read: Callable[[], Kind], otherwise: Kind, unreadable: list[str]) -> Kind:
+    try:
+        return read()
+    except JournalError as error:
+        unreadable.append(str(error))
+        return otherwise
+
+
+def _sentences(
+    verdict: Verdict,
+    compared: RunComparison,
+    setup: Sequence[SetupDifference],
+    referee: str,
+    curves: Curves,
+) -> list[str]:
+    causes = [one.text for one in setup if one.counts] if verdict.word == "different-setup" else []
+    said = [verdict.text, *causes[1:], _loss_sentence(compared), referee, *curves.sentences]
+    return [sentence for sentence in said if sentence]
+
+
+def _loss_sentence(compared: RunComparison) -> str:
+    losses = compared.losses
+    if compared.identical or not losses.common_steps or losses.max_relative is None:
+        return ""
+    if losses.first_differing_step is None:
+        return "the losses are the same bits at every step"
+    return (
+        f"the losses differ from step {losses.first_differing_step} on, by at most {losses.max_relative:.2g} of their "
+        f"value (step {losses.max_relative_step}); that alone says nothing, as training magnifies rounding"
+    )
+
+
+def _named(closer: str, evidence: PairEvidence) -> str:
+    names = {"a": evidence.a.manifest.label, "b": evidence.b.manifest.label}
+    return names.get(closer, closer)
+
+
+def _culprit(cause: SetupDifference) -> dict[str, Any]:
+    return {
+        "phase": "setup",
+        "module": None,
+        "op": None,
+        "kind": "setup",
+        "step": cause.step,
+        "what": cause.kind,
+        "name": cause.name,
+        "text": cause.text,
+        "significance": "beyond-rounding",
+    }
+
+
+def _controls(repetitions: Sequence[Repetition], evidence: PairEvidence) -> dict[str, Any]:
+    names = [
+        run.manifest.label
+        for run, again in ((evidence.a, evidence.a_again), (evidence.b, evidence.b_again))
+        if again is not None
+    ]
+    return {name: asdict(one) for name, one in zip(names, repetitions, strict=True)}
+
+
+def _step(score: StepScore) -> dict[str, Any]:
+    """A step's scores; of the tensors those that differ."""
+    return {
+        "step": score.step,
+        "score": score.score,
+        "tensor": score.tensor,
+        "taped": score.taped,
+        "discrete": list(score.discrete),
+        "compared": len(score.tensors),
+        "tensors": [asdict(one) for one in score.tensors if one.score],
+    }

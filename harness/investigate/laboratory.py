@@ -1,0 +1,118 @@
+"""Making the runs that an investigation needs, and none that is there already."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..batch.execute import execute_together, run_config
+from ..batch.plan import BatchPlan, check_plan, script_sha256
+from ..errors import NumdriftError
+from ..recorder.config import RunConfig
+from ..recorder.selection import KeepParams
+from ..runner.supervise import Reporter
+from ..runs.find import RecordedRun, load_run
+from ..runs.layout import Investigation
+from .evidence import EvidenceFolder
+
+
+class Interrupted(Exception):
+    """Ctrl-C ended a round of runs; what is complete is kept, and another call goes on from there."""
+
+
+class Progress(Protocol):
+    """Who is told how an investigation gets on."""
+
+    def round(self, title: str, names: Sequence[str]) -> AbstractContextManager[Reporter]:
+        """A round of runs begins; the reporter is told of each."""
+
+    def say(self, text: str) -> None:
+        """Something that whoever waits should know."""
+
+
+@dataclass
+class Laboratory:
+    """Runs experiments beside the recorded runs. `made` and `steps` count what it has run itself, `reused` what
+    was there from an earlier call."""
+
+    progress: Progress
+    jobs: int
+    timeout: float | None
+    made: int = 0
+    reused: int = 0
+    steps: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the laboratory was opened."""
+        return round(time.monotonic() - self.began, 3)
+
+    def free(self, plan: BatchPlan) -> list[RecordedRun]:
+        """The runs of a plan's modes, made where they are not there yet."""
+        missing = [spec for spec in plan.modes if plan.force or not self._is_there(plan, spec.name)]
+        if missing:
+            position = [spec.name for spec in plan.modes]
+            self._execute("modes", [replace(plan, modes=missing, positions=position)])
+        self.reused += len(plan.modes) - len(missing)
+        return [load_run(plan.investigation.run(spec.name, plan.suffix).path) for spec in plan.modes]
+
+    def experiments(self, title: str, plans: Sequence[BatchPlan]) -> None:
+        """Make the runs of these plans (one mode each) that are not there yet."""
+        missing = [plan for plan in plans if not self._is_there(plan, plan.modes[0].name)]
+        self.reused += len(plans) - len(missing)
+        for plan in missing:
+            folder = plan.investigation.run(plan.modes[0].name, "")
+            if folder.manifest.exists():  # half done by an earlier call, or asked for otherwise
+                shutil.rmtree(folder.path)
+                folder.pickle.unlink(missing_ok=True)
+        if missing:
+            self._execute(title, missing)
+
+    def _execute(self, title: str, plans: Sequence[BatchPlan]) -> None:
+        for plan in plans:
+            check_plan(plan)
+        names = [spec.name for plan in plans for spec in plan.modes]
+        with self.progress.round(title, names) as reporter:
+            result = execute_together(plans, reporter, self.jobs)
+        for run in result.runs:
+            self.made += 1
+            self.steps += run.manifest.steps
+        if result.interrupted:
+            raise Interrupted
+
+    def _is_there(self, plan: BatchPlan, name: str) -> bool:
+        """Whether a run of that name has ended well enough and was asked for the same."""
+        spec = next(one for one in plan.modes if one.name == name)
+        folder = plan.investigation.run(name, plan.suffix)
+        if not folder.manifest.exists():
+            return False
+        try:
+            run = load_run(folder.path)
+            asked = json.loads(folder.config.read_text(encoding="utf-8"))
+        except (NumdriftError, OSError, ValueError):
+            return False
+        wanted = json.loads(json.dumps(run_config(plan, spec, folder).to_json()))
+        same = {**asked, "script": ""} == {**wanted, "script": ""}
+        unchanged = run.manifest.script_sha256 == script_sha256(plan.script)
+        return same and unchanged and run.manifest.status in ("complete", "nonfinite")
+
+
+def repeating(run: RecordedRun, name: str, **changes: Any) -> BatchPlan:
+    """A plan that runs the recorded run once more, under another name among the experiments and with changes."""
+    config = RunConfig.load(run.path / "config.json")
+    asked: dict[str, Any] = {
+        "script": Path(config.script),
+        "modes": [replace(config.mode, name=name)],
+        "investigation": Investigation(EvidenceFolder.of(run).path),
+        "arguments": config.arguments,
+        "kernels": [(op, Path(path)) for op, path in config.kernels],
+        "keep_params": KeepParams.parse("last"),
+    }
+    return BatchPlan(**{**asked, **changes})

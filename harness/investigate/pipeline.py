@@ -1,0 +1,60 @@
+"""The main job, from the runs to the findings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..batch.plan import BatchPlan
+from ..runs.find import RecordedRun
+from .experiments import gather
+from .findings import Findings
+from .judge import judge
+from .laboratory import Interrupted, Laboratory
+from .plan import InvestigationPlan
+
+
+def investigate(plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
+    """Run the modes, repeat them, start their steps from one state, measure the noise, and judge every pair.
+
+    Runs and experiments that are there already are used. Writes `investigation.json`. Raises UsageError before
+    anything is started, KeyboardInterrupt when Ctrl-C ended a round of runs.
+    """
+    try:
+        runs = laboratory.free(modes_of(plan))
+    except Interrupted:
+        raise KeyboardInterrupt from None
+    return investigate_runs(runs, plan, laboratory)
+
+
+def investigate_runs(
+    runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory
+) -> Findings:
+    """The same for runs that are recorded already; the first is the reference."""
+    try:
+        gather(laboratory, runs, plan)
+    except Interrupted:
+        raise KeyboardInterrupt from None
+    findings = replace(
+        judge(runs),
+        training_runs=laboratory.made,
+        reused=laboratory.reused,
+        steps_trained=laboratory.steps,
+        seconds=laboratory.elapsed,
+    )
+    findings.write(runs[0].path.parent)
+    return findings
+
+
+def modes_of(plan: InvestigationPlan) -> BatchPlan:
+    """The free runs of an investigation, as a batch."""
+    return BatchPlan(
+        script=plan.script,
+        modes=plan.modes,
+        investigation=plan.investigation,
+        arguments=plan.arguments,
+        timeout=plan.timeout,
+        jobs=plan.jobs,
+        force=plan.force,
+        kernels=plan.kernels,
+    )

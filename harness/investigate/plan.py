@@ -1,0 +1,38 @@
+"""What an investigation is asked to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..modes.spec import ModeSpec
+from ..recorder.selection import StepSelection
+from ..runs.layout import Investigation
+
+DEFAULT_STATE_BUDGET = 1 << 30
+"""Bytes of states and outcomes that the reference keeps, and again each mode that is started from them."""
+
+
+@dataclass(frozen=True, slots=True)
+class InvestigationPlan:
+    """One reproducer in some modes, the first of which is the reference.
+
+    `steps` are the steps to start from the reference's state (None: chosen), `envelope` counts perturbed trainings of
+    the reference, `seeds` trainings of every mode with other seeds. `timeout` is in seconds a run, `state_budget` in
+    bytes. `suffix` chooses among runs that are there already.
+    """
+
+    script: Path
+    modes: Sequence[ModeSpec]
+    investigation: Investigation
+    arguments: Sequence[str] = ()
+    suffix: str = ""
+    steps: StepSelection | None = None
+    envelope: int = 0
+    seeds: int = 0
+    state_budget: int = DEFAULT_STATE_BUDGET
+    jobs: int = 1
+    timeout: float | None = None
+    force: bool = False
+    kernels: Sequence[tuple[str, Path]] = ()

@@ -1,0 +1,29 @@
+"""Runs that `numdrift run` has recorded, as the beginning of an investigation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import UsageError
+from ..recorder.config import LEVELS
+from ..runs.find import RecordedRun, find_investigation, runs_with_suffixes
+
+
+def recorded_runs(out: Path, folder: Path, suffix: str | None) -> list[RecordedRun]:
+    """The runs of one batch of an investigation, the reference first; without a suffix of its newest batch.
+
+    Raises UsageError where they cannot be investigated, naming the flag that was missing.
+    """
+    path = find_investigation(out, str(folder), suffixes=[suffix] if suffix else [])
+    runs = runs_with_suffixes(path, [] if suffix is None else [suffix])
+    newest = suffix if suffix is not None else runs[-1].manifest.suffix
+    runs = [run for run in runs if run.manifest.suffix == newest]
+    if len(runs) < 2:
+        raise UsageError(f"{path} holds one run, which has nothing to be held against; run another mode")
+    for run in runs:
+        if LEVELS.index(run.manifest.record) < LEVELS.index("params"):
+            raise UsageError(
+                f"{run.path} was recorded with --record {run.manifest.record}, and a verdict needs --record params: "
+                "run it again with that"
+            )
+    return runs

@@ -1,0 +1,63 @@
+"""The fp64 referee: tapes replayed in double, in a clean process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..runner.launch import PACKAGE
+from ..runs.find import RecordedRun
+from .evidence import EvidenceFolder
+from .laboratory import Progress
+
+REFEREE = "numdrift.harness.worker.referee"
+LONGEST = 600.0
+"""Seconds after which the referee is given up."""
+
+
+def run_referee(folder: EvidenceFolder, runs: Sequence[RecordedRun], progress: Progress) -> None:
+    """Write the exact values beside each tape that has none yet. A failure is said, and the verdict goes without."""
+    tapes = [tape for run in runs for tape in sorted((run.path / "tapes").glob("tape-*.safetensors"))]
+    missing = [tape for tape in tapes if not _exact(tape).exists()]
+    if not missing:
+        return
+    config, log = folder.path / "referee.json", folder.path / "referee.log"
+    config.write_text(json.dumps({"tapes": [str(tape.absolute()) for tape in missing], "kernels": []}))
+    command = [
+        sys.executable,
+        str(PACKAGE / "harness/recorder/bootstrap.py"),
+        str(PACKAGE),
+        str(config),
+        REFEREE,
+    ]
+    try:
+        with log.open("wb") as written:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=written,
+                stderr=subprocess.STDOUT,
+                env={"PYTHONHASHSEED": "0", **os.environ},
+                timeout=LONGEST,
+                check=False,
+            )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        progress.say(f"the fp64 referee gave no answer: {error}")
+        return
+    if done.returncode:
+        progress.say(
+            f"the fp64 referee failed (exit code {done.returncode}): {_last_line(log)}; all of it is in {log}"
+        )
+
+
+def _exact(tape: Path) -> Path:
+    return tape.with_name(tape.name.replace("tape-", "exact-", 1))
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"

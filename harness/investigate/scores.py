@@ -1,0 +1,92 @@
+"""The steps that were started from the reference's state, scored against its rounding noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..drift.calibration import Threshold, threshold_for
+from ..drift.noise import Noise, read_noise
+from ..drift.score import StepScore, score_step
+from ..modes.spec import ModeSpec
+from ..recorder.config import RunConfig
+from ..runs.find import RecordedRun
+from ..runs.outcomes import outcome_steps, read_outcome
+from .evidence import PairEvidence
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The scores of a pair's steps. `steps` is empty where `why` says what they lack; `noise` says how the noise was
+    measured, `unreplayed` why steps do not replay."""
+
+    steps: tuple[StepScore, ...]
+    threshold: Threshold
+    noise: str
+    unreplayed: tuple[str, ...]
+    why: str = ""
+
+
+def spec_of(run: RecordedRun) -> ModeSpec:
+    """The mode of a recorded run."""
+    return RunConfig.load(run.path / "config.json").mode
+
+
+def scores_of(evidence: PairEvidence) -> Scores:
+    """Score every step of which both sides kept the outcome. Raises JournalError for damaged files."""
+    threshold = threshold_for(spec_of(evidence.b))
+    outcomes = _reference_outcomes(evidence)
+    noises, reasons = _taped_noise(evidence)
+    if evidence.forced is None or not outcomes:
+        return Scores((), threshold, "", reasons, "no step of it was started from the reference's state")
+    common = [step for step in outcome_steps(evidence.forced.path) if step in outcomes]
+    scored = []
+    for step in common:
+        a = read_outcome(outcomes[step].path, step)
+        noise = noises.get(step) or _nearest(noises, step, evidence)
+        noise = noise.at(step, a) if noise is not None and noise.step != step else noise
+        noise = noise or Noise.from_runs(
+            step, a, [read_outcome(one.path, step) for one in _reruns(evidence, step)]
+        )
+        scored.append(score_step(a, read_outcome(evidence.forced.path, step), noise))
+    return Scores(tuple(scored), threshold, _how(noises, evidence), reasons)
+
+
+def _reference_outcomes(evidence: PairEvidence) -> dict[int, RecordedRun]:
+    """The run that has the reference's outcome of each step."""
+    return {step: run for run in reversed(evidence.taped) for step in outcome_steps(run.path)}
+
+
+def _taped_noise(evidence: PairEvidence) -> tuple[dict[int, Noise], tuple[str, ...]]:
+    found, reasons = {}, []
+    for run in evidence.taped:
+        for step in outcome_steps(run.path):
+            noise = read_noise(run.path, step)
+            if noise is None:
+                continue
+            if noise.equal:
+                found[step] = noise
+            else:
+                reasons.append(f"step {step}: {noise.reason or 'its replay is not bit-equal'}")
+    return found, tuple(reasons)
+
+
+def _nearest(noises: dict[int, Noise], step: int, evidence: PairEvidence) -> Noise | None:
+    return noises[min(noises, key=lambda one: abs(one - step))] if noises else None
+
+
+def _reruns(evidence: PairEvidence, step: int) -> Sequence[RecordedRun]:
+    return [run for run in evidence.perturbed_steps if step in outcome_steps(run.path)]
+
+
+def _how(noises: dict[int, Noise], evidence: PairEvidence) -> str:
+    if noises:
+        replays = min(noise.replays for noise in noises.values())
+        steps = ", ".join(map(str, sorted(noises)))
+        return f"{replays} replays with random rounding of the tape of step {steps}"
+    count = len(evidence.perturbed_steps)
+    return (
+        f"{count} runs of the script from states that are one ULP off"
+        if count
+        else "rounding of the results alone"
+    )

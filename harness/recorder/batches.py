@@ -1,0 +1,108 @@
+"""What the root modules are called with in a step: the batches, as digests."""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..torch_private import lazy_has_value, version_of, without_dispatch_modes, without_function_modes
+from .digest import Digester
+from .generator_digests import hash_text
+from .operations import WITHOUT_VALUES
+
+Read = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
+"""Gives the values of tensors on the CPU."""
+
+COMPUTED = ""
+"""In place of the hash: the argument was computed from parameters, or its value was gone before it could be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A tensor that a module was called with. Without a hash it waits for its value, if the script keeps it."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    hash: str
+    waiting: weakref.ref[torch.Tensor] | None = None
+
+
+class Batches:
+    """Digests the tensor arguments of calls, nested ones included, at the call: a script may reuse their memory.
+
+    An argument that a lazy graph has yet to compute is neither computed for this nor kept alive, which would make
+    it an output of the graph; it is digested when the step's values are there, if it is as well.
+    """
+
+    def __init__(self, digester: Digester, read: Read) -> None:
+        self._digester = digester
+        self._read = read
+        self._calls: list[list[Argument]] = []
+        self._known: dict[int, tuple[weakref.ref[torch.Tensor], int, str]] = {}
+
+    def called(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Take note of one call."""
+        with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+            self._calls.append([self._argument(tensor) for tensor in tensors_in((*args, *kwargs.values()))])
+
+    def taken(self) -> list[list[Argument]]:
+        """Give the calls since the last time."""
+        calls, self._calls = self._calls, []
+        self._known.clear()
+        return calls
+
+    def settled(self, calls: Sequence[Sequence[Argument]]) -> list[list[list[Any]]]:
+        """Describe calls as JSON, once the values of their step can be read."""
+        with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+            return [[[one.dtype, list(one.shape), self._hash_of(one)] for one in call] for call in calls]
+
+    def _argument(self, tensor: torch.Tensor) -> Argument:
+        dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+        if tensor.grad_fn is not None:
+            return Argument(dtype, shape, COMPUTED)
+        if not has_value(tensor):
+            return Argument(dtype, shape, COMPUTED, weakref.ref(tensor))
+        return Argument(dtype, shape, self._hash(tensor))
+
+    def _hash(self, tensor: torch.Tensor) -> str:
+        """The hash of a tensor's value; a second pass over the same batch does not read it again."""
+        version = version_of(tensor)
+        there, known_version, known = self._known.get(id(tensor), (None, None, ""))
+        if there is not None and there() is tensor and version is not None and version == known_version:
+            return known
+        found = hash_text(self._digester.digest(self._read([tensor])))
+        if version is not None:
+            self._known[id(tensor)] = (weakref.ref(tensor), version, found)
+        return found
+
+    def _hash_of(self, argument: Argument) -> str:
+        tensor = None if argument.waiting is None else argument.waiting()
+        if tensor is None or not has_value(tensor):
+            return argument.hash
+        return hash_text(self._digester.digest(self._read([tensor])))
+
+
+def has_value(tensor: torch.Tensor) -> bool:
+    """Whether reading a tensor executes nothing."""
+    kind = tensor.device.type
+    return lazy_has_value(tensor) if kind == "lazy" else kind not in WITHOUT_VALUES
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in a value made of lists, tuples, dictionaries and data classes, in their order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from tensors_in(one)
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from tensors_in(one)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from tensors_in(getattr(value, field.name, None))

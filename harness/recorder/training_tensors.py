@@ -1,0 +1,96 @@
+"""The tensors of a training under their names, wherever the script keeps them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.optim.optimizer import Optimizer
+
+from .tensors import NamedTensor, RootModules
+
+
+@dataclass(frozen=True, slots=True)
+class StateSlot:
+    """What one optimizer keeps about one parameter: `state` is None before it keeps anything.
+
+    `optimizer` is its place among `TrainingTensors.optimizers`, `group` the parameter's and `holder` the
+    optimizer's own dictionary.
+    """
+
+    optimizer: int
+    name: str
+    parameter: torch.Tensor
+    group: Mapping[str, Any]
+    holder: Any
+
+    @property
+    def state(self) -> Any:
+        return self.holder.get(self.parameter)
+
+
+class TrainingTensors:
+    """The root modules that were called and the optimizers that were made, none of them kept alive."""
+
+    def __init__(self) -> None:
+        self._roots = RootModules()
+        self._optimizers: list[weakref.ref[Optimizer]] = []
+
+    def add_root(self, module: torch.nn.Module) -> bool:
+        """Take note of a called module; says whether it is a new root that holds parameters."""
+        return self._roots.add(module)
+
+    def add_optimizer(self, optimizer: Optimizer) -> bool:
+        """Take note of an optimizer that was made or that steps; says whether it is new."""
+        if any(known() is optimizer for known in self._optimizers):
+            return False
+        self._optimizers = [known for known in self._optimizers if known() is not None]
+        self._optimizers.append(weakref.ref(optimizer))
+        return True
+
+    def optimizers(self) -> list[Optimizer]:
+        """In the order of their making. One that has groups and state in common with an earlier one is left out:
+        SAM's wrapper and base optimizer hold the same objects."""
+        found: dict[tuple[int, ...], Optimizer] = {}
+        for optimizer in (known for reference in self._optimizers if (known := reference()) is not None):
+            parts = (id(optimizer.state), *(id(group) for group in optimizer.param_groups))
+            found.setdefault(parts, optimizer)
+        return list(found.values())
+
+    def named(self) -> list[NamedTensor]:
+        """Parameters and buffers, each once, then what only the optimizers hold."""
+        optimized = [
+            parameter
+            for one in self.optimizers()
+            for group in one.param_groups
+            for parameter in group["params"]
+        ]
+        return list(self._roots.named_tensors(optimized))
+
+    def named_of_roots(self) -> list[NamedTensor]:
+        """Those of them that the root modules hold."""
+        return list(self._roots.named_tensors([]))
+
+    def slots(self) -> Iterator[StateSlot]:
+        """Where the optimizers keep their state, optimizer by optimizer in the order of their parameters."""
+        names = {id(one.tensor): one.name for one in self.named()}
+        seen: set[tuple[int, int]] = set()
+        for number, optimizer in enumerate(self.optimizers()):
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    place = (id(optimizer.state), id(parameter))
+                    if place not in seen:
+                        seen.add(place)
+                        yield StateSlot(number, names[id(parameter)], parameter, group, optimizer.state)
+
+
+def gradients(named: list[NamedTensor]) -> dict[str, torch.Tensor]:
+    """The gradients that there are, as `gradient net.0.weight`."""
+    return {
+        f"gradient {one.name}": one.tensor.grad
+        for one in named
+        if one.kind == "parameter" and one.tensor.grad is not None
+    }

@@ -1,0 +1,171 @@
+"""The noise of one step: how far random rounding moves each of its values, from replays of its tape."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from .. import torch_private
+from .replay import AsRecorded, Replay, is_same
+from .rounding import RandomRounding
+from .tape import NotReplayable, Tape
+
+SCHEMA = 1
+
+SEEDS_OF_A_STEP = 1000
+"""Steps this far apart in seeds have no member of their ensembles in common."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorNoise:
+    """Of one value x, over replays x_i: `rms` is sqrt(mean ||x_i - x||^2), over the elements that are finite in both;
+    `flips` counts replays in which an integer or boolean tensor differed; `norm` is ||x||."""
+
+    rms: float
+    flips: int
+    norm: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepNoise:
+    """What the replays of a step gave. `equal` says that the unchanged replay gave every bit again, `differs` which
+    values it did not; `reason` why the step does not replay. `seconds` are those of one replay.
+
+    `dropped` counts replays that raised: rounding turned a discrete choice, such as the size of a selection.
+    `unmoved` are parameters with a gradient that no rounding reached.
+    """
+
+    step: int
+    calls: int = 0
+    replays: int = 0
+    equal: bool = False
+    reason: str | None = None
+    differs: Sequence[str] = ()
+    tensors: Mapping[str, TensorNoise] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    dropped: int = 0
+    unmoved: Sequence[str] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        tensors = {
+            name: {"rms": one.rms, "flips": one.flips, "norm": one.norm} for name, one in self.tensors.items()
+        }
+        return {
+            "schema": SCHEMA,
+            "step": self.step,
+            "calls": self.calls,
+            "replays": self.replays,
+            "seconds": dict(self.seconds),
+            "equal": self.equal,
+            "differs": list(self.differs),
+            "reason": self.reason,
+            "tensors": tensors,
+            "dropped": self.dropped,
+            "unmoved": list(self.unmoved),
+        }
+
+
+def measure_noise(tape: Tape, replays: int) -> StepNoise:
+    """Replay a tape unchanged, then `replays` times with random rounding. Failures are the result's `reason`."""
+    calls = len(tape.calls)
+    try:
+        replay = Replay(tape)
+        began = time.perf_counter()
+        values = replay.run(AsRecorded())
+        seconds = {"replay": time.perf_counter() - began, "rounded": 0.0}
+    except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
+        return StepNoise(tape.step, calls, reason=f"the unchanged replay fails: {in_words(error)}")
+    expected = tape.expected()
+    differs = [name for name, value in expected.items() if not is_same(values[name], value)]
+    if differs:
+        reason = f"the unchanged replay gives other bits for {_some(differs)}"
+        return StepNoise(tape.step, calls, seconds=seconds, differs=differs, reason=reason)
+    began = time.perf_counter()
+    spread = Spread(expected)
+    for number in range(replays):
+        try:
+            spread.add(replay.run(RandomRounding(tape.step * SEEDS_OF_A_STEP + number)))
+        except Exception:  # noqa: BLE001, a discrete choice that rounding turned
+            spread.dropped += 1
+    seconds["rounded"] = (time.perf_counter() - began) / max(1, replays)
+    return spread.result(tape.step, calls, seconds)
+
+
+class Spread:
+    """Adds up how far members of the ensemble are from the recorded values."""
+
+    def __init__(self, expected: Mapping[str, torch.Tensor]) -> None:
+        self.dropped = 0
+        self._expected = expected
+        self._members = 0
+        self._squares = dict.fromkeys(expected, 0.0)
+        self._flips = dict.fromkeys(expected, 0)
+
+    def add(self, values: Mapping[str, torch.Tensor]) -> None:
+        self._members += 1
+        for name, value in self._expected.items():
+            with torch_private.bare_execution(), torch.no_grad():
+                if has_digits(value):
+                    self._squares[name] += _finite_square(_wide(values[name]) - _wide(value))
+                elif not is_same(values[name], value):
+                    self._flips[name] += 1
+
+    def result(self, step: int, calls: int, seconds: Mapping[str, float]) -> StepNoise:
+        if self.dropped and not self._members:
+            reason = "every replay with random rounding fails: a discrete choice hangs on the last bit"
+            return StepNoise(step, calls, seconds=seconds, reason=reason, dropped=self.dropped)
+        tensors = {name: self._noise(name, value) for name, value in self._expected.items()}
+        learning = {name.split(" ", 2)[2] for name in tensors if name.startswith("gradient ")}
+        parameters = [
+            name for name in tensors if name.startswith("parameter ") and name.partition(" ")[2] in learning
+        ]
+        unmoved = [name for name in parameters if has_digits(self._expected[name]) and not tensors[name].rms]
+        if self._members and parameters and len(unmoved) == len(parameters):
+            reason = "random rounding moves no parameter: the replay is not connected from end to end"
+            return StepNoise(step, calls, seconds=seconds, reason=reason, unmoved=unmoved)
+        return StepNoise(
+            step,
+            calls,
+            self._members,
+            equal=True,
+            tensors=tensors,
+            seconds=seconds,
+            dropped=self.dropped,
+            unmoved=unmoved,
+        )
+
+    def _noise(self, name: str, value: torch.Tensor) -> TensorNoise:
+        with torch_private.bare_execution(), torch.no_grad():
+            norm = math.sqrt(_finite_square(_wide(value)))
+        return TensorNoise(math.sqrt(self._squares[name] / max(1, self._members)), self._flips[name], norm)
+
+
+def has_digits(tensor: torch.Tensor) -> bool:
+    """Whether the tensor holds numbers that rounding can move."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def in_words(error: Exception) -> str:
+    """An exception in one line."""
+    first = (str(error).splitlines() or [""])[0]
+    return first if isinstance(error, NotReplayable) else f"{type(error).__name__}: {first}".rstrip(": ")
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(tensor).double() if tensor.is_complex() else tensor.double()
+
+
+def _finite_square(tensor: torch.Tensor) -> float:
+    """The sum of the squares of the finite elements."""
+    finite = torch.where(torch.isfinite(tensor), tensor, torch.zeros_like(tensor))
+    return float(torch.dot(finite.reshape(-1), finite.reshape(-1)).item())
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

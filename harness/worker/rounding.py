@@ -1,0 +1,182 @@
+"""Monte Carlo arithmetic: a tape executed with random rounding, to see what rounding alone does to a step.
+
+After each op that rounds, every floating-point result x becomes
+
+    x * (1 + 1.5 * eps * (U - 1/2)),   eps = finfo(dtype).eps,  U uniform in [0, 1)
+
+rounded to its dtype, and so do the inputs of ops that reduce, on copies, for their own order of summation is as
+arbitrary as their result's last bit. Random ops draw what they drew.
+
+D. S. Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic", UCLA CSD-970002, 1997;
+C. Denis, P. de Oliveira Castro, E. Petit, "Verificarlo", arXiv 1509.01347.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from .replay import Execution, executed
+from .tape import leaves, mapped
+
+AMPLITUDE = 1.5
+"""Width of the uniform perturbation, in multiples of eps."""
+
+EXACT_OPS = """
+abs alias arange argmax argmin as_strided as_strided_ bernoulli bernoulli_ bitwise_and bitwise_not
+bitwise_or cat ceil ceil_ clamp clamp_ clamp_max clamp_max_ clamp_min clamp_min_ clone constant_pad_nd
+contiguous copysign detach diag_embed diagonal_copy embedding empty empty_like empty_strided eq expand_copy
+eye fill fill_ fix flip floor floor_ frac full full_like gather ge gt hardtanh hardtanh_ hardtanh_backward
+heaviside im2col index index_copy index_copy_ index_fill index_fill_ index_select isfinite isinf isnan le
+lift lift_fresh lift_fresh_copy logical_and logical_not logical_or lt masked_fill masked_fill_
+masked_scatter masked_scatter_ masked_select max max_pool1d max_pool2d_with_indices max_pool3d_with_indices
+maximum median min minimum mode multinomial nan_to_num nan_to_num_ native_dropout ne neg neg_ new_empty
+new_empty_strided new_full new_ones new_zeros nonzero normal_ ones ones_like permute_copy pixel_shuffle
+pixel_unshuffle put put_ rand rand_like randint randint_like randn randn_like random_ randperm
+reflection_pad1d reflection_pad2d relu relu_ repeat repeat_interleave replication_pad1d replication_pad2d
+resize_ roll round round_ scatter scatter_ select_backward select_copy select_scatter set_ sgn sign sign_
+slice_backward slice_copy slice_scatter sort split_with_sizes_copy squeeze_copy stack t_copy threshold
+threshold_ threshold_backward topk transpose_copy tril tril_ triu triu_ trunc trunc_ unfold_copy uniform_
+unique_dim unsqueeze_copy view_as_complex_copy view_as_real_copy view_copy where where_ zero zero_ zeros
+zeros_like _foreach_abs _foreach_abs_ _foreach_clamp_max_ _foreach_clamp_min_ _foreach_maximum
+_foreach_maximum_ _foreach_minimum _foreach_minimum_ _foreach_neg _foreach_neg_ _foreach_zero_
+_local_scalar_dense _pin_memory _reshape_copy _unsafe_view _unsafe_index
+"""
+EXACT = frozenset(EXACT_OPS.split())
+"""Ops whose results are copies, choices or signs of their inputs."""
+
+CASTS = frozenset(("_to_copy", "copy_", "copy", "_foreach_copy_", "set_data"))
+"""Copies, which round when their result is in fewer digits than their source."""
+
+REDUCE_PARTS = """
+addbmm addmm addmv attention avg baddbmm bilinear bmm cdist conv1d conv2d conv3d convolution cross cumprod
+cumsum dot einsum fft gru linalg linear logcumsumexp logsumexp loss lstm matmul mean mm mv nansum nll norm
+pdist prod rnn segment softmax std sum trace trilinear upsample var vdot
+"""
+REDUCE = frozenset(REDUCE_PARTS.split())
+"""Parts of the names of ops that sum over elements: their inputs are perturbed too."""
+
+POOL = 1 << 21
+"""Random numbers that the perturbations are taken from."""
+
+REDUCE_WHOLE = frozenset(
+    (
+        "embedding_dense_backward",
+        "grid_sampler_2d",
+        "grid_sampler_2d_backward",
+        "index_add",
+        "index_add_",
+        "index_put",
+        "index_put_",
+        "scatter_add",
+        "scatter_add_",
+        "scatter_reduce",
+        "unfold_backward",
+    )
+)
+
+
+class RandomRounding:
+    """One member of the ensemble; the same seed gives the same member."""
+
+    def __init__(self, seed: int) -> None:
+        self._places = random.Random(seed)
+
+    def held(self, recorded: torch.dtype) -> torch.dtype:
+        return recorded
+
+    def execute(self, one: Execution, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        call = one.call
+        written = one.written(arguments, keywords)
+        untouched = {id(tensor) for tensor in written}
+        digits = _digits_read(call.name, [*arguments, *keywords.values()], untouched)
+        if call.draw is None and sums(call.name):
+            arguments, keywords = self._on_copies(arguments, keywords, untouched)
+        outputs = executed(one, arguments, keywords)
+        if call.draw is not None or not _rounds(call.name, digits, [*outputs, *written]):
+            return outputs
+        for tensor in written:
+            self._perturb(tensor)
+        for output, fresh in zip(outputs, call.fresh, strict=False):
+            if fresh and isinstance(output, torch.Tensor):
+                self._perturb(output)
+        return outputs
+
+    def _on_copies(
+        self, arguments: tuple[Any, ...], keywords: Mapping[str, Any], untouched: set[int]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        def perturbed(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor) or id(value) in untouched or not _has_digits(value):
+                return value
+            copy = value.clone()
+            self._perturb(copy)
+            return copy
+
+        return mapped(perturbed, arguments), {name: mapped(perturbed, one) for name, one in keywords.items()}
+
+    def _perturb(self, tensor: torch.Tensor) -> None:
+        """Round the tensor's values at random, in place."""
+        if not _has_digits(tensor):
+            return
+        if tensor.is_complex():
+            tensor = torch.view_as_real(tensor)
+        # The change is added: a factor next to 1 would itself be rounded, and not alike above and below 1.
+        change = self._uniform(tensor) * tensor
+        change.nan_to_num_(0.0, 0.0, 0.0)
+        tensor.add_(change, alpha=AMPLITUDE * torch.finfo(tensor.dtype).eps)
+
+    def _uniform(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Numbers of -1/2 to 1/2 in the tensor's shape, and laid out as it is where it leaves no gaps."""
+        numbers = self._numbers(tensor.numel(), tensor.device)
+        last = sum((n - 1) * step for n, step in zip(tensor.size(), tensor.stride(), strict=True))
+        if last + 1 == tensor.numel():
+            return numbers.as_strided(tensor.size(), tensor.stride(), numbers.storage_offset())
+        return numbers.view(tensor.size())
+
+    def _numbers(self, count: int, device: torch.device) -> torch.Tensor:
+        pool = _pool(device)
+        if count <= POOL // 2:
+            start = self._places.randrange(POOL - count + 1)
+            return pool[start : start + count]
+        parts = [POOL // 2] * (count // (POOL // 2)) + [count % (POOL // 2)]
+        return torch.cat([self._numbers(part, device) for part in parts])
+
+
+@functools.cache
+def _pool(device: torch.device) -> torch.Tensor:
+    """Uniform numbers of -1/2 to 1/2 that every perturbation takes a stretch of, from a place drawn for it: to draw
+    each number anew would take longer than the step (4 ns a number, seven times the replay of a transformer)."""
+    generator = torch.Generator(device).manual_seed(POOL)
+    return torch.rand(POOL, generator=generator, device=device).sub_(0.5)
+
+
+def sums(name: str) -> bool:
+    """Whether the op of this name sums over elements."""
+    return name in REDUCE_WHOLE or not REDUCE.isdisjoint(name.strip("_").split("_"))
+
+
+def _digits_read(name: str, arguments: list[Any], untouched: set[int]) -> float:
+    """The eps of what a copy reads, 0 for any other op."""
+    if name not in CASTS:
+        return 0.0
+    tensors = (one for one in leaves(arguments) if isinstance(one, torch.Tensor))
+    return max((_eps(one) for one in tensors if id(one) not in untouched), default=0.0)
+
+
+def _rounds(name: str, read: float, results: list[Any]) -> bool:
+    """Whether an op rounds; `read` is the eps of what a copy reads."""
+    if name not in CASTS:
+        return name not in EXACT
+    return any(_eps(one) > read for one in results if isinstance(one, torch.Tensor))
+
+
+def _eps(tensor: torch.Tensor) -> float:
+    return float(torch.finfo(tensor.dtype).eps) if _has_digits(tensor) else 0.0
+
+
+def _has_digits(tensor: torch.Tensor) -> bool:
+    return (tensor.is_floating_point() or tensor.is_complex()) and tensor.numel() > 0

@@ -1,0 +1,144 @@
+"""The records of a step tape: what one training step did, as calls of ops on views of storages.
+
+A storage is known by its slot, a number; an argument or output that is a tensor is a view of a slot. So aliasing
+and ops in place need no care, and what only makes another view computes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+Phase = Literal["data", "forward", "backward", "optimizer"]
+"""`data` is what comes before the step's first forward; `optimizer` everything after a backward."""
+
+
+class NotReplayable(Exception):
+    """Why a step cannot be recorded or replayed, in words for the user of the script."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A tensor as a view of the storage in `slot`; offset and stride count elements."""
+
+    slot: int
+    dtype: torch.dtype
+    offset: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+
+    @property
+    def extent(self) -> int:
+        """How many elements of its storage lie before the end of the view."""
+        if 0 in self.size:
+            return self.offset
+        return self.offset + 1 + sum((n - 1) * step for n, step in zip(self.size, self.stride, strict=True))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GeneratorState:
+    """A random generator of a device, as it was before a call."""
+
+    device: str
+    state: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draw:
+    """What a random op drew: its outputs, then the arguments that it wrote.
+
+    `states` are those of the default generators that it moved, none where the generator was an argument.
+    """
+
+    states: tuple[GeneratorState, ...]
+    drawn: tuple[torch.Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A storage: its bytes, its device, and the dtype in which it was first seen."""
+
+    size: int
+    device: str
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """One op. Lists in its arguments are tuples, tensors are views, generators are their states.
+
+    `outputs` are flat: views, or plain values where the op gave the script a number. `fresh` says of each whether
+    its storage begins with this call. `module` is the path from the outermost module that was called, None outside
+    of any. `owners` are the parameters that a call outside of any module is about. `sequence` is the number of the
+    autograd node that the call makes or, in the backward, belongs to. `grad` is the grad mode.
+    """
+
+    op: str
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    outputs: tuple[Any, ...]
+    fresh: tuple[bool, ...]
+    phase: Phase
+    module: str | None
+    line: str | None
+    sequence: int | None
+    grad: bool
+    draw: Draw | None
+    owners: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The op without namespace and overload: `add_` for `aten.add_.Tensor`."""
+        return self.op.split(".")[1]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Watched:
+    """A value that the step is compared by: `view` as it was before the call number `position`."""
+
+    position: int
+    name: str
+    view: View
+    value: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tape:
+    """One step. `inputs` are the bytes of the storages that came from before it, by slot."""
+
+    step: int
+    slots: tuple[Slot, ...]
+    inputs: Mapping[int, torch.Tensor]
+    calls: tuple[Call, ...]
+    watched: tuple[Watched, ...]
+
+    def expected(self) -> dict[str, torch.Tensor]:
+        """The recorded values by their names."""
+        return {one.name: one.value for one in self.watched}
+
+
+def mapped(function: Callable[[Any], Any], value: Any) -> Any:
+    """The value with `function` applied to everything in it that is no list; lists become tuples."""
+    if isinstance(value, (list, tuple)):
+        return tuple(mapped(function, one) for one in value)
+    return function(value)
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Everything in the value that is no list."""
+    if isinstance(value, (list, tuple)):
+        for one in value:
+            yield from leaves(one)
+    else:
+        yield value
+
+
+def views_in(call: Call) -> Iterator[View]:
+    """The views that the call takes."""
+    for value in (*call.arguments, *call.keywords.values()):
+        for leaf in leaves(value):
+            if isinstance(leaf, View):
+                yield leaf

@@ -1,0 +1,155 @@
+"""The arguments of a tape's calls as JSON values and back; nothing in them is ever evaluated.
+
+Numbers, text and None stand for themselves and lists for lists. Anything else is an object of one key that says
+what it is: `view`, `dtype`, `device`, `layout`, `memory_format`, `generator`, `complex`, or `float` for a number that
+JSON does not have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from .tape import GeneratorState, View
+
+DTYPE_NAMES = """
+float16 bfloat16 float32 float64 complex32 complex64 complex128 bool uint8 uint16 uint32 uint64 int8 int16 int32 int64
+float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz
+"""
+DTYPES = {
+    name: value
+    for name in DTYPE_NAMES.split()
+    if isinstance(value := getattr(torch, name, None), torch.dtype)
+}
+LAYOUTS = {
+    str(one).removeprefix("torch."): one
+    for one in (torch.strided, torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
+}
+FORMATS = {
+    str(one).removeprefix("torch."): one
+    for one in (
+        torch.contiguous_format,
+        torch.preserve_format,
+        torch.channels_last,
+        torch.channels_last_3d,
+    )
+}
+
+
+def name_of(value: torch.dtype | torch.layout | torch.memory_format) -> str:
+    return str(value).removeprefix("torch.")
+
+
+class Encoder:
+    """Writes arguments; the states of generators go to `states`, and the JSON refers to them by number."""
+
+    def __init__(self) -> None:
+        self.states: list[torch.Tensor] = []
+
+    def encode(self, value: Any) -> Any:
+        if value is None or isinstance(value, (bool, int, str)):
+            return value
+        if isinstance(value, float):
+            return value if math.isfinite(value) else {"float": str(value)}
+        if isinstance(value, complex):
+            return {"complex": [self.encode(value.real), self.encode(value.imag)]}
+        if isinstance(value, tuple):
+            return [self.encode(one) for one in value]
+        if isinstance(value, View):
+            return {
+                "view": [value.slot, name_of(value.dtype), value.offset, list(value.size), list(value.stride)]
+            }
+        if isinstance(value, GeneratorState):
+            self.states.append(value.state)
+            return {"generator": [value.device, len(self.states) - 1]}
+        if isinstance(value, torch.device):
+            return {"device": str(value)}
+        for kind, known in (
+            ("dtype", torch.dtype),
+            ("layout", torch.layout),
+            ("memory_format", torch.memory_format),
+        ):
+            if isinstance(value, known):
+                return {kind: name_of(value)}
+        raise TypeError(f"a tape holds no {type(value).__name__}")
+
+
+class Decoder:
+    """Reads arguments. `state` gives a generator's state by its number. Raises ValueError or TypeError for what is none."""
+
+    def __init__(self, state: Callable[[int], torch.Tensor]) -> None:
+        self._state = state
+        self._kinds: Mapping[str, Callable[[Any], Any]] = {
+            "view": self.view,
+            "float": self._float,
+            "complex": self._complex,
+            "generator": self.generator,
+            "device": self._device,
+            "dtype": dtype_named,
+            "layout": lambda name: _known(LAYOUTS, name),
+            "memory_format": lambda name: _known(FORMATS, name),
+        }
+
+    def decode(self, value: Any) -> Any:
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        if isinstance(value, list):
+            return tuple(self.decode(one) for one in value)
+        if isinstance(value, dict) and len(value) == 1:
+            [(kind, inner)] = value.items()
+            if kind in self._kinds:
+                return self._kinds[kind](inner)
+        raise ValueError("an argument of a kind that tapes do not have")
+
+    def view(self, value: Any) -> View:
+        if not isinstance(value, list) or len(value) != 5:
+            raise ValueError("a view without its five parts")
+        slot, dtype, offset, size, stride = value
+        if not isinstance(size, list) or not isinstance(stride, list) or len(size) != len(stride):
+            raise ValueError("a view without its layout")
+        for number in (slot, offset, *size, *stride):
+            whole(number)
+        return View(slot, dtype_named(dtype), offset, tuple(size), tuple(stride))
+
+    def generator(self, value: Any) -> GeneratorState:
+        if not isinstance(value, list) or len(value) != 2 or not isinstance(value[0], str):
+            raise ValueError("a generator without its state")
+        return GeneratorState(value[0], self._state(whole(value[1])))
+
+    def _float(self, value: Any) -> float:
+        if value not in ("nan", "inf", "-inf"):
+            raise ValueError("a number of a kind that does not exist")
+        return float(value)
+
+    def _complex(self, value: Any) -> complex:
+        real, imaginary = self.decode(value) if isinstance(value, list) and len(value) == 2 else (None, None)
+        if not isinstance(real, float) or not isinstance(imaginary, float):
+            raise TypeError("a complex number without its two parts")
+        return complex(real, imaginary)
+
+    def _device(self, value: Any) -> torch.device:
+        try:
+            return torch.device(str(value))
+        except RuntimeError as error:
+            raise ValueError(f"an unknown device {value!r}") from error
+
+
+def whole(value: Any) -> int:
+    """The value if it is a whole number from 0 on. Raises ValueError."""
+    if type(value) is not int or not 0 <= value < 2**62:
+        raise ValueError(f"{value!r} where a whole number belongs")
+    return value
+
+
+def dtype_named(name: Any) -> torch.dtype:
+    found: torch.dtype = _known(DTYPES, name)
+    return found
+
+
+def _known(table: Mapping[str, Any], name: Any) -> Any:
+    if not isinstance(name, str) or name not in table:
+        raise ValueError(f"{name!r}, which this torch does not have")
+    return table[name]

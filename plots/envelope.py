@@ -1,0 +1,199 @@
+"""Loss curves of a reference and of a run, and whether the run stays within what rounding alone does."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from numdrift.harness.drift.envelope import CHAOS, FACTOR, Envelope
+from numdrift.harness.drift.losses import Floats
+
+from .appearance import PALETTE, Stroke, finish_axes, place_legend, set_log_range, titled_figure
+from .curve import thinned
+
+Places = NDArray[np.intp]
+
+_RUN = Stroke(1, 2)
+_THIN = 0.6
+_BAND, _ALPHA = PALETTE[6], 0.4
+_ONSET, _DIM, _UNJUDGED = PALETTE[2], "#555555", "#eeeeee"
+_TEXT = 8  # points
+_RIGHT = 0.7
+"""Share of the x axis; marks beyond it have their words on the left."""
+
+_DIFFERENCES = 1e-17, 1e3
+_RATIOS = 1e-4, 1e6
+"""What the panels show at most; larger ratios are an x at the upper edge, smaller ones stand at the lower."""
+
+
+def envelope(found: Envelope, *, reference: str, run: str, title: str) -> Figure:
+    """Return a figure of the losses, of their relative difference beside the envelope, and of the ratio of both.
+
+    reference, run: name the two in the legend. Steps that are not judged are grey, a line marks the onset. Zero
+    differences and ratios are gaps. Losses are on a logarithmic scale where all of them are positive.
+    """
+    figure, panels = titled_figure(title, [1.35, 1.25, 0.8])
+    kept = _kept(found)
+    for axes, draw in zip(panels, (_draw_losses, _draw_difference, _draw_ratio), strict=True):
+        if kept.size:
+            draw(axes, found, kept)
+            _mark_unjudged(axes, found, named=axes is panels[0])
+            _mark_onset(axes, found, named=axes is panels[0])
+        else:
+            axes.set_axis_off()
+            _say_nothing(axes)
+    # The legend has said the name: "it leaves the envelope" goes on as "leaves the envelope".
+    words = found.words("it").removeprefix("it ")
+    place_legend(figure, [(Stroke(0, 2), f"{reference}: reference"), (_RUN, f"{run}: {words}")])
+    return figure
+
+
+def _kept(found: Envelope) -> Places:
+    """Choose the steps to draw: those that keep the look of losses and ratio, and the marked ones."""
+    if not (np.isfinite(found.reference) | np.isfinite(found.run)).any():
+        return np.array([], dtype=np.intp)
+    looks = [thinned(_finite(values)) for values in (found.reference, found.run, found.ratio)]
+    marks = [step for step in (found.onset, found.horizon) if step is not None]
+    marked = np.flatnonzero(np.isin(found.steps, marks))
+    kept: Places = np.unique(np.concatenate([*looks, marked]))
+    return kept
+
+
+def _draw_losses(axes: Axes, found: Envelope, kept: Places) -> None:
+    """Draw both curves, and the envelope as a band around the reference, where it is judged."""
+    steps, a, b, wide = found.steps[kept], found.reference[kept], found.run[kept], found.envelope[kept]
+    wide = np.where(np.isin(steps, found.judged), wide, np.nan)
+    values = np.concatenate([a, b])
+    values = values[np.isfinite(values)]
+    positive = values.min() > 0
+    with np.errstate(invalid="ignore"):
+        low, high = a - wide, a + wide
+    lowest = values.min() / 10 if positive else -np.inf
+    _fill(axes, steps, np.maximum(low, lowest), high)
+    for index, curve in enumerate((a, b)):
+        axes.add_line(Stroke(index, 2).line(steps, _finite(curve)))
+    axes.autoscale_view()
+    if positive:
+        set_log_range(axes, values)
+    else:
+        margin = 0.05 * float(values.max() - values.min()) or 1.0
+        axes.set_ylim(float(values.min()) - margin, float(values.max()) + margin)
+    finish_axes(axes, y_label="loss")
+
+
+def _draw_difference(axes: Axes, found: Envelope, kept: Places) -> None:
+    """Draw the difference of the losses relative to the reference's, and the envelope as an area below."""
+    steps, wide, apart = found.steps[kept], _positive(found.relative[kept]), _positive(found.difference[kept])
+    _draw_with_lonely_points(axes, steps, np.clip(apart, *_DIFFERENCES))
+    values = np.concatenate([wide, apart])
+    values = values[~np.isnan(values)]
+    axes.autoscale_view()
+    if values.size:
+        set_log_range(axes, np.clip([*values, CHAOS], *_DIFFERENCES))
+        _fill(axes, steps, np.full(wide.size, axes.get_ylim()[0]), wide)
+        _explain_area(axes, found.members)
+        _mark_level(axes, CHAOS, "1 %")
+    finish_axes(axes, y_label="relative difference")
+
+
+def _fill(axes: Axes, steps: NDArray[np.int64], low: Floats, high: Floats) -> None:
+    axes.fill_between(steps, low, high, color=_BAND, alpha=_ALPHA, linewidth=0, zorder=1.2)
+
+
+def _explain_area(axes: Axes, members: int) -> None:
+    runs = "" if not members else " (1 run)" if members == 1 else f" ({members} runs)"
+    text = axes.text(
+        0.985, 0.035, f"area: what a one-ULP change of the initial parameters does{runs}",
+        transform=axes.transAxes, ha="right", va="bottom", fontsize=_TEXT, color=_DIM, zorder=4,
+    )  # fmt: skip
+    text.set_bbox({"facecolor": "white", "alpha": 0.65, "edgecolor": "none", "pad": 1.5})
+
+
+def _draw_ratio(axes: Axes, found: Envelope, kept: Places) -> None:
+    """Draw the ratio of the difference to the envelope, with a line at the factor that is outside."""
+    steps, ratio = found.steps[kept], found.ratio[kept]
+    shown = np.where(ratio > 0, np.clip(ratio, *_RATIOS), np.nan)
+    _draw_with_lonely_points(axes, steps, np.where(ratio > _RATIOS[1], np.nan, shown))
+    axes.autoscale_view()
+    values = shown[~np.isnan(shown)]
+    set_log_range(axes, np.concatenate([values, [FACTOR / 10, FACTOR]]))
+    above = steps[ratio > _RATIOS[1]]
+    if above.size:
+        # Neighbouring marks would be one bar, so not every one is drawn.
+        above = above[:: max(1, above.size // 40)]
+        axes.plot(
+            above, [0.93] * above.size, linestyle="none", marker="x", markersize=6, markeredgewidth=1.6,
+            color=_RUN.color, transform=axes.get_xaxis_transform(), zorder=3,
+        )  # fmt: skip
+    _mark_level(axes, FACTOR, f"{FACTOR:g}")
+    finish_axes(axes, x_label="step", y_label="difference\n/ envelope")
+
+
+def _draw_with_lonely_points(axes: Axes, steps: NDArray[np.int64], values: Floats) -> None:
+    """Draw a line with gaps; a point between two gaps, which has no line, is a dot."""
+    line = _RUN.line(steps, values, scale=_THIN)
+    line.set_linestyle("-")
+    line.set_marker("")
+    axes.add_line(line)
+    before, after = np.r_[np.nan, values[:-1]], np.r_[values[1:], np.nan]
+    lonely = ~np.isnan(values) & np.isnan(before) & np.isnan(after)
+    if lonely.any():
+        axes.plot(
+            steps[lonely], values[lonely], linestyle="none", marker="o", markersize=2.2, color=_RUN.color
+        )
+
+
+def _mark_level(axes: Axes, level: float, text: str) -> None:
+    axes.axhline(level, color=_DIM, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1.5)
+    axes.annotate(
+        text, (1, level), xycoords=("axes fraction", "data"), xytext=(3, 0), textcoords="offset points",
+        va="center", fontsize=_TEXT, color=_DIM, annotation_clip=False,
+    )  # fmt: skip
+
+
+def _mark_unjudged(axes: Axes, found: Envelope, *, named: bool) -> None:
+    """Grey the steps from the horizon on, or from the end of the perturbed runs."""
+    if found.judged.size == found.steps.size:
+        return
+    after = found.steps[found.steps > found.judged[-1]] if found.judged.size else found.steps
+    if not after.size:
+        return
+    left, right = axes.get_xlim()
+    start = float(after[0]) if found.judged.size else left
+    axes.axvspan(start, right, color=_UNJUDGED, zorder=0.5, linewidth=0)
+    axes.set_xlim(left, right)
+    if named:
+        _name(axes, start, f"not judged from step {after[0]} on", _DIM, line=found.onset is not None)
+
+
+def _mark_onset(axes: Axes, found: Envelope, *, named: bool) -> None:
+    if found.onset is None:
+        return
+    axes.axvline(found.onset, color=_ONSET, linewidth=1.1, zorder=1.6)
+    if named:
+        _name(axes, found.onset, f"leaves the envelope at step {found.onset}", _ONSET, line=0)
+
+
+def _name(axes: Axes, step: float, text: str, color: str, *, line: int) -> None:
+    """Write above the axes, in the given line from below, on the side of the step that has room."""
+    left, right = axes.get_xlim()
+    leftwards = (step - left) / (right - left) > _RIGHT
+    axes.annotate(
+        text, (step, 1), xycoords=("data", "axes fraction"), xytext=(0, 2 + line * (_TEXT + 2)),
+        textcoords="offset points", ha="right" if leftwards else "left", va="bottom", fontsize=_TEXT,
+        color=color, annotation_clip=False,
+    )  # fmt: skip
+
+
+def _say_nothing(axes: Axes) -> None:
+    axes.text(0.5, 0.5, "nothing to draw", transform=axes.transAxes, ha="center", va="center", color=_DIM)
+
+
+def _finite(values: Floats) -> Floats:
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def _positive(values: Floats) -> Floats:
+    return np.where(np.isfinite(values) & (values > 0), values, np.nan)

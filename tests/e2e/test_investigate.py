@@ -1,0 +1,185 @@
+"""`numdrift investigate`: controls, set-up, one-step verdicts and the exit codes, on trainings of every kind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..conftest import ROOT, Numdrift
+
+KINDS = ROOT / "tests" / "e2e" / "scripts" / "kinds.py"
+REPRODUCERS = ROOT / "reproducers"
+
+
+@pytest.fixture
+def investigate(numdrift: Numdrift, tmp_path: Path) -> Any:
+    """Investigate a kind of training with a planted fault; gives the exit code and the first pair."""
+
+    def run(kind: str, fault: str = "", mode: str = "cpu", code: int | None = None) -> dict[str, Any]:
+        done = numdrift(
+            *("investigate", KINDS, "--mode", "cpu", "--mode", f"b={mode},env.FAULT={fault}", "--name", "i"),
+            *("--json", "found.json", "--force", "--", "--kind", kind),
+        )
+        assert done.stderr.count("Traceback") == 0, done.stderr
+        found = json.loads((tmp_path / "found.json").read_text())
+        assert done.returncode == code, done.stdout + done.stderr
+        assert found == json.loads((tmp_path / "runs" / "i" / "investigation.json").read_text())
+        pair: dict[str, Any] = found["pairs"][0]
+        return pair
+
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind", ["tied", "sparse", "accumulation", "unused", "scheduled", "frozen", "generators"]
+)
+def test_a_mode_without_a_fault_is_identical_and_one_with_a_fault_is_not(
+    kind: str, numdrift: Numdrift, tmp_path: Path
+) -> None:
+    done = numdrift(
+        *("investigate", KINDS, "--mode", "cpu", "--mode", "same=cpu", "--mode", "bad=cpu,env.FAULT=loss"),
+        *("--name", "i", "--", "--kind", kind),
+    )
+    assert done.returncode == 1, done.stderr
+    same, bad = json.loads((tmp_path / "runs" / "i" / "investigation.json").read_text())["pairs"]
+    assert same["verdict"] == "identical"
+    assert bad["verdict"] == "beyond-rounding"
+    assert bad["first_differing_step"] == bad["first_significant_step"] == 3
+    assert bad["score"] > bad["threshold"] >= 16
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("init", ["embedding.weight", "starts from other values"]),
+        ("lr", ["lr", "0.005"]),
+        ("batch", ["batch of step 3"]),
+    ],
+)
+def test_a_different_setup_is_named(fault: str, words: list[str], investigate: Any) -> None:
+    pair = investigate("tied", fault, code=1)
+    assert pair["verdict"] == "different-setup"
+    said = " ".join(pair["text"])
+    assert all(word in said for word in words), said
+    assert pair["culprits"][0]["kind"] == "setup"
+
+
+@pytest.mark.slow
+def test_a_generator_that_is_drawn_from_once_more_is_named(investigate: Any) -> None:
+    pair = investigate("generators", "python", code=1)
+    assert pair["verdict"] == "different-setup"
+    assert "Python's generator" in " ".join(pair["text"])
+
+
+@pytest.mark.slow
+def test_what_does_not_repeat_is_nondeterministic_and_the_remedy_is_said(investigate: Any) -> None:
+    pair = investigate("unseeded", code=1)
+    assert pair["verdict"] == "nondeterministic"
+    assert "batch" in " ".join(pair["text"])
+
+
+@pytest.mark.slow
+def test_a_nan_is_dated_and_named(investigate: Any) -> None:
+    pair = investigate("tied", "nan", code=1)
+    assert pair["verdict"] == "nonfinite"
+    assert "step 3" in " ".join(pair["text"])
+
+
+@pytest.mark.slow
+def test_a_crash_is_a_result(investigate: Any) -> None:
+    pair = investigate("tied", "crash", code=3)
+    assert pair["verdict"] == "failed"
+    assert "planted" in " ".join(pair["text"])
+
+
+@pytest.mark.slow
+def test_the_founding_case(numdrift: Numdrift, tmp_path: Path) -> None:
+    # given the training whose curves once came apart
+    done = numdrift(
+        *("investigate", REPRODUCERS / "sam_tanh.py", "--modes", "cpu,compile,lazy", "--name", "s"),
+        *("--", "--epochs", "20"),
+    )
+    # then compile differs from the first step on and by rounding only, lazy not at all
+    found = json.loads((tmp_path / "runs" / "s" / "investigation.json").read_text())
+    compiled, lazy = found["pairs"]
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (compiled["verdict"], lazy["verdict"]) == ("rounding", "identical")
+    assert compiled["first_differing_step"] == 0
+    assert 0 < compiled["score"] < 16
+    assert compiled["closer_to_fp64"] in ("cpu", "compile", "equal")
+    assert "rounding" in done.stdout
+    # and a second call runs nothing again, and says the same
+    again = numdrift(
+        *(
+            "investigate",
+            REPRODUCERS / "sam_tanh.py",
+            "--modes",
+            "cpu,compile,lazy",
+            "--name",
+            "s",
+            "--json",
+            "-",
+        ),
+        *("--", "--epochs", "20"),
+    )
+    repeated = json.loads(again.stdout)
+    assert repeated["training_runs"] == 0
+    assert repeated["pairs"] == found["pairs"]
+    # and compare reads the evidence
+    compared = numdrift("compare", "runs/s", "--json", "-")
+    assert compared.returncode == 0
+    assert json.loads(compared.stdout)["pairs"] == found["pairs"]
+
+
+@pytest.mark.slow
+def test_recorded_runs_are_compared_and_then_investigated(
+    numdrift: Numdrift, tiny: Path, tmp_path: Path
+) -> None:
+    # given two modes that differ by rounding, recorded without experiments
+    assert numdrift("run", tiny, "--modes", "cpu,compile", "--name", "r").returncode == 0
+    # when they are compared, then it is undecided, and it is said what decides
+    compared = numdrift("compare", "runs/r")
+    assert compared.returncode == 1
+    assert "numdrift investigate runs/r" in compared.stdout
+    # when they are investigated, then the recorded runs are used
+    done = numdrift("investigate", "runs/r", "--json", "found.json")
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["pairs"][0]["verdict"] in ("rounding", "identical"), done.stdout
+    assert found["runs"]["cpu"]["steps"] == 10
+    # and a damaged outcome is named, not a traceback
+    outcome = next((tmp_path / "runs/r/evidence/compile-from-cpu/outcomes").glob("*.safetensors"))
+    outcome.write_bytes(outcome.read_bytes()[:100])
+    broken = numdrift("compare", "runs/r")
+    assert "Traceback" not in broken.stderr
+    assert outcome.name in broken.stdout + broken.stderr
+
+
+@pytest.mark.slow
+def test_a_resync_starts_steps_from_the_reference(numdrift: Numdrift, tiny: Path, tmp_path: Path) -> None:
+    # given a reference that kept its states, and one that did not
+    assert numdrift("run", tiny, "--modes", "cpu", "--states", "0,5", "--name", "a").returncode == 0
+    assert numdrift("run", tiny, "--modes", "cpu", "--name", "none").returncode == 0
+    # when another mode is started from them
+    done = numdrift(
+        "run", tiny, "--modes", "compile", "--resync", "runs/a/cpu", "--steps", "0,5", "--name", "b"
+    )
+    assert done.returncode == 0, done.stderr
+    kept = sorted(path.name for path in (tmp_path / "runs/b/compile/outcomes").iterdir())
+    assert kept == ["outcome-000000.safetensors", "outcome-000005.safetensors"]
+    # and without states the remedy is said
+    refused = numdrift("run", tiny, "--modes", "compile", "--resync", "runs/none/cpu", "--name", "c")
+    assert refused.returncode == 2
+    assert "--states" in refused.stderr
+
+
+@pytest.mark.slow
+def test_a_run_recorded_without_parameters_names_the_flag(numdrift: Numdrift, tiny: Path) -> None:
+    assert numdrift("run", tiny, "--modes", "cpu,lazy", "--record", "losses", "--name", "r").returncode == 0
+    refused = numdrift("investigate", "runs/r")
+    assert refused.returncode == 2
+    assert "--record params" in refused.stderr

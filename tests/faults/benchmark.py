@@ -1,0 +1,131 @@
+"""Investigate every case on its models, and say how many faults are found and how many alarms are false.
+
+    scripts/bench faults                                    # everything; writes docs/reference/score.md
+    scripts/bench faults --models gru,cnn --kinds loop,benign
+    scripts/bench faults --keep runs/faults                 # leaves the investigations there, and goes on with them
+
+Each model is one investigation: the script as it is in cpu mode, and one mode for each case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from numdrift.harness.drift import calibration
+from numdrift.harness.errors import UsageError
+
+from .case import FAULTS, MODELS, Trial, all_cases, all_models, trials
+from .score import Judged, Score
+
+ROOT = FAULTS.parents[1]
+PAGE = ROOT / "docs/reference/score.md"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = parse_arguments(argv)
+    began = time.monotonic()
+    judged: list[Judged] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for model in args.models:
+            chosen = [
+                trial for trial in trials(model) if trial.case.kind in args.kinds and named(trial, args)
+            ]
+            if chosen:
+                judged += investigate(model, chosen, args.keep or Path(folder), args.jobs)
+    score = Score(tuple(judged), time.monotonic() - began)
+    print(score.table())
+    if args.whole:
+        provenance = calibration.Provenance(
+            what="the benchmark of injected faults, tests/faults",
+            torch=torch.__version__,
+            command="scripts/bench faults",
+            date=datetime.datetime.now(datetime.UTC).date().isoformat(),
+        )
+        PAGE.parent.mkdir(exist_ok=True)
+        PAGE.write_text(score.page(provenance), encoding="utf-8")
+        calibrate(score, provenance)
+        print(f"Wrote {PAGE.relative_to(ROOT)} and {calibration.TABLE.name}")
+    return 0 if score.perfect else 1
+
+
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench faults",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    models, kinds = all_models(), sorted({case.kind for case in all_cases()})
+    for name, known in (("models", models), ("kinds", kinds)):
+        parser.add_argument(
+            f"--{name}", default=",".join(known), help=f"of {', '.join(known)} (default: all)"
+        )
+    parser.add_argument("--cases", default="", help="names of cases (default: all)")
+    parser.add_argument("--jobs", type=int, default=2, help="runs side by side, default 2")
+    parser.add_argument(
+        "--keep", type=Path, help="the folder for the investigations (default: a temporary one)"
+    )
+    args = parser.parse_args(argv)
+    args.models, args.kinds = args.models.split(","), args.kinds.split(",")
+    args.cases = args.cases.split(",") if args.cases else []
+    for given, known in (
+        (args.models, models),
+        (args.kinds, kinds),
+        (args.cases, [case.name for case in all_cases()]),
+    ):
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            parser.error(f"there is no {unknown[0]!r}; there are {', '.join(known)}")
+    args.whole = args.models == models and args.kinds == kinds and not args.cases
+    return args
+
+
+def named(trial: Trial, args: argparse.Namespace) -> bool:
+    return not args.cases or trial.case.name in args.cases
+
+
+def investigate(model: str, chosen: Sequence[Trial], folder: Path, jobs: int) -> list[Judged]:
+    """Hold each trial against the model as it is."""
+    began = time.monotonic()
+    modes = [part for trial in chosen for part in ("--mode", trial.spec)]
+    command = [sys.executable, "-m", "numdrift", "investigate", str(MODELS / f"{model}.py"), "--mode", "cpu"]
+    done = subprocess.run(
+        [*command, *modes, "--name", model, "--out", str(folder), "--jobs", str(jobs), "--json", "-"],
+        cwd=ROOT,
+        env=os.environ | {"OMP_WAIT_POLICY": "passive"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    seconds = time.monotonic() - began
+    if not done.stdout:
+        raise SystemExit(f"the investigation of {model} ended with exit code {done.returncode}")
+    pairs = {pair["b"]: pair for pair in json.loads(done.stdout)["pairs"]}
+    return [Judged.of(trial, pairs.get(trial.name, {}), seconds / len(chosen)) for trial in chosen]
+
+
+def calibrate(score: Score, provenance: calibration.Provenance) -> None:
+    """Put the thresholds that follow from the benign scores where numdrift finds them."""
+    table = calibration.read_table(calibration.TABLE)
+    for backend, benign in score.benign_scores().items():
+        try:
+            table = calibration.calibrated(
+                table, backend, benign, provenance, score.smallest_fault_score(backend)
+            )
+        except UsageError as error:
+            print(f"{backend} is not calibrated: {error}")
+    calibration.TABLE.write_text(json.dumps(table.to_json(), indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""A case of the benchmark as its file states it, and the modes that it is investigated in.
+
+A case is read without being executed:
+
+    MODELS    scripts of `models/` that it changes
+    MODES     modes that it is tried in, by default ("cpu",); CASE is added where it has something to plant
+    EXPECTED  the verdict against the unchanged script in cpu mode
+    CULPRIT   optional: the phase, the module, the op or the step that is to blame
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FAULTS = Path(__file__).parent
+CASES = FAULTS / "cases"
+MODELS = FAULTS / "models"
+BENIGN = "benign"
+HARMLESS = ("identical", "rounding")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One way to change a training. `planted` says whether its code does it, and not its modes alone."""
+
+    path: Path
+    summary: str
+    models: tuple[str, ...]
+    modes: tuple[str, ...]
+    expected: str
+    planted: bool
+    culprit: Mapping[str, Any]
+
+    @property
+    def kind(self) -> str:
+        return self.path.parent.name
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+    @property
+    def benign(self) -> bool:
+        return self.kind == BENIGN
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A case on one model in one mode: one pair of an investigation."""
+
+    case: Case
+    model: str
+    mode: str
+
+    @property
+    def name(self) -> str:
+        """The mode's name: that of the case, and in what its modes differ where it has several."""
+        if len(self.case.modes) == 1:
+            return self.case.name
+        base, _, keys = self.mode.partition(",")
+        said = keys.replace("kernel.", "").replace("=", ".").replace(",", "-")
+        return f"{self.case.name}-{said or base}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"CASE": f"tests/faults/{self.case.path.relative_to(FAULTS)}"} if self.case.planted else {}
+
+    @property
+    def spec(self) -> str:
+        """The mode in the grammar of the command line."""
+        planted = "".join(f",env.{name}={value}" for name, value in self.environment.items())
+        return f"{self.name}={self.mode}{planted}"
+
+
+def read_case(path: Path) -> Case:
+    """Read a case's statements about itself. Raises KeyError for one that it lacks."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    stated = {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    return Case(
+        path=path,
+        summary=ast.get_docstring(tree) or "",
+        models=stated["MODELS"],
+        modes=stated.get("MODES", ("cpu",)),
+        expected=stated["EXPECTED"],
+        planted=any(isinstance(node, ast.FunctionDef) and node.name == "plant" for node in tree.body),
+        culprit=stated.get("CULPRIT", {}),
+    )
+
+
+def all_cases() -> list[Case]:
+    return [read_case(path) for path in sorted(CASES.glob("*/*.py"))]
+
+
+def all_models() -> list[str]:
+    return sorted(path.stem for path in MODELS.glob("*.py"))
+
+
+def trials(model: str) -> list[Trial]:
+    """Every trial on `model`."""
+    return [Trial(case, model, mode) for case in all_cases() if model in case.models for mode in case.modes]

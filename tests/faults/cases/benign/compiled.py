@@ -1,0 +1,5 @@
+"""Inductor: fused loops, other sums, decomposed derivatives."""
+
+MODELS = ("tanh_sam", "transformer", "cnn", "gru", "mixed", "bag")
+MODES = ("compile",)
+EXPECTED = "rounding"

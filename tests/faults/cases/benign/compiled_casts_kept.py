@@ -1,0 +1,5 @@
+"""Inductor keeps the casts to bfloat16 that it elides otherwise."""
+
+MODELS = ("mixed",)
+MODES = ("compile,emulate_casts=on",)
+EXPECTED = "rounding"

@@ -1,0 +1,5 @@
+"""Inductor, whose C++ compiler may contract products and sums."""
+
+MODELS = ("tanh_sam", "gru", "cnn")
+MODES = ("compile,contract=fast",)
+EXPECTED = "rounding"

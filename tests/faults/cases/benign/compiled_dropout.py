@@ -1,0 +1,5 @@
+"""Inductor with torch's own random numbers (`investigate` asks for them)."""
+
+MODELS = ("autoencoder",)
+MODES = ("compile",)
+EXPECTED = "rounding"

@@ -1,0 +1,11 @@
+"""torch is asked for deterministic algorithms, which it uses already."""
+
+import torch
+from tests.faults.training import Training
+
+MODELS = ("bag", "cnn")
+EXPECTED = "identical"
+
+
+def plant(training: Training) -> None:
+    torch.use_deterministic_algorithms(True)

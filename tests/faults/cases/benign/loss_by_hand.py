@@ -1,0 +1,10 @@
+"""The mean squared error written out."""
+
+from tests.faults.training import Training
+
+MODELS = ("tanh_sam", "autoencoder", "mixed")
+EXPECTED = "rounding"
+
+
+def plant(training: Training) -> None:
+    training.loss = lambda outputs, targets: (outputs - targets).square().sum() / outputs.numel()

@@ -1,0 +1,10 @@
+"""Nothing is changed: the training repeats itself."""
+
+from tests.faults.training import Training
+
+MODELS = ("tanh_sam", "transformer", "cnn", "gru", "autoencoder", "mixed", "bag")
+EXPECTED = "identical"
+
+
+def plant(training: Training) -> None:
+    pass

@@ -1,0 +1,10 @@
+"""Sums from the back, in pairs, one by one, compensated."""
+
+MODELS = ("tanh_sam", "autoencoder", "bag")
+MODES = (
+    "cpu,kernel.sum=reversed",
+    "cpu,kernel.sum=pairwise",
+    "cpu,kernel.sum=sequential",
+    "cpu,kernel.sum=kahan",
+)
+EXPECTED = "rounding"

@@ -1,0 +1,11 @@
+"""Convolutions by torch's own code instead of oneDNN."""
+
+import torch
+from tests.faults.training import Training
+
+MODELS = ("cnn",)
+EXPECTED = "rounding"
+
+
+def plant(training: Training) -> None:
+    torch.backends.mkldnn.set_flags(False)

@@ -1,0 +1,6 @@
+"""Sums, those of the bias gradients among them, accumulate in bfloat16."""
+
+MODELS = ("tanh_sam", "autoencoder")
+MODES = ("cpu,kernel.sum=bf16",)
+EXPECTED = "beyond-rounding"
+CULPRIT = {"phase": "backward", "op": "sum"}

@@ -1,0 +1,12 @@
+"""One weight starts 1 % larger."""
+
+import torch
+from tests.faults.training import Training, parameter
+
+MODELS = ("transformer", "bag")
+EXPECTED = "different-setup"
+
+
+def plant(training: Training) -> None:
+    with torch.no_grad():
+        parameter(training, "words.weight").mul_(1.01)

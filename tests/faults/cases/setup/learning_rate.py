@@ -1,0 +1,10 @@
+"""The learning rate is 1 % larger."""
+
+from tests.faults.training import Training
+
+MODELS = ("cnn", "autoencoder")
+EXPECTED = "different-setup"
+
+
+def plant(training: Training) -> None:
+    training.optimizer.param_groups[0]["lr"] *= 1.01

@@ -1,0 +1,12 @@
+"""The embedding of the places is off by one place."""
+
+from tests.faults.training import Training
+
+MODELS = ("transformer",)
+EXPECTED = "beyond-rounding"
+CULPRIT = {"phase": "forward", "module": "places"}
+
+
+def plant(training: Training) -> None:
+    order = training.model.get_buffer("order")
+    order.copy_(order.roll(1))

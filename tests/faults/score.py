@@ -1,0 +1,175 @@
+"""What the benchmark found: one row a trial, and the table made of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numdrift.harness.drift.calibration import Provenance, backend_of
+from numdrift.harness.modes.spec import parse_mode
+
+from .case import HARMLESS, Trial
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A trial with its verdict, None where there was none. `score` is None where no step was scored."""
+
+    trial: Trial
+    verdict: str | None
+    score: float | None
+    seconds: float
+    text: str = ""
+
+    @classmethod
+    def of(cls, trial: Trial, pair: Mapping[str, Any], seconds: float) -> Judged:
+        """Take from a pair of `investigation.json`; an empty one is a trial without a verdict."""
+        score = pair.get("score")
+        return cls(
+            trial=trial,
+            verdict=pair.get("verdict"),
+            score=None if score is None else float(score),
+            seconds=seconds,
+            text=" ".join(pair.get("text", ())) or "no such pair in the findings",
+        )
+
+    @property
+    def right(self) -> bool:
+        """Whether a fault raised an alarm, a benign variant none. No verdict is no alarm, and not harmless either."""
+        if self.trial.case.benign:
+            return self.verdict in HARMLESS
+        return self.verdict is not None and self.verdict not in HARMLESS
+
+    @property
+    def exact(self) -> bool:
+        return self.verdict == self.trial.case.expected or (self.trial.case.benign and self.right)
+
+    @property
+    def backend(self) -> str:
+        return backend_of(parse_mode(self.trial.spec))
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Everything that was judged, and the seconds that it took altogether."""
+
+    judged: Sequence[Judged]
+    seconds: float
+
+    @property
+    def faults(self) -> list[Judged]:
+        return [one for one in self.judged if not one.trial.case.benign]
+
+    @property
+    def benign(self) -> list[Judged]:
+        return [one for one in self.judged if one.trial.case.benign]
+
+    @property
+    def true_positive_rate(self) -> float:
+        """Faults that raised an alarm over all faults."""
+        return _share(one.right for one in self.faults)
+
+    @property
+    def false_positive_rate(self) -> float:
+        """Benign variants that raised an alarm over all benign variants."""
+        return _share(not one.right for one in self.benign)
+
+    @property
+    def perfect(self) -> bool:
+        return all(one.exact for one in self.judged)
+
+    def benign_scores(self) -> dict[str, dict[str, list[float]]]:
+        """Scores of benign variants by backend and by case; a variant with the same bits has the score 0."""
+        found: dict[str, dict[str, list[float]]] = {}
+        for one in self.benign:
+            score = 0.0 if one.verdict == "identical" else one.score
+            if score is not None and one.verdict in HARMLESS:
+                found.setdefault(one.backend, {}).setdefault(one.trial.name, []).append(score)
+        return found
+
+    def smallest_fault_score(self, backend: str) -> float | None:
+        """The smallest score of a fault whose drift decided, and None where there is none."""
+        scores = [
+            one.score
+            for one in self.faults
+            if one.backend == backend
+            and one.trial.case.expected == "beyond-rounding"
+            and one.score is not None
+        ]
+        finite = [score for score in scores if math.isfinite(score)]
+        return min(finite, default=None)
+
+    def table(self) -> str:
+        """The result in Markdown: by kind, by backend, and what went wrong."""
+        return "\n".join([*self._by_kind(), "", *self._rates(), "", *self._by_backend(), "", *self._misses()])
+
+    def _by_kind(self) -> list[str]:
+        lines = ["| kind | cases | trials | alarms | verdict as expected |", "|---|--:|--:|--:|--:|"]
+        for kind in dict.fromkeys(one.trial.case.kind for one in (*self.faults, *self.benign)):
+            ours = [one for one in self.judged if one.trial.case.kind == kind]
+            alarms = sum(one.verdict is not None and one.verdict not in HARMLESS for one in ours)
+            cases = len({one.trial.case.path for one in ours})
+            lines.append(f"| {kind} | {cases} | {len(ours)} | {alarms} | {sum(one.exact for one in ours)} |")
+        return lines
+
+    def _rates(self) -> list[str]:
+        models = len({one.trial.model for one in self.judged})
+        exact = f"the very verdict expected: {_share(one.exact for one in self.faults):.3f}"
+        faults = f"{len(self.faults)} faults on {models} models"
+        return [
+            f"- true-positive rate {self.true_positive_rate:.3f} ({faults}; {exact})",
+            f"- false-positive rate {self.false_positive_rate:.3f} ({len(self.benign)} benign variants)",
+            f"- {self.seconds:.0f} s altogether, {self.seconds / max(1, len(self.judged)):.1f} s a trial",
+        ]
+
+    def _by_backend(self) -> list[str]:
+        lines = [
+            "| backend | benign trials | largest benign score | smallest fault score |",
+            "|---|--:|--:|--:|",
+        ]
+        for backend, benign in sorted(self.benign_scores().items()):
+            scores = [score for ours in benign.values() for score in ours]
+            fault = self.smallest_fault_score(backend)
+            least = "" if fault is None else f"{fault:.3g}"
+            lines.append(f"| `{backend}` | {len(scores)} | {max(scores):.3g} | {least} |")
+        return lines
+
+    def _misses(self) -> list[str]:
+        missed = [one for one in self.judged if not one.exact]
+        if not missed:
+            return ["Every verdict is the one expected."]
+        return ["Not as expected:", "", *(_said(one) for one in missed)]
+
+    def page(self, provenance: Provenance) -> str:
+        """The page that documents the score."""
+        return PAGE.format(
+            command=provenance.command, torch=provenance.torch, date=provenance.date, table=self.table()
+        )
+
+
+PAGE = """# Score on injected faults
+
+`{command}` plants every case of `tests/faults/cases` into the training scripts of `tests/faults/models` and
+investigates each against the script as it is. Measured on {date} with torch {torch}; this page is what the command
+wrote.
+
+A fault counts as found when its verdict is neither identical nor rounding, a benign variant as a false alarm when its
+verdict is anything else. A score is the largest distance of a tensor after one step from the same state, as a multiple
+of the reference's own rounding noise; 16 is where a fault begins on a backend that is not calibrated.
+
+{table}
+"""
+
+
+def _said(one: Judged) -> str:
+    return (
+        f"- `{one.trial.case.kind}/{one.trial.name}` on {one.trial.model}: {one.verdict or 'undecided'}, expected "
+        f"{one.trial.case.expected}"
+    )
+
+
+def _share(found: Iterable[bool]) -> float:
+    listed = list(found)
+    return sum(listed) / len(listed) if listed else 0.0

@@ -1,0 +1,146 @@
+"""The cases themselves: every fault changes its training by far more than rounding, every benign variant by less.
+
+Nothing of numdrift judges here. A training is compared with the unchanged one in float64, and the distance with the
+distances of trainings whose initial parameters are one ULP off.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from .case import FAULTS, HARMLESS, Case, Trial, all_cases, all_models, trials
+
+TIMES_NOISE = 16.0
+"""A fault is at least so many times farther away than the farthest training that started one ULP off."""
+
+BENIGN_DISTANCE = 2e-5
+"""Relative distance of the first step's gradients that a reordering may cause: 300 units of float32 rounding."""
+
+BENIGN_DISTANCE_BF16 = 2e-2
+
+Steps = list[dict[str, Tensor]]
+
+
+@pytest.mark.parametrize("model", all_models())
+def test_cases_do_what_they_say(model: str, tmp_path: Path) -> None:
+    # Given the model trained as it is, from one ULP off, and with each case that needs no compiler.
+    planted = [trial for trial in trials(model) if trial.mode.partition(",")[0] == "cpu"]
+    repeated = [f"{again(trial)}={trial.spec.partition('=')[2]}" for trial in planted if repeats(trial)]
+    command = [sys.executable, str(FAULTS / "train_all.py"), model, str(tmp_path)]
+    subprocess.run(
+        [*command, *(trial.spec for trial in planted), *repeated],
+        check=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    results = {path.stem: torch.load(path) for path in tmp_path.glob("*.pt")}
+
+    # When each is compared with the training as it is.
+    wrong = [said for trial in planted if (said := complaint(trial, results))]
+
+    # Then the training repeats itself, and every case changes it as it says.
+    assert farthest(results["reference"], results["again"]) == 0.0
+    assert not wrong, "\n".join(wrong)
+
+
+def test_there_are_enough_cases() -> None:
+    faults, benign = ([case for case in all_cases() if case.benign is harmless] for harmless in (False, True))
+
+    assert len(all_models()) >= 6
+    assert len(faults) >= 20
+    assert len(benign) >= 15
+    assert {case.kind for case in faults} == {
+        "kernel", "argument", "structure", "optimizer", "loop", "setup", "randomness", "nonfinite",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("case", all_cases(), ids=lambda case: case.name)
+def test_a_case_says_what_it_is(case: Case) -> None:
+    assert case.summary
+    assert set(case.models) <= set(all_models())
+    assert case.benign == (case.expected in HARMLESS)
+    assert case.planted or case.modes != ("cpu",)
+
+
+def complaint(trial: Trial, results: dict[str, Steps]) -> str:
+    """What is not as the case says, empty where all is."""
+    reference, expected = results["reference"], trial.case.expected
+    steps = results.get(trial.name)
+    if expected == "failed" or steps is None:
+        return "" if (expected == "failed") == (steps is None) else f"{trial.name}: failed: {steps is None}"
+    if expected == "nonfinite":
+        return "" if not finite(steps) and finite(reference) else f"{trial.name}: all values are finite"
+    if expected == "nondeterministic":
+        return "" if farthest(steps, results[again(trial)]) > 0 else f"{trial.name}: repeats itself"
+    if expected == "identical":
+        return "" if farthest(reference, steps) == 0 else f"{trial.name}: not the same bits"
+    if expected == "rounding":
+        limit = BENIGN_DISTANCE_BF16 if trial.model == "mixed" else BENIGN_DISTANCE
+        distance = gradient_distance(reference[0], steps[0])
+        return "" if distance < limit else f"{trial.name}: the first gradients are {distance:.2g} away"
+    return beyond_noise(trial, steps, results)
+
+
+def beyond_noise(trial: Trial, steps: Steps, results: dict[str, Steps]) -> str:
+    reference = results["reference"]
+    began = trial.case.culprit.get("step", 0)
+    if began and farthest(reference[:began], steps[:began]) > 0:
+        return f"{trial.name}: differs before step {began}"
+    ratios = [
+        distance(ours[name], theirs[name]) / max(noise(results, number, name), 2.0**-24)
+        for number, (ours, theirs) in enumerate(zip(reference, steps, strict=True))
+        for name in ours.keys() & theirs.keys()
+    ]
+    lacking = any(ours.keys() != theirs.keys() for ours, theirs in zip(reference, steps, strict=True))
+    worst = max(ratios)
+    return "" if lacking or worst > TIMES_NOISE else f"{trial.name}: only {worst:.2g} times the noise"
+
+
+def noise(results: dict[str, Steps], number: int, name: str) -> float:
+    ours = results["reference"][number][name]
+    return max(
+        distance(ours, steps[number][name]) for key, steps in results.items() if key.startswith("off-")
+    )
+
+
+def distance(a: Tensor, b: Tensor) -> float:
+    """||a - b|| / ||a||, infinite where only one is zero or not finite."""
+    if torch.equal(a, b):
+        return 0.0
+    size = float((a - b).norm() / a.norm())
+    return float("inf") if math.isnan(size) else size
+
+
+def gradient_distance(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
+    ours, theirs = (
+        torch.cat([value.flatten() for name, value in sorted(step.items()) if name.startswith("gradient")])
+        for step in (a, b)
+    )
+    return distance(ours, theirs)
+
+
+def farthest(a: Steps, b: Steps) -> float:
+    return max(
+        distance(ours[name], theirs[name])
+        for ours, theirs in zip(a, b, strict=True)
+        for name in ours.keys() & theirs.keys()
+    )
+
+
+def finite(steps: Steps) -> bool:
+    return all(bool(value.isfinite().all()) for step in steps for value in step.values())
+
+
+def repeats(trial: Trial) -> bool:
+    return trial.case.expected == "nondeterministic"
+
+
+def again(trial: Trial) -> str:
+    return f"{trial.name}-again"

@@ -1,0 +1,122 @@
+"""What a model script of the benchmark trains, the plain loop, and how a case gets its hands on both.
+
+A script builds a `Training`, lets `plant` show it to the case that the environment variable CASE names, if there is
+one, and calls `train`. So a case is one function that changes a Training, and the script stays a plain one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.swa_utils import AveragedModel
+
+KERNELS = torch.library.Library("aten", "IMPL")
+"""Where a case puts its kernels in place of torch's."""
+
+M = TypeVar("M", bound=nn.Module)
+
+ROOT = Path(__file__).parents[2]
+DEVICE = os.environ.get("DEVICE", "cpu")
+
+Pair = tuple[Tensor, Tensor]
+"""Inputs and targets of one micro-batch."""
+
+
+@dataclass
+class Training:
+    """A model, what it learns from, and how one step goes.
+
+    `batches[k]` are the micro-batches of step k, whose gradients are averaged. `number` is the step that runs.
+    `clip` bounds the norm of all gradients together, `averaged` is a moving average of the model, which is
+    evaluated on `held_out`.
+    """
+
+    model: nn.Module
+    optimizer: Optimizer
+    batches: list[list[Pair]]
+    loss: Callable[[Tensor, Tensor], Tensor]
+    step: Callable[[Training], Tensor]
+    clip: float | None = None
+    scheduler: LRScheduler | None = None
+    averaged: AveragedModel | None = None
+    held_out: Tensor | None = None
+    number: int = 0
+
+
+def plain_step(training: Training) -> Tensor:
+    """Take one step; return the loss of its last micro-batch."""
+    training.optimizer.zero_grad()
+    loss = gradients(training)
+    if training.clip is not None:
+        nn.utils.clip_grad_norm_(training.model.parameters(), training.clip)
+    training.optimizer.step()
+    if training.scheduler is not None:
+        training.scheduler.step()
+    return loss
+
+
+def gradients(training: Training) -> Tensor:
+    """Add the step's gradients to those that are there."""
+    batches = training.batches[training.number]
+    for inputs, targets in batches:
+        loss = training.loss(training.model(inputs), targets) / len(batches)
+        loss.backward()
+    return loss.detach()
+
+
+def train(training: Training) -> None:
+    for number in range(len(training.batches)):
+        training.number = number
+        loss = training.step(training)
+    print(f"last loss {float(loss):.6f}")
+
+
+def plant(training: Training) -> None:
+    """Let the case that CASE names change `training`. Its path is absolute or from the repository's root."""
+    if case := os.environ.get("CASE"):
+        load(ROOT / case).plant(training)
+
+
+def load(path: Path) -> ModuleType:
+    """Import a case by its path."""
+    spec = importlib.util.spec_from_file_location(f"case_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise FileNotFoundError(path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def modules(training: Training, kind: type[M]) -> list[M]:
+    return [module for module in training.model.modules() if isinstance(module, kind)]
+
+
+def parameter(training: Training, name: str) -> Tensor:
+    """The first parameter whose name ends so."""
+    return next(p for full, p in training.model.named_parameters() if full.endswith(name))
+
+
+def replace(module: nn.Module, forward: Callable[..., Any]) -> None:
+    module.forward = forward
+
+
+def in_batches(inputs: Tensor, targets: Tensor, size: int, steps: int, parts: int = 1) -> list[list[Pair]]:
+    """`steps` batches of `parts` micro-batches of `size` rows, drawn anew for each epoch from torch's generator."""
+    batches: list[list[Pair]] = []
+    rows = torch.randperm(len(inputs))
+    while len(batches) < steps:
+        if len(rows) < size * parts:
+            rows = torch.randperm(len(inputs))
+        chosen, rows = rows[: size * parts], rows[size * parts :]
+        batches.append([(inputs[part], targets[part]) for part in chosen.split(size)])
+    return [[(x.to(DEVICE), y.to(DEVICE)) for x, y in parts] for parts in batches]
