@@ -129,7 +129,7 @@ def _causes(evidence: VerdictEvidence) -> list[SetupDifference]:
 def _nonfinite(evidence: VerdictEvidence) -> Verdict | None:
     """A value of one run alone, or the loss of both: what comes after it is no training. A mask of infinities is."""
     found = evidence.nonfinite
-    value = found and (found.only or found.loss)
+    value = None if found is None else found.only or found.loss
     if found is None or value is None:
         return None
     return Verdict("nonfinite", f"nonfinite: {found.text}", step=value.step)

@@ -89,17 +89,17 @@ def complaint(trial: Trial, results: dict[str, Steps]) -> str:
 
 
 def beyond_noise(trial: Trial, steps: Steps, results: dict[str, Steps]) -> str:
-    reference = results["reference"]
-    began = trial.case.culprit.get("step", 0)
-    if began and farthest(reference[:began], steps[:began]) > 0:
-        return f"{trial.name}: differs before step {began}"
+    reference, began = results["reference"], trial.case.culprit.get("step", 0)
     ratios = [
-        distance(ours[name], theirs[name]) / max(noise(results, number, name), 2.0**-24)
+        (number, distance(ours[name], theirs[name]) / max(noise(results, number, name), 2.0**-24))
         for number, (ours, theirs) in enumerate(zip(reference, steps, strict=True))
         for name in ours.keys() & theirs.keys()
     ]
+    early = max((ratio for number, ratio in ratios if number < began), default=0.0)
+    if early > TIMES_NOISE:
+        return f"{trial.name}: {early:.2g} times the noise before step {began}"
     lacking = any(ours.keys() != theirs.keys() for ours, theirs in zip(reference, steps, strict=True))
-    worst = max(ratios)
+    worst = max(ratio for _, ratio in ratios)
     return "" if lacking or worst > TIMES_NOISE else f"{trial.name}: only {worst:.2g} times the noise"
 
 

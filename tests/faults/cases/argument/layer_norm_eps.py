@@ -4,6 +4,7 @@ from tests.faults.training import Training, modules
 from torch import nn
 
 MODELS = ("transformer", "gru")
+MODES = ("cpu", "compile", "lazy")
 EXPECTED = "beyond-rounding"
 CULPRIT = {"phase": "forward", "op": "native_layer_norm"}
 

@@ -4,6 +4,7 @@ from tests.faults.training import Training
 from torch import Tensor
 
 MODELS = ("tanh_sam", "gru", "cnn")
+MODES = ("cpu", "compile", "lazy")
 EXPECTED = "beyond-rounding"
 CULPRIT = {"phase": "forward"}
 

@@ -7,6 +7,7 @@ from tests.faults.training import Training, modules, replace
 from torch import Tensor, nn
 
 MODELS = ("transformer", "gru")
+MODES = ("cpu", "compile", "lazy")
 EXPECTED = "rounding"
 
 

@@ -2,7 +2,8 @@
 
 from tests.faults.training import Training
 
-MODELS = ("tanh_sam", "autoencoder", "mixed")
+MODELS = ("tanh_sam", "autoencoder")
+MODES = ("cpu", "compile", "lazy")
 EXPECTED = "rounding"
 
 
