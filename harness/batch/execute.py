@@ -141,6 +141,7 @@ def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder) -> RunConfig:
         resync="" if plan.resync is None else str(plan.resync.absolute()),
         tapes=plan.tapes,
         noise_replays=plan.noise_replays,
+        edge_replays=plan.edge_replays,
         perturb=plan.perturb,
         seed_shift=plan.seed_shift,
     )

@@ -49,6 +49,7 @@ class BatchPlan:
     resync: Path | None = None
     tapes: StepSelection | None = None
     noise_replays: int = NOISE_REPLAYS
+    edge_replays: int = 0
     perturb: int | None = None
     seed_shift: int = 0
     positions: Sequence[str] = ()

@@ -9,8 +9,9 @@ moves A (see noise), u half the spacing of numbers at 1 in the coarser of both d
 tiny = 1e-43 is below what float32 resolves near zero. z is 0 if and only if the values are equal; multiplying A, B and
 rms by one factor leaves z as it is, up to tiny.
 
-A NaN or an infinity on one side only, a value that one side lacks, and other shapes are infinitely far away. Integers
-have no rounding: they are equal, or they differ. Where replays with random rounding changed them as well, a discrete
+A NaN or an infinity on one side only, a value that one side lacks, and other shapes are infinitely far away. Where
+stronger rounding makes a value jump (a ReLU or a maximum next to its kink; see noise), the jump takes the place of rms.
+Integers have no rounding: they are equal, or they differ. Where replays with random rounding changed them as well, a discrete
 choice is on the edge, and a difference says nothing.
 
 Sources: the study behind the threshold is described in docs/reference/score.md; the idea of a tolerance measured by
@@ -42,6 +43,8 @@ UNIT_ROUNDOFF = {
 }  # fmt: skip
 """Half of torch.finfo(dtype).eps."""
 
+EDGE = "a discrete choice hangs on rounding"
+
 KINDS = ("loss", "gradient", "parameter", "buffer", "state")
 """Of equally bad values the one that comes first in a step is named first."""
 
@@ -67,7 +70,8 @@ class StepScore:
     """The drift of one step: the worst floating value's `score`, and all values, the worst first.
 
     `discrete` names integers that differ though rounding never changed them. `taped` says whether the noise was
-    measured at this very step, `replays` by how many repetitions (0: not at all, so that z is an upper bound).
+    measured at this very step, `replays` by how many repetitions (0: not at all, so that z is an upper bound);
+    `looked_closer` that stronger rounding was tried as well.
     """
 
     step: int
@@ -77,6 +81,12 @@ class StepScore:
     tensors: tuple[TensorScore, ...]
     discrete: tuple[str, ...] = ()
     replays: int = 0
+    looked_closer: bool = False
+
+    @property
+    def on_edge(self) -> bool:
+        """Whether a value that differs is one that stronger rounding makes jump."""
+        return any(one.why == EDGE and one.score for one in self.tensors)
 
     @property
     def why(self) -> str:
@@ -98,6 +108,7 @@ def score_step(a: TensorFile, b: TensorFile, noise: Noise) -> StepScore:
         tensors=tuple(scores),
         discrete=tuple(one.name for one in scores if one.discrete and one.score > 0),
         replays=noise.replays if noise.measured else 0,
+        looked_closer=noise.edge_replays > 0,
     )
 
 
@@ -149,12 +160,14 @@ def _discrete(name: str, a: Array, b: Array, flips: int, replays: int) -> Tensor
 
 
 def _floating(name: str, apart: Difference, unit: float, known: TensorNoise | None, own: bool) -> TensorScore:
-    rms = 0.0 if known is None else known.rms if own else as_float(Fraction(known.rms) * apart.norm.exact)
+    rms = 0.0 if known is None else known.size if own else as_float(Fraction(known.rms) * apart.norm.exact)
     if not apart.same_places:
         why = "not finite at other places"
         return TensorScore(name, math.inf, math.inf, apart.norm.value, rms, why)
     score = _z(apart.distance, apart.norm, rms, unit)
     why = "" if own else "its own noise is not known"
+    if own and known is not None and known.jumps:
+        why = EDGE
     return TensorScore(name, score, apart.distance.value, apart.norm.value, rms, why)
 
 

@@ -11,8 +11,6 @@ from ..batch.plan import BatchPlan
 from ..drift.comparison import RunComparison, compare_runs
 from ..drift.noise import read_noise
 from ..drift.repetition import repetition
-from ..drift.verdict import worst_of
-from ..recorder.selection import StepSelection
 from ..runs.find import RecordedRun
 from .evidence import (
     EvidenceFolder,
@@ -27,14 +25,17 @@ from .evidence import (
 from .laboratory import Laboratory, repeating
 from .plan import InvestigationPlan
 from .referee import run_referee
-from .scores import scores_of
-from .steps import STATE_SHARE, forced_steps, selection, taped_steps
+from .scores import scores_of, suspicious_steps
+from .steps import STATE_SHARE, evenly, forced_steps, selection, taped_steps
 
 RERUNS = 4
 """Perturbed re-runs that stand in for the tape where no step replays."""
 
-MOST_CONFIRMED = 2
-"""Suspicious steps without a tape of their own that get one afterwards."""
+MOST_CONFIRMED = 8
+"""Suspicious steps that are looked at closer. Where there are more, and they are most of the steps, none needs it."""
+
+EDGE_REPLAYS = 16
+"""Replays with stronger rounding of such a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,32 +201,31 @@ def _without_tape(
 def _confirm(
     laboratory: Laboratory, reference: RecordedRun, others: Sequence[RecordedRun], plan: InvestigationPlan
 ) -> None:
-    """Take tapes of the steps that look worse than rounding by the noise of another step."""
+    """Look closer at the suspicious steps: a tape of each, with stronger rounding to find discrete choices."""
     wanted: set[int] = set()
     for run in others:
-        evidence = evidence_for(reference, run)
-        scores = scores_of(evidence)
-        worst = worst_of(scores.steps)
-        threshold = scores.threshold.inspect
-        untaped = [one for one in scores.steps if not one.taped and worst_of([one]) > threshold]
-        if untaped and all(worst_of([one]) <= scores.threshold.fault for one in scores.steps if one.taped):
-            wanted |= (
-                {untaped[0].step, max(untaped, key=lambda one: worst_of([one])).step} if worst else set()
+        scores = scores_of(evidence_for(reference, run))
+        suspicious = suspicious_steps(scores)
+        if len(suspicious) <= MOST_CONFIRMED or 2 * len(suspicious) <= len(scores.steps):
+            wanted |= {
+                suspicious[place] for place in evenly(len(suspicious), min(len(suspicious), MOST_CONFIRMED))
+            }
+    if not wanted:
+        return
+    steps = selection(wanted)
+    laboratory.experiments(
+        "suspicious steps",
+        [
+            repeating(
+                reference,
+                f"{taped(reference)}-0",
+                outcomes=steps,
+                tapes=steps,
+                edge_replays=EDGE_REPLAYS,
+                timeout=plan.timeout,
             )
-    for step in sorted(wanted)[:MOST_CONFIRMED]:
-        laboratory.experiments(
-            f"tape of step {step}",
-            [
-                repeating(
-                    reference,
-                    f"{taped(reference)}-{step}",
-                    outcomes=selection([step]),
-                    tapes=selection([step]),
-                    steps=StepSelection(((step, step),)),
-                    timeout=plan.timeout,
-                )
-            ],
-        )
+        ],
+    )
 
 
 def _trainings(

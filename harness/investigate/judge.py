@@ -119,6 +119,7 @@ def judge_pair(evidence: PairEvidence, comparisons: int = 1) -> PairFindings:
                     *verdict.notes,
                     *compared.notes,
                     *environment_differences(a, b),
+                    *scores.notes,
                     *scores.unreplayed,
                     *unreadable,
                 ]
@@ -221,6 +222,7 @@ def _step(score: StepScore) -> dict[str, Any]:
         "score": score.score,
         "tensor": score.tensor,
         "taped": score.taped,
+        "on_edge": score.on_edge,
         "discrete": list(score.discrete),
         "compared": len(score.tensors),
         "tensors": [asdict(one) for one in score.tensors if one.score],

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..drift.calibration import Threshold, threshold_for
 from ..drift.noise import Noise, read_noise
 from ..drift.score import StepScore, score_step
+from ..drift.verdict import worst_of
 from ..modes.spec import ModeSpec
 from ..recorder.config import RunConfig
 from ..runs.find import RecordedRun
@@ -25,6 +26,7 @@ class Scores:
     noise: str
     unreplayed: tuple[str, ...]
     why: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def spec_of(run: RecordedRun) -> ModeSpec:
@@ -49,7 +51,38 @@ def scores_of(evidence: PairEvidence) -> Scores:
             step, a, [read_outcome(one.path, step) for one in _reruns(evidence, step)]
         )
         scored.append(score_step(a, read_outcome(evidence.forced.path, step), noise))
-    return Scores(tuple(scored), threshold, _how(noises, evidence), reasons)
+    found = Scores(tuple(scored), threshold, _how(noises, evidence), reasons)
+    return without_unlooked(found)
+
+
+def suspicious_steps(scores: Scores) -> list[int]:
+    """The steps beyond the threshold that were not looked at closer."""
+    return [
+        one.step for one in scores.steps if worst_of([one]) > scores.threshold.fault and not one.looked_closer
+    ]
+
+
+def without_unlooked(scores: Scores) -> Scores:
+    """Leave out suspicious steps that were not looked at, where all that were looked at are explained by kinks."""
+    looked = [one for one in scores.steps if one.looked_closer]
+    explained = looked and all(worst_of([one]) <= scores.threshold.fault for one in looked)
+    left_out = suspicious_steps(scores) if explained else []
+    notes = []
+    if edges := [one.step for one in looked if one.on_edge]:
+        notes.append(
+            f"step {_listed(edges)}: rounding alone turns a discrete choice there (a ReLU or a maximum next to its kink), "
+            "and the drift is held against that jump"
+        )
+    if left_out:
+        notes.append(
+            f"step {_listed(left_out)} drifts like those that such a choice explains, and was not looked at closer"
+        )
+    kept = tuple(one for one in scores.steps if one.step not in left_out)
+    return replace(scores, steps=kept, notes=tuple(notes))
+
+
+def _listed(steps: Sequence[int]) -> str:
+    return ", ".join(map(str, steps))
 
 
 def _reference_outcomes(evidence: PairEvidence) -> dict[int, RecordedRun]:
@@ -64,9 +97,9 @@ def _taped_noise(evidence: PairEvidence) -> tuple[dict[int, Noise], tuple[str, .
             noise = read_noise(run.path, step)
             if noise is None:
                 continue
-            if noise.equal:
+            if noise.equal and (step not in found or noise.edge_replays):
                 found[step] = noise
-            else:
+            elif not noise.equal:
                 reasons.append(f"step {step}: {noise.reason or 'its replay is not bit-equal'}")
     return found, tuple(reasons)
 

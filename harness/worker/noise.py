@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -21,14 +21,21 @@ SEEDS_OF_A_STEP = 1000
 """Steps this far apart in seeds have no member of their ensembles in common."""
 
 
+EDGE_STRENGTH = 4.0
+"""How much stronger than rounding the perturbation is that looks for discrete choices: another kernel's rounding error
+may be some times that of random rounding, and turns a ReLU that random rounding would turn once in a hundred replays."""
+
+
 @dataclass(frozen=True, slots=True)
 class TensorNoise:
     """Of one value x, over replays x_i: `rms` is sqrt(mean ||x_i - x||^2), over the elements that are finite in both;
-    `flips` counts replays in which an integer or boolean tensor differed; `norm` is ||x||."""
+    `flips` counts replays in which an integer or boolean tensor differed; `norm` is ||x||. `reach` is the largest
+    ||x_i - x|| of the replays with stronger rounding, 0 without."""
 
     rms: float
     flips: int
     norm: float
+    reach: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +57,12 @@ class StepNoise:
     seconds: Mapping[str, float] = field(default_factory=dict)
     dropped: int = 0
     unmoved: Sequence[str] = ()
+    edge_replays: int = 0
 
     def to_json(self) -> dict[str, Any]:
         tensors = {
-            name: {"rms": one.rms, "flips": one.flips, "norm": one.norm} for name, one in self.tensors.items()
+            name: {"rms": one.rms, "flips": one.flips, "norm": one.norm, "reach": one.reach}
+            for name, one in self.tensors.items()
         }
         return {
             "schema": SCHEMA,
@@ -67,11 +76,15 @@ class StepNoise:
             "tensors": tensors,
             "dropped": self.dropped,
             "unmoved": list(self.unmoved),
+            "edge": {"replays": self.edge_replays, "strength": EDGE_STRENGTH},
         }
 
 
-def measure_noise(tape: Tape, replays: int) -> StepNoise:
-    """Replay a tape unchanged, then `replays` times with random rounding. Failures are the result's `reason`."""
+def measure_noise(tape: Tape, replays: int, edge_replays: int = 0) -> StepNoise:
+    """Replay a tape unchanged, then `replays` times with random rounding and `edge_replays` times with stronger one.
+
+    Failures are the result's `reason`.
+    """
     calls = len(tape.calls)
     try:
         replay = Replay(tape)
@@ -86,14 +99,26 @@ def measure_noise(tape: Tape, replays: int) -> StepNoise:
         reason = f"the unchanged replay gives other bits for {_some(differs)}"
         return StepNoise(tape.step, calls, seconds=seconds, differs=differs, reason=reason)
     began = time.perf_counter()
+    spread = _spread(replay, expected, tape.step, replays, 1.0)
+    seconds["rounded"] = (time.perf_counter() - began) / max(1, replays)
+    found = spread.result(tape.step, calls, seconds)
+    if not edge_replays or not found.equal:
+        return found
+    edge = _spread(replay, expected, tape.step, edge_replays, EDGE_STRENGTH)
+    tensors = {name: replace(one, reach=edge.reach[name]) for name, one in found.tensors.items()}
+    return replace(found, tensors=tensors, edge_replays=edge_replays)
+
+
+def _spread(
+    replay: Replay, expected: Mapping[str, torch.Tensor], step: int, replays: int, strength: float
+) -> Spread:
     spread = Spread(expected)
     for number in range(replays):
         try:
-            spread.add(replay.run(RandomRounding(tape.step * SEEDS_OF_A_STEP + number)))
+            spread.add(replay.run(RandomRounding(step * SEEDS_OF_A_STEP + number, strength)))
         except Exception:  # noqa: BLE001, a discrete choice that rounding turned
             spread.dropped += 1
-    seconds["rounded"] = (time.perf_counter() - began) / max(1, replays)
-    return spread.result(tape.step, calls, seconds)
+    return spread
 
 
 class Spread:
@@ -101,6 +126,7 @@ class Spread:
 
     def __init__(self, expected: Mapping[str, torch.Tensor]) -> None:
         self.dropped = 0
+        self.reach = dict.fromkeys(expected, 0.0)
         self._expected = expected
         self._members = 0
         self._squares = dict.fromkeys(expected, 0.0)
@@ -111,7 +137,9 @@ class Spread:
         for name, value in self._expected.items():
             with torch_private.bare_execution(), torch.no_grad():
                 if has_digits(value):
-                    self._squares[name] += _finite_square(_wide(values[name]) - _wide(value))
+                    square = _finite_square(_wide(values[name]) - _wide(value))
+                    self._squares[name] += square
+                    self.reach[name] = max(self.reach[name], math.sqrt(square))
                 elif not is_same(values[name], value):
                     self._flips[name] += 1
 

@@ -84,7 +84,7 @@ class TapeRecording:
             tape = recorder.tape()
         except NotReplayable as error:
             return StepNoise(step, reason=str(error))
-        noise = measure_noise(tape, self._config.noise_replays)
+        noise = measure_noise(tape, self._config.noise_replays, self._config.edge_replays)
         if noise.equal:
             self._folder.mkdir(parents=True, exist_ok=True)
             write_tape(tape_file(self._folder, step), tape)

@@ -81,10 +81,11 @@ REDUCE_WHOLE = frozenset(
 
 
 class RandomRounding:
-    """One member of the ensemble; the same seed gives the same member."""
+    """One member of the ensemble; the same seed gives the same member. `strength` multiplies the perturbation."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, strength: float = 1.0) -> None:
         self._places = random.Random(seed)
+        self._amplitude = AMPLITUDE * strength
 
     def held(self, recorded: torch.dtype) -> torch.dtype:
         return recorded
@@ -127,7 +128,7 @@ class RandomRounding:
         # The change is added: a factor next to 1 would itself be rounded, and not alike above and below 1.
         change = self._uniform(tensor) * tensor
         change.nan_to_num_(0.0, 0.0, 0.0)
-        tensor.add_(change, alpha=AMPLITUDE * torch.finfo(tensor.dtype).eps)
+        tensor.add_(change, alpha=self._amplitude * torch.finfo(tensor.dtype).eps)
 
     def _uniform(self, tensor: torch.Tensor) -> torch.Tensor:
         """Numbers of -1/2 to 1/2 in the tensor's shape, and laid out as it is where it leaves no gaps."""

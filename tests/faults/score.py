@@ -15,13 +15,15 @@ from .case import HARMLESS, Trial
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A trial with its verdict, None where there was none. `score` is None where no step was scored."""
+    """A trial with its verdict, None where there was none. `score` is None where no step was scored, and `first_step`
+    where none is beyond rounding."""
 
     trial: Trial
     verdict: str | None
     score: float | None
     seconds: float
     text: str = ""
+    first_step: int | None = None
 
     @classmethod
     def of(cls, trial: Trial, pair: Mapping[str, Any], seconds: float) -> Judged:
@@ -33,6 +35,7 @@ class Judged:
             score=None if score is None else float(score),
             seconds=seconds,
             text=" ".join(pair.get("text", ())) or "no such pair in the findings",
+            first_step=pair.get("first_significant_step"),
         )
 
     @property
@@ -166,7 +169,7 @@ of the reference's own rounding noise; 16 is where a fault begins on a backend t
 def _said(one: Judged) -> str:
     return (
         f"- `{one.trial.case.kind}/{one.trial.name}` on {one.trial.model}: {one.verdict or 'undecided'}, expected "
-        f"{one.trial.case.expected}"
+        f"{one.trial.case.expected} ({one.text})"
     )
 
 

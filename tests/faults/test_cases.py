@@ -16,6 +16,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from numdrift.harness.modes.spec import parse_mode
+
 from .case import FAULTS, HARMLESS, Case, Trial, all_cases, all_models, trials
 
 TIMES_NOISE = 16.0
@@ -29,6 +31,7 @@ BENIGN_DISTANCE_BF16 = 2e-2
 Steps = list[dict[str, Tensor]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", all_models())
 def test_cases_do_what_they_say(model: str, tmp_path: Path) -> None:
     # Given the model trained as it is, from one ULP off, and with each case that needs no compiler.
@@ -67,6 +70,14 @@ def test_a_case_says_what_it_is(case: Case) -> None:
     assert set(case.models) <= set(all_models())
     assert case.benign == (case.expected in HARMLESS)
     assert case.planted or case.modes != ("cpu",)
+
+
+@pytest.mark.parametrize("model", all_models())
+def test_the_modes_of_a_model_have_names_of_their_own(model: str) -> None:
+    names = [trial.name for trial in trials(model)]
+
+    assert len(names) == len(set(names))
+    assert all(parse_mode(trial.spec).name == trial.name for trial in trials(model))
 
 
 def complaint(trial: Trial, results: dict[str, Steps]) -> str:

@@ -211,3 +211,30 @@ def test_a_value_without_noise_of_its_own_takes_that_of_its_kind() -> None:
 def test_it_says_how_the_noise_was_measured(noise: Noise, taped: bool, replays: int) -> None:
     found = step({"gradient 0 w": [1.0]}, {"gradient 0 w": [1.0]}, noise)
     assert (found.taped, found.replays) == (taped, replays)
+
+
+@pytest.mark.parametrize(
+    ("reach", "score", "edge"),
+    [
+        (4.0, 100.0, False),  # in proportion to its strength
+        (7.9, 100.0, False),
+        (50.0, 2.0, True),  # a jump: half the drift
+        (1.0, 100.0, False),
+    ],
+)
+def test_where_stronger_rounding_jumps_the_drift_is_held_against_the_jump(
+    reach: float, score: float, edge: bool
+) -> None:
+    noise = Noise(7, 8, {"gradient 0 w": TensorNoise(1.0, 0.0, reach=reach)}, edge_replays=16)
+    found = step({"gradient 0 w": [0.0]}, {"gradient 0 w": [100.0]}, noise)
+    assert found.score == pytest.approx(score)
+    assert (found.on_edge, found.looked_closer) == (edge, True)
+    # and another step, whose noise is estimated from this one, has no such jump
+    elsewhere = score_step(
+        tensors({"gradient 0 w": [0.0]}),
+        tensors({"gradient 0 w": [100.0]}),
+        noise.at(8, tensors({"gradient 0 w": [0.0]})),
+    )
+    assert elsewhere.score == pytest.approx(100)
+    assert not elsewhere.on_edge
+    assert not elsewhere.looked_closer

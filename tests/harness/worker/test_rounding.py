@@ -216,3 +216,33 @@ def test_values_that_differ_in_the_unchanged_replay_are_named() -> None:
     assert not noise.equal and noise.differs == ["loss 0"] and not noise.tensors
     assert noise.to_json()["reason"] == "the unchanged replay gives other bits for loss 0"
     assert not is_same(Replay(tape).run(AsRecorded())["loss 0"], tape.expected()["loss 0"])
+
+
+def test_stronger_rounding_finds_a_choice_that_hangs_on_it() -> None:
+    # given relu(a * 1 - c), whose input is two units beside the kink: out of reach of rounding, not of four times it
+    eps = 2.0**-23
+    a = torch.tensor([1.0, 3.0], requires_grad=True)
+    one, c = torch.ones(2), torch.tensor([1.0 - 2 * eps, 1.0])
+
+    def training() -> None:
+        F.relu(a * one - c).sum().backward()
+
+    with recorded() as recorder:
+        training()
+        assert a.grad is not None
+        recorder.watch("gradient 0 a", a.grad)
+    # when
+    tape = recorder.tape()
+    plain, closer = measure_noise(tape, 8), measure_noise(tape, 8, 16)
+    # then
+    assert plain.tensors["gradient 0 a"].rms == closer.tensors["gradient 0 a"].rms < 10 * eps
+    assert plain.tensors["gradient 0 a"].reach == 0
+    assert closer.tensors["gradient 0 a"].reach == pytest.approx(1, rel=1e-5)
+    assert (plain.edge_replays, closer.edge_replays) == (0, 16)
+
+
+def test_stronger_rounding_of_a_smooth_step_moves_it_in_proportion() -> None:
+    noise = measure_noise(started("mlp").taped(), 8, 16)
+    gradients = [one for name, one in noise.tensors.items() if name.startswith("gradient ") and one.rms]
+    assert gradients
+    assert all(2 * one.rms < one.reach < 12 * one.rms for one in gradients)

@@ -2,7 +2,7 @@
 
 from tests.faults.training import Training
 
-MODELS = ("tanh_sam", "autoencoder")
+MODELS = ("tanh_sam",)
 MODES = ("cpu", "compile", "lazy")
 EXPECTED = "rounding"
 

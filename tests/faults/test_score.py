@@ -1,0 +1,89 @@
+"""The benchmark's command on a few cases of each kind of verdict, and how its score is counted."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from .benchmark import investigate
+from .case import Case, Trial, all_cases, trials
+from .score import Judged, Score
+
+CHOSEN = {
+    "tanh_sam": [
+        "nothing",
+        "sum_orders-sum.reversed",
+        "linear_by_einsum",
+        "tanh_backward_bf16",
+        "tanh_backward_from_step_7",
+        "sam_without_restore",
+        "batch_order",
+        "sam_radius",
+    ],
+    "bag": ["loss_by_log1p", "order_of_sums", "logarithm_of_zero", "accumulation_forgets"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", CHOSEN)
+def test_chosen_cases_have_the_verdicts_that_they_expect(model: str, tmp_path: Path) -> None:
+    # Given a few cases of a model.
+    chosen = [trial for trial in trials(model) if trial.name in CHOSEN[model]]
+    assert len(chosen) == len(CHOSEN[model])
+
+    # When they are investigated as the benchmark does it.
+    judged = investigate(model, chosen, tmp_path, jobs=2)
+
+    # Then every verdict is the one that the case states, and a late fault is dated.
+    assert {one.trial.name: one.verdict for one in judged if not one.exact} == {}
+    assert [one.first_step for one in judged if one.trial.name == "tanh_backward_from_step_7"] in ([], [7])
+
+
+def test_a_miss_and_a_false_alarm_are_counted() -> None:
+    # Given two faults, one of them taken for rounding, and three benign variants, one of them without a verdict.
+    judged = [
+        judgement(benign=False, expected="beyond-rounding", verdict="beyond-rounding", score=44.0),
+        judgement(benign=False, expected="different-setup", verdict="rounding", score=2.0),
+        judgement(benign=True, expected="rounding", verdict="identical", score=None),
+        judgement(benign=True, expected="rounding", verdict="rounding", score=3.5),
+        judgement(benign=True, expected="rounding", verdict=None, score=None),
+    ]
+
+    # When they are counted.
+    score = Score(judged, seconds=10.0)
+
+    # Then half of the faults are found, and a third of the alarms is false.
+    assert score.true_positive_rate == 0.5
+    assert score.false_positive_rate == pytest.approx(1 / 3)
+    assert not score.perfect
+    assert score.smallest_fault_score("cpu") == 44.0
+    assert score.benign_scores() == {"cpu": {"nothing": [0.0, 3.5]}}
+    assert "tanh_backward_bf16` on tanh_sam: rounding, expected different-setup" in score.table()
+    assert "on tanh_sam: undecided, expected rounding" in score.table()
+
+
+def test_a_fault_without_a_verdict_is_not_found() -> None:
+    undecided = judgement(benign=False, expected="beyond-rounding", verdict=None, score=None)
+
+    assert Score([undecided], seconds=1.0).true_positive_rate == 0.0
+
+
+def test_an_infinite_score_is_read_from_its_text() -> None:
+    trial = Trial(one_case("tanh_backward_bf16"), "tanh_sam", "cpu")
+
+    judged = Judged.of(trial, {"verdict": "nonfinite", "score": "inf", "text": ["..."]}, seconds=1.0)
+
+    assert judged.score == math.inf
+    assert judged.right and not judged.exact
+
+
+def judgement(*, benign: bool, expected: str, verdict: str | None, score: float | None) -> Judged:
+    case = one_case("nothing" if benign else "tanh_backward_bf16")
+    stated = Case(case.path, case.summary, case.models, case.modes, expected, case.planted, case.culprit)
+    return Judged(Trial(stated, "tanh_sam", "cpu"), verdict, score, seconds=1.0)
+
+
+def one_case(name: str) -> Case:
+    return next(case for case in all_cases() if case.name == name)
