@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +64,16 @@ def _pair(data: Mapping[str, Any], script: str) -> DrawnPair:
         a=a,
         b=b,
         title=f"{script} · {b} against {a} · {data.get('verdict') or 'undecided'}",
-        steps=tuple(_step(step) for step in data.get("steps") or ()),
+        steps=_steps(data.get("steps") or ()),
         envelope=Envelope.from_json(curve) if curve else None,
     )
+
+
+def _steps(data: Sequence[Mapping[str, Any]]) -> tuple[ScoredStep, ...]:
+    """The scores of all steps: a value that a step does not list was the same on both sides there."""
+    steps = [_step(step) for step in data]
+    names = dict.fromkeys(name for step in steps for name in step.scores)
+    return tuple(replace(step, scores={name: step.scores.get(name, 0.0) for name in names}) for step in steps)
 
 
 def _step(data: Mapping[str, Any]) -> ScoredStep:

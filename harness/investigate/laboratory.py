@@ -95,13 +95,18 @@ class Laboratory:
             return False
         try:
             run = load_run(folder.path)
-            asked = json.loads(folder.config.read_text(encoding="utf-8"))
-        except (NumdriftError, OSError, ValueError):
+            asked = RunConfig.load(folder.config)
+        except (NumdriftError, OSError, ValueError, TypeError, KeyError):
             return False
-        wanted = json.loads(json.dumps(run_config(plan, spec, folder).to_json()))
-        same = {**asked, "script": ""} == {**wanted, "script": ""}
+        same = _plain(asked) == _plain(run_config(plan, spec, folder))
         unchanged = run.manifest.script_sha256 == script_sha256(plan.script)
         return same and unchanged and run.manifest.status in ("complete", "nonfinite")
+
+
+def _plain(config: RunConfig) -> dict[str, Any]:
+    """What a run was asked for, without where its script lies and where it writes."""
+    content: dict[str, Any] = json.loads(json.dumps(config.to_json()))
+    return content | {"script": "", "journal": ""}
 
 
 def repeating(run: RecordedRun, name: str, **changes: Any) -> BatchPlan:

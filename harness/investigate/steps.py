@@ -46,8 +46,8 @@ def taped_steps(forced: Sequence[int], first_differing: Iterable[int]) -> tuple[
 
 def evenly(count: int, parts: int) -> list[int]:
     """`parts` steps of `count`, evenly spaced, the first and the last among them."""
-    if parts < 2:
-        return [0]
+    if parts < 2 or not count:
+        return [0] if parts and count else []
     return [round(part * (count - 1) / (parts - 1)) for part in range(parts)]
 
 

@@ -40,3 +40,4 @@ def test_evenly() -> None:
     assert evenly(10, 4) == [0, 3, 6, 9]
     assert evenly(3, 1) == [0]
     assert evenly(1, 1) == [0]
+    assert evenly(0, 0) == []
