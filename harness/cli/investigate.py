@@ -117,7 +117,13 @@ def command(script: Path, arguments: tuple[str, ...], **options: Any) -> int:
         found = investigate(replace(plan, arguments=arguments), laboratory)
     if options["json_path"]:
         write_json(options["json_path"], found.to_json(), force=options["force"])
-    if options["json_path"] != "-" and not options["quiet"]:
+    if options["quiet"]:
+        for pair in found.pairs:
+            if pair.exit_code:
+                console(stderr=True).print(
+                    f"numdrift: {pair.b} against {pair.a}: {pair.text[0]}", soft_wrap=True
+                )
+    elif options["json_path"] != "-":
         show(console(), found, verbose=options["verbose"])
     return found.exit_code
 

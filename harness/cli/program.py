@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from .. import errors
+
+INTERNAL_ERROR = 70
+"""EX_SOFTWARE of sysexits.h: neither a verdict nor wrong usage."""
 
 COMMANDS = {
     "investigate": "Decide whether modes differ by more than rounding, and which side is right.",
@@ -95,6 +99,10 @@ def main() -> None:
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(141)
+    except Exception as error:  # noqa: BLE001, a crash must not look like a verdict
+        traceback.print_exc()
+        _say(f"this is a fault of numdrift itself ({type(error).__name__}); what was recorded is kept")
+        sys.exit(INTERNAL_ERROR)
 
 
 def _say(text: str) -> None:

@@ -18,6 +18,7 @@ from ..recorder.config import FIRST_STEPS, LEVELS
 from ..recorder.selection import KeepParams, StepSelection
 from ..runs.find import load_run
 from ..runs.layout import STATES, check_name, choose_investigation
+from ..runs.outcomes import state_steps
 from .output import console, force_option, json_option, number, out_option, table, write_json
 from .progress import reporter_for
 
@@ -171,12 +172,15 @@ def _resynced(reference: Path | None, steps: StepSelection) -> dict[str, Any]:
     """The outcomes of the resynced steps are kept: they are what a resync is for."""
     if reference is None:
         return {}
-    states = load_run(reference).path / STATES
-    if not states.is_dir():
+    run = load_run(reference)
+    kept = [step for step in state_steps(run.path) if step in steps]
+    asked = [first for first, last in steps.ranges if first == last and first not in kept]
+    if not kept or asked:
+        lacking = f"no state of step {asked[0]}" if asked else "no states to start these steps from"
         raise UsageError(
-            f"{reference} kept no states to start from; run it with --states all (or the steps), under another --name"
+            f"{reference} kept {lacking}; run it with --states {asked[0] if asked else 'all'}, under another --name"
         )
-    return {"resync": states, "outcomes": steps}
+    return {"resync": run.path / STATES, "outcomes": StepSelection(tuple((step, step) for step in kept))}
 
 
 def _own_kernel(text: str) -> tuple[str, Path]:

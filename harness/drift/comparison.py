@@ -77,10 +77,7 @@ def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:
     """Compare two runs, a being the reference. Raises UsageError when one of them has no step."""
     for run in (a, b):
         if not run.journal.steps:
-            raise UsageError(
-                f"{run.path} has no recorded step ({run.manifest.status}): {_why_empty(run)}; "
-                "run it again, or compare other runs"
-            )
+            raise UsageError(f"{run.path} has no recorded step ({run.manifest.status}): {_why_empty(run)}")
     first, compared = _first_tensor(a, b)
     step = _last_common_values(a, b)
     return RunComparison(
@@ -100,6 +97,8 @@ def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:
 
 
 def _why_empty(run: RecordedRun) -> str:
+    if run.manifest.status == "complete" and not run.manifest.message:
+        return "a step ends with an optimizer's step(), and none was seen"
     return run.manifest.message or f"see {run.path / 'stderr.log'}"
 
 

@@ -92,10 +92,10 @@ class Envelope:
             return ""
         if self.onset is None:
             last = int(self.judged[-1])
-            moved = float(np.max(self.envelope[np.isin(self.steps, self.judged)], initial=0.0))
+            moved = float(np.max(self.relative[np.isin(self.steps, self.judged)], initial=0.0))
             return (
                 f"up to step {last} a one-ULP change of the initial parameters moves the loss by at most "
-                f"{moved:.2g}; {mode} stays inside"
+                f"{moved:.2g} of its value; {mode} stays inside"
             )
         place = int(np.searchsorted(self.steps, self.onset))
         ratio, loss = float(self.ratio[place]), float(self.run[place])

@@ -28,7 +28,9 @@ def hyper_differences(a: RecordedRun, b: RecordedRun, drifting_from: int | None)
     if not left or not right:
         return []
     found: dict[str, SetupDifference] = {}
-    for step in sorted({step for step, _ in (*left, *right)}):
+    # What a schedule does after one of the runs has ended is no difference.
+    reached = min(max((one.step for one in run.journal.steps), default=0) for run in (a, b))
+    for step in sorted({step for step, _ in (*left, *right) if step <= reached}):
         ours, theirs = _at(left, step), _at(right, step)
         if ours is None or theirs is None:
             continue

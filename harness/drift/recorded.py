@@ -51,7 +51,8 @@ def bits(digest: Digest | None) -> tuple[int, int] | None:
 def differences(a: RecordedRun, b: RecordedRun) -> Iterator[RecordedDifference]:
     """The first difference of the initial values, then those of every step, then missing steps.
 
-    Of one step the first of the generators, batches, losses, gradients and values each. What one run did not record is left out.
+    Of one step the first of the generators, batches, losses, gradients and values each. What one run did not record is left out, and so is
+    what a damaged journal lacks.
     """
     if (name := _first(*_readable(_initial(a.journal), _initial(b.journal)))) is not None:
         yield RecordedDifference(0, "initial", name)
@@ -60,7 +61,7 @@ def differences(a: RecordedRun, b: RecordedRun) -> Iterator[RecordedDifference]:
             if (name := _first(left, right)) is not None:
                 yield RecordedDifference(step, what, name)
     counts = [len(run.journal.steps) for run in (a, b)]
-    if counts[0] != counts[1]:
+    if counts[0] != counts[1] and not (a.journal.damage or b.journal.damage):
         yield RecordedDifference(min(counts), "steps", f"{counts[0]} against {counts[1]} steps")
 
 

@@ -54,7 +54,9 @@ def environment_differences(a: RecordedRun, b: RecordedRun) -> list[str]:
         if key in left and key in right and left[key] != right[key]
     ]
     variables = [one.get("environment") or {} for one in (left, right)]
-    for name in sorted(variables[0].keys() | variables[1].keys()):
+    for name in sorted(
+        (variables[0].keys() | variables[1].keys()) - {"DEVICE"}
+    ):  # numdrift's own, by the mode
         ours, theirs = (one.get(name) for one in variables)
         if ours != theirs:
             found.append(f"{name} {_shown(ours)} against {_shown(theirs)}")
@@ -75,8 +77,11 @@ def _of_script(a: RecordedRun, b: RecordedRun) -> list[SetupDifference]:
 def _of_length(a: RecordedRun, b: RecordedRun) -> list[SetupDifference]:
     """A run that failed is shorter for that reason."""
     counts = [len(run.journal.steps) for run in (a, b)]
-    if counts[0] == counts[1] or any(
-        run.manifest.failed and run.manifest.status != "nonfinite" for run in (a, b)
+    if (
+        counts[0] == counts[1]
+        or a.journal.damage
+        or b.journal.damage
+        or any(run.manifest.failed and run.manifest.status != "nonfinite" for run in (a, b))
     ):
         return []
     return [SetupDifference("steps", min(counts), "steps", f"{counts[0]} against {counts[1]} steps")]

@@ -115,7 +115,10 @@ def _different_setup(evidence: VerdictEvidence) -> Verdict | None:
     more = f"; and {others} more difference{'s' if others > 1 else ''}" if others else ""
     text = f"different-setup: {causes[0].text}{more}"
     if causes[0].kind == "generator":
-        text += "; give both the same seeds, and a compiled mode fallback_random=on"
+        text += (
+            "; give both the same seeds, let neither draw more than the other, and give a compiled mode fallback_random=on "
+            "(what a script compiles by itself draws Inductor's numbers in every mode)"
+        )
     return Verdict("different-setup", text, step=causes[0].step)
 
 
@@ -252,6 +255,7 @@ def _notes(evidence: VerdictEvidence, verdict: Verdict) -> tuple[str, ...]:
     significant = _significant(evidence)
     if significant and not any(one.taped for one in significant):
         notes.append("the noise of the steps beyond the threshold was not measured on tapes of theirs")
-    if evidence.steps and not evidence.threshold.calibrated:
+    decided = verdict.word in ("rounding", "beyond-rounding", None)
+    if decided and evidence.steps and not evidence.threshold.calibrated:
         notes.append(f"the threshold {evidence.threshold.fault:g} is {evidence.threshold.provenance}")
     return tuple(notes)

@@ -11,6 +11,7 @@ from ..batch.plan import BatchPlan
 from ..drift.comparison import RunComparison, compare_runs
 from ..drift.noise import read_noise
 from ..drift.repetition import repetition
+from ..errors import UsageError
 from ..runs.find import RecordedRun
 from .evidence import (
     EvidenceFolder,
@@ -48,7 +49,10 @@ class Chosen:
 
 def gather(laboratory: Laboratory, runs: Sequence[RecordedRun], plan: InvestigationPlan) -> None:
     """Make every experiment that the pairs of `runs` need; the first run is the reference."""
-    reference, others = runs[0], [run for run in runs[1:] if run.journal.steps]
+    reference = runs[0]
+    others = [
+        run for run in runs[1:] if run.journal.steps and run.manifest.status in ("complete", "nonfinite")
+    ]
     if not reference.journal.steps or not others:
         return
     compared = {run.path.name: compare_runs(reference, run) for run in others}
@@ -78,10 +82,12 @@ def choose(
         free = shutil.disk_usage(reference.path).free
         steps = forced_steps(count, firsts, size, min(plan.state_budget, free // 4))
     if not steps:
-        return Chosen((), ())
+        raise UsageError(
+            f"--steps {plan.steps} names no step of this training, which has the steps 0 to {count - 1}"
+        )
     laboratory.progress.say(
         f"{len(steps)} of {count} steps are started from the state of {reference.manifest.label}; their states take "
-        f"about {len(steps) * size / 2**20:,.1f} MiB a mode in {EvidenceFolder.of(reference).path}"
+        f"about {max(0.1, len(steps) * size / 2**20):,.1f} MiB a mode in {EvidenceFolder.of(reference).path}"
     )
     return Chosen(steps, taped_steps(steps, firsts))
 

@@ -26,6 +26,13 @@ from .scores import Scores, scores_of, spec_of
 
 Kind = TypeVar("Kind")
 
+ENDED = {
+    "crashed": "crashed",
+    "killed": "was killed",
+    "timeout": "ran out of time",
+    "out-of-memory": "ran out of memory",
+}
+
 
 def judge(runs: Sequence[RecordedRun]) -> Findings:
     """Judge every run against the first, the reference, from the evidence that lies beside it."""
@@ -138,12 +145,21 @@ def _command(evidence: PairEvidence) -> str:
 
 
 def _failed(evidence: PairEvidence) -> list[str]:
-    """What did not get through: a mode's own run, or an experiment that the verdict needs."""
-    return [
-        f"{run.manifest.label} is {run.manifest.status} after {len(run.journal.steps)} steps: {run.manifest.message}"
-        for run in (evidence.a, evidence.b, evidence.a_again, evidence.b_again, evidence.forced)
+    """What did not get through: a mode's own run, else an experiment that the verdict needs."""
+    runs = [
+        (evidence.a, evidence.a.manifest.label),
+        (evidence.b, evidence.b.manifest.label),
+        (evidence.a_again, f"the repetition of {evidence.a.manifest.label}"),
+        (evidence.b_again, f"the repetition of {evidence.b.manifest.label}"),
+        (evidence.forced, f"{evidence.b.manifest.label}, started from the reference's state,"),
+    ]
+    said = [
+        f"{name} {ENDED.get(run.manifest.status, run.manifest.status)} after {len(run.journal.steps)} steps: "
+        f"{run.manifest.message}"
+        for run, name in runs
         if run is not None and run.manifest.failed and run.manifest.status != "nonfinite"
     ]
+    return said[:1]
 
 
 def _state(run: RecordedRun | None) -> TensorFile | None:
@@ -171,19 +187,43 @@ def _sentences(
     curves: Curves,
 ) -> list[str]:
     causes = [one.text for one in setup if one.counts] if verdict.word == "different-setup" else []
-    said = [verdict.text, *causes[1:], _loss_sentence(compared), referee, *curves.sentences]
+    said = [
+        verdict.text,
+        *causes[1:],
+        _loss_sentence(compared, verdict),
+        _referee_sentence(referee, verdict),
+        *curves.sentences,
+    ]
     return [sentence for sentence in said if sentence]
 
 
-def _loss_sentence(compared: RunComparison) -> str:
+def _loss_sentence(compared: RunComparison, verdict: Verdict) -> str:
     losses = compared.losses
+    if verdict.word == "nonfinite":
+        return ""
     if compared.identical or not losses.common_steps or losses.max_relative is None:
         return ""
     if losses.first_differing_step is None:
         return "the losses are the same bits at every step"
     return (
         f"the losses differ from step {losses.first_differing_step} on, by at most {losses.max_relative:.2g} of their "
-        f"value (step {losses.max_relative_step}); that alone says nothing, as training magnifies rounding"
+        f"value (step {losses.max_relative_step})"
+        + (
+            "; that alone says nothing, as training magnifies rounding"
+            if verdict.word in ("rounding", None)
+            else ""
+        )
+    )
+
+
+def _referee_sentence(text: str, verdict: Verdict) -> str:
+    """The referee computes the reference's own ops: it cannot speak for a mode that computes something else."""
+    if verdict.word in ("different-setup", "nonfinite", "nondeterministic") or not text:
+        return ""
+    return text + (
+        "; if the modes compute different things, that is only what it says"
+        if verdict.word == "beyond-rounding"
+        else ""
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from ..batch.execute import execute_together, run_config
 from ..batch.plan import BatchPlan, check_plan, script_sha256
-from ..errors import NumdriftError
+from ..errors import NumdriftError, UsageError
 from ..recorder.config import RunConfig
 from ..recorder.selection import KeepParams
 from ..runner.supervise import Reporter
@@ -57,6 +57,13 @@ class Laboratory:
     def free(self, plan: BatchPlan) -> list[RecordedRun]:
         """The runs of a plan's modes, made where they are not there yet."""
         missing = [spec for spec in plan.modes if plan.force or not self._is_there(plan, spec.name)]
+        for spec in missing:
+            folder = plan.investigation.run(spec.name, plan.suffix)
+            if folder.manifest.exists() and not plan.force:
+                raise UsageError(
+                    f"{folder.path} is a run of another script, arguments or mode (or one that failed): choose another --name, "
+                    f"replace it with --force, or investigate what is there by `numdrift investigate {plan.investigation.path}`"
+                )
         if missing:
             position = [spec.name for spec in plan.modes]
             self._execute("modes", [replace(plan, modes=missing, positions=position)])

@@ -9,17 +9,21 @@ from ..drift.calibration import Threshold, threshold_for
 from ..drift.noise import Noise, read_noise
 from ..drift.score import StepScore, score_step
 from ..drift.verdict import worst_of
+from ..errors import JournalError
 from ..modes.spec import ModeSpec
 from ..recorder.config import RunConfig
 from ..runs.find import RecordedRun
 from ..runs.outcomes import outcome_steps, read_outcome
+from ..runs.tensor_file import TensorFile
 from .evidence import PairEvidence
+
+ANEW = " (remove that run's folder, and `numdrift investigate` makes it anew)"
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
     """The scores of a pair's steps. `steps` is empty where `why` says what they lack; `noise` says how the noise was
-    measured, `unreplayed` why steps do not replay."""
+    measured, `unreplayed` why steps do not replay or cannot be read."""
 
     steps: tuple[StepScore, ...]
     threshold: Threshold
@@ -35,24 +39,34 @@ def spec_of(run: RecordedRun) -> ModeSpec:
 
 
 def scores_of(evidence: PairEvidence) -> Scores:
-    """Score every step of which both sides kept the outcome. Raises JournalError for damaged files."""
+    """Score every step of which both sides kept the outcome. What cannot be read is named in `unreplayed`."""
     threshold = threshold_for(spec_of(evidence.b))
     outcomes = _reference_outcomes(evidence)
     noises, reasons = _taped_noise(evidence)
     if evidence.forced is None or not outcomes:
         return Scores((), threshold, "", reasons, "no step of it was started from the reference's state")
-    common = [step for step in outcome_steps(evidence.forced.path) if step in outcomes]
-    scored = []
-    for step in common:
-        a = read_outcome(outcomes[step].path, step)
-        noise = noises.get(step) or _nearest(noises, step, evidence)
-        noise = noise.at(step, a) if noise is not None and noise.step != step else noise
-        noise = noise or Noise.from_runs(
-            step, a, [read_outcome(one.path, step) for one in _reruns(evidence, step)]
-        )
-        scored.append(score_step(a, read_outcome(evidence.forced.path, step), noise))
-    found = Scores(tuple(scored), threshold, _how(noises, evidence), reasons)
-    return without_unlooked(found)
+    scored, unusable = [], list(reasons)
+    for step in outcome_steps(evidence.forced.path):
+        if step not in outcomes:
+            continue
+        try:
+            a = read_outcome(outcomes[step].path, step)
+            b = read_outcome(evidence.forced.path, step)
+        except JournalError as error:
+            unusable.append(f"step {step} is not scored: {error}{ANEW}")
+            continue
+        scored.append(score_step(a, b, _noise_of(step, a, noises, evidence)))
+    found = Scores(tuple(scored), threshold, _how(noises, evidence), tuple(unusable))
+    return without_unlooked(found if scored else replace(found, why="none of its experiments can be read"))
+
+
+def _noise_of(step: int, a: TensorFile, noises: dict[int, Noise], evidence: PairEvidence) -> Noise:
+    """A step's own noise, else that of the nearest tape, else that of perturbed runs of the script."""
+    if step in noises:
+        return noises[step]
+    if noises:
+        return noises[min(noises, key=lambda one: abs(one - step))].at(step, a)
+    return Noise.from_runs(step, a, [read_outcome(run.path, step) for run in _reruns(evidence, step)])
 
 
 def suspicious_steps(scores: Scores) -> list[int]:
@@ -70,8 +84,8 @@ def without_unlooked(scores: Scores) -> Scores:
     notes = []
     if edges := [one.step for one in looked if one.on_edge]:
         notes.append(
-            f"step {_listed(edges)}: rounding alone turns a discrete choice there (a ReLU or a maximum next to its kink), "
-            "and the drift is held against that jump"
+            f"step {_listed(edges)}: rounding alone turns a discrete choice there (a ReLU, a maximum or a comparison next to its "
+            "edge), and the drift is held against that jump"
         )
     if left_out:
         notes.append(
@@ -94,7 +108,11 @@ def _taped_noise(evidence: PairEvidence) -> tuple[dict[int, Noise], tuple[str, .
     found, reasons = {}, []
     for run in evidence.taped:
         for step in outcome_steps(run.path):
-            noise = read_noise(run.path, step)
+            try:
+                noise = read_noise(run.path, step)
+            except JournalError as error:
+                reasons.append(f"{error}{ANEW}")
+                continue
             if noise is None:
                 continue
             if noise.equal and (step not in found or noise.edge_replays):
@@ -102,10 +120,6 @@ def _taped_noise(evidence: PairEvidence) -> tuple[dict[int, Noise], tuple[str, .
             elif not noise.equal:
                 reasons.append(f"step {step}: {noise.reason or 'its replay is not bit-equal'}")
     return found, tuple(reasons)
-
-
-def _nearest(noises: dict[int, Noise], step: int, evidence: PairEvidence) -> Noise | None:
-    return noises[min(noises, key=lambda one: abs(one - step))] if noises else None
 
 
 def _reruns(evidence: PairEvidence, step: int) -> Sequence[RecordedRun]:

@@ -84,7 +84,7 @@ def test_from_the_horizon_on_nothing_is_judged() -> None:
     assert (found.onset, found.horizon, found.worst_ratio) == (None, 2, 0)
     assert found.judged.tolist() == [0, 1]
     assert found.words("compile") == (
-        "up to step 1 a one-ULP change of the initial parameters moves the loss by at most 3e-05; "
+        "up to step 1 a one-ULP change of the initial parameters moves the loss by at most 3e-05 of its value; "
         "compile stays inside; after step 1 this script cannot distinguish compile from a one-ULP change; "
         "the envelope is of 1 perturbed run only (8 are asked for)"
     )

@@ -152,8 +152,15 @@ def test_different_draws_have_a_remedy_and_the_rest_is_counted() -> None:
     assert verdict.step == 1
     assert verdict.text == (
         "different-setup: the modes draw different random numbers in step 0; and 1 more difference; give both the same "
-        "seeds, and a compiled mode fallback_random=on"
+        "seeds, let neither draw more than the other, and give a compiled mode fallback_random=on (what a script compiles "
+        "by itself draws Inductor's numbers in every mode)"
     )
+
+
+def test_a_loss_that_is_nan_in_both_runs_is_nonfinite_even_where_all_bits_agree() -> None:
+    both = Nonfinite(NAN, NAN, None, False, "step 2: the loss 0 holds NaN in both runs alike", loss=NAN)
+    verdict = decide(replace(IDENTICAL, nonfinite=both))
+    assert (verdict.word, verdict.step) == ("nonfinite", 2)
 
 
 def test_nans_of_both_runs_alike_are_no_drift() -> None:
