@@ -208,9 +208,10 @@ def _confirm(
     laboratory: Laboratory, reference: RecordedRun, others: Sequence[RecordedRun], plan: InvestigationPlan
 ) -> None:
     """Look closer at the suspicious steps: a tape of each, with stronger rounding to find discrete choices."""
-    wanted: set[int] = set()
+    wanted, known = set[int](), set[int]()
     for run in others:
         scores = scores_of(evidence_for(reference, run))
+        known |= {one.step for one in scores.steps if one.looked_closer}
         suspicious = suspicious_steps(scores)
         if len(suspicious) <= MOST_CONFIRMED or 2 * len(suspicious) <= len(scores.steps):
             wanted |= {
@@ -218,7 +219,7 @@ def _confirm(
             }
     if not wanted:
         return
-    steps = selection(wanted)
+    steps = selection(wanted | known)
     laboratory.experiments(
         "suspicious steps",
         [

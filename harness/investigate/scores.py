@@ -77,12 +77,19 @@ def suspicious_steps(scores: Scores) -> list[int]:
 
 
 def without_unlooked(scores: Scores) -> Scores:
-    """Leave out suspicious steps that were not looked at, where all that were looked at are explained by kinks."""
+    """Leave out suspicious steps that were not looked at, where all that were looked at are explained by kinks.
+
+    Kinks are rare (where there are many, rounding turns some in every step, and the noise has them): where most steps
+    are suspicious, none is left out.
+    """
     looked = [one for one in scores.steps if one.looked_closer]
-    explained = looked and all(worst_of([one]) <= scores.threshold.fault for one in looked)
-    left_out = suspicious_steps(scores) if explained else []
+    edges = [one.step for one in looked if one.on_edge]
+    left_out = suspicious_steps(scores)
+    explained = edges and all(worst_of([one]) <= scores.threshold.fault for one in looked)
+    if not explained or 2 * (len(left_out) + len(edges)) > len(scores.steps):
+        left_out = []
     notes = []
-    if edges := [one.step for one in looked if one.on_edge]:
+    if edges:
         notes.append(
             f"step {_listed(edges)}: rounding alone turns a discrete choice there (a ReLU, a maximum or a comparison next to its "
             "edge), and the drift is held against that jump"

@@ -63,6 +63,10 @@ class EndedStep:
         yield from (gradient for gradient in self.gradients if gradient is not None)
 
 
+SETTLED_STEP = 3
+"""From this step on a model that was never called before is none of the training's."""
+
+
 class Recorder:
     """Observes one script and writes its journal."""
 
@@ -147,8 +151,11 @@ class Recorder:
         self._log.write("notice", step=self.step, text=text)
 
     def module_called(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        if self._adopting and self._training.add_root(module):
-            self._adopt(module)
+        if (self._adopting or self.step < SETTLED_STEP) and self._training.add_root(module):
+            if self._adopting:
+                self._adopt(module)
+            else:  # a moving average that is first called to be evaluated: looked at, and left as it is
+                self._table = None
         self._setup.called(module, args, kwargs)
 
     def _adopt(self, module: torch.nn.Module) -> None:

@@ -183,3 +183,40 @@ def test_a_run_recorded_without_parameters_names_the_flag(numdrift: Numdrift, ti
     refused = numdrift("investigate", "runs/r")
     assert refused.returncode == 2
     assert "--record params" in refused.stderr
+
+
+@pytest.mark.slow
+def test_whole_trainings_on_request(numdrift: Numdrift, tiny: Path, tmp_path: Path) -> None:
+    # when a perturbed training and three seeds are asked for
+    done = numdrift(
+        *("investigate", tiny, "--modes", "cpu,compile", "--envelope", "1", "--seeds", "2", "--name", "i"),
+        *("--json", "found.json"),
+    )
+    assert done.returncode == 0, done.stderr
+    pair = json.loads((tmp_path / "found.json").read_text())["pairs"][0]
+    # then the curve has an envelope, the lag a reservation, and both can be drawn and removed
+    assert pair["curve"]["members"] == 1
+    assert len(pair["curve"]["envelope"]) == 10
+    assert pair["lag"]["significant"] is False
+    assert "one-ULP change" in " ".join(pair["text"])
+    drawn = numdrift("plot", "runs/i", "--what", "envelope")
+    assert drawn.returncode == 0, drawn.stderr
+    assert (tmp_path / "runs/i/cpu_vs_compile_envelope.png").stat().st_size > 10_000
+    assert numdrift("runs", "rm", "i", "--yes").returncode == 0
+    assert not (tmp_path / "runs/i").exists()
+
+
+@pytest.mark.slow
+def test_what_has_no_such_steps_is_refused(numdrift: Numdrift, tiny: Path, tmp_path: Path) -> None:
+    # given a script without a step
+    script = tmp_path / "nothing.py"
+    script.write_text("print('no training')\n")
+    done = numdrift("investigate", script, "--modes", "cpu,compile", "--quiet")
+    # then the exit code is that of wrong usage or of a failed run, and what is missing is said
+    assert done.returncode in (2, 3)
+    assert "step" in done.stderr
+    assert "Traceback" not in done.stderr
+    # and steps that the training does not have are refused
+    refused = numdrift("investigate", tiny, "--modes", "cpu,compile", "--steps", "90")
+    assert refused.returncode == 2
+    assert "steps 0 to 9" in refused.stderr

@@ -34,7 +34,6 @@ PAGE = ROOT / "docs/reference/score.md"
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = parse_arguments(argv)
-    began = time.monotonic()
     judged: list[Judged] = []
     with tempfile.TemporaryDirectory() as folder:
         for model in args.models:
@@ -43,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             ]
             if chosen:
                 judged += investigate(model, chosen, args.keep or Path(folder), args.jobs)
-    score = Score(tuple(judged), time.monotonic() - began)
+    score = Score(tuple(judged))
     print(score.table())
     if args.whole:
         provenance = calibration.Provenance(
@@ -107,11 +106,19 @@ def investigate(model: str, chosen: Sequence[Trial], folder: Path, jobs: int) ->
         text=True,
         check=False,
     )
-    seconds = time.monotonic() - began
+    seconds = altogether(folder / f"{model}.seconds", time.monotonic() - began)
     if not done.stdout:
         raise SystemExit(f"the investigation of {model} ended with exit code {done.returncode}")
     pairs = {pair["b"]: pair for pair in json.loads(done.stdout)["pairs"]}
     return [Judged.of(trial, pairs.get(trial.name, {}), seconds / len(chosen)) for trial in chosen]
+
+
+def altogether(path: Path, seconds: float) -> float:
+    """Add what was spent on an investigation to what was spent on it before."""
+    if path.exists():
+        seconds += float(path.read_text())
+    path.write_text(f"{seconds:.1f}\n")
+    return seconds
 
 
 def calibrate(score: Score, provenance: calibration.Provenance) -> None:

@@ -16,7 +16,7 @@ from .case import HARMLESS, Trial
 @dataclass(frozen=True, slots=True)
 class Judged:
     """A trial with its verdict, None where there was none. `score` is None where no step was scored, and `first_step`
-    where none is beyond rounding."""
+    where none is beyond rounding. `seconds` is its share of the time that its investigation took."""
 
     trial: Trial
     verdict: str | None
@@ -34,7 +34,7 @@ class Judged:
             verdict=pair.get("verdict"),
             score=None if score is None else float(score),
             seconds=seconds,
-            text=" ".join(pair.get("text", ())) or "no such pair in the findings",
+            text=next(iter(pair.get("text", ())), "no such pair in the findings"),
             first_step=pair.get("first_significant_step"),
         )
 
@@ -56,10 +56,13 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Everything that was judged, and the seconds that it took altogether."""
+    """Everything that was judged."""
 
     judged: Sequence[Judged]
-    seconds: float
+
+    @property
+    def seconds(self) -> float:
+        return sum(one.seconds for one in self.judged)
 
     @property
     def faults(self) -> list[Judged]:
@@ -88,7 +91,7 @@ class Score:
         found: dict[str, dict[str, list[float]]] = {}
         for one in self.benign:
             score = 0.0 if one.verdict == "identical" else one.score
-            if score is not None and one.verdict in HARMLESS:
+            if score is not None:
                 found.setdefault(one.backend, {}).setdefault(one.trial.name, []).append(score)
         return found
 
@@ -104,9 +107,10 @@ class Score:
         finite = [score for score in scores if math.isfinite(score)]
         return min(finite, default=None)
 
-    def table(self) -> str:
-        """The result in Markdown: by kind, by backend, and what went wrong."""
-        return "\n".join([*self._by_kind(), "", *self._rates(), "", *self._by_backend(), "", *self._misses()])
+    def table(self, *, reasons: bool = True) -> str:
+        """The result in Markdown: by kind, by backend, and what went wrong, with what numdrift said to it."""
+        parts = (self._by_kind(), self._rates(), self._by_backend(), self._misses(reasons))
+        return "\n\n".join("\n".join(part) for part in parts)
 
     def _by_kind(self) -> list[str]:
         lines = ["| kind | cases | trials | alarms | verdict as expected |", "|---|--:|--:|--:|--:|"]
@@ -139,16 +143,19 @@ class Score:
             lines.append(f"| `{backend}` | {len(scores)} | {max(scores):.3g} | {least} |")
         return lines
 
-    def _misses(self) -> list[str]:
+    def _misses(self, reasons: bool) -> list[str]:
         missed = [one for one in self.judged if not one.exact]
         if not missed:
             return ["Every verdict is the one expected."]
-        return ["Not as expected:", "", *(_said(one) for one in missed)]
+        return ["Not as expected:", "", *(_said(one, reasons) for one in missed)]
 
     def page(self, provenance: Provenance) -> str:
         """The page that documents the score."""
         return PAGE.format(
-            command=provenance.command, torch=provenance.torch, date=provenance.date, table=self.table()
+            command=provenance.command,
+            torch=provenance.torch,
+            date=provenance.date,
+            table=self.table(reasons=False),
         )
 
 
@@ -166,11 +173,12 @@ of the reference's own rounding noise; 16 is where a fault begins on a backend t
 """
 
 
-def _said(one: Judged) -> str:
-    return (
+def _said(one: Judged, reasons: bool) -> str:
+    said = (
         f"- `{one.trial.case.kind}/{one.trial.name}` on {one.trial.model}: {one.verdict or 'undecided'}, expected "
-        f"{one.trial.case.expected} ({one.text})"
+        f"{one.trial.case.expected}"
     )
+    return f"{said} ({one.text})" if reasons else said
 
 
 def _share(found: Iterable[bool]) -> float:

@@ -52,7 +52,7 @@ def test_a_miss_and_a_false_alarm_are_counted() -> None:
     ]
 
     # When they are counted.
-    score = Score(judged, seconds=10.0)
+    score = Score(judged)
 
     # Then half of the faults are found, and a third of the alarms is false.
     assert score.true_positive_rate == 0.5
@@ -67,7 +67,7 @@ def test_a_miss_and_a_false_alarm_are_counted() -> None:
 def test_a_fault_without_a_verdict_is_not_found() -> None:
     undecided = judgement(benign=False, expected="beyond-rounding", verdict=None, score=None)
 
-    assert Score([undecided], seconds=1.0).true_positive_rate == 0.0
+    assert Score([undecided]).true_positive_rate == 0.0
 
 
 def test_an_infinite_score_is_read_from_its_text() -> None:

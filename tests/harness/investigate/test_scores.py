@@ -28,8 +28,10 @@ def test_what_is_beyond_the_threshold_is_suspicious_until_it_was_looked_at() -> 
 
 
 def test_steps_like_those_that_a_kink_explains_are_left_out_and_named() -> None:
-    found = without_unlooked(scores(step(0, 2.0), step(1, 1.5, looked=True, edge=True), step(2, 100.0)))
-    assert [one.step for one in found.steps] == [0, 1]
+    found = without_unlooked(
+        scores(step(0, 2.0), step(1, 1.5, looked=True, edge=True), step(2, 100.0), step(3, 1.0))
+    )
+    assert [one.step for one in found.steps] == [0, 1, 3]
     assert "step 1: rounding alone turns a discrete choice" in found.notes[0]
     assert "step 2" in found.notes[1]
 
@@ -44,3 +46,13 @@ def test_without_a_closer_look_nothing_is_left_out() -> None:
     found = without_unlooked(scores(step(0, 2.0), step(2, 100.0)))
     assert [one.step for one in found.steps] == [0, 2]
     assert not found.notes
+
+
+def test_where_most_steps_are_suspicious_a_kink_explains_none_of_the_others() -> None:
+    found = without_unlooked(scores(step(0, 90.0), step(1, 1.5, looked=True, edge=True), step(2, 100.0)))
+    assert [one.step for one in found.steps] == [0, 1, 2]
+
+
+def test_a_step_that_was_looked_at_for_another_mode_explains_nothing() -> None:
+    found = without_unlooked(scores(step(0, 2.0), step(1, 0.0, looked=True), step(2, 100.0), step(3, 1.0)))
+    assert [one.step for one in found.steps] == [0, 1, 2, 3]
