@@ -8,8 +8,8 @@ that start from a state which is one ULP off. For each value x of the step
 and for a tensor of integers, in how many repetitions it differed at all (flips).
 
 A network of ReLUs or maxima jumps where an input passes a kink. Another kernel may pass one that 8 repetitions do not:
-its error is some times their noise. So suspicious steps are repeated again with rounding 4 times as strong (reach, the
-largest distance); where a value then moves more than three times as far as in proportion, its jump is what drift is held
+its error is some times their noise. So suspicious steps are repeated again with rounding 16 times as strong (reach, the
+largest distance); where a value then moves more than three times as far as in proportion, the jump is what drift is held
 against. Measured on a residual network of 16 ReLUs under Inductor: 4 of 30 steps had such a kink, with drifts of 250 to
 2,600 times rms, and the other 26 of 1.3 to 5.5.
 
@@ -34,8 +34,8 @@ from ..runs.outcomes import noise_path, read_noise_record
 from ..runs.tensor_file import TensorFile
 from .norms import Array, Norm, as_float, difference, is_floating, norm, root_mean_square
 
-EDGE_STRENGTH = 4.0
-"""Of the replays with stronger rounding; the recorder's own number is in their record, and must be this one."""
+JUMP_SHARE = 4.0
+"""Of a jump this part is the yardstick: with the usual threshold of 16 a drift may be 4 jumps, as several may coincide."""
 
 JUMP = 3.0
 """So many times farther than in proportion is a jump. Of 16 smooth replays the farthest is 0.7 to 2 times as far."""
@@ -45,24 +45,24 @@ JUMP = 3.0
 class TensorNoise:
     """The noise of one value; `norm` is ||x||_2 of the undisturbed one.
 
-    `reach` is the largest distance that rounding of EDGE_STRENGTH times the usual strength made, 0 where that was not
-    looked at.
+    `reach` is the largest distance that rounding of `strength` times the usual one made, 0 where that was not looked at.
     """
 
     rms: float
     norm: float
     flips: int = 0
     reach: float = 0.0
+    strength: float = 16.0
 
     @property
     def jumps(self) -> bool:
         """Whether stronger rounding moves the value much farther than in proportion: a discrete choice turns."""
-        return self.reach > JUMP * EDGE_STRENGTH * self.rms
+        return self.reach > JUMP * self.strength * self.rms
 
     @property
     def size(self) -> float:
-        """What a drift is held against: rms, or the jump where a discrete choice hangs on rounding."""
-        return self.reach if self.jumps else self.rms
+        """What a drift is held against: rms, or a part of the jump where a discrete choice hangs on rounding."""
+        return self.reach / JUMP_SHARE if self.jumps else self.rms
 
     @property
     def relative(self) -> float | None:
@@ -148,9 +148,10 @@ def read_noise(run: Path, step: int) -> Noise | None:
 
 
 def _understood(record: Mapping[str, Any]) -> Noise:
+    strength = _size((record.get("edge") or {}).get("strength", 16.0))
     tensors = {
         str(name): TensorNoise(
-            _size(one["rms"]), _size(one["norm"]), int(one["flips"]), _size(one.get("reach", 0.0))
+            _size(one["rms"]), _size(one["norm"]), int(one["flips"]), _size(one.get("reach", 0.0)), strength
         )
         for name, one in record["tensors"].items()
     }

@@ -33,7 +33,10 @@ RERUNS = 4
 """Perturbed re-runs that stand in for the tape where no step replays."""
 
 MOST_CONFIRMED = 8
-"""Suspicious steps that are looked at closer. Where there are more, and they are most of the steps, none needs it."""
+"""Suspicious steps that are looked at closer."""
+
+ALWAYS_CONFIRMED = 2
+"""So few are looked at in any case. Where there are more, and they are most of the steps, no kink explains them."""
 
 EDGE_REPLAYS = 16
 """Replays with stronger rounding of such a step."""
@@ -213,7 +216,7 @@ def _confirm(
         scores = scores_of(evidence_for(reference, run))
         known |= {one.step for one in scores.steps if one.looked_closer}
         suspicious = suspicious_steps(scores)
-        if len(suspicious) <= MOST_CONFIRMED or 2 * len(suspicious) <= len(scores.steps):
+        if len(suspicious) <= ALWAYS_CONFIRMED or 2 * len(suspicious) <= len(scores.steps):
             wanted |= {
                 suspicious[place] for place in evenly(len(suspicious), min(len(suspicious), MOST_CONFIRMED))
             }

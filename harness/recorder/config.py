@@ -34,7 +34,7 @@ class RunConfig:
 
     `states` are the steps whose state is kept as it is at their beginning, `outcomes` those of which losses,
     gradients and the state after the step are kept, `tapes` those that are recorded as a tape and replayed
-    `noise_replays` times with random rounding; None means none. `edge_replays` more have the rounding four times as
+    `noise_replays` times with random rounding; None means none. `edge_replays` more have the rounding 16 times as
     strong, to see whether a discrete choice hangs on it. `resync` is the folder of another run's states:
     each step that has one there starts from it. `perturb` moves the initial parameters (with `resync` those of
     each forced step) by one ULP, drawn with this seed. `seed_shift` is added to every seed that the script sets.

@@ -21,9 +21,10 @@ SEEDS_OF_A_STEP = 1000
 """Steps this far apart in seeds have no member of their ensembles in common."""
 
 
-EDGE_STRENGTH = 4.0
-"""How much stronger than rounding the perturbation is that looks for discrete choices: another kernel's rounding error
-may be some times that of random rounding, and turns a ReLU that random rounding would turn once in a hundred replays."""
+EDGE_STRENGTH = 16.0
+"""How much stronger than rounding the perturbation is that looks for discrete choices. Another kernel's rounding error is
+up to some times that of random rounding (16 times would be a fault), and turns a ReLU or a maximum that random rounding
+would turn once in a hundred replays; 4 times as strong did not find a maximum that oneDNN's convolution had turned."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,9 +216,9 @@ def test_it_says_how_the_noise_was_measured(noise: Noise, taped: bool, replays: 
 @pytest.mark.parametrize(
     ("reach", "score", "edge"),
     [
-        (4.0, 100.0, False),  # in proportion to its strength
-        (7.9, 100.0, False),
-        (50.0, 2.0, True),  # a jump: half the drift
+        (16.0, 100.0, False),  # in proportion to its strength
+        (47.9, 100.0, False),
+        (200.0, 2.0, True),  # a jump: twice the drift
         (1.0, 100.0, False),
     ],
 )
