@@ -78,7 +78,7 @@ class Laboratory:
             folder = plan.investigation.run(plan.modes[0].name, "")
             if folder.manifest.exists():  # half done by an earlier call, or asked for otherwise
                 shutil.rmtree(folder.path)
-                folder.pickle.unlink(missing_ok=True)
+            folder.pickle.unlink(missing_ok=True)
         if missing:
             self._execute(title, missing)
 
