@@ -30,6 +30,9 @@ LEAST_FAULT = 16.0
 LEAST_VARIANTS = 3
 INSPECT_SHARE = 4.0
 
+MOST_BENIGN = 2.0
+"""A benign variant scores at most so many times the default threshold; the largest measured was half of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
@@ -115,7 +118,8 @@ def calibrated(
 ) -> CalibrationTable:
     """The table with a row for `backend`, made from the scores of its benign variants, by the variants' names.
 
-    Raises UsageError for fewer than LEAST_VARIANTS variants with scores, and for one that is infinitely far away.
+    Raises UsageError for fewer than LEAST_VARIANTS variants with scores, and for one that is MOST_BENIGN times the
+    default threshold away: that is a false alarm, and a threshold that lets it pass would let faults pass.
     """
     measured = {name: max(scores) for name, scores in benign_scores.items() if scores}
     if len(measured) < LEAST_VARIANTS:
@@ -124,8 +128,8 @@ def calibrated(
         )
     worst = max(measured, key=lambda name: (not math.isfinite(measured[name]), measured[name]))
     largest = measured[worst]
-    if not math.isfinite(largest) or largest < 0:
-        raise UsageError(f"the variant {worst} is no benign one: its score is {largest}")
+    if not 0 <= largest <= MOST_BENIGN * table.default.fault:
+        raise UsageError(f"the variant {worst} is no benign one: its score is {largest:.3g}")
     fault = max(LEAST_FAULT, 2 * largest)
     row = Calibration(fault, fault / INSPECT_SHARE, largest, smallest_fault, len(measured), provenance)
     return replace(table, backends={**table.backends, backend: row})

@@ -101,7 +101,7 @@ def investigate(model: str, chosen: Sequence[Trial], folder: Path, jobs: int) ->
     done = subprocess.run(
         [*command, *modes, "--name", model, "--out", str(folder), "--jobs", str(jobs), "--json", "-"],
         cwd=ROOT,
-        env=os.environ | {"OMP_WAIT_POLICY": "passive"},
+        env=os.environ | {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         text=True,
         check=False,

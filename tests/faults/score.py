@@ -102,6 +102,7 @@ class Score:
             for one in self.faults
             if one.backend == backend
             and one.trial.case.expected == "beyond-rounding"
+            and one.verdict in ("identical", "rounding", "beyond-rounding")
             and one.score is not None
         ]
         finite = [score for score in scores if math.isfinite(score)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,7 +93,7 @@ def load(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"case_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise FileNotFoundError(path)
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dynamo looks it up there
     spec.loader.exec_module(module)
     return module
 

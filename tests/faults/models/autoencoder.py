@@ -27,7 +27,8 @@ class Autoencoder(nn.Module):
 
 
 torch.manual_seed(0)
-readings = LEVEL + torch.randn(256, 6) @ torch.randn(6, 24) / 6**0.5 + 0.1 * torch.randn(256, 24)
+hidden, directions = torch.randn(256, 6, 1), torch.randn(1, 6, 24)
+readings = LEVEL + (hidden * directions).mean(1) * 6**0.5 + 0.1 * torch.randn(256, 24)
 model = Autoencoder().to(DEVICE)
 training = Training(
     model=model,

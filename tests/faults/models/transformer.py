@@ -85,6 +85,7 @@ def texts(steps: int) -> list[list[Pair]]:
 
 torch.manual_seed(0)
 model = Transformer().to(DEVICE)
+model.head.weight = model.words.weight  # a move to some devices makes two parameters of one
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05)
 training = Training(
     model=model,
