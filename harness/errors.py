@@ -11,6 +11,8 @@
     ├── JournalError              a recorded file that cannot be read
     ├── AdoptionError             the script does not do what its mode needs
     ├── KernelError               a kernel that raised, or returned what its op never returns
+    ├── WorkerError               a held run that answers with an error
+    │   └── WorkerGone            one that answers no more
     └── NotAvailable              a mode, hook or tool that this machine or torch version lacks
 
 A message names the thing and the remedy, on one line: the command line prints it as it is.
@@ -94,6 +96,19 @@ class KernelError(NumdriftError):
     def __init__(self, kernel: str, why: str) -> None:
         super().__init__(f"kernel {kernel} {why}")
         self.kernel = kernel
+
+
+class WorkerError(NumdriftError):
+    """A held run that could not do what it was asked for; `name` is the run, `reason` what it said."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"the process of {name}: {reason}")
+        self.name = name
+        self.reason = reason
+
+
+class WorkerGone(WorkerError):
+    """A held run whose process has ended, or gives no answer."""
 
 
 class NotAvailable(NumdriftError):

@@ -25,7 +25,8 @@ class BatchPlan:
 
     `kernels` are the user's own, as (op, path); `trace_kernels` are ops whose first calls are written down.
     `resync` is the folder of another run's states; `positions` are all modes of the batch that this plan is a part of
-    (empty: its own). The other fields are those of `RunConfig`.
+    (empty: its own). `serve` is the path of a unix socket, for a plan of one mode. The other fields are those of
+    `RunConfig`.
     """
 
     script: Path
@@ -52,6 +53,7 @@ class BatchPlan:
     edge_replays: int = 0
     perturb: int | None = None
     seed_shift: int = 0
+    serve: Path | None = None
     positions: Sequence[str] = ()
 
 

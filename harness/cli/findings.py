@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from rich.console import Console
 
+from ..investigate.culprit_words import in_words
 from ..investigate.findings import Findings, PairFindings
 from .output import number, table
 
 WORST_SHOWN = 5
+CULPRITS_SHOWN = 8
 
 
 def show(out: Console, found: Findings, *, verbose: bool = False) -> None:
@@ -52,6 +54,9 @@ def show_pair(out: Console, pair: PairFindings, *, verbose: bool = False) -> Non
     out.print(f"\n{pair.b} against {pair.a}: {pair.verdict or 'undecided'}", soft_wrap=True)
     for sentence in pair.text:
         out.print(f"  {sentence}", soft_wrap=True)
+    for place, culprit in enumerate(pair.culprits[:CULPRITS_SHOWN], 1):
+        if "proof" in culprit:
+            out.print(f"  {place}. {in_words(culprit, pair.a, pair.b)}", soft_wrap=True)
     for note in pair.notes:
         out.print(f"  note: {note}", soft_wrap=True)
     if verbose and pair.steps:

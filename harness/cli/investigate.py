@@ -90,6 +90,12 @@ Exit codes: 0 no drift beyond rounding, 1 drift beyond rounding or a verdict tha
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Runs side by side at a time."
 )
+@click.option(
+    "--localize/--verdict-only",
+    default=True,
+    show_default=True,
+    help="Look for the causes of what differs, and prove them, or stop at the verdict.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Print failures and nothing else.")
 @click.option("--verbose", "-v", is_flag=True, help="Print every step's score and its worst tensors.")
 @out_option
@@ -162,6 +168,7 @@ def _plan(
         timeout=options["timeout"],
         force=options["force"],
         kernels=[_own_kernel(text) for text in options["kernels"]],
+        localize=options["localize"],
     )
 
 

@@ -16,9 +16,10 @@ INTERNAL_ERROR = 70
 """EX_SOFTWARE of sysexits.h: neither a verdict nor wrong usage."""
 
 COMMANDS = {
-    "investigate": "Decide whether modes differ by more than rounding, and which side is right.",
+    "investigate": "Decide whether modes differ by more than rounding, which side is right, and which op it is.",
     "run": "Run a training script in several modes and record what happens.",
     "compare": "Say from which step on runs differ, and by how much.",
+    "localize": "Find the op that makes two recorded runs differ, and prove it by swapping it.",
     "plot": "Draw the loss curves of one or more batches, and their drift.",
     "graph": "List and open the graphs of a run, and say in what two runs' graphs differ.",
     "kernels": "List the kernels of an op, measure them, sweep them over all inputs, compile one.",

@@ -10,17 +10,17 @@ from .evidence import PairEvidence
 
 def accuracy_of(evidence: PairEvidence) -> Accuracy | None:
     """The referee's word over all steps that have one; None without. Raises JournalError for damaged files."""
-    forced = evidence.forced
-    if forced is None:
+    started = {step: run for run in evidence.started for step in outcome_steps(run.path)}
+    if not started:
         return None
-    kept, steps = set(outcome_steps(forced.path)), []
+    steps = []
     for run in evidence.taped:
         for step in exact_steps(run.path):
             exact = read_exact(run.path, step)
-            if step not in kept or exact is None or exact.facts.get("reason"):
+            if step not in started or exact is None or exact.facts.get("reason"):
                 continue
             noise = read_noise(run.path, step) or Noise(step, 0, {})
             if noise.equal:
-                a, b = read_outcome(run.path, step), read_outcome(forced.path, step)
+                a, b = read_outcome(run.path, step), read_outcome(started[step].path, step)
                 steps.append(step_errors(a, b, exact, noise))
     return accuracy(steps, evidence.a.manifest.label, evidence.b.manifest.label)

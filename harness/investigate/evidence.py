@@ -32,9 +32,10 @@ class EvidenceFolder:
 
     def belonging_to(self, run: RecordedRun) -> list[Path]:
         """The folders and pickles of the experiments with this run."""
-        kinds = r"-(again|from-.+|(tape|ulp|perturbed|seed)-\d+)"
+        own = re.escape(run.path.name)
+        kinds = r"-(again|(from|held|localized|cut|onset)-.+|(tape|tape-at|ulp|perturbed|seed)-\d+)"
         name = re.compile(
-            rf"(verify_)?({re.escape(run.path.name)}{kinds}|.+-from-{re.escape(run.path.name)})(\.pkl)?"
+            rf"(verify_)?({own}{kinds}|.+-from-{own}|.+-(held|localized|cut|onset)-{own}-.+)(\.pkl)?"
         )
         return [path for path in self.path.glob("*") if name.fullmatch(path.name)]
 
@@ -60,6 +61,26 @@ def forced(run: RecordedRun, reference: RecordedRun) -> str:
 def taped(run: RecordedRun) -> str:
     """The stem of further runs of the reference with tapes of single steps; the step's number follows."""
     return f"{run.path.name}-tape"
+
+
+def taped_at(run: RecordedRun, step: int) -> str:
+    """The name of a further run of the reference with a tape of this step, for a localization."""
+    return f"{run.path.name}-tape-at-{step}"
+
+
+def held(run: RecordedRun, reference: RecordedRun, step: int) -> str:
+    """The name of the run that is held after it has taken the step from the reference's state."""
+    return f"{run.path.name}-held-{reference.path.name}-{step}"
+
+
+def onset(run: RecordedRun, other: RecordedRun) -> str:
+    """The stem of a pair's further runs between its last step within rounding and its first beyond."""
+    return f"{run.path.name}-onset-{other.path.name}"
+
+
+def cut(run: RecordedRun, reference: RecordedRun, step: int, policy: str) -> str:
+    """The name of a lazy run that takes the step from the reference's state with another mark-step policy."""
+    return f"{run.path.name}-cut-{reference.path.name}-{step}-{policy}"
 
 
 def perturbed_steps(run: RecordedRun) -> str:
@@ -90,6 +111,31 @@ class PairEvidence:
     perturbed_steps: tuple[RecordedRun, ...]
     perturbed: tuple[RecordedRun, ...]
     seeds: tuple[tuple[RecordedRun, RecordedRun], ...]
+    localized: tuple[Path, ...] = ()
+    onsets: tuple[tuple[RecordedRun, RecordedRun], ...] = ()
+
+    @property
+    def started(self) -> list[RecordedRun]:
+        """The other mode's runs whose steps start from the reference's state."""
+        return [run for run in (self.forced, *(theirs for _, theirs in self.onsets)) if run is not None]
+
+    @property
+    def kept(self) -> list[RecordedRun]:
+        """The reference's runs that keep states and outcomes."""
+        return [*self.taped, *(ours for ours, _ in self.onsets)]
+
+    @property
+    def runs(self) -> int:
+        """How many trainings there are for the pair."""
+        alone = [self.a, self.b, self.a_again, self.b_again, self.forced]
+        others = (
+            *self.perturbed_steps,
+            *self.perturbed,
+            *self.taped,
+            *(run for pair in (*self.seeds, *self.onsets) for run in pair),
+        )
+        found = {run.path for run in (*alone, *others) if run is not None}
+        return len(found) + len(self.localized)
 
 
 def evidence_for(a: RecordedRun, b: RecordedRun) -> PairEvidence:
@@ -101,6 +147,7 @@ def evidence_for(a: RecordedRun, b: RecordedRun) -> PairEvidence:
     seeds_b = (
         {run.path.name.rpartition("-")[2]: run for run in folder.numbered(seeded(b))} if same_place else {}
     )
+    onsets = zip(folder.numbered(onset(a, b)), folder.numbered(onset(b, a)), strict=False)
     return PairEvidence(
         a=a,
         b=b,
@@ -111,4 +158,8 @@ def evidence_for(a: RecordedRun, b: RecordedRun) -> PairEvidence:
         perturbed_steps=tuple(folder.numbered(perturbed_steps(a))),
         perturbed=tuple(folder.numbered(perturbed(a))),
         seeds=tuple((seeds_a[number], seeds_b[number]) for number in seeds_a if number in seeds_b),
+        localized=tuple(sorted(folder.path.glob(f"{b.path.name}-localized-{a.path.name}-*")))
+        if same_place
+        else (),
+        onsets=tuple(onsets) if same_place else (),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,10 +23,11 @@ from .evidence import (
     taped,
 )
 from .laboratory import Laboratory, repeating
+from .onset import date_onset
 from .plan import InvestigationPlan
 from .referee import run_referee
 from .scores import scores_of, suspicious_steps
-from .steps import STATE_SHARE, evenly, forced_steps, selection, taped_steps
+from .steps import STATE_SHARE, bytes_of_state, evenly, forced_steps, selection, taped_steps
 
 RERUNS = 4
 """Perturbed re-runs that stand in for the tape where no step replays."""
@@ -65,6 +65,7 @@ def gather(laboratory: Laboratory, runs: Sequence[RecordedRun], plan: Investigat
     if differing and _repeatable(reference):
         _forced(laboratory, reference, differing, chosen, plan)
         _without_tape(laboratory, reference, chosen, plan)
+        date_onset(laboratory, reference, differing, plan)
         _confirm(laboratory, reference, differing, plan)
         run_referee(
             EvidenceFolder.of(reference), evidence_for(reference, differing[0]).taped, laboratory.progress
@@ -78,7 +79,7 @@ def choose(
     """Choose the steps, and say what their states take on the disk."""
     count = len(reference.journal.steps)
     firsts = sorted({first for one in compared if (first := one.first_differing_step) is not None})
-    size = _bytes_of_state(reference) * STATE_SHARE
+    size = bytes_of_state(reference) * STATE_SHARE
     if plan.steps is not None:
         steps = tuple(step for step in range(count) if step in plan.steps)
     else:
@@ -93,20 +94,6 @@ def choose(
         f"about {max(0.1, len(steps) * size / 2**20):,.1f} MiB a mode in {EvidenceFolder.of(reference).path}"
     )
     return Chosen(steps, taped_steps(steps, firsts))
-
-
-def _bytes_of_state(run: RecordedRun) -> int:
-    sizes = {
-        "float64": 8,
-        "int64": 8,
-        "complex64": 8,
-        "complex128": 16,
-        "bfloat16": 2,
-        "float16": 2,
-        "bool": 1,
-    }
-    entries = {entry.name: entry for table in run.journal.tables.values() for entry in table}
-    return sum(math.prod(entry.shape) * sizes.get(entry.dtype, 4) for entry in entries.values())
 
 
 def _controls(

@@ -24,7 +24,8 @@ class PairFindings:
     `verdict` is a word of the design, None where nothing decides (then `undecided` says what would). `text` are
     sentences for people. `score` and `threshold` are multiples of the reference's rounding noise. `closer_to_fp64` is a
     mode's name, `equal`, or None without a referee. `steps` holds each step's score and those of its tensors,
-    `curve` and `lag` what the whole trainings say.
+    `curve` and `lag` what the whole trainings say. `runs_used` counts the trainings behind all this, `tests` the hybrids of
+    two tapes.
     """
 
     a: str
@@ -49,6 +50,7 @@ class PairFindings:
     lag: Mapping[str, Any] | None = None
     notes: Sequence[str] = ()
     runs_used: int = 0
+    tests: int = 0
     seconds: float = 0.0
 
     @property

@@ -22,7 +22,8 @@ from .accuracy import accuracy_of
 from .curves import Curves, curves_of
 from .evidence import PairEvidence, evidence_for
 from .findings import Findings, PairFindings
-from .scores import Scores, scores_of, spec_of
+from .localized import culprits_in, localizations, notes_of
+from .scores import Scores, scores_of, spec_of, with_choices
 
 Kind = TypeVar("Kind")
 
@@ -74,8 +75,11 @@ def judge_pair(evidence: PairEvidence, comparisons: int = 1) -> PairFindings:
         )
     compared = compare_runs(a, b)
     setup = setup_differences(a, b, _state(evidence.a_again), _state(evidence.b_again))
+    localized = localizations(evidence)
+    if any(culprit["kind"] == "mark-step" for one in localized for culprit in one.culprits):
+        setup = [one for one in setup if one.kind != "generator"]  # the mode drew again what it had drawn
     empty = Scores((), threshold_for(spec_of(b)), "", (), "its experiments cannot be read")
-    scores = _readable(lambda: scores_of(evidence), empty, unreadable)
+    scores = with_choices(_readable(lambda: scores_of(evidence), empty, unreadable), localized)
     repetitions = tuple(
         repetition(run, again)
         for run, again in ((a, evidence.a_again), (b, evidence.b_again))
@@ -113,11 +117,16 @@ def judge_pair(evidence: PairEvidence, comparisons: int = 1) -> PairFindings:
         calibrated=scores.threshold.calibrated,
         closer_to_fp64=_named(referee.closer, evidence) if referee else None,
         referee=asdict(referee) if referee else None,
-        culprits=[_culprit(one) for one in setup if one.counts and verdict.word == "different-setup"],
+        culprits=[
+            *(_culprit(one) for one in setup if one.counts and verdict.word == "different-setup"),
+            *culprits_in(localized, scores.threshold.fault),
+        ],
         controls=_controls(repetitions, evidence),
         noise=scores.noise,
         steps=[_step(one) for one in scores.steps],
         losses=asdict(compared.losses),
+        runs_used=evidence.runs,
+        tests=sum(int(one.content.get("tests", 0)) for one in localized),
         curve=curves.envelope.to_json() if curves.envelope else None,
         lag=asdict(curves.lag) if curves.lag else None,
         notes=list(
@@ -129,6 +138,7 @@ def judge_pair(evidence: PairEvidence, comparisons: int = 1) -> PairFindings:
                     *scores.notes,
                     *scores.unreplayed,
                     *unreadable,
+                    *notes_of(localized),
                 ]
             )
         ),

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ..batch.plan import BatchPlan
 from ..runs.find import RecordedRun
+from .causes import localized
 from .experiments import gather
 from .findings import Findings
 from .judge import judge
@@ -15,7 +16,8 @@ from .plan import InvestigationPlan
 
 
 def investigate(plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
-    """Run the modes, repeat them, start their steps from one state, measure the noise, and judge every pair.
+    """Run the modes, repeat them, start their steps from one state, measure the noise, judge every pair,
+    and look for the causes of what differs.
 
     Runs and experiments that are there already are used. Writes `investigation.json`. Raises UsageError before
     anything is started, KeyboardInterrupt when Ctrl-C ended a round of runs.
@@ -31,19 +33,31 @@ def investigate_runs(
     runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory
 ) -> Findings:
     """The same for runs that are recorded already; the first is the reference."""
+    findings = _found(runs, plan, laboratory)
+    findings.write(runs[0].path.parent)
+    return findings
+
+
+def localize_runs(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
+    """The same for one pair of an investigation, whose other findings stay."""
+    findings = _found(runs, plan, laboratory)
+    findings.update(runs[0].path.parent)
+    return findings
+
+
+def _found(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
     try:
         gather(laboratory, runs, plan)
+        findings = localized(laboratory, runs, plan) if plan.localize else judge(runs)
     except Interrupted:
         raise KeyboardInterrupt from None
-    findings = replace(
-        judge(runs),
+    return replace(
+        findings,
         training_runs=laboratory.made,
         reused=laboratory.reused,
         steps_trained=laboratory.steps,
         seconds=laboratory.elapsed,
     )
-    findings.write(runs[0].path.parent)
-    return findings
 
 
 def modes_of(plan: InvestigationPlan) -> BatchPlan:

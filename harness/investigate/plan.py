@@ -20,7 +20,8 @@ class InvestigationPlan:
 
     `steps` are the steps to start from the reference's state (None: chosen), `envelope` counts perturbed trainings of
     the reference, `seeds` trainings of every mode with other seeds. `timeout` is in seconds a run, `state_budget` in
-    bytes. `suffix` chooses among runs that are there already.
+    bytes. `suffix` chooses among runs that are there already. `localize` looks for the causes of what differs, in
+    `step` (None: chosen).
     """
 
     script: Path
@@ -36,3 +37,5 @@ class InvestigationPlan:
     timeout: float | None = None
     force: bool = False
     kernels: Sequence[tuple[str, Path]] = ()
+    localize: bool = True
+    step: int | None = None

@@ -21,9 +21,14 @@ def recorded_runs(out: Path, folder: Path, suffix: str | None) -> list[RecordedR
     if len(runs) < 2:
         raise UsageError(f"{path} holds one run, which has nothing to be held against; run another mode")
     for run in runs:
-        if LEVELS.index(run.manifest.record) < LEVELS.index("params"):
-            raise UsageError(
-                f"{run.path} was recorded with --record {run.manifest.record}, and a verdict needs --record params: "
-                "run it again with that"
-            )
+        require_parameters(run)
     return runs
+
+
+def require_parameters(run: RecordedRun) -> None:
+    """Raises UsageError for a run without what a verdict needs."""
+    if LEVELS.index(run.manifest.record) < LEVELS.index("params"):
+        raise UsageError(
+            f"{run.path} was recorded with --record {run.manifest.record}, and a verdict needs --record params: "
+            "run it again with that"
+        )

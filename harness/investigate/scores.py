@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..drift.calibration import Threshold, threshold_for
 from ..drift.noise import Noise, read_noise
-from ..drift.score import StepScore, score_step
+from ..drift.score import EDGE, StepScore, score_step
 from ..drift.verdict import worst_of
 from ..errors import JournalError
+from ..localize.record import Localization
 from ..modes.spec import ModeSpec
 from ..recorder.config import RunConfig
 from ..runs.find import RecordedRun
@@ -43,15 +45,16 @@ def scores_of(evidence: PairEvidence) -> Scores:
     threshold = threshold_for(spec_of(evidence.b))
     outcomes = _reference_outcomes(evidence)
     noises, reasons = _taped_noise(evidence)
-    if evidence.forced is None or not outcomes:
+    started = {step: run for run in evidence.started for step in outcome_steps(run.path)}
+    if not started or not outcomes:
         return Scores((), threshold, "", reasons, "no step of it was started from the reference's state")
     scored, unusable = [], list(reasons)
-    for step in outcome_steps(evidence.forced.path):
+    for step in sorted(started):
         if step not in outcomes:
             continue
         try:
             a = read_outcome(outcomes[step].path, step)
-            b = read_outcome(evidence.forced.path, step)
+            b = read_outcome(started[step].path, step)
         except JournalError as error:
             unusable.append(f"step {step} is not scored: {error}{ANEW}")
             continue
@@ -74,6 +77,31 @@ def suspicious_steps(scores: Scores) -> list[int]:
     return [
         one.step for one in scores.steps if worst_of([one]) > scores.threshold.fault and not one.looked_closer
     ]
+
+
+def with_choices(scores: Scores, localized: Sequence[Localization]) -> Scores:
+    """Hold the steps whose drift is that of a discrete choice against what is left with the reference's choices."""
+    explained = {one.step: one for one in localized if one.is_explained(scores.threshold.fault)}
+    known = [one.step for one in scores.steps if one.step in explained]
+    if not known:
+        return scores
+    steps = tuple(
+        _chosen(one, explained[one.step].choices) if one.step in explained else one for one in scores.steps
+    )
+    notes = [
+        f"step {step}: {explained[step].choices['flipped']} elements of {', '.join(explained[step].choices['ops'])} chose otherwise, "
+        f"next to their edges; with the choices of the reference the drift is {explained[step].choices['score']:.3g}"
+        for step in known
+    ]
+    return replace(scores, steps=steps, notes=(*scores.notes, *notes))
+
+
+def _chosen(score: StepScore, choices: Mapping[str, Any]) -> StepScore:
+    left = float(choices["score"])
+    tensors = tuple(
+        replace(one, score=min(one.score, left), why=EDGE if one.score else one.why) for one in score.tensors
+    )
+    return replace(score, score=min(score.score, left), tensors=tensors, discrete=(), looked_closer=True)
 
 
 def without_unlooked(scores: Scores) -> Scores:
@@ -108,7 +136,7 @@ def _listed(steps: Sequence[int]) -> str:
 
 def _reference_outcomes(evidence: PairEvidence) -> dict[int, RecordedRun]:
     """The run that has the reference's outcome of each step."""
-    return {step: run for run in reversed(evidence.taped) for step in outcome_steps(run.path)}
+    return {step: run for run in reversed(evidence.kept) for step in outcome_steps(run.path)}
 
 
 def _taped_noise(evidence: PairEvidence) -> tuple[dict[int, Noise], tuple[str, ...]]:

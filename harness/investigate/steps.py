@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from ..recorder.selection import StepSelection
+from ..runs.find import RecordedRun
 
 MOST_FORCED = 64
 """Steps that are started from the reference's state: enough to see a fault that begins late."""
@@ -42,6 +44,21 @@ def taped_steps(forced: Sequence[int], first_differing: Iterable[int]) -> tuple[
     """The forced steps that are recorded as tapes: the first, where a pair first differed, the middle, the last."""
     wanted = [forced[0], *sorted(set(first_differing)), forced[len(forced) // 2], forced[-1]]
     return tuple(sorted(dict.fromkeys(step for step in wanted if step in forced)))[:MOST_TAPES]
+
+
+def bytes_of_state(run: RecordedRun) -> int:
+    """What a state's parameters and buffers take."""
+    sizes = {
+        "float64": 8,
+        "int64": 8,
+        "complex64": 8,
+        "complex128": 16,
+        "bfloat16": 2,
+        "float16": 2,
+        "bool": 1,
+    }
+    entries = {entry.name: entry for table in run.journal.tables.values() for entry in table}
+    return sum(math.prod(entry.shape) * sizes.get(entry.dtype, 4) for entry in entries.values())
 
 
 def evenly(count: int, parts: int) -> list[int]:

@@ -38,6 +38,8 @@ class RunConfig:
     strong, to see whether a discrete choice hangs on it. `resync` is the folder of another run's states:
     each step that has one there starts from it. `perturb` moves the initial parameters (with `resync` those of
     each forced step) by one ULP, drawn with this seed. `seed_shift` is added to every seed that the script sets.
+    `serve` is the path of a unix socket at which the process answers after the script has ended well; "" means that it
+    exits then, as ever.
     """
 
     script: str
@@ -60,6 +62,7 @@ class RunConfig:
     edge_replays: int = 0
     perturb: int | None = None
     seed_shift: int = 0
+    serve: str = ""
 
     def records(self, level: str) -> bool:
         return LEVELS.index(self.record) >= LEVELS.index(level)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import random
 import sys
@@ -58,7 +59,28 @@ def run(config: RunConfig) -> int:
         return error.exit_code
     os.register_at_fork(after_in_child=recorder.forget)
     os.register_at_fork(after_in_child=swaps.forget)
-    return _record(config, code, recorder, mode, lambda: _write_modules(swaps, log))
+    process = os.getpid()
+    exit_code = _record(config, code, recorder, mode, lambda: _write_modules(swaps, log))
+    if config.serve and not exit_code and os.getpid() == process:
+        swaps.forget()
+        _serve(config, functools.partial(log.write, "notice", step=recorder.step))
+    return exit_code
+
+
+def _serve(config: RunConfig, write: Callable[..., None]) -> None:
+    """Answer what is asked of the process, with all in place that the script and its mode have put there.
+
+    The run has ended well: whatever fails here is only written down.
+    """
+
+    def notice(text: str) -> None:
+        with suppress(OSError):
+            write(text=text)
+
+    try:
+        importlib.import_module("numdrift.harness.worker.service").serve(config, notice)
+    except Exception as error:  # noqa: BLE001, see above
+        notice(f"serving the run failed: {type(error).__name__}: {error}")
 
 
 def _write_modules(swaps: Swaps, log: EventLog) -> None:

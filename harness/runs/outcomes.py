@@ -70,6 +70,10 @@ def read_noise_record(run: Path, step: int) -> Mapping[str, Any] | None:
     return record
 
 
+def outcome_path(run: Path, step: int) -> Path:
+    return _path(run / "outcomes", "outcome", step)
+
+
 def noise_path(run: Path, step: int) -> Path:
     return run / "tapes" / f"noise-{step:06d}.json"
 

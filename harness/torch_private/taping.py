@@ -91,6 +91,15 @@ def registered_operation(name: str) -> Any | None:
     return getattr(getattr(getattr(torch.ops, namespace), operation), overload)
 
 
+def op_behind(operation: Any) -> Any | None:
+    """The aten overload that an opaque op of a swap stands for (`numdrift.sum_dim_IntList`), None for any other op."""
+    if operation.namespace != "numdrift":
+        return None
+    parts = operation.name().partition("::")[2].partition(".")[0].split("_")
+    names = (f"aten.{'_'.join(parts[:at])}.{'_'.join(parts[at:])}" for at in range(len(parts) - 1, 0, -1))
+    return next((found for name in names if (found := registered_operation(name)) is not None), None)
+
+
 def is_operation_overload(operation: Any) -> bool:
     """Whether it is one op of the dispatcher, not a higher-order operator."""
     return isinstance(operation, private("torch._ops", "OpOverload"))

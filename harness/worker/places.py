@@ -27,11 +27,13 @@ class Places:
         self._phase: Phase = "data"
         self._modules = ModulePaths() if modules else None
         self._of_sequence: dict[int, str | None] = {}
+        self._next = torch_private.next_sequence_number()
 
     def here(self, *, grad: bool, differentiable: bool) -> Place:
         """The place of the op that runs in grad mode `grad`; `differentiable` says that one of its arguments requires
         a gradient."""
         node = torch_private.current_autograd_node()
+        before, self._next = self._next, torch_private.next_sequence_number()
         current = None if self._modules is None else self._modules.current
         if node is not None:
             self._phase = "optimizer"
@@ -40,13 +42,21 @@ class Places:
             if path is None and number is not None:
                 path = self._of_sequence.get(number)
             return Place("backward", path, number)
-        if current is not None or (differentiable and grad):
+        # a loss that is only read, detached or printed after the backward makes no node
+        if current is not None or (differentiable and grad and self._next > before):
             self._phase = "forward"
         if self._phase != "forward" or not grad:
             return Place(self._phase, current, None)
         number = torch_private.next_sequence_number() - 1
         self._of_sequence[number] = current
         return Place("forward", current, number)
+
+    def compiled(self) -> Phase:
+        """The phase of a compiled graph that is about to be executed."""
+        self._next = torch_private.next_sequence_number()
+        backward = torch_private.current_autograd_node() is not None
+        self._phase = "optimizer" if backward else "forward"
+        return "backward" if backward else "forward"
 
     def close(self) -> None:
         if self._modules is not None:

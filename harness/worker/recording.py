@@ -11,17 +11,29 @@ from typing import Any
 import torch
 
 from .. import torch_private
+from ..errors import NotAvailable
 from ..modes.protocol import Mode
 from ..recorder.config import RunConfig
 from ..recorder.operations import WITHOUT_VALUES
+from .call_log import OPAQUE
+from .call_values import CallValues
+from .compiled_graphs import CompiledGraphs
+from .compiled_steps import STEPS, RecordedKernels
 from .noise import StepNoise, in_words, measure_noise
 from .tape import NotReplayable
 from .tape_file import TAPES, noise_file, tape_file, write_tape
-from .tape_recorder import OPAQUE, TapeRecorder
+from .tape_recorder import TapeRecorder
+
+INDUCTOR = "inductor"
+
+COMPILING = "compile"
+"""The mode whose compiled graphs are taken apart."""
 
 
 class TapeRecording:
     """A watcher of steps that records those in the run's `tapes` and writes, for each, its tape and its noise.
+
+    A mode that compiles gets no noise: a replay by eager ops has other bits by design. Its steps are in `STEPS`.
 
     The training keeps every bit: nothing is executed but copies before the step has ended, and what the replays
     use of the generators is put back. A failure is told to `notice` and is the step's reason, never an exception.
@@ -35,7 +47,13 @@ class TapeRecording:
         self._recorder: TapeRecorder | None = None
         self._script_compiles = False
         self._original: Any = None
-        if config.tapes is not None and self._unavailable is None:
+        self._graphs: CompiledGraphs | None = None
+        self._values: CallValues | None = None
+        if config.tapes is None or self._unavailable is not None:
+            return
+        if config.mode.base == COMPILING:
+            self._unavailable = self._watch_graphs()
+        else:
             self._watch_compiling()
 
     def begin(self, step: int) -> None:
@@ -44,9 +62,13 @@ class TapeRecording:
             return
         try:
             reason = self._unavailable or self._in_the_way()
-            self._recorder = TapeRecorder(step, self._config.script, modules=not self._script_compiles)
+            follows = not self._script_compiles and self._graphs is None
+            self._values = None if self._graphs is None else CallValues()
+            self._recorder = TapeRecorder(step, self._config.script, modules=follows, values=self._values)
             if reason is None:
                 self._recorder.start()
+                if self._graphs is not None:
+                    self._graphs.executor = self._recorder
             else:
                 self._recorder.give_up(reason)
         except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
@@ -64,8 +86,11 @@ class TapeRecording:
             return
         try:
             recorder.stop()
-            noise = self._replayed(recorder, step)
-            self._write(noise)
+            if self._graphs is not None:
+                self._graphs.executor = None
+                self._keep(recorder, step)
+            else:
+                self._write(self._replayed(recorder, step))
         except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
             self._failed(step, error)
 
@@ -76,6 +101,21 @@ class TapeRecording:
             recorder.stop()
         if self._original is not None:
             torch.compile, self._original = self._original, None
+        if self._graphs is not None:
+            self._graphs.remove()
+
+    def _keep(self, recorder: TapeRecorder, step: int) -> None:
+        """Write the tape of a step of a compiling mode, and keep what its calls gave."""
+        values, self._values = self._values, None
+        try:
+            tape = recorder.tape()
+        except NotReplayable as error:
+            self._write(StepNoise(step, reason=str(error)))
+            return
+        assert values is not None
+        self._folder.mkdir(parents=True, exist_ok=True)
+        write_tape(tape_file(self._folder, step), tape)
+        STEPS[step] = RecordedKernels(tape, values, generates=self._config.mode.backend in (None, INDUCTOR))
 
     def _replayed(self, recorder: TapeRecorder, step: int) -> StepNoise:
         if self._script_compiles and torch_private.compiled_frames():
@@ -123,6 +163,16 @@ class TapeRecording:
             return OPAQUE
         return None
 
+    def _watch_graphs(self) -> str | None:
+        """Take compiled graphs apart; gives the reason where that is not possible."""
+        self._graphs = CompiledGraphs()
+        try:
+            self._graphs.install()
+        except NotAvailable as error:
+            self._graphs = None
+            return str(error)
+        return None
+
     def _watch_compiling(self) -> None:
         """Follow modules no more once the script calls torch.compile: dynamo would trace the hooks that do it."""
         original = self._original = torch.compile
@@ -142,6 +192,4 @@ def _unavailable(config: RunConfig, mode: Mode) -> str | None:
     kind = mode.device.partition(":")[0]
     if kind in WITHOUT_VALUES:
         return f"on {kind} an op has no value when it is called"
-    if config.mode.base == "compile":
-        return OPAQUE
     return None

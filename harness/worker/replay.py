@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -62,7 +62,7 @@ class Replay:
     def __init__(self, tape: Tape) -> None:
         """Raises NotReplayable when this torch lacks one of the tape's ops."""
         self._tape = tape
-        self._executions = _executions(tape)
+        self._executions = executions(tape)
 
     def run(self, arithmetic: Arithmetic) -> dict[str, torch.Tensor]:
         """Give the watched values. Random generators and the grad mode are as before afterwards.
@@ -72,7 +72,7 @@ class Replay:
         values: dict[str, torch.Tensor] = {}
         storages = Storages(self._tape, arithmetic.held)
         pending = sorted(self._tape.watched, key=lambda one: one.position)
-        with _set_apart(self._devices()):
+        with set_apart(self._devices()):
             for one in self._executions:
                 while pending and pending[0].position <= one.position:
                     watched = pending.pop(0)
@@ -83,14 +83,8 @@ class Replay:
         return values
 
     def _execute(self, one: Execution, arithmetic: Arithmetic, storages: Storages) -> None:
-        def given(value: Any) -> Any:
-            if isinstance(value, View):
-                return storages.tensor(value)
-            return _generator(value) if isinstance(value, GeneratorState) else value
-
         call = one.call
-        arguments = mapped(given, call.arguments)
-        keywords = {name: mapped(given, value) for name, value in call.keywords.items()}
+        arguments, keywords = given(call, storages.tensor)
         with torch.set_grad_enabled(call.grad):
             outputs = arithmetic.execute(one, arguments, keywords)
         if len(outputs) != len(call.outputs):
@@ -103,6 +97,18 @@ class Replay:
     def _devices(self) -> list[str]:
         draws = (call.draw for call in self._tape.calls)
         return sorted({one.device for draw in draws if draw is not None for one in draw.states})
+
+
+def given(call: Call, tensor: Callable[[View], torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What the call takes: `tensor` gives a view's tensor, and generators are new ones in their recorded states."""
+
+    def value(recorded: Any) -> Any:
+        if isinstance(recorded, View):
+            return tensor(recorded)
+        return _generator(recorded) if isinstance(recorded, GeneratorState) else recorded
+
+    arguments: tuple[Any, ...] = mapped(value, call.arguments)
+    return arguments, {name: mapped(value, one) for name, one in call.keywords.items()}
 
 
 def executed(one: Execution, arguments: Iterable[Any], keywords: Mapping[str, Any]) -> list[Any]:
@@ -141,7 +147,8 @@ def _computes(call: Call, operation: Any) -> bool:
     return any(True for _ in torch_private.written_values(operation, call.arguments, call.keywords))
 
 
-def _executions(tape: Tape) -> list[Execution]:
+def executions(tape: Tape) -> list[Execution]:
+    """The calls of a tape that compute something. Raises NotReplayable when this torch lacks one of its ops."""
     found: list[Execution] = []
     last: dict[int, int] = {}
     chosen: list[tuple[int, Call, Any]] = []
@@ -165,7 +172,7 @@ def _executions(tape: Tape) -> list[Execution]:
 
 
 @contextmanager
-def _set_apart(devices: Iterable[str]) -> Iterator[None]:
+def set_apart(devices: Iterable[str]) -> Iterator[None]:
     """Execute below autograd and without autocast, and put the generators back afterwards."""
     before = [GeneratorState(device, generator_state(device)) for device in {"cpu", *devices}]
     kinds = {"cpu", *(device.partition(":")[0] for device in devices)}

@@ -46,6 +46,18 @@ class SlotTable:
             number, tensor.dtype, int(tensor.storage_offset()), tuple(tensor.size()), tuple(tensor.stride())
         )
 
+    def slot_of(self, tensor: torch.Tensor) -> int | None:
+        """The slot of a tensor's storage, None for one that was not met."""
+        return self._numbers.get(torch_private.storage_address(tensor))
+
+    def assign(self, tensor: torch.Tensor, slot: int) -> None:
+        """From now on the storage of this tensor is that of the slot, whatever it was before; others may be as well."""
+        self._numbers[torch_private.storage_address(tensor)] = slot
+        self._marks.append(torch_private.StorageMark(tensor))
+        known = self._slots[slot]
+        size = max(known.size, tensor.untyped_storage().nbytes())
+        self._slots[slot] = Slot(size, known.device, known.dtype)
+
 
 def bytes_of_storage(tensor: torch.Tensor) -> torch.Tensor:
     """The whole storage of a tensor, as bytes that share its memory."""

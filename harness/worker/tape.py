@@ -66,6 +66,18 @@ class Slot:
     dtype: torch.dtype
 
 
+@dataclass(frozen=True, slots=True)
+class CompiledNode:
+    """A node of a compiled graph. `graph` names the graph ("0 forward": number of the region, phase), `name` the node;
+    `origin` is the op that it was decomposed from (`aten.tanh_backward.default`, or its own), and calls with one `group`
+    came from one call of that op."""
+
+    graph: str
+    name: str
+    origin: str
+    group: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
     """One op. Lists in its arguments are tuples, tensors are views, generators are their states.
@@ -73,7 +85,8 @@ class Call:
     `outputs` are flat: views, or plain values where the op gave the script a number. `fresh` says of each whether
     its storage begins with this call. `module` is the path from the outermost module that was called, None outside
     of any. `owners` are the parameters that a call outside of any module is about. `sequence` is the number of the
-    autograd node that the call makes or, in the backward, belongs to. `grad` is the grad mode.
+    autograd node that the call makes or, in the backward, belongs to; those of compiled nodes are negative. `grad` is
+    the grad mode. `compiled` says which node of a compiled graph stands behind the call.
     """
 
     op: str
@@ -88,6 +101,7 @@ class Call:
     grad: bool
     draw: Draw | None
     owners: tuple[str, ...] = ()
+    compiled: CompiledNode | None = None
 
     @property
     def name(self) -> str:

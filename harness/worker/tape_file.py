@@ -11,6 +11,7 @@ What is read is checked: ops by the dispatcher's own list, views against the sto
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,7 +20,7 @@ import torch
 from .. import torch_private
 from ..errors import JournalError
 from ..recorder.tensor_file import read_tensors, write_tensors
-from .tape import Call, Draw, Phase, Slot, Tape, View, Watched, leaves, views_in
+from .tape import Call, CompiledNode, Draw, Phase, Slot, Tape, View, Watched, leaves, views_in
 from .tape_arguments import Decoder, Encoder, dtype_named, name_of, whole
 
 SCHEMA = 1
@@ -89,6 +90,7 @@ def _call_to_json(call: Call, encoder: Encoder) -> dict[str, Any]:
         "line": call.line,
         "sequence": call.sequence,
         "owners": list(call.owners) or None,
+        "compiled": None if call.compiled is None else list(astuple(call.compiled)),
         "draw": None
         if call.draw is None
         else [len(call.draw.drawn), [encoder.encode(one) for one in call.draw.states]],
@@ -146,10 +148,11 @@ class _Reading:
             phase=described["phase"],
             module=_text_or_none(described.get("module")),
             line=_text_or_none(described.get("line")),
-            sequence=None if described.get("sequence") is None else whole(described["sequence"]),
+            sequence=_sequence(described.get("sequence")),
             grad=described["grad"] is True,
             draw=self._draw(number, described.get("draw")),
             owners=tuple(_text(one) for one in described.get("owners", ())),
+            compiled=_compiled(described.get("compiled")),
         )
         for view in (*views_in(call), *(one for one in leaves(outputs) if isinstance(one, View))):
             self._require_inside(view)
@@ -183,6 +186,19 @@ class _Reading:
         if data.dtype != torch.uint8 or data.dim() != 1:
             raise ValueError(f"{name} is no row of bytes")
         return data
+
+
+def _sequence(value: Any) -> int | None:
+    if value is None:
+        return None
+    return -whole(-value) if type(value) is int and value < 0 else whole(value)
+
+
+def _compiled(described: Any) -> CompiledNode | None:
+    if described is None:
+        return None
+    graph, name, origin, group = described
+    return CompiledNode(_text(graph), _text(name), _text(origin), whole(group))
 
 
 def _text(value: Any) -> str:

@@ -11,12 +11,14 @@ from numdrift.harness.drift.calibration import Provenance, backend_of
 from numdrift.harness.modes.spec import parse_mode
 
 from .case import HARMLESS, Trial
+from .site import Blamed, blamed
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
     """A trial with its verdict, None where there was none. `score` is None where no step was scored, and `first_step`
-    where none is beyond rounding. `seconds` is its share of the time that its investigation took."""
+    where none is beyond rounding. `seconds` is its share of the time that its investigation took, `blamed` says what was made of a
+    fault's cause."""
 
     trial: Trial
     verdict: str | None
@@ -24,6 +26,7 @@ class Judged:
     seconds: float
     text: str = ""
     first_step: int | None = None
+    blamed: Blamed | None = None
 
     @classmethod
     def of(cls, trial: Trial, pair: Mapping[str, Any], seconds: float) -> Judged:
@@ -36,6 +39,9 @@ class Judged:
             seconds=seconds,
             text=next(iter(pair.get("text", ())), "no such pair in the findings"),
             first_step=pair.get("first_significant_step"),
+            blamed=blamed(pair, trial.case.culprit)
+            if trial.case.culprit and pair.get("verdict") == "beyond-rounding"
+            else None,
         )
 
     @property
@@ -83,6 +89,11 @@ class Score:
         return _share(not one.right for one in self.benign)
 
     @property
+    def sites(self) -> list[Judged]:
+        """Faults whose cause the case states, and that were judged by their drift."""
+        return [one for one in self.faults if one.blamed is not None]
+
+    @property
     def perfect(self) -> bool:
         return all(one.exact for one in self.judged)
 
@@ -110,7 +121,7 @@ class Score:
 
     def table(self, *, reasons: bool = True) -> str:
         """The result in Markdown: by kind, by backend, and what went wrong, with what numdrift said to it."""
-        parts = (self._by_kind(), self._rates(), self._by_backend(), self._misses(reasons))
+        parts = (self._by_kind(), self._rates(), self._by_backend(), self._causes(), self._misses(reasons))
         return "\n\n".join("\n".join(part) for part in parts)
 
     def _by_kind(self) -> list[str]:
@@ -143,6 +154,31 @@ class Score:
             least = "" if fault is None else f"{fault:.3g}"
             lines.append(f"| `{backend}` | {len(scores)} | {max(scores):.3g} | {least} |")
         return lines
+
+    def _causes(self) -> list[str]:
+        found = [one.blamed for one in self.sites if one.blamed is not None]
+        named = [match for one in found for match in one.matches]
+        tests = sum(one.tests for one in found) / max(1, len(found))
+        runs = sum(one.runs for one in found) / max(1, len(found))
+        away = [one for one in self.sites if one.blamed is not None and not one.blamed.first]
+        return [
+            "Causes, of the faults beyond rounding whose place is stated:",
+            "",
+            f"- recall {_share(one.any for one in found):.3f} ({len(found)} faults: what was planted is among the proven culprits)",
+            f"- precision {_share(named):.3f} ({len(named)} proven culprits)",
+            f"- exact site {_share(one.first for one in found):.3f} (it is the first of them)",
+            f"- {sum(one.suspects for one in found)} suspects without proof, {tests:.1f} step tests and {runs:.1f} trainings a fault",
+            *(
+                [
+                    "",
+                    "First culprit elsewhere:",
+                    "",
+                    *(f"- `{one.trial.case.kind}/{one.trial.name}` on {one.trial.model}" for one in away),
+                ]
+                if away
+                else []
+            ),
+        ]
 
     def _misses(self, reasons: bool) -> list[str]:
         missed = [one for one in self.judged if not one.exact]

@@ -22,7 +22,7 @@ from numdrift.harness.modes.spec import parse_mode
 
 HERE = Provenance("six rewrites of three models", "2.13.0+cpu", "scripts/bench calibrate", "2026-01-01")
 scores = st.dictionaries(
-    st.text(min_size=1), st.lists(st.floats(0, 1e6), min_size=1, max_size=5), min_size=3, max_size=6
+    st.text(min_size=1), st.lists(st.floats(0, 32), min_size=1, max_size=5), min_size=3, max_size=6
 )
 
 

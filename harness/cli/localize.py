@@ -1,0 +1,82 @@
+"""`numdrift localize`: which op makes two recorded runs differ, proven by swapping it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from ..errors import UsageError
+from ..investigate.laboratory import Laboratory
+from ..investigate.pipeline import localize_runs
+from ..investigate.plan import InvestigationPlan
+from ..investigate.recorded import require_parameters
+from ..runs.find import load_run
+from ..runs.layout import Investigation
+from .findings import show
+from .investigate import CommandLineProgress
+from .output import console, force_option, json_option, write_json
+
+EXAMPLES = """\b
+Examples:
+  numdrift localize runs/train/cpu runs/train/compile
+  numdrift localize runs/train/cpu runs/train/compile --step 12 --json -
+
+\b
+RUN_A is the reference; both are runs of one investigation, recorded by `numdrift run` or `numdrift investigate`.
+What the verdict needs and is not there yet is run first. Then one step of RUN_B is taken from RUN_A's state, op by
+op beside RUN_A's, and every difference is swapped in and out.
+Exit codes: 0 no drift beyond rounding, 1 drift beyond rounding or a verdict that needs a person, 2 wrong usage,
+3 a run failed.
+"""
+
+
+@click.command(epilog=EXAMPLES, help="Find the ops that make RUN_B differ from RUN_A, and prove it.")
+@click.argument("run_a", type=click.Path(path_type=Path))
+@click.argument("run_b", type=click.Path(path_type=Path))
+@click.option(
+    "--step",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="The step to look into (default: the first significant one).",
+)
+@click.option("--timeout", type=float, metavar="SECONDS", help="End a run that takes longer.")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Runs side by side at a time."
+)
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing but the findings.")
+@force_option
+@json_option
+def command(
+    run_a: Path,
+    run_b: Path,
+    step: int | None,
+    timeout: float | None,
+    jobs: int,
+    quiet: bool,
+    force: bool,
+    json_path: str | None,
+) -> int:
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    runs = [load_run(run_a), load_run(run_b)]
+    if runs[0].path.parent != runs[1].path.parent or runs[0].path == runs[1].path:
+        raise UsageError(
+            f"{run_a} and {run_b} are not two runs of one investigation: the experiments lie beside them"
+        )
+    for run in runs:
+        require_parameters(run)
+    plan = InvestigationPlan(
+        script=Path(runs[0].manifest.reproducer),
+        modes=(),
+        investigation=Investigation(runs[0].path.parent),
+        jobs=jobs,
+        timeout=timeout,
+        step=step,
+    )
+    found = localize_runs(runs, plan, Laboratory(CommandLineProgress(quiet=quiet), jobs, timeout))
+    if json_path:
+        write_json(json_path, found.to_json(), force=force)
+    if json_path != "-":
+        show(console(), found)
+    return found.exit_code

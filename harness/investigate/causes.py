@@ -1,0 +1,86 @@
+"""Which step of each pair is localized."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..errors import UsageError
+from ..localize.record import Localization
+from ..runs.find import RecordedRun
+from ..runs.outcomes import state_steps
+from .evidence import PairEvidence, evidence_for
+from .findings import Findings, PairFindings
+from .judge import judge
+from .laboratory import Laboratory
+from .localization import Task, localize
+from .mark_steps import search_mark_steps
+from .plan import InvestigationPlan
+from .scores import spec_of
+from .steps import selection
+
+MOST_STEPS = 8
+"""Steps of a pair that are localized at most."""
+
+SEARCHED = ("rounding", "beyond-rounding", "nonfinite")
+"""Verdicts whose cause lies in a step that both modes have taken from one state."""
+
+
+def localized(laboratory: Laboratory, runs: Sequence[RecordedRun], plan: InvestigationPlan) -> Findings:
+    """Judge the pairs, and localize the step that each verdict is about.
+
+    A step whose drift turns out to be that of a discrete choice is none to be significant: then the next one is localized.
+    """
+    findings = judge(runs)
+    done: dict[str, list[int]] = {}
+    for _ in range(MOST_STEPS):
+        tasks = []
+        for run, pair in zip(runs[1:], findings.pairs, strict=True):
+            before = done.setdefault(run.path.name, [])
+            evidence = evidence_for(runs[0], run)
+            step = pair.first_significant_step if before else _wanted(pair, evidence, plan)
+            if step is not None and step not in before and pair.threshold and evidence.forced is not None:
+                before.append(step)
+                tasks.append(Task(evidence, step, pair.threshold))
+        if not tasks:
+            break
+        for task in tasks:
+            found = localize(laboratory, task, plan)
+            if found is not None and found.op_by_op_differs and _is_new(found, task):
+                search_mark_steps(laboratory, task, found, plan)
+        findings = judge(runs)
+    return findings
+
+
+def _is_new(found: Localization, task: Task) -> bool:
+    """Whether a lazy mode's policies were not tried yet."""
+    return spec_of(task.evidence.b).base == "lazy" and "policies" not in found.content
+
+
+def step_of(pair: PairFindings) -> int | None:
+    """The step to look for the cause in: the first significant one, else the worst, of those with a tape first."""
+    if pair.verdict not in SEARCHED and not _draws_only(pair):
+        return None
+    if pair.first_significant_step is not None:
+        return pair.first_significant_step
+    differing = [one for one in pair.steps if one["score"] or one["discrete"]]
+    ranked = sorted(differing, key=lambda one: (not one["taped"], -one["score"], one["step"]))
+    return int(ranked[0]["step"]) if ranked else None
+
+
+def _wanted(pair: PairFindings, evidence: PairEvidence, plan: InvestigationPlan) -> int | None:
+    """The step that was asked for, else the one that the verdict is about."""
+    if plan.step is None:
+        return step_of(pair)
+    kept = state_steps(evidence.a_again.path) if evidence.a_again is not None else []
+    if plan.step not in kept:
+        raise UsageError(
+            f"step {plan.step} was not started from the reference's state; there are {selection(kept)}: "
+            "`numdrift investigate --steps LIST` makes others"
+        )
+    return plan.step
+
+
+def _draws_only(pair: PairFindings) -> bool:
+    """Whether nothing of the set-up differs but what was drawn in a step, which may be the mode's own doing."""
+    setup = [one for one in pair.culprits if one["kind"] == "setup"]
+    return pair.verdict == "different-setup" and all(one.get("what") == "generator" for one in setup)

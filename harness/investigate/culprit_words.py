@@ -1,0 +1,91 @@
+"""Culprits in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+MOST_PLACES = 4
+PHASES = {
+    "data": "the data",
+    "forward": "the forward",
+    "backward": "the backward",
+    "optimizer": "the optimizer",
+    "setup": "the set-up",
+}
+
+
+def in_words(culprit: Mapping[str, Any], a: str, b: str) -> str:
+    """One sentence: what it is, where, how large its own error is, what its proof says, and what shows it."""
+    if culprit["kind"] == "setup" and "text" in culprit:
+        return str(culprit["text"])
+    parts = [_what(culprit), _errors(culprit, a, b), _proof(culprit, a, b), _script(culprit)]
+    return "; ".join(part for part in parts if part)
+
+
+def _what(culprit: Mapping[str, Any]) -> str:
+    op = culprit["op"] or "the inputs of the step"
+    source = f" ({culprit['source']})" if culprit.get("source") else ""
+    reasons = ", ".join(culprit["reasons"])
+    status = "" if culprit["status"] == "culprit" else "suspect: "
+    return f"{status}{op} in {PHASES.get(culprit['phase'], culprit['phase'])}{_where(culprit)}{source}" + (
+        f": {reasons}" if reasons else ""
+    )
+
+
+def _where(culprit: Mapping[str, Any]) -> str:
+    places = [place or "the model itself" for place in culprit.get("places", ())]
+    if not places:
+        return ""
+    more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
+    return f" of {', '.join(places[:MOST_PLACES])}{more}"
+
+
+def _errors(culprit: Mapping[str, Any], a: str, b: str) -> str:
+    ulp, rho = culprit["error_ulp"], culprit["rho"]
+    if culprit["kind"] != "kernel" or not {"a", "b"} <= ulp.keys():
+        return ""
+    local = culprit["local_significance"]
+    said = (
+        "more than rounding of its inputs explains"
+        if local == "beyond-rounding"
+        else "as rounding of its inputs"
+    )
+    return f"{ulp['a']:.3g} ULP from double in {a}, {ulp['b']:.3g} in {b} (rho {rho['a']:.2g} and {rho['b']:.2g}: {said})"
+
+
+def _proof(culprit: Mapping[str, Any], a: str, b: str) -> str:
+    proof = culprit["proof"]
+    came, went = proof["swap_in"], proof["swap_out"]
+    said = []
+    if came["score_after"] is not None:
+        said.append(
+            f"swapped into {a} the drift {'comes' if came['holds'] else 'does not come'} (z {_z(came['score_after'])})"
+        )
+    if went["score_after"] is not None:
+        alone = f"z {_z(went['score_before'])} to {_z(went['score_after'])}"
+        said.append(f"swapped out of {b} it goes from {alone}")
+    if proof.get("together_with"):
+        said.append(f"it acts only together with {proof['together_with']} of the others")
+    share = culprit.get("share_of_drift")
+    if share is not None:
+        said.append(f"{100 * share:.0f} % of the drift")
+    if proof.get("why"):
+        said.append(str(proof["why"]))
+    return ", ".join(said)
+
+
+def _script(culprit: Mapping[str, Any]) -> str:
+    """The script that shows it, by its path from the current folder."""
+    script = culprit.get("script") or {}
+    if not script.get("reproduces"):
+        return ""
+    path = Path(script["path"]).absolute()
+    here = Path.cwd()
+    shown = path.relative_to(here) if path.is_relative_to(here) else path
+    return f"{shown} shows it without numdrift"
+
+
+def _z(score: Any) -> str:
+    return score if isinstance(score, str) else f"{score:.3g}"

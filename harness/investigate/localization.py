@@ -1,0 +1,201 @@
+"""Localizing a step of a pair: the other mode held at the step, a clean process that mixes the two tapes, and its result."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import JournalError
+from ..localize.record import Localization, folder_name, read_localization
+from ..modes.spec import ModeSpec
+from ..runner.launch import PACKAGE, environment
+from ..runs.outcomes import outcome_path, outcome_steps, state_steps
+from .evidence import EvidenceFolder, PairEvidence, held, taped_at
+from .laboratory import Laboratory, Progress, repeating
+from .plan import InvestigationPlan
+from .scores import spec_of
+from .steps import selection
+
+LOCALIZER = "numdrift.harness.localize.process"
+PATIENCE = 24 * 3600.0
+"""Seconds that the localizer waits for a held run: it is told when the run has ended otherwise."""
+
+LAST_WORDS = 30.0
+"""Seconds in which the localizer ends after the runs that it asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A step of a pair to localize; `threshold` is where a fault begins."""
+
+    evidence: PairEvidence
+    step: int
+    threshold: float
+
+    @property
+    def folder(self) -> Path:
+        a, b = self.evidence.a, self.evidence.b
+        return EvidenceFolder.of(a).path / folder_name(b.path.name, a.path.name, self.step)
+
+
+def localize(laboratory: Laboratory, task: Task, plan: InvestigationPlan) -> Localization | None:
+    """Localize one step, or give what is there already. None where the localizer gave no answer, which was said."""
+    known = _known(task)
+    if known is not None:
+        return known
+    a, b = task.evidence.a, task.evidence.b
+    tapes = _reference_tape(laboratory, task, plan)
+    if tapes is None:
+        return None
+    task.folder.mkdir(parents=True, exist_ok=True)
+    states = _states(task)
+    with tempfile.TemporaryDirectory(prefix="numdrift-") as folder:
+        socket = Path(folder) / "b.sock"
+        run = repeating(
+            b,
+            held(b, a, task.step),
+            modes=[_held_mode(spec_of(b), held(b, a, task.step))],
+            outcomes=selection([task.step]),
+            tapes=selection([task.step]),
+            noise_replays=0,
+            resync=states,
+            serve=socket,
+            timeout=plan.timeout,
+        )
+        config = _config(task, tapes, run.investigation.run(held(b, a, task.step), "").path, socket)
+        with _localizer(task, config, laboratory.progress):
+            laboratory.experiments(f"localizing step {task.step} of {b.manifest.label}", [run])
+    return _known(task)
+
+
+def _states(task: Task) -> Path:
+    """The folder of the reference's run that has the state of the step."""
+    runs = [run for run in (task.evidence.a_again, *task.evidence.kept) if run is not None]
+    having = [run for run in runs if task.step in state_steps(run.path)]
+    return (having[0] if having else runs[0]).path / "states"
+
+
+def _held_mode(spec: ModeSpec, name: str) -> ModeSpec:
+    """The mode that is held. Lazy tensors have no values op by op: in their place the same ops are executed on the CPU with
+    the same kernels, and the localizer sees whether that gives every bit of the lazy step."""
+    if spec.base == "lazy":
+        return replace(spec, name=name, base="cpu", device=None, mark_step=None)
+    return replace(spec, name=name)
+
+
+def _known(task: Task) -> Localization | None:
+    """A result for the same inputs."""
+    try:
+        found = read_localization(task.folder)
+    except JournalError:
+        return None
+    return found if found is not None and found.content.get("inputs") == _inputs(task) else None
+
+
+def _inputs(task: Task) -> dict[str, Any]:
+    return {
+        "a": task.evidence.a.manifest.spec,
+        "b": task.evidence.b.manifest.spec,
+        "script_sha256": task.evidence.b.manifest.script_sha256,
+        "arguments": list(task.evidence.b.manifest.arguments),
+        "threshold": task.threshold,
+    }
+
+
+def _reference_tape(laboratory: Laboratory, task: Task, plan: InvestigationPlan) -> Path | None:
+    """The folder of the run that has the reference's tape of the step, which is made where there is none."""
+    a = task.evidence.a
+    for run in task.evidence.taped:
+        if (run.path / "tapes" / f"tape-{task.step:06d}.safetensors").exists():
+            return run.path
+    steps = selection([task.step])
+    laboratory.experiments(
+        f"tape of step {task.step}",
+        [repeating(a, taped_at(a, task.step), outcomes=steps, tapes=steps, timeout=plan.timeout)],
+    )
+    made = EvidenceFolder.of(a).find(taped_at(a, task.step))
+    if made is None or not (made.path / "tapes" / f"tape-{task.step:06d}.safetensors").exists():
+        laboratory.progress.say(
+            f"step {task.step} of {a.manifest.label} has no tape: its cause is not looked for"
+        )
+        return None
+    return made.path
+
+
+def _config(task: Task, reference: Path, other: Path, socket: Path) -> dict[str, Any]:
+    a, b = task.evidence.a, task.evidence.b
+    threads = a.manifest.environment.get("threads")
+    started = [run for run in task.evidence.started if task.step in outcome_steps(run.path)]
+    return {
+        "a": {
+            "label": a.manifest.label,
+            "tapes": str((reference / "tapes").absolute()),
+            "socket": "",
+            "outcome": "",
+            "spec": a.manifest.spec,
+        },
+        "b": {
+            "label": b.manifest.label,
+            "tapes": str((other / "tapes").absolute()),
+            "socket": str(socket),
+            "outcome": str(outcome_path(started[0].path, task.step).absolute()) if started else "",
+            "spec": b.manifest.spec,
+        },
+        "step": task.step,
+        "noise": str(reference.absolute()),
+        "threshold": task.threshold,
+        "folder": str(task.folder.absolute()),
+        "threads": threads if isinstance(threads, int) else 1,
+        "patience": PATIENCE,
+        "inputs": _inputs(task),
+    }
+
+
+@contextmanager
+def _localizer(task: Task, config: dict[str, Any], progress: Progress) -> Iterator[None]:
+    """The localizer beside what is done in this context; what it says is passed on, and it ends with the context."""
+    path = task.folder / "localizer.json"
+    path.write_text(json.dumps(config, indent=1), encoding="utf-8")
+    command = [
+        sys.executable,
+        str(PACKAGE / "harness/recorder/bootstrap.py"),
+        str(PACKAGE),
+        str(path),
+        LOCALIZER,
+    ]
+    spec = spec_of(task.evidence.a)
+    with (task.folder / "localizer.log").open("wb") as errors:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=environment(spec, os.environ),
+            text=True,
+        )
+    passing = threading.Thread(target=_pass_on, args=(process, progress), daemon=True)
+    passing.start()
+    try:
+        yield
+        process.wait(LAST_WORDS)
+    except subprocess.TimeoutExpired:
+        progress.say(f"step {task.step} could not be localized: the held run ended without an answer")
+    finally:
+        process.kill()
+        process.wait()
+        passing.join()
+
+
+def _pass_on(process: subprocess.Popen[str], progress: Progress) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        progress.say(f"  {line.rstrip()}")

@@ -1,0 +1,153 @@
+"""Whether a lazy mode's drift comes from where its graphs are cut: the same step with other mark-step policies.
+
+A lazy graph is executed when something needs its values: a mark_step, a number that is read, or an op that falls back to the CPU. What
+is not kept then is executed again by the next graph, and where that draws random numbers it draws others. So the policy is a
+swap: where another one takes the drift away, the re-execution was the cause.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..drift.noise import Noise, read_noise
+from ..drift.score import score_step
+from ..drift.verdict import worst_of
+from ..errors import NumdriftError
+from ..graphs.read import RunGraphs
+from ..json_text import json_text
+from ..localize.record import RESULT, Localization
+from ..recorder.selection import StepSelection
+from ..runs.find import RecordedRun
+from ..runs.outcomes import read_outcome
+from .evidence import EvidenceFolder, again, cut, held
+from .laboratory import Laboratory, repeating
+from .localization import Task
+from .plan import InvestigationPlan
+from .scores import spec_of
+from .steps import selection
+
+OP_BY_OP = "every op executed at once"
+"""What takes the place of a policy that helps: the stand-in on the CPU."""
+
+POLICIES = ("phase", "step", "off")
+"""`auto` cuts as `phase` does."""
+
+
+def search_mark_steps(
+    laboratory: Laboratory, task: Task, found: Localization, plan: InvestigationPlan
+) -> None:
+    """Try the other policies, and add the culprit to the localization where one of them takes the drift away."""
+    a, b = task.evidence.a, task.evidence.b
+    own = spec_of(b).mark_step or "auto"
+    others = [policy for policy in POLICIES if policy != own and not (own == "auto" and policy == "phase")]
+    step = selection([task.step])
+    folder = EvidenceFolder.of(a)
+    plans = []
+    for policy in (own, *others):
+        name = cut(b, a, task.step, policy)
+        plans.append(
+            repeating(
+                b,
+                name,
+                modes=[replace(spec_of(b), name=name, mark_step=policy)],
+                outcomes=step,
+                resync=folder.path / again(a) / "states",
+                graphs=policy == own,
+                graph_steps=StepSelection(((task.step, task.step),)),
+                timeout=plan.timeout,
+            )
+        )
+    laboratory.experiments(f"mark-step policies in step {task.step} of {b.manifest.label}", plans)
+    stand_in = folder.find(held(b, a, task.step))
+    if stand_in is None:
+        return
+    scores = {
+        policy: _score(task, stand_in, folder.find(cut(b, a, task.step, policy))) for policy in (own, *others)
+    }
+    before = scores[own]
+    if not before:
+        return
+    best = min(others, key=lambda policy: scores[policy])
+    if scores[best] > task.threshold:
+        best, scores[OP_BY_OP] = OP_BY_OP, 0.0
+    culprit = _culprit(task, own, best, scores, _cuts(folder.find(cut(b, a, task.step, own))))
+    content = {**found.content, "culprits": [culprit, *found.culprits], "policies": scores}
+    (found.path / RESULT).write_text(json_text(content, indent=1), encoding="utf-8")
+
+
+def _score(task: Task, stand_in: RecordedRun, run: RecordedRun | None) -> float:
+    """How far the step is from the same ops executed one by one; infinitely for a run that did not get there."""
+    reference = next((one for one in task.evidence.taped if _has(one, task.step)), None)
+    if run is None or reference is None or not _has(run, task.step):
+        return math.inf
+    noise = read_noise(reference.path, task.step) or Noise(task.step, 0, {})
+    scored = score_step(read_outcome(stand_in.path, task.step), read_outcome(run.path, task.step), noise)
+    return worst_of([scored])
+
+
+def _has(run: RecordedRun, step: int) -> bool:
+    return (run.path / "outcomes" / f"outcome-{step:06d}.safetensors").exists()
+
+
+def _cuts(run: RecordedRun | None) -> Counter[tuple[str, str]]:
+    """The ops that fell back to the CPU, with their lines, from the captured graphs."""
+    found: Counter[tuple[str, str]] = Counter()
+    if run is None:
+        return found
+    try:
+        for one in RunGraphs(run).executions:
+            if one.cut is not None and one.cut.get("reason") == "fallback":
+                found[one.cut.get("op", ""), one.cut.get("source", "")] += 1
+    except NumdriftError:
+        return found
+    return found
+
+
+def _culprit(
+    task: Task, own: str, best: str, scores: Mapping[str, float], cuts: Counter[tuple[str, str]]
+) -> dict[str, Any]:
+    before, after = scores[own], scores[best]
+    fallen = list(cuts)
+    ops = list(dict.fromkeys(op for op, _ in fallen))
+    why = (
+        f"{', '.join(ops)} {'falls' if len(ops) == 1 else 'fall'} back to the CPU, which executes the graph so far"
+        if ops
+        else "a graph is cut"
+    )
+    text = f"{why}, and what was not kept is executed again, with other random numbers"
+    a, b = task.evidence.a.manifest.label, task.evidence.b.manifest.label
+    return {
+        "status": "culprit",
+        "phase": "forward",
+        "module": None,
+        "op": ops[0] if ops else None,
+        "step": task.step,
+        "source": fallen[0][1] if fallen else None,
+        "kind": "mark-step",
+        "reasons": [text],
+        "ops": {"a": [], "b": ops},
+        "places": [],
+        "sites": sum(cuts.values()),
+        "significance": "beyond-rounding" if before > task.threshold else "rounding",
+        "local_significance": None,
+        "error_ulp": {},
+        "rho": {},
+        "bias": {},
+        "share_of_drift": 1.0,
+        "policy": {a: None, b: own, "swapped": best},
+        "proof": {
+            "swap_in": {"holds": True, "score_before": after, "score_after": before},
+            "swap_out": {
+                "holds": True,
+                "score_before": before,
+                "score_after": after,
+                "score_without_all": after,
+            },
+            "together_with": 0,
+            "why": f"mark_step={own} against {best if best == OP_BY_OP else f'mark_step={best}'}",
+        },
+    }

@@ -1,0 +1,211 @@
+"""Two tapes of one step, side by side: which calls of the one are which of the other.
+
+Ops are paired within their place: the pass, the phase, the module, and for what an optimizer does the parameters. So a
+rewritten module leaves all others paired. What has no counterpart within its place is looked for elsewhere, by its name and shapes,
+and what is left between two pairs is a block without pairs: ops of one side in place of ops of the other. In compiled graphs
+everything that one op was decomposed into is one unit, with that op's name.
+
+Blocks come in an order in which both sides can be executed block by block; those that no order can part are one block.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import networkx
+
+from .flow import Flow, Node
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What stands for one op of the script: the nodes of one side, where they are, and the op's name."""
+
+    nodes: tuple[int, ...]
+    place: tuple[Hashable, ...]
+    name: str
+    shapes: tuple[Hashable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Nodes of both sides that stand for each other; `paired` where each side has the same op there."""
+
+    a: tuple[int, ...]
+    b: tuple[int, ...]
+    paired: bool
+
+    def of(self, side: str) -> tuple[int, ...]:
+        return self.a if side == "a" else self.b
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether it is one call on each side."""
+        return self.paired and len(self.a) == 1 and len(self.b) == 1
+
+
+def align(a: Flow, b: Flow) -> list[Block]:
+    """Pair the nodes of two tapes; every node is in one block."""
+    modules = _has_modules(a) and _has_modules(b)
+    left, right = _units(a, modules=modules), _units(b, modules=modules)
+    firm = _paired(left, right, {}, lambda unit: unit.place[:2], lambda unit: (unit.place, unit.name))
+    loose = _paired(left, right, firm, lambda unit: unit.place, lambda unit: unit.name)
+    loose |= _paired(
+        left, right, firm | loose, lambda unit: unit.place[:2], lambda unit: (unit.name, unit.shapes)
+    )
+    while True:
+        blocks = _blocks(left, right, firm | loose)
+        cycles = [one for one in networkx.strongly_connected_components(_graph(a, b, blocks)) if len(one) > 1]
+        crossing = {node for one in cycles for number in one for node in blocks[number].a}
+        unpaired = {i for i in loose if crossing.intersection(left[i].nodes)}
+        if not unpaired:
+            return _ordered(a, b, blocks)
+        loose = {i: j for i, j in loose.items() if i not in unpaired}
+
+
+def _blocks(left: Sequence[Unit], right: Sequence[Unit], pairs: dict[int, int]) -> list[Block]:
+    blocks = [Block(left[i].nodes, right[j].nodes, left[i].name == right[j].name) for i, j in pairs.items()]
+    return [*blocks, *_gaps(left, right, pairs)]
+
+
+def _has_modules(flow: Flow) -> bool:
+    return any(node.call.module for node in flow.nodes)
+
+
+def op_name(node: Node) -> str:
+    """The name that an op is paired by: that of what it was decomposed from, and in place or not alike."""
+    compiled = node.call.compiled
+    name = compiled.origin.split(".")[1] if compiled is not None else node.call.name
+    return name if name == "_" else name.removesuffix("_")
+
+
+def _units(flow: Flow, *, modules: bool) -> list[Unit]:
+    groups: dict[Hashable, list[int]] = {}
+    for number, node in enumerate(flow.nodes):
+        compiled = node.call.compiled
+        key = (
+            number if compiled is None else (compiled.graph, compiled.group, node.call.phase, node.iteration)
+        )
+        groups.setdefault(key, []).append(number)
+    return [_unit(flow, members, modules=modules) for members in groups.values()]
+
+
+def _unit(flow: Flow, members: Sequence[int], *, modules: bool) -> Unit:
+    node, last = flow.nodes[members[0]], flow.nodes[members[-1]]
+    call = node.call
+    where = call.owners if call.module is None else (call.module if modules else None)
+    shapes = tuple(use.view.size for use in last.made)
+    return Unit(tuple(members), (node.iteration, call.phase, where), op_name(node), shapes)
+
+
+def _paired(
+    left: Sequence[Unit],
+    right: Sequence[Unit],
+    known: dict[int, int],
+    within: Callable[[Unit], Hashable],
+    key: Callable[[Unit], Hashable],
+) -> dict[int, int]:
+    """Pair what `known` does not, within the same part of the step, in order, where the keys are equal."""
+    taken = set(known.values())
+    ours = _parts(left, within, [number for number in range(len(left)) if number not in known])
+    theirs = _parts(right, within, [number for number in range(len(right)) if number not in taken])
+    found: dict[int, int] = {}
+    for part, mine in ours.items():
+        found |= _common(
+            mine, theirs.get(part, []), lambda number: key(left[number]), lambda number: key(right[number])
+        )
+    return found
+
+
+def _parts(
+    units: Sequence[Unit], within: Callable[[Unit], Hashable], numbers: Sequence[int]
+) -> dict[Hashable, list[int]]:
+    parts: dict[Hashable, list[int]] = {}
+    for number in numbers:
+        parts.setdefault(within(units[number]), []).append(number)
+    return parts
+
+
+def _common(
+    mine: Sequence[int],
+    yours: Sequence[int],
+    left: Callable[[int], Hashable],
+    right: Callable[[int], Hashable],
+) -> dict[int, int]:
+    """The longest runs in common of two sequences of units, as pairs."""
+    a, b = [left(n) for n in mine], [right(n) for n in yours]
+    if a == b:
+        return dict(zip(mine, yours, strict=True))
+    matcher = difflib.SequenceMatcher(None, a, b, autojunk=False)
+    return {
+        mine[match.a + k]: yours[match.b + k]
+        for match in matcher.get_matching_blocks()
+        for k in range(match.size)
+    }
+
+
+def _gaps(left: Sequence[Unit], right: Sequence[Unit], pairs: dict[int, int]) -> Iterator[Block]:
+    """What lies, unpaired, behind the same pair of one place, as one block."""
+    found: dict[Hashable, tuple[list[int], list[int]]] = {}
+    back = {j: i for i, j in pairs.items()}
+    for units, known, position in ((left, {i: i for i in pairs}, 0), (right, back, 1)):
+        before: dict[Hashable, int] = {}
+        for number, unit in enumerate(units):
+            if number in known:
+                before[unit.place] = known[number]
+            else:
+                key = (unit.place, before.get(unit.place))
+                found.setdefault(key, ([], []))[position].extend(unit.nodes)
+    for a, b in found.values():
+        yield Block(tuple(a), tuple(b), paired=False)
+
+
+def _graph(a: Flow, b: Flow, blocks: Sequence[Block]) -> networkx.DiGraph:
+    """Which block waits for which, on either side."""
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(range(len(blocks)))
+    for flow, side in ((a, "a"), (b, "b")):
+        home = {node: number for number, block in enumerate(blocks) for node in block.of(side)}
+        for number, node in enumerate(flow.nodes):
+            for use in node.reads:
+                maker = flow.makers.get(use.value)
+                if maker is not None and home[maker] != home[number]:
+                    graph.add_edge(home[maker], home[number])
+    return graph
+
+
+def _ordered(a: Flow, b: Flow, blocks: Sequence[Block]) -> list[Block]:
+    """The blocks in an order that both sides' data allow; blocks that wait for each other become one."""
+    condensed = networkx.condensation(_graph(a, b, blocks))
+    merged = {number: _merged(blocks, condensed.nodes[number]["members"]) for number in condensed}
+
+    before = _before(merged.values(), len(b.nodes))
+
+    def place(number: int) -> tuple[int, int]:
+        block = merged[number]
+        return (block.a[0] if block.a else before[block.b[0]]), (block.b[0] if block.b else -1)
+
+    order = networkx.lexicographical_topological_sort(condensed, key=place)
+    return [merged[number] for number in order]
+
+
+def _before(blocks: Iterable[Block], size: int) -> list[int]:
+    """For each node of side b the place on side a of what comes last before it and is there."""
+    starts = {node: block.a[0] for block in blocks for node in block.b if block.a}
+    found, last = [], -1
+    for node in range(size):
+        last = starts.get(node, last)
+        found.append(last)
+    return found
+
+
+def _merged(blocks: Sequence[Block], members: set[int]) -> Block:
+    if len(members) == 1:
+        return blocks[next(iter(members))]
+    return Block(
+        tuple(sorted(node for one in members for node in blocks[one].a)),
+        tuple(sorted(node for one in members for node in blocks[one].b)),
+        paired=False,
+    )

@@ -1,0 +1,85 @@
+"""What two paired calls are told differently, beyond the values of their tensors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from ..worker.tape import GeneratorState, View
+from .flow import Node
+from .links import Links, arguments_of
+
+ROUNDING = 1e-6
+"""Numbers closer than this are one number, computed in two ways."""
+
+
+def argument_differences(left: Node, right: Node, links: Links) -> list[str]:
+    """Say what differs, empty where nothing does. Both calls are of one op, in place or not."""
+    ours, theirs = arguments_of(left), arguments_of(right)
+    found = []
+    if left.call.op.rpartition(".")[2] == right.call.op.rpartition(".")[2] and len(ours) != len(theirs):
+        found.append(f"{len(ours)} arguments against {len(theirs)}")
+    for (mine, use), (yours, used) in zip(ours, theirs, strict=False):
+        if use is not None and used is not None:
+            found += _views(use.view, used.view)
+            if not links.are_linked(use.value, used.value):
+                found.append("reads another tensor")
+        else:
+            found += _plain(mine, yours)
+    keywords = {*left.call.keywords} ^ {*right.call.keywords}
+    return list(dict.fromkeys([*found, *(f"only one side is given {name}" for name in sorted(keywords))]))
+
+
+def draws_differ(left: Node, right: Node) -> bool:
+    """Whether two random calls draw from other states of their generators, or only one draws."""
+    ours, theirs = left.call.draw, right.call.draw
+    if ours is None or theirs is None:
+        return (ours is None) != (theirs is None)
+    states = [(one.state, two.state) for one, two in zip(ours.states, theirs.states, strict=False)]
+    return len(ours.states) != len(theirs.states) or any(not torch.equal(*pair) for pair in states)
+
+
+def _views(mine: View, yours: View) -> list[str]:
+    if mine.size != yours.size:
+        return [f"shape {list(mine.size)} against {list(yours.size)}"]
+    if mine.dtype != yours.dtype:
+        return [f"{_name(mine.dtype)} against {_name(yours.dtype)}"]
+    if (mine.offset, mine.stride) != (yours.offset, yours.stride):
+        return ["another layout or part of a tensor"]
+    return []
+
+
+def _plain(mine: Any, yours: Any) -> list[str]:
+    if isinstance(mine, View) or isinstance(yours, View):
+        return ["a number against a tensor"]
+    if isinstance(mine, GeneratorState) and isinstance(yours, GeneratorState):
+        return [] if torch.equal(mine.state, yours.state) else ["the generator is at another state"]
+    if mine == yours or (isinstance(mine, float) and isinstance(yours, float) and _same(mine, yours)):
+        return []
+    return [f"{_shown(mine)} against {_shown(yours)}"]
+
+
+def _same(mine: float, yours: float) -> bool:
+    return mine == yours or (math.isnan(mine) and math.isnan(yours))
+
+
+def is_rounding(mine: Any, yours: Any) -> bool:
+    """Whether two numbers are one, computed in two ways."""
+    numbers = isinstance(mine, float) and isinstance(yours, float)
+    return numbers and math.isclose(mine, yours, rel_tol=ROUNDING)
+
+
+def _shown(value: Any) -> str:
+    return (
+        f"{value:.6g}"
+        if isinstance(value, float)
+        else _name(value)
+        if isinstance(value, torch.dtype)
+        else str(value)
+    )
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

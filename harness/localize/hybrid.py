@@ -1,0 +1,237 @@
+"""Hybrids of two tapes: each block is executed as one side has it, with that side's kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from ..worker.replay import executed, set_apart
+from ..worker.tape import GeneratorState, View, mapped
+from .alignment import Block, align
+from .flow import SIDES, Flow, Node, Side, Use, Value, layout_of, other
+from .links import Links, common_reads, linked
+from .memory import Flows, Lifetimes, Memory, Unbound, bound, is_one, viewed
+
+Values = dict[str, torch.Tensor]
+
+END = -2
+"""Stands for what follows the last block."""
+
+
+class Kernels(Protocol):
+    """How one side executes its calls."""
+
+    def execute(
+        self, number: int, node: Node, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+    ) -> list[Any]:
+        """Execute the node with that number on these arguments, those that it writes included; gives its flat outputs."""
+
+
+class PlainKernels:
+    """This process's own kernels."""
+
+    def execute(
+        self, number: int, node: Node, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+    ) -> list[Any]:
+        return executed(node.execution, arguments, keywords)
+
+
+@dataclass(slots=True, eq=False)
+class Pair:
+    """Two tapes of one step, aligned. `kernels` are exchanged when it turns out that a side has others.
+
+    `own_reads` are the blocks in which each side reads tensors of its own: those that are wired differently.
+    """
+
+    flows: Flows
+    blocks: Sequence[Block]
+    links: Links
+    lifetimes: Lifetimes
+    kernels: dict[Side, Kernels]
+    own_reads: set[int] = field(default_factory=set)
+    home: dict[Side, dict[int, int]] = field(init=False)
+    readers: dict[Side, dict[Value, set[int]]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.home = {
+            side: {node: number for number, block in enumerate(self.blocks) for node in block.of(side)}
+            for side in SIDES
+        }
+        self.readers = {side: self._readers(side) for side in SIDES}
+
+    def _readers(self, side: Side) -> dict[Value, set[int]]:
+        """The blocks that read each value, END for what the step is compared by."""
+        flow = self.flows[side]
+        found: dict[Value, set[int]] = {}
+        for number, node in enumerate(flow.nodes):
+            for use in node.reads:
+                found.setdefault(use.value, set()).add(self.home[side][number])
+        for use in flow.watched.values():
+            found.setdefault(use.value, set()).add(END)
+        return found
+
+    def devices(self) -> list[str]:
+        draws = (node.call.draw for flow in self.flows.values() for node in flow.nodes)
+        return sorted({one.device for draw in draws if draw is not None for one in draw.states})
+
+    def maker(self, side: Side, value: Value) -> int:
+        """The block that makes a value, -1 for what comes from before the step."""
+        node = self.flows[side].makers.get(value)
+        return -1 if node is None else self.home[side][node]
+
+
+def paired(a: Flow, b: Flow) -> Pair:
+    """Align two tapes. Both sides have this process's kernels."""
+    flows: Flows = {"a": a, "b": b}
+    blocks = align(a, b)
+    links = linked(a, b, blocks)
+    plain = PlainKernels()
+    return Pair(flows, blocks, links, Lifetimes(flows, links, blocks), {"a": plain, "b": plain})
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """A hybrid: `base`, but with these blocks and these inputs (by side a's value) from the other side."""
+
+    base: Side
+    blocks: Collection[int] = frozenset()
+    inputs: Collection[Value] = frozenset()
+
+    def side(self, block: int) -> Side:
+        return other(self.base) if block in self.blocks else self.base
+
+
+class Execution:
+    """One execution of a mixture, block by block."""
+
+    def __init__(self, pair: Pair, mixture: Mixture) -> None:
+        far = other(mixture.base)
+        sources: dict[Value, Side] = {
+            value: (far if value in mixture.inputs else mixture.base) for value in pair.links.of["a"]
+        }
+        self.pair = pair
+        self.mixture = mixture
+        self.memory = Memory(pair.flows, pair.links, pair.lifetimes, sources)
+
+    def run(self, number: int) -> None:
+        """Execute a block and let go what nothing reads after it."""
+        self.run_as(self.mixture.side(number), number, self.memory)
+        self.memory.block_ended(number)
+
+    def run_as(self, side: Side, number: int, memory: Memory) -> None:
+        """Execute a block as one side has it, in this memory."""
+        pair, block = self.pair, self.pair.blocks[number]
+        for node in block.of(side):
+            stands_for = self._instead(side, node, number) if block.is_pair else {}
+            run_node(pair.flows[side], node, side, pair.kernels[side], memory, stands_for)
+
+    def values(self) -> Values:
+        """What the step is compared by, by the names of both sides."""
+        base = self.mixture.base
+        mine, theirs = self.pair.flows[base].watched, self.pair.flows[other(base)].watched
+        found = {}
+        for name, use in mine.items():
+            far = theirs.get(name)
+            far = far if far is not None and self._comes_later(base, use, far) else None
+            found[name] = self._tensor(base, use, far).clone()
+        for name in theirs.keys() - mine.keys():
+            with suppress(Unbound):
+                found[name] = self.memory.tensor(other(base), theirs[name]).clone()
+        return found
+
+    def _tensor(self, side: Side, use: Use, far: Use | None) -> torch.Tensor:
+        if far is not None:
+            with suppress(Unbound):
+                return self.memory.tensor(other(side), far)
+        return self.memory.tensor(side, use)
+
+    def _instead(self, side: Side, node: int, number: int) -> dict[int, Use]:
+        """By slot, what a paired call reads of the other side in place of its own, where that was made later."""
+        if number in self.pair.own_reads:
+            return {}
+        block = self.pair.blocks[number]
+        mine, theirs = (self.pair.flows[one].nodes[block.of(one)[0]] for one in (side, other(side)))
+        return {
+            ours.value.slot: far
+            for ours, far in common_reads(mine, theirs)
+            if self._stand_for_each_other(side, ours, far) and self._comes_later(side, ours, far)
+        }
+
+    def _stand_for_each_other(self, side: Side, mine: Use, theirs: Use) -> bool:
+        """Whether the views show the same part of what is one content on both sides; of other contents it is not known."""
+        if mine.view.size != theirs.view.size:
+            return False
+        link = self.pair.links.of[side].get(mine.value)
+        if link is None or link.value != theirs.value or not is_one(link):
+            return True
+        return layout_of(mine.view) == layout_of(theirs.view)
+
+    def _comes_later(self, side: Side, mine: Use, theirs: Use) -> bool:
+        """Whether of two values for one place the other side's was made, and after this one, or this one was not."""
+        ours, yours = self.pair.maker(side, mine.value), self.pair.maker(other(side), theirs.value)
+        if ours >= 0 and self.mixture.side(ours) != side:
+            return True
+        return yours >= 0 and self.mixture.side(yours) != side and yours > ours
+
+
+def execute(pair: Pair, mixture: Mixture) -> Values:
+    """The watched values of a hybrid.
+
+    Raises NotReplayable (Unbound where blocks cannot be mixed so), and whatever an op raises on values that are not the recorded
+    ones.
+    """
+    with set_apart(pair.devices()):
+        execution = Execution(pair, mixture)
+        for number in range(len(pair.blocks)):
+            execution.run(number)
+        return execution.values()
+
+
+def run_node(
+    flow: Flow, number: int, side: Side, kernels: Kernels, memory: Memory, instead: Mapping[int, Use]
+) -> None:
+    """Execute one node. What it writes is a copy, for the other side may still read what was there."""
+    node = flow.nodes[number]
+    storages = {}
+    for use in node.reads:
+        slot = use.value.slot
+        if slot not in storages:
+            storages[slot] = _read(memory, side, use, instead.get(slot), node)
+    for use in node.writes:
+        storages[use.value.slot] = storages[use.value.slot].clone()
+
+    def given(value: Any) -> Any:
+        if isinstance(value, View):
+            return viewed(storages[value.slot], value)
+        return _generator(value) if isinstance(value, GeneratorState) else value
+
+    call = node.call
+    arguments = mapped(given, call.arguments)
+    keywords = {name: mapped(given, value) for name, value in call.keywords.items()}
+    with torch.set_grad_enabled(call.grad):
+        outputs = kernels.execute(number, node, arguments, keywords)
+    for made, output in zip(node.makes, outputs, strict=True):
+        if made is not None:
+            memory.put(side, made.value, bound(output, made.view, flow.tape.slots[made.value.slot]))
+    for use in node.writes:
+        memory.put(side, use.value, storages[use.value.slot])
+
+
+def _read(memory: Memory, side: Side, use: Use, far: Use | None, node: Node) -> torch.UntypedStorage:
+    """The storage that a node reads: the other side's in place of its own where that is to be had."""
+    if far is not None:
+        views = {layout_of(one.view) for one in node.reads if one.value.slot == use.value.slot}
+        is_written = any(one.value.slot == use.value.slot for one in node.writes)
+        with suppress(Unbound):
+            return memory.across(side, use, far, alone=len(views) == 1 and not is_written)
+    return memory.storage(side, use.value)
+
+
+def _generator(recorded: GeneratorState) -> torch.Generator:
+    generator = torch.Generator(recorded.device)
+    generator.set_state(recorded.state)
+    return generator

@@ -1,0 +1,122 @@
+"""How far a block's results are from exact arithmetic on its own inputs.
+
+    ulp    max |o - o64| / ulp(o64)             in the spacing of the result's own format
+    rho    ||o - o64|| / (rms_m ||f64(x (1 + u s_m)) - o64|| + u ||o64||)
+
+o64 is the block in double on the very inputs; the x (1 + u s_m) are the inputs moved by their own rounding error u with random
+signs s_m. So rho is the error over what rounding the inputs would cause: about 1 for any good kernel however ill-conditioned the
+op is, where ulp may be thousands (sampled condition; threshold 16, see docs/reference/score.md).
+
+    bias   mean(sign(o - o64)) sqrt(n)          over the elements that differ; beyond 6 the error leans to one side
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from ..drift.score import UNIT_ROUNDOFF
+from ..worker.exact import exact_values
+from ..worker.tape import Tape
+from .hybrid import Values
+
+SAMPLES = 3
+"""Perturbed executions behind rho."""
+
+LEANS = 6.0
+"""Standard deviations from which on a bias counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalError:
+    """The worst over a block's results; `bias` is signed, `not_exact` are ops that have no double kernel."""
+
+    ulp: float
+    rho: float
+    bias: float
+
+
+class ExactBlock:
+    """A block in double, and how much its results depend on the rounding of its inputs."""
+
+    def __init__(self, tape: Tape) -> None:
+        """Raises what its ops raise on doubles."""
+        self.values, self.not_exact = exact_values(tape)
+        moved = [exact_values(_perturbed(tape, seed))[0] for seed in range(SAMPLES)]
+        self._spread = {
+            name: math.sqrt(sum(_distance(one[name], value) ** 2 for one in moved) / SAMPLES)
+            for name, value in self.values.items()
+        }
+
+    def error(self, results: Sequence[torch.Tensor]) -> LocalError | None:
+        """The error of results in the order of the tape's outputs; None where none of them has digits."""
+        found = []
+        for number, result in enumerate(results):
+            name = f"output {number}"
+            exact = self.values.get(name)
+            if exact is None or not result.is_floating_point() or exact.shape != result.shape:
+                continue
+            if not result.numel() or not exact.is_floating_point():
+                continue
+            found.append(self._error(name, result, exact.double()))
+        if not found:
+            return None
+        return LocalError(
+            max(one.ulp for one in found),
+            max(one.rho for one in found),
+            max((one.bias for one in found), key=abs),
+        )
+
+    def _error(self, name: str, result: torch.Tensor, exact: torch.Tensor) -> LocalError:
+        unit = UNIT_ROUNDOFF.get(str(result.dtype).removeprefix("torch."), 2.0**-24)
+        apart = (result.double() - exact).reshape(-1)
+        apart = apart[torch.isfinite(apart)]
+        scale = self._spread[name] + unit * float(exact.reshape(-1).norm())
+        distance = float(apart.norm())
+        rho = 0.0 if not distance else distance / scale if scale else math.inf
+        signs = torch.sign(apart[apart != 0])
+        bias = float(signs.mean()) * math.sqrt(signs.numel()) if signs.numel() else 0.0
+        return LocalError(_ulps(result, exact), rho, bias)
+
+
+def _ulps(result: torch.Tensor, exact: torch.Tensor) -> float:
+    """The largest distance in units of the last place of the exact value, rounded down to the result's format."""
+    information = torch.finfo(result.dtype)
+    _, exponent = torch.frexp(exact)
+    smallest = torch.tensor(math.log2(information.smallest_normal), dtype=torch.float64)
+    # frexp gives |x| in [2**(e-1), 2**e), where the spacing is eps * 2**(e-1)
+    spacing = information.eps * torch.exp2(torch.maximum(exponent.double() - 1, smallest))
+    apart = ((result.double() - exact).abs() / spacing).reshape(-1)
+    apart = apart[torch.isfinite(apart)]
+    return float(apart.max()) if apart.numel() else math.inf
+
+
+def _perturbed(tape: Tape, seed: int) -> Tape:
+    """The tape with every floating input moved by its own rounding error, up or down at random."""
+    generator = torch.Generator().manual_seed(seed)
+    inputs = {}
+    for slot, data in tape.inputs.items():
+        dtype = tape.slots[slot].dtype
+        unit = UNIT_ROUNDOFF.get(str(dtype).removeprefix("torch."))
+        if unit is None or not dtype.is_floating_point:
+            inputs[slot] = data
+            continue
+        whole = data[: data.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
+        signs = torch.randint(0, 2, whole.shape, generator=generator, dtype=torch.float64) * 2 - 1
+        moved = whole.double() * (1 + 2 * unit * signs)
+        inputs[slot] = moved.to(dtype).view(torch.uint8)
+    return replace(tape, inputs=inputs)
+
+
+def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
+    if one.shape != other.shape or not one.is_floating_point():
+        return 0.0
+    apart = (one.double() - other.double()).reshape(-1)
+    return float(apart[torch.isfinite(apart)].norm())
+
+
+def results_of(values: Values) -> list[torch.Tensor]:
+    return [values[name] for name in sorted(values, key=lambda name: int(name.split()[1]))]

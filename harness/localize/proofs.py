@@ -1,0 +1,121 @@
+"""Proof both ways: each cause swapped in and swapped out, and what is left when all of them are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from .scoring import Drift
+from .search import FEW, Infeasible, Laboratory, bisect_all, ddmin
+from .sites import Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Of one cause: the drifts of both hybrids, None where one cannot be executed, as `why` says.
+
+    `share` is the part of the whole drift that goes with it; `together` counts the causes that act only with it.
+    """
+
+    cause: Cause
+    swapped_in: Drift | None = None
+    swapped_out: Drift | None = None
+    share: float | None = None
+    together: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Proofs:
+    """All causes of a step. `whole` is the drift of side b as it is, `rest` that of side b without any of the causes, None where that
+    hybrid cannot be executed. `significant` are those beyond the threshold."""
+
+    whole: Drift
+    rest: Drift | None
+    significant: tuple[Proof, ...]
+    others: tuple[Proof, ...]
+    tests: int
+
+
+def prove(laboratory: Laboratory, causes: Sequence[Cause], threshold: float) -> Proofs:
+    """Find the causes that make the drift beyond the threshold, and measure the share of each of the others."""
+    whole = laboratory.swapped_out([])
+    alone = _beyond_alone(laboratory, causes, threshold)
+    together = _beyond_together(laboratory, causes, alone, threshold)
+    chosen = [*alone, *(one for one in together if one not in alone)]
+    proofs = [_proof(laboratory, cause, whole) for cause in causes[:FEW] if cause not in chosen]
+    significant = [
+        replace(_proof(laboratory, cause, whole), together=len(together) - 1 if cause in together else 0)
+        for cause in chosen
+    ]
+    return Proofs(
+        whole,
+        _out(laboratory, chosen or causes),
+        tuple(significant),
+        tuple(sorted(proofs, key=lambda one: -(one.share or 0.0))),
+        laboratory.tests,
+    )
+
+
+def _beyond_alone(laboratory: Laboratory, causes: Sequence[Cause], threshold: float) -> list[Cause]:
+    def fails(tried: Sequence[Cause]) -> bool:
+        try:
+            return is_beyond(laboratory.swapped_in(tried), threshold)
+        except Infeasible:
+            # what cannot be mixed may still hold a cause: look into its parts
+            return len(tried) > 1
+
+    if len(causes) <= FEW:
+        return [cause for cause in causes if fails([cause])]
+    return bisect_all(causes, fails)
+
+
+def _beyond_together(
+    laboratory: Laboratory, causes: Sequence[Cause], alone: Sequence[Cause], threshold: float
+) -> list[Cause]:
+    """The smallest set that still acts when those that act alone are gone."""
+    left = [cause for cause in causes if cause not in alone]
+
+    def remains(tried: Sequence[Cause]) -> bool:
+        """Whether side b without the causes that act alone, and otherwise only with these, still drifts."""
+        gone = [*alone, *(cause for cause in left if cause not in tried)]
+        try:
+            return is_beyond(laboratory.swapped_out(gone), threshold)
+        except Infeasible:
+            return False
+
+    return ddmin(left, remains) if left and remains(left) else []
+
+
+def is_beyond(drift: Drift, threshold: float) -> bool:
+    return drift.score > threshold or bool(drift.discrete)
+
+
+def _proof(laboratory: Laboratory, cause: Cause, whole: Drift) -> Proof:
+    proof = Proof(cause)
+    try:
+        proof = replace(proof, swapped_in=laboratory.swapped_in([cause]))
+    except Infeasible as error:
+        proof = replace(proof, why=f"it cannot be put into the reference alone: {error}")
+    try:
+        out = laboratory.swapped_out([cause])
+    except Infeasible as error:
+        return replace(proof, why=proof.why or f"it cannot be taken out alone: {error}")
+    return replace(proof, swapped_out=out, share=_share(whole, out, proof.swapped_in))
+
+
+def _share(whole: Drift, without: Drift, alone: Drift | None) -> float | None:
+    """How much of the drift goes with a cause, in squares: what remains without it, and what it makes alone, are both
+    measures of it, and where several causes mix the mean of the two is taken."""
+    if not whole.amount:
+        return None
+    gone = 1 - (without.amount / whole.amount) ** 2
+    comes = gone if alone is None else (alone.amount / whole.amount) ** 2
+    return max(0.0, min(1.0, (gone + comes) / 2))
+
+
+def _out(laboratory: Laboratory, causes: Sequence[Cause]) -> Drift | None:
+    try:
+        return laboratory.swapped_out(causes)
+    except Infeasible:
+        return None

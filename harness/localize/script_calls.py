@@ -1,0 +1,234 @@
+"""The calls of a block as Python code: plain calls of torch's ops on named tensors."""
+
+from __future__ import annotations
+
+import keyword
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from .. import torch_private
+from ..worker.exact import EXACT_DTYPES
+from ..worker.tape import Call, GeneratorState, Tape, View, leaves, views_in
+from .script_values import Named, Values, base_of
+from .shown import NotShown
+
+HELD = "held=lambda dtype: dtype"
+
+
+@dataclass(slots=True)
+class SideCode:
+    """A function of a script: its parameters, which are names of the script's file, and its lines.
+
+    `casts` says that dtypes among its arguments are passed through `held`, so that it can be executed in double.
+    """
+
+    parameters: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    casts: bool = False
+
+    def text(self, name: str) -> list[str]:
+        given = [*self.parameters, *([HELD] if self.casts else []), "**_"]
+        return [f"def {name}({', '.join(given)}):", *(f"    {line}" for line in self.lines)]
+
+
+class CallWriter:
+    """Writes the calls of one side's slice; what it takes is put into `values`."""
+
+    def __init__(self, block: Tape, values: Values) -> None:
+        self._block = block
+        self._values = values
+        self._code = SideCode()
+        self._named: dict[int, Named] = {}
+        self._written: list[int] = []
+        self._made = 0
+        self._generators = 0
+
+    def code(self, results: Sequence[torch.Tensor], stem: str) -> SideCode:
+        """The whole function. Outputs that its calls neither take nor make are taken from `results`, as `STEM_1`."""
+        self._name_inputs()
+        self._clone_written()
+        read = self._read_later()
+        for number, call in enumerate(self._block.calls):
+            self._write(call, read[number])
+        outputs = [
+            self._output(one.view, result, stem)
+            for one, result in zip(self._block.watched, results, strict=True)
+        ]
+        self._code.lines.append(f"return [{', '.join(outputs)}]")
+        return self._code
+
+    def _name_inputs(self) -> None:
+        views: dict[int, list[View]] = {}
+        wishes: dict[int, str] = {}
+        for call in self._block.calls:
+            for wish, view in _named_views(call):
+                views.setdefault(view.slot, []).append(view)
+                wishes.setdefault(view.slot, wish)
+        for one in self._block.watched:
+            views.setdefault(one.view.slot, []).append(one.view)
+        for slot, data in self._block.inputs.items():
+            base, content = base_of(data, views[slot])
+            self._named[slot] = replace(base, name=self._parameter(wishes.get(slot, "tensor"), content))
+
+    def _parameter(self, wish: str, content: torch.Tensor) -> str:
+        name = self._values.add(wish, content, self._code.parameters)
+        self._code.parameters.append(name)
+        return name
+
+    def _clone_written(self) -> None:
+        self._written = list(
+            dict.fromkeys(view.slot for call in self._block.calls for view in _written(call))
+        )
+        for slot in self._written:
+            if slot in self._named:
+                name = self._named[slot].name
+                self._code.lines.append(f"{name} = {name}.clone()")
+
+    def _read_later(self) -> list[set[int]]:
+        """The slots that are read after each call."""
+        later = {one.view.slot for one in self._block.watched}
+        found = []
+        for call in reversed(self._block.calls):
+            found.append(set(later))
+            later |= {view.slot for view in views_in(call)}
+        return found[::-1]
+
+    def _write(self, call: Call, read: set[int]) -> None:
+        for state in call.draw.states if call.draw is not None else ():
+            name = self._parameter("generator_state", state.state)
+            kind = state.device.partition(":")[0]
+            setter = (
+                f"torch.set_rng_state({name})"
+                if kind == "cpu"
+                else f"torch.get_device_module({kind!a}).set_rng_state({name}, {state.device!a})"
+            )
+            self._code.lines.append(setter)
+        given = [self._text(value) for value in call.arguments]
+        given += [self._keyword(name, value) for name, value in call.keywords.items()]
+        self._code.lines.append(f"{self._targets(call, read)}{_operation(call.op)}({', '.join(given)})")
+
+    def _targets(self, call: Call, read: set[int]) -> str:
+        """The names that a call's results get, with the equals sign."""
+        names = []
+        for output, fresh in zip(call.outputs, call.fresh, strict=True):
+            if fresh and isinstance(output, View) and output.slot in read:
+                self._made += 1
+                named = Named(f"t{self._made}", output.dtype, output.offset, output.size, output.stride)
+                self._named[output.slot] = named
+                names.append(named.name)
+            else:
+                names.append("_")
+        if set(names) <= {"_"}:
+            return ""
+        kinds = [str(one.type) for one in _schema(call).returns]
+        lists = [kind for kind in kinds if "List" in kind or "[]" in kind]
+        if lists and len(kinds) > 1:
+            raise NotShown(f"{call.op} gives lists among other results")
+        return f"{names[0]} = " if len(kinds) == 1 and not lists else f"[{', '.join(names)}] = "
+
+    def _output(self, view: View, result: torch.Tensor, stem: str) -> str:
+        if view.slot in self._named:
+            return self._named[view.slot].text(view)
+        written = [self._named[slot].name for slot in self._written if slot in self._named]
+        return recorded(result, stem, self._code, self._values, written)
+
+    def _keyword(self, name: str, value: Any) -> str:
+        if name.isidentifier() and name.isascii() and not keyword.iskeyword(name):
+            return f"{name}={self._text(value)}"
+        return f"**{{{name!a}: {self._text(value)}}}"
+
+    def _text(self, value: Any) -> str:
+        if isinstance(value, (list, tuple)):
+            return f"[{', '.join(self._text(one) for one in value)}]"
+        if isinstance(value, View):
+            if value.slot not in self._named:
+                raise NotShown("it takes what no recorded op gave")
+            return self._named[value.slot].text(value)
+        if isinstance(value, GeneratorState):
+            return self._generator(value)
+        if isinstance(value, torch.dtype) and value in EXACT_DTYPES:
+            self._code.casts = True
+            return f"held({value})"
+        return literal(value)
+
+    def _generator(self, recorded_state: GeneratorState) -> str:
+        self._generators += 1
+        name, state = f"g{self._generators}", self._parameter("generator_state", recorded_state.state)
+        self._code.lines += [
+            f"{name} = torch.Generator({recorded_state.device!a})",
+            f"{name}.set_state({state})",
+        ]
+        return name
+
+
+def recorded(
+    result: torch.Tensor, stem: str, code: SideCode, values: Values, written: Sequence[str] = ()
+) -> str:
+    """A recorded result as a parameter of the function, which does not write it."""
+    name = values.add(stem, result.contiguous(), written)
+    if name not in code.parameters:
+        code.parameters.append(name)
+    return name
+
+
+def recorded_code(results: Sequence[torch.Tensor], stem: str, values: Values) -> SideCode:
+    """A function that gives what was recorded."""
+    code = SideCode()
+    outputs = [recorded(one, stem, code, values) for one in results]
+    code.lines.append(f"return [{', '.join(outputs)}]")
+    return code
+
+
+def literal(value: Any) -> str:
+    """A plain argument as code. Raises NotShown for what is none."""
+    if value is None or isinstance(value, (bool, int)):
+        return repr(value)
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else f'float("{value}")'
+    if isinstance(value, complex):
+        return f"complex({literal(value.real)}, {literal(value.imag)})"
+    if isinstance(value, str):
+        return ascii(value)
+    if isinstance(value, torch.device):
+        return f"torch.device({str(value)!a})"
+    if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
+        return str(value)
+    raise NotShown(f"an argument is a {type(value).__name__}")
+
+
+def _operation(op: str) -> str:
+    """`torch.ops.aten.add.Tensor`, with getattr where a part of the name is no name in Python."""
+    text = "torch.ops"
+    namespace, _, rest = op.partition(".")
+    name, _, overload = rest.rpartition(".")
+    for part in (namespace, name, overload):
+        plain = part.isidentifier() and part.isascii() and not keyword.iskeyword(part)
+        text = f"{text}.{part}" if plain else f"getattr({text}, {part!a})"
+    return text
+
+
+def _schema(call: Call) -> Any:
+    return torch_private.schema_of(torch_private.registered_operation(call.op))
+
+
+def _written(call: Call) -> list[View]:
+    operation: Any = torch_private.registered_operation(call.op)
+    values = torch_private.written_values(operation, call.arguments, call.keywords)
+    return [one for one in values if isinstance(one, View)]
+
+
+def _named_views(call: Call) -> Iterator[tuple[str, View]]:
+    """The views that a call takes, with the names that the schema has for them."""
+    names = [one.name for one in _schema(call).arguments]
+    given: Mapping[str, Any] = {
+        **dict(zip(names, call.arguments, strict=False)),
+        **call.keywords,
+    }
+    for name, value in given.items():
+        for leaf in leaves(value):
+            if isinstance(leaf, View):
+                yield name, leaf

@@ -1,0 +1,155 @@
+"""The text of a standalone script: what plain torch needs to show how two sides differ in one block."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..recorder.tensor_file import CODES
+from .flow import SIDES, Side
+from .script_calls import SideCode, literal
+from .script_values import Values
+from .shown import NotShown
+
+MOST_LINES = 60
+MOST_BYTES = 64_000
+LONGEST_SENTENCE = 300
+
+LOAD = """\
+def load(path):
+    raw = bytearray(open(path, "rb").read())
+    begin = 8 + int.from_bytes(raw[:8], "little")
+    data, header = torch.frombuffer(raw, dtype=torch.uint8)[begin:], json.loads(raw[8:begin])
+    parts = {name: (one, data[slice(*one["data_offsets"])]) for name, one in header.items() if "dtype" in one}
+    typed = {name: (one, part.clone().view(DTYPES[one["dtype"]])) for name, (one, part) in parts.items()}
+    return {name: part.reshape(one["shape"]) for name, (one, part) in typed.items()}
+"""
+
+ERROR = '''\
+def error(results, exact):
+    """The largest error in ULP of the exact value, and the largest relative L2 distance from it."""
+    worst = [(0.0, 0.0)]
+    for x, y in ((x, y) for x, y in zip(results, exact) if x.is_floating_point() and x.numel()):
+        info, apart = torch.finfo(x.dtype), (x.double() - y).abs()
+        last = info.eps * torch.exp2(torch.frexp(y).exponent.double() - 1).clamp(min=info.smallest_normal)
+        there = apart.isfinite()
+        ulp = (apart / last)[there].max().item() if there.any() else math.inf
+        worst.append((ulp, (apart[there].norm() / y[there].norm().clamp(min=1e-300)).item()))
+    return [max(one) for one in zip(*worst)]
+'''
+
+PRINTED = (
+    'f"{name}: largest error {ulp:.6g} ULP (recorded: {expected:.6g}), relative L2 distance {distance:.3g}"'
+)
+DIFFER = "(~torch.isclose(x, y.to(x.dtype), rtol=0, atol=0, equal_nan=True)).sum().item()"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Whether side b's function is compiled, and the lines that set Inductor up as its mode does."""
+
+    compiled: bool = False
+    lines: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """All that a script says. `codes` are the functions of both sides and, where it cannot be computed, `exact`, which
+    gives what is recorded. `reference` is the side that is executed in double otherwise."""
+
+    sentences: Sequence[str]
+    labels: Mapping[Side, str]
+    codes: Mapping[Side, SideCode]
+    exact: SideCode | None
+    reference: Side | None
+    ulps: Mapping[Side, float]
+    settings: Settings
+    threads: int
+    values: Values
+
+    def text(self) -> str:
+        """Raises NotShown where it is too long."""
+        lines = [*_docstring(self.sentences), *self._settings(), ""]
+        for side in SIDES:
+            lines += [*self.codes[side].text(f"side_{side}"), ""]
+        if self.exact is not None:
+            lines += [*self.exact.text("side_exact"), ""]
+        lines += [*LOAD.splitlines(), ""]
+        if self.ulps:
+            lines += [*ERROR.splitlines(), ""]
+        lines += self._main()
+        text = "\n".join(lines) + "\n"
+        if len(lines) > MOST_LINES or len(text) > MOST_BYTES:
+            calls = max(len(self.codes[side].lines) for side in SIDES)
+            raise NotShown(f"its {calls} lines of calls do not fit into a script of {MOST_LINES} lines")
+        compile(text, "script", "exec", dont_inherit=True)
+        return text
+
+    def _settings(self) -> list[str]:
+        known = sorted({one.dtype for one in self.values.tensors.values()}, key=str)
+        dtypes = ", ".join(f'"{CODES[one]}": {one}' for one in known)
+        compiler = ["import torch._inductor.config"] if self.settings.lines else []
+        return [
+            f"import json, {'math, ' if self.ulps else ''}sys",
+            "import torch",
+            *compiler,
+            "",
+            *self.settings.lines,
+            f"DTYPES = {{{dtypes}}}",
+            f"torch.set_num_threads({self.threads})",
+        ]
+
+    def _main(self) -> list[str]:
+        lines = ['values = load(__file__.removesuffix("py") + "safetensors")']
+        elsewhere = {name: device for name, device in self.values.devices.items() if device != "cpu"}
+        if elsewhere:
+            lines.append(f"DEVICES = {elsewhere!a}")
+            lines.append('values = {name: one.to(DEVICES.get(name, "cpu")) for name, one in values.items()}')
+        if self.ulps:
+            lines += self._exact()
+        sides = ", ".join(
+            f"({self.labels[side]!a}, {self._function(side)}, {self._expected(side)})" for side in SIDES
+        )
+        lines += ["results, reproduced = [], True", f"for name, side, expected in ({sides}):"]
+        lines.append("    results.append(side(**values))")
+        if self.ulps:
+            lines += [
+                "    ulp, distance = error(results[-1], exact)",
+                f"    print({PRINTED})",
+                "    reproduced &= math.isclose(ulp, expected, rel_tol=0.5, abs_tol=1.0)",
+            ]
+        lines += [
+            f"differ = sum({DIFFER} for x, y in zip(*results))",
+            'print(f"{differ} of {sum(x.numel() for x in results[0])} elements differ between the sides")',
+            "sys.exit(0 if reproduced and differ else 1)",
+        ]
+        return lines
+
+    def _exact(self) -> list[str]:
+        if self.exact is not None:
+            return ["exact = side_exact(**values)"]
+        assert self.reference is not None
+        held = ", held=lambda dtype: torch.float64" if self.codes[self.reference].casts else ""
+        return [
+            "wide = {name: one.double() if one.is_floating_point() else one for name, one in values.items()}",
+            f"exact = side_{self.reference}(**wide{held})",
+        ]
+
+    def _function(self, side: Side) -> str:
+        if side == "b" and self.settings.compiled:
+            return "torch.compile(side_b, fullgraph=True, dynamic=False)"
+        return f"side_{side}"
+
+    def _expected(self, side: Side) -> str:
+        return literal(float(f"{self.ulps.get(side, 0.0):.6g}"))
+
+
+def in_docstring(text: str) -> str:
+    """The text without anything that could end a docstring or begin another line."""
+    return re.sub(r"[^\w .,:;/()=+<>@-]", "_", text)[:LONGEST_SENTENCE]
+
+
+def _docstring(sentences: Sequence[str]) -> list[str]:
+    first, *others, last = (in_docstring(one) for one in sentences)
+    return [f'"""{first}', "", *others, f'{last}"""']

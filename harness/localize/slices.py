@@ -1,0 +1,37 @@
+"""One block as a tape of its own: its calls, on the inputs that it had."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ..worker.tape import Tape, Watched
+from .flow import Flow, Side, Use, Value
+from .memory import Memory
+
+
+def slice_of(flow: Flow, side: Side, nodes: Sequence[int], memory: Memory, outputs: Sequence[Use]) -> Tape:
+    """The nodes with what they read of earlier ones as inputs. Watched are `outputs`, named by their order.
+
+    `memory` is that of before the nodes. Raises Unbound where it has not what they read.
+    """
+    made: set[Value] = set()
+    inputs: dict[int, torch.Tensor] = {}
+    for number in nodes:
+        node = flow.nodes[number]
+        for use in node.reads:
+            if use.value not in made and use.value.slot not in inputs:
+                inputs[use.value.slot] = _bytes(memory.storage(side, use.value))
+        made |= {use.value for use in node.made}
+    calls = tuple(flow.nodes[number].call for number in nodes)
+    watched = tuple(
+        Watched(len(calls), f"output {number}", use.view, torch.empty(0))
+        for number, use in enumerate(outputs)
+    )
+    return Tape(flow.tape.step, flow.tape.slots, inputs, calls, watched)
+
+
+def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
+    whole = torch.empty(0, dtype=torch.uint8, device=storage.device)
+    return whole.set_(storage, 0, (storage.nbytes(),), (1,)).clone()

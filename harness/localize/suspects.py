@@ -1,0 +1,69 @@
+"""The blocks in which two tapes may differ, before anything is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from .arguments import argument_differences, draws_differ
+from .flow import Side
+from .hybrid import Pair
+
+Kind = Literal["kernel", "arguments", "structure", "setup"]
+
+WIRING = "reads another tensor"
+DRAWS = "draws other random numbers: the generator is at another state"
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A block in which the sides may compute different things, and what is seen of it."""
+
+    block: int
+    kind: Kind
+    reasons: tuple[str, ...]
+
+
+def suspects(pair: Pair) -> dict[int, Suspect]:
+    """Look at every block. What only makes the same tensors in other words is left to the experiment."""
+    found: dict[int, Suspect] = {}
+    for number, block in enumerate(pair.blocks):
+        if not block.is_pair:
+            found[number] = _unpaired(pair, number)
+            continue
+        left, right = pair.flows["a"].nodes[block.a[0]], pair.flows["b"].nodes[block.b[0]]
+        reasons = argument_differences(left, right, pair.links)
+        if draws_differ(left, right):
+            found[number] = Suspect(number, "setup", (DRAWS, *reasons))
+        elif reasons:
+            kind: Kind = "structure" if reasons == [WIRING] else "arguments"
+            found[number] = Suspect(number, kind, tuple(reasons))
+        elif left.call.op != right.call.op:
+            found[number] = Suspect(number, "kernel", (f"{left.call.op} against {right.call.op}",))
+        if WIRING in reasons or any(reason.startswith("shape ") for reason in reasons):
+            pair.own_reads.add(number)
+    return found
+
+
+def _unpaired(pair: Pair, number: int) -> Suspect:
+    block = pair.blocks[number]
+    if block.paired:
+        return Suspect(number, "kernel", (f"decomposed into {listed(pair, number, 'b')}",))
+    left, right = listed(pair, number, "a"), listed(pair, number, "b")
+    if left and right:
+        return Suspect(number, "structure", (f"{left} against {right}",))
+    side = "the reference" if left else "the other mode"
+    return Suspect(number, "structure", (f"only {side} executes {left or right}",))
+
+
+def names_of(pair: Pair, number: int, side: Side) -> list[str]:
+    """The ops of a block on one side."""
+    nodes = pair.flows[side].nodes
+    return [nodes[node].call.name for node in pair.blocks[number].of(side)]
+
+
+def listed(pair: Pair, number: int, side: Side, most: int = 6) -> str:
+    names: Sequence[str] = names_of(pair, number, side)
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

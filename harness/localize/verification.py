@@ -1,0 +1,163 @@
+"""Whether the calls of a tape gave, in their own process, the bits that plain kernels give here.
+
+A tape is executed here with the bits of every result held against those of the mode's real execution. Where they differ the call is
+executed over there instead, on these very inputs. What cannot be had even so (a node whose bits depend on what it was fused
+with) is taken as it was recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..errors import NumdriftError
+from ..worker.replay import executed, set_apart
+from ..worker.step_kernels import digest
+from ..worker.tape import NotReplayable, leaves
+from .flow import Flow, Node, Side
+from .hybrid import Execution, Mixture, Pair
+from .worker_calls import WorkerCalls
+
+Digests = Sequence[Sequence[str | None]]
+
+
+@dataclass(slots=True)
+class Found:
+    """Numbers of nodes: `foreign` have other kernels in their process, the bits of `in_context` depend on their neighbours,
+    those of `unknown` nobody knows."""
+
+    foreign: set[int] = field(default_factory=set)
+    in_context: set[int] = field(default_factory=set)
+    unknown: set[int] = field(default_factory=set)
+
+    @property
+    def special(self) -> set[int]:
+        return self.foreign | self.in_context
+
+
+class SideKernels:
+    """A side's kernels: plain ones here, foreign ones in its process, and recorded results where the inputs are the recorded ones."""
+
+    def __init__(self, found: Found, calls: WorkerCalls, recorded: Mapping[int, Recorded]) -> None:
+        self._found = found
+        self._calls = calls
+        self._recorded = recorded
+
+    def execute(
+        self, number: int, node: Node, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+    ) -> list[Any]:
+        kept = self._recorded.get(number)
+        if kept is not None and kept.inputs == _digests([*arguments, *keywords.values()]):
+            return kept.given(node, arguments, keywords)
+        if number in self._found.special:
+            return self._calls.execute(node, arguments, keywords)
+        return executed(node.execution, arguments, keywords)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recorded:
+    """What a call gave in its real execution, for the inputs with these digests: fresh outputs, then what it wrote."""
+
+    inputs: Sequence[str]
+    values: Sequence[torch.Tensor]
+
+    def given(self, node: Node, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        values = iter(self.values)
+        outputs: list[Any] = [next(values).clone() if made is not None else None for made in node.makes]
+        for tensor in node.execution.written(arguments, keywords):
+            tensor.copy_(next(values))
+        return outputs
+
+
+class CheckedKernels:
+    """Executes each call here and holds its bits against the digests of the real execution."""
+
+    def __init__(self, digests: Digests, calls: WorkerCalls) -> None:
+        self.found = Found()
+        self.recorded: dict[int, Recorded] = {}
+        self._digests = digests
+        self._calls = calls
+
+    def execute(
+        self, number: int, node: Node, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+    ) -> list[Any]:
+        expected = self._digests[node.execution.position]
+        if not expected or any(one is None for one in expected):
+            self.found.unknown.add(number)
+            return executed(node.execution, arguments, keywords)
+        written = node.execution.written(arguments, keywords)
+        before = [tensor.clone() for tensor in written]
+        outputs = executed(node.execution, arguments, keywords)
+        if _same(self._results(node, outputs, written), expected):
+            return outputs
+        for tensor, content in zip(written, before, strict=True):
+            tensor.copy_(content)
+        return self._elsewhere(number, node, arguments, keywords, expected)
+
+    def _results(self, node: Node, outputs: Sequence[Any], written: Sequence[torch.Tensor]) -> list[str]:
+        fresh = [output for made, output in zip(node.makes, outputs, strict=True) if made is not None]
+        return [digest(one) for one in (*fresh, *written)]
+
+    def _elsewhere(
+        self,
+        number: int,
+        node: Node,
+        arguments: tuple[Any, ...],
+        keywords: Mapping[str, Any],
+        expected: Sequence[str | None],
+    ) -> list[Any]:
+        inputs = _digests([*arguments, *keywords.values()])
+        written = node.execution.written(arguments, keywords)
+        before = [tensor.clone() for tensor in written]
+        try:
+            outputs = self._calls.execute(node, arguments, keywords)
+            if _same(self._results(node, outputs, written), expected):
+                self.found.foreign.add(number)
+                return outputs
+        except (NumdriftError, NotReplayable):
+            pass
+        for tensor, content in zip(written, before, strict=True):
+            tensor.copy_(content)
+        values = self._calls.value(node)
+        if values is None:
+            self.found.unknown.add(number)
+            return executed(node.execution, arguments, keywords)
+        self.found.in_context.add(number)
+        self.recorded[number] = Recorded(inputs, values)
+        return self.recorded[number].given(node, arguments, keywords)
+
+
+def verify(pair: Pair, side: Side, digests: Digests, calls: WorkerCalls) -> Found:
+    """Execute one side's tape against its digests, and give the side the kernels that it turns out to have."""
+    checked = CheckedKernels(digests, calls)
+    plain = pair.kernels[side]
+    pair.kernels[side] = checked
+    try:
+        with set_apart(pair.devices()):
+            execution = Execution(pair, Mixture(side))
+            for number in range(len(pair.blocks)):
+                execution.run(number)
+    finally:
+        pair.kernels[side] = plain
+    pair.kernels[side] = SideKernels(checked.found, calls, checked.recorded)
+    return checked.found
+
+
+def foreign_blocks(pair: Pair, side: Side, found: Found) -> set[int]:
+    """The blocks in which a side has other kernels than this process."""
+    return {pair.home[side][node] for node in found.special}
+
+
+def _same(one: Sequence[str | None], other: Sequence[str | None]) -> bool:
+    return list(one) == list(other)
+
+
+def _digests(values: Sequence[Any]) -> list[str]:
+    return [digest(leaf) for value in values for leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def bits_known(flow: Flow, found: Found) -> bool:
+    return len(found.unknown) < len(flow.nodes)

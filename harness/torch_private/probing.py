@@ -1,0 +1,116 @@
+"""Graphs that Inductor compiles, seen with what they are called with, compiled again, and read by probes.
+
+Verified on torch 2.13.0.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .graph_stages import Compile, Undo, replace_attribute
+from .presence import private
+
+Boxed = Callable[[list[Any]], Any]
+"""A compiled graph: takes the list of its inputs, which it may empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class InnerCompilation:
+    """What Inductor's inner compile is asked: `key` is the same for the forward and the backward of one dynamo graph."""
+
+    module: torch.fx.GraphModule
+    inputs: Sequence[Any]
+    options: Mapping[str, Any]
+
+    @property
+    def phase(self) -> str:
+        return "backward" if self.options.get("is_backward") else "forward"
+
+    @property
+    def key(self) -> int | None:
+        return self.options.get("graph_id")
+
+    def again(self, module: torch.fx.GraphModule) -> Boxed:
+        """Compile another graph of the same inputs with the same options, whatever is being compiled now or not."""
+        kept = {name: value for name, value in self.options.items() if name not in ("graph_id", "cudagraphs")}
+        return _compiled(module, list(self.inputs), kept)
+
+
+def watch_inner_compilations(around: Callable[[InnerCompilation, Compile], Any]) -> Undo:
+    """Have `around` do each compilation of Inductor's inner compile: it calls what it is given."""
+    module = importlib.import_module("torch._inductor.compile_fx")
+    original = private("torch._inductor.compile_fx", "_compile_fx_inner")
+
+    def inner(graph_module: torch.fx.GraphModule, example_inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        seen = InnerCompilation(graph_module, list(example_inputs), dict(kwargs))
+        return around(seen, lambda: original(graph_module, example_inputs, *args, **kwargs))
+
+    return replace_attribute(module, "_compile_fx_inner", inner)
+
+
+def watch_compiled_calls(around: Callable[[Any, Sequence[Any], Compile], Any]) -> Undo:
+    """Have `around` do each call of a graph that Inductor has compiled; it is told the compiled object and the inputs."""
+    holder = private("torch._inductor.output_code", "CompiledFxGraph")
+    original = holder.__call__
+
+    def call(compiled: Any, inputs: Sequence[Any]) -> Any:
+        return around(compiled, inputs, lambda: original(compiled, inputs))
+
+    return replace_attribute(holder, "__call__", call)
+
+
+def compile_graph(module: torch.fx.GraphModule, inputs: Sequence[Any], *, backward: bool) -> Boxed:
+    """Compile a graph of aten ops by Inductor, as it is configured now. `inputs` are fake, of one fake mode."""
+    return _compiled(module, list(inputs), {"is_backward": backward})
+
+
+def _compiled(module: torch.fx.GraphModule, inputs: list[Any], options: Mapping[str, Any]) -> Boxed:
+    inner = private("torch._inductor.compile_fx", "compile_fx_inner")
+    tracing = private("torch._guards", "tracing")
+    with tracing(None), torch.no_grad():
+        compiled: Boxed = inner(module, inputs, **options)
+    return compiled
+
+
+def copied_graph(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """The same graph, whose nodes and their notes can be changed without changing those of the original."""
+    made = torch.fx.GraphModule(module, copy.deepcopy(module.graph))
+    made.meta.update(module.meta)
+    return made
+
+
+def fake_mode() -> Any:
+    """A mode in which tensors have no values."""
+    return private("torch._subclasses.fake_tensor", "FakeTensorMode")()
+
+
+class ProbeOp:
+    """The op `numdrift::probe(Tensor x, int index) -> ()`, which shows a value to `seen`, until `close`.
+
+    The compiler lays the value out as it likes, so that `seen` gets it in the layout that it has without a probe.
+    """
+
+    def __init__(self, seen: Callable[[int, torch.Tensor], None]) -> None:
+        self._library: Any = torch.library.Library("numdrift", "FRAGMENT")
+        tags = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
+        self._library.define("probe(Tensor x, int index) -> ()", tags=tags)
+        self._library.impl("probe", lambda x, index: seen(index, x), "CompositeExplicitAutograd")
+        torch.library.register_fake("numdrift::probe", lambda x, index: None, lib=self._library)
+        self.operation = torch.ops.numdrift.probe.default
+        private("torch.fx.node", "has_side_effect")(self.operation)
+
+    def insert_after(self, node: torch.fx.Node, index: int) -> None:
+        """Probe what a node gives."""
+        graph = node.graph
+        with graph.inserting_after(node):
+            probe = graph.call_function(self.operation, (node, index))
+        probe.meta["val"] = None
+
+    def close(self) -> None:
+        self._library._destroy()

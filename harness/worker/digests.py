@@ -1,0 +1,20 @@
+"""What values are compared by: a digest of their bytes."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+
+from .. import torch_private
+from ..recorder.journal import bytes_of
+
+SIZE = 16
+"""Bytes of a digest."""
+
+
+def digest_of(tensor: torch.Tensor) -> str:
+    """BLAKE2b, in 32 hex digits, of the tensor's values in the order of its dimensions, whatever its strides."""
+    with torch_private.bare_execution(), torch.no_grad():
+        data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return hashlib.blake2b(bytes_of(data), digest_size=SIZE).hexdigest()
