@@ -91,10 +91,16 @@ Exit codes: 0 no drift beyond rounding, 1 drift beyond rounding or a verdict tha
     "--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Runs side by side at a time."
 )
 @click.option(
-    "--localize/--verdict-only",
-    default=True,
+    "--localize",
+    type=click.Choice(["all", "faults", "none"]),
+    default="all",
     show_default=True,
-    help="Look for the causes of what differs, and prove them, or stop at the verdict.",
+    help="Whose causes to look for and to prove: of every pair that differs, of those beyond rounding, or none.",
+)
+@click.option(
+    "--scripts/--no-scripts",
+    default=True,
+    help="Write a standalone script for each culprit, and run it (default: yes).",
 )
 @click.option("--quiet", "-q", is_flag=True, help="Print failures and nothing else.")
 @click.option("--verbose", "-v", is_flag=True, help="Print every step's score and its worst tensors.")
@@ -169,6 +175,7 @@ def _plan(
         force=options["force"],
         kernels=[_own_kernel(text) for text in options["kernels"]],
         localize=options["localize"],
+        scripts=options["scripts"],
     )
 
 

@@ -38,13 +38,14 @@ def localized(laboratory: Laboratory, runs: Sequence[RecordedRun], plan: Investi
             before = done.setdefault(run.path.name, [])
             evidence = evidence_for(runs[0], run)
             step = pair.first_significant_step if before else _wanted(pair, evidence, plan)
+            if plan.localize == "faults" and pair.verdict == "rounding":
+                continue
             if step is not None and step not in before and pair.threshold and evidence.forced is not None:
                 before.append(step)
                 tasks.append(Task(evidence, step, pair.threshold))
         if not tasks:
             break
-        for task in tasks:
-            found = localize(laboratory, task, plan)
+        for task, found in zip(tasks, localize(laboratory, tasks, plan), strict=True):
             if found is not None and found.op_by_op_differs and _is_new(found, task):
                 search_mark_steps(laboratory, task, found, plan)
         findings = judge(runs)

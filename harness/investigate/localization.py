@@ -8,12 +8,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..batch.plan import BatchPlan
 from ..errors import JournalError
 from ..localize.record import Localization, folder_name, read_localization
 from ..modes.spec import ModeSpec
@@ -47,34 +48,52 @@ class Task:
         return EvidenceFolder.of(a).path / folder_name(b.path.name, a.path.name, self.step)
 
 
-def localize(laboratory: Laboratory, task: Task, plan: InvestigationPlan) -> Localization | None:
-    """Localize one step, or give what is there already. None where the localizer gave no answer, which was said."""
-    known = _known(task)
-    if known is not None:
-        return known
+def localize(
+    laboratory: Laboratory, tasks: Sequence[Task], plan: InvestigationPlan
+) -> list[Localization | None]:
+    """Localize steps, some side by side, or take what is there already. None where there is no answer, which was said."""
+    missing = [task for task in tasks if known(task) is None]
+    for start in range(0, len(missing), laboratory.jobs):
+        _together(laboratory, missing[start : start + laboratory.jobs], plan)
+    return [known(task) for task in tasks]
+
+
+def _together(laboratory: Laboratory, tasks: Sequence[Task], plan: InvestigationPlan) -> None:
+    """Localize steps of different modes at one time."""
+    runs = []
+    with ExitStack() as stack:
+        sockets = stack.enter_context(tempfile.TemporaryDirectory(prefix="numdrift-"))
+        for number, task in enumerate(tasks):
+            tapes = _reference_tape(laboratory, task, plan)
+            if tapes is None:
+                continue
+            task.folder.mkdir(parents=True, exist_ok=True)
+            socket = Path(sockets) / f"{number}.sock"
+            run = _held_run(task, socket, plan)
+            path = run.investigation.run(run.modes[0].name, "").path
+            config = _config(task, tapes, path, socket, scripts=plan.scripts)
+            stack.enter_context(_localizer(task, config, laboratory.progress))
+            runs.append(run)
+        if runs:
+            said = ", ".join(f"step {task.step} of {task.evidence.b.manifest.label}" for task in tasks)
+            laboratory.experiments(f"localizing {said}", runs)
+
+
+def _held_run(task: Task, socket: Path, plan: InvestigationPlan) -> BatchPlan:
+    """The run of the other mode that answers at the socket after it has taken the step from the reference's state."""
     a, b = task.evidence.a, task.evidence.b
-    tapes = _reference_tape(laboratory, task, plan)
-    if tapes is None:
-        return None
-    task.folder.mkdir(parents=True, exist_ok=True)
-    states = _states(task)
-    with tempfile.TemporaryDirectory(prefix="numdrift-") as folder:
-        socket = Path(folder) / "b.sock"
-        run = repeating(
-            b,
-            held(b, a, task.step),
-            modes=[_held_mode(spec_of(b), held(b, a, task.step))],
-            outcomes=selection([task.step]),
-            tapes=selection([task.step]),
-            noise_replays=0,
-            resync=states,
-            serve=socket,
-            timeout=plan.timeout,
-        )
-        config = _config(task, tapes, run.investigation.run(held(b, a, task.step), "").path, socket)
-        with _localizer(task, config, laboratory.progress):
-            laboratory.experiments(f"localizing step {task.step} of {b.manifest.label}", [run])
-    return _known(task)
+    step, name = selection([task.step]), held(b, a, task.step)
+    return repeating(
+        b,
+        name,
+        modes=[_held_mode(spec_of(b), name)],
+        outcomes=step,
+        tapes=step,
+        noise_replays=0,
+        resync=_states(task),
+        serve=socket,
+        timeout=plan.timeout,
+    )
 
 
 def _states(task: Task) -> Path:
@@ -92,7 +111,7 @@ def _held_mode(spec: ModeSpec, name: str) -> ModeSpec:
     return replace(spec, name=name)
 
 
-def _known(task: Task) -> Localization | None:
+def known(task: Task) -> Localization | None:
     """A result for the same inputs."""
     try:
         found = read_localization(task.folder)
@@ -131,7 +150,7 @@ def _reference_tape(laboratory: Laboratory, task: Task, plan: InvestigationPlan)
     return made.path
 
 
-def _config(task: Task, reference: Path, other: Path, socket: Path) -> dict[str, Any]:
+def _config(task: Task, reference: Path, other: Path, socket: Path, *, scripts: bool) -> dict[str, Any]:
     a, b = task.evidence.a, task.evidence.b
     threads = a.manifest.environment.get("threads")
     started = [run for run in task.evidence.started if task.step in outcome_steps(run.path)]
@@ -156,6 +175,7 @@ def _config(task: Task, reference: Path, other: Path, socket: Path) -> dict[str,
         "folder": str(task.folder.absolute()),
         "threads": threads if isinstance(threads, int) else 1,
         "patience": PATIENCE,
+        "scripts": scripts,
         "inputs": _inputs(task),
     }
 
@@ -182,7 +202,9 @@ def _localizer(task: Task, config: dict[str, Any], progress: Progress) -> Iterat
             env=environment(spec, os.environ),
             text=True,
         )
-    passing = threading.Thread(target=_pass_on, args=(process, progress), daemon=True)
+    passing = threading.Thread(
+        target=_pass_on, args=(process, progress, task.evidence.b.manifest.label), daemon=True
+    )
     passing.start()
     try:
         yield
@@ -195,7 +217,7 @@ def _localizer(task: Task, config: dict[str, Any], progress: Progress) -> Iterat
         passing.join()
 
 
-def _pass_on(process: subprocess.Popen[str], progress: Progress) -> None:
+def _pass_on(process: subprocess.Popen[str], progress: Progress, label: str) -> None:
     assert process.stdout is not None
     for line in process.stdout:
-        progress.say(f"  {line.rstrip()}")
+        progress.say(f"  {label}: {line.rstrip()}")

@@ -48,7 +48,7 @@ def localize_runs(runs: Sequence[RecordedRun], plan: InvestigationPlan, laborato
 def _found(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
     try:
         gather(laboratory, runs, plan)
-        findings = localized(laboratory, runs, plan) if plan.localize else judge(runs)
+        findings = localized(laboratory, runs, plan) if plan.localize != "none" else judge(runs)
     except Interrupted:
         raise KeyboardInterrupt from None
     return replace(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from ..modes.spec import ModeSpec
 from ..recorder.selection import StepSelection
@@ -20,8 +21,8 @@ class InvestigationPlan:
 
     `steps` are the steps to start from the reference's state (None: chosen), `envelope` counts perturbed trainings of
     the reference, `seeds` trainings of every mode with other seeds. `timeout` is in seconds a run, `state_budget` in
-    bytes. `suffix` chooses among runs that are there already. `localize` looks for the causes of what differs, in
-    `step` (None: chosen).
+    bytes. `suffix` chooses among runs that are there already. `localize` says of
+    which pairs the causes are looked for, in `step` (None: chosen), `scripts` whether standalone scripts show them.
     """
 
     script: Path
@@ -37,5 +38,6 @@ class InvestigationPlan:
     timeout: float | None = None
     force: bool = False
     kernels: Sequence[tuple[str, Path]] = ()
-    localize: bool = True
+    localize: Literal["all", "faults", "none"] = "all"
+    scripts: bool = True
     step: int | None = None

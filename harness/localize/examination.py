@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -72,7 +73,7 @@ def _examined(
     differs = not all(is_same(a, b.to(a.dtype)) for a, b in zip(results["a"], results["b"], strict=True))
     if not differs:
         return Examined(suspect, _shares_more(pair, number, compared) or False)
-    slices = _slices(pair, number, before, compared)
+    slices = _slices(execution, number, before, compared)
     found = _errors(slices, results) if errors and slices else None
     largest = max(_relative(a, b) for a, b in zip(results["a"], results["b"], strict=True))
     return Examined(suspect, True, errors=found, largest=largest, slices=slices if kept else None)
@@ -111,16 +112,17 @@ def _last_there(pair: Pair, side: Side, number: int, use: Use) -> bool:
     return pair.maker(side, use.value) <= number
 
 
-def _slices(pair: Pair, number: int, before: Memory, compared: list[tuple[Use, Use]]) -> dict[Side, Tape]:
-    found: dict[Side, Tape] = {}
+def _slices(
+    execution: Execution, number: int, before: Memory, compared: list[tuple[Use, Use]]
+) -> dict[Side, Tape]:
+    pair, found = execution.pair, dict[Side, Tape]()
+    block = pair.blocks[number]
     for place, side in enumerate(SIDES):
         outputs = [uses[place] for uses in compared]
-        try:
-            found[side] = slice_of(
-                pair.flows[side], side, pair.blocks[number].of(side), before.fork(), outputs
-            )
-        except Unbound:
-            continue
+        nodes = block.of(side)
+        instead = execution.instead(side, nodes[0], number) if block.is_pair else {}
+        with suppress(Unbound):
+            found[side] = slice_of(pair.flows[side], side, nodes, before.fork(), outputs, instead)
     return found
 
 

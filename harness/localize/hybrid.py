@@ -126,7 +126,7 @@ class Execution:
         """Execute a block as one side has it, in this memory."""
         pair, block = self.pair, self.pair.blocks[number]
         for node in block.of(side):
-            stands_for = self._instead(side, node, number) if block.is_pair else {}
+            stands_for = self.instead(side, node, number) if block.is_pair else {}
             run_node(pair.flows[side], node, side, pair.kernels[side], memory, stands_for)
 
     def values(self) -> Values:
@@ -149,7 +149,7 @@ class Execution:
                 return self.memory.tensor(other(side), far)
         return self.memory.tensor(side, use)
 
-    def _instead(self, side: Side, node: int, number: int) -> dict[int, Use]:
+    def instead(self, side: Side, node: int, number: int) -> dict[int, Use]:
         """By slot, what a paired call reads of the other side in place of its own, where that was made later."""
         if number in self.pair.own_reads:
             return {}
@@ -200,7 +200,7 @@ def run_node(
     for use in node.reads:
         slot = use.value.slot
         if slot not in storages:
-            storages[slot] = _read(memory, side, use, instead.get(slot), node)
+            storages[slot] = storage_read(memory, side, use, instead.get(slot), node)
     for use in node.writes:
         storages[use.value.slot] = storages[use.value.slot].clone()
 
@@ -221,7 +221,7 @@ def run_node(
         memory.put(side, use.value, storages[use.value.slot])
 
 
-def _read(memory: Memory, side: Side, use: Use, far: Use | None, node: Node) -> torch.UntypedStorage:
+def storage_read(memory: Memory, side: Side, use: Use, far: Use | None, node: Node) -> torch.UntypedStorage:
     """The storage that a node reads: the other side's in place of its own where that is to be had."""
     if far is not None:
         views = {layout_of(one.view) for one in node.reads if one.value.slot == use.value.slot}

@@ -103,7 +103,7 @@ class Memory:
         if is_one(link) and slot.size <= theirs.nbytes():
             return theirs
         whole = whole or self._flows[side].is_whole(link.mine, value)
-        if link.mine.size != link.theirs.size or not whole:
+        if link.mine.size != link.theirs.size or not whole or _overlaps(link.mine):
             raise Unbound(f"storage {value.slot} of side {side} is laid out otherwise on the other side")
         made = torch.UntypedStorage(slot.size, device=slot.device)
         viewed(made, link.mine).copy_(viewed(theirs, link.theirs))
@@ -148,6 +148,11 @@ def bound(tensor: torch.Tensor, view: View, slot: Slot) -> torch.UntypedStorage:
     made = torch.UntypedStorage(slot.size, device=slot.device)
     viewed(made, view).copy_(tensor)
     return made
+
+
+def _overlaps(view: View) -> bool:
+    """Whether the view shows one element more than once."""
+    return any(not step and size > 1 for size, step in zip(view.size, view.stride, strict=True))
 
 
 def is_one(link: Link) -> bool:

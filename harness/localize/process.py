@@ -55,6 +55,7 @@ class Config:
     folder: Path
     threads: int
     patience: float
+    scripts: bool
     inputs: Mapping[str, Any]
 
     @classmethod
@@ -78,6 +79,7 @@ class Config:
             Path(data["folder"]),
             int(data["threads"]),
             float(data["patience"]),
+            bool(data["scripts"]),
             data["inputs"],
         )
 
@@ -93,11 +95,9 @@ def main(path: Path) -> int:
             sides = {side: _held(config, config.sides[side], stack) for side in SIDES}
             found = localize_step(sides, _noise(config), config.threshold, _say)
             differs = _differs_op_by_op(config.sides["b"], sides["b"].tape)
-            facts |= (
-                _facts(found, sides)
-                | {"op_by_op_differs": differs}
-                | {"scripts": write_scripts(found, config.sides, config.folder)}
-            )
+            if config.scripts:
+                facts["scripts"] = write_scripts(found, config.sides, config.folder)
+            facts |= _facts(found, sides) | {"op_by_op_differs": differs}
     except Exception as error:  # noqa: BLE001, an op may raise anything, and the investigation goes on
         facts["reason"] = str(error) if isinstance(error, NumdriftError) else in_words(error)
         _say(f"step {config.step} could not be localized: {facts['reason']}")

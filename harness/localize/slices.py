@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from ..worker.tape import Tape, Watched
 from .flow import Flow, Side, Use, Value
+from .hybrid import storage_read
 from .memory import Memory
 
 
-def slice_of(flow: Flow, side: Side, nodes: Sequence[int], memory: Memory, outputs: Sequence[Use]) -> Tape:
+def slice_of(
+    flow: Flow,
+    side: Side,
+    nodes: Sequence[int],
+    memory: Memory,
+    outputs: Sequence[Use],
+    instead: Mapping[int, Use],
+) -> Tape:
     """The nodes with what they read of earlier ones as inputs. Watched are `outputs`, named by their order.
 
-    `memory` is that of before the nodes. Raises Unbound where it has not what they read.
+    `instead` are, by slot, what a paired call reads of the other side. `memory` is that of before the nodes.
+    Raises Unbound where it has not what they read.
     """
     made: set[Value] = set()
     inputs: dict[int, torch.Tensor] = {}
@@ -22,7 +31,8 @@ def slice_of(flow: Flow, side: Side, nodes: Sequence[int], memory: Memory, outpu
         node = flow.nodes[number]
         for use in node.reads:
             if use.value not in made and use.value.slot not in inputs:
-                inputs[use.value.slot] = _bytes(memory.storage(side, use.value))
+                far = instead.get(use.value.slot)
+                inputs[use.value.slot] = _bytes(storage_read(memory, side, use, far, node))
         made |= {use.value for use in node.made}
     calls = tuple(flow.nodes[number].call for number in nodes)
     watched = tuple(

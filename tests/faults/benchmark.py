@@ -29,6 +29,7 @@ from .case import FAULTS, MODELS, Trial, all_cases, all_models, trials
 from .score import Judged, Score
 
 ROOT = FAULTS.parents[1]
+LOCALIZE = ("--localize", "faults", "--no-scripts")
 PAGE = ROOT / "docs/reference/score.md"
 
 
@@ -99,7 +100,19 @@ def investigate(model: str, chosen: Sequence[Trial], folder: Path, jobs: int) ->
     modes = [part for trial in chosen for part in ("--mode", trial.spec)]
     command = [sys.executable, "-m", "numdrift", "investigate", str(MODELS / f"{model}.py"), "--mode", "cpu"]
     done = subprocess.run(
-        [*command, *modes, "--name", model, "--out", str(folder), "--jobs", str(jobs), "--json", "-"],
+        [
+            *command,
+            *modes,
+            "--name",
+            model,
+            "--out",
+            str(folder),
+            "--jobs",
+            str(jobs),
+            *LOCALIZE,
+            "--json",
+            "-",
+        ],
         cwd=ROOT,
         env=os.environ | {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
