@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from ..investigate.culprit_words import in_words
+from ..investigate.culprit_words import lines_of
 from ..investigate.findings import Findings, PairFindings
 from .output import number, table
 
@@ -56,7 +56,10 @@ def show_pair(out: Console, pair: PairFindings, *, verbose: bool = False) -> Non
         out.print(f"  {sentence}", soft_wrap=True)
     for place, culprit in enumerate(pair.culprits[:CULPRITS_SHOWN], 1):
         if "proof" in culprit:
-            out.print(f"  {place}. {in_words(culprit, pair.a, pair.b)}", soft_wrap=True)
+            first, *others = lines_of(culprit, pair.a, pair.b)
+            out.print(f"  {place}. {first}", soft_wrap=True)
+            for line in others:
+                out.print(f"     {line}", soft_wrap=True)
     for note in pair.notes:
         out.print(f"  note: {note}", soft_wrap=True)
     if verbose and pair.steps:

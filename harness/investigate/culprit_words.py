@@ -16,22 +16,25 @@ PHASES = {
 }
 
 
-def in_words(culprit: Mapping[str, Any], a: str, b: str) -> str:
-    """One sentence: what it is, where, how large its own error is, what its proof says, and what shows it."""
-    if culprit["kind"] == "setup" and "text" in culprit:
-        return str(culprit["text"])
-    parts = [_what(culprit), _errors(culprit, a, b), _proof(culprit, a, b), _script(culprit)]
-    return "; ".join(part for part in parts if part)
+def lines_of(culprit: Mapping[str, Any], a: str, b: str) -> list[str]:
+    """What it is and where, how large its own error is, what its proof says, and what shows it: a line each."""
+    share = culprit.get("share_of_drift")
+    of_drift = "" if share is None else f" ({100 * share:.0f} % of the drift)"
+    lines = [
+        _what(culprit) + of_drift,
+        ", ".join(culprit["reasons"]),
+        _errors(culprit, a, b),
+        _proof(culprit, a, b),
+        _script(culprit),
+    ]
+    return [line for line in lines if line]
 
 
 def _what(culprit: Mapping[str, Any]) -> str:
     op = culprit["op"] or "the inputs of the step"
-    source = f" ({culprit['source']})" if culprit.get("source") else ""
-    reasons = ", ".join(culprit["reasons"])
+    source = f", {_from_here(culprit['source'])}" if culprit.get("source") else ""
     status = "" if culprit["status"] == "culprit" else "suspect: "
-    return f"{status}{op} in {PHASES.get(culprit['phase'], culprit['phase'])}{_where(culprit)}{source}" + (
-        f": {reasons}" if reasons else ""
-    )
+    return f"{status}{op} in {PHASES.get(culprit['phase'], culprit['phase'])}{_where(culprit)}{source}"
 
 
 def _where(culprit: Mapping[str, Any]) -> str:
@@ -68,9 +71,6 @@ def _proof(culprit: Mapping[str, Any], a: str, b: str) -> str:
         said.append(f"swapped out of {b} it goes from {alone}")
     if proof.get("together_with"):
         said.append(f"it acts only together with {proof['together_with']} of the others")
-    share = culprit.get("share_of_drift")
-    if share is not None:
-        said.append(f"{100 * share:.0f} % of the drift")
     if proof.get("why"):
         said.append(str(proof["why"]))
     return ", ".join(said)
@@ -81,10 +81,13 @@ def _script(culprit: Mapping[str, Any]) -> str:
     script = culprit.get("script") or {}
     if not script.get("reproduces"):
         return ""
-    path = Path(script["path"]).absolute()
-    here = Path.cwd()
-    shown = path.relative_to(here) if path.is_relative_to(here) else path
-    return f"{shown} shows it without numdrift"
+    return f"{_from_here(script['path'])} shows it without numdrift"
+
+
+def _from_here(path: str) -> str:
+    """A path as it is from the current folder, if it lies there."""
+    full, here = Path(path).absolute(), Path.cwd()
+    return str(full.relative_to(here) if full.is_relative_to(here) else path)
 
 
 def _z(score: Any) -> str:

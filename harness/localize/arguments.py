@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ..worker.tape import GeneratorState, View
-from .flow import Node
+from ..worker.tape import GeneratorState, View, leaves
+from .flow import Node, Use
 from .links import Links, arguments_of
 
 ROUNDING = 1e-6
@@ -17,19 +17,41 @@ ROUNDING = 1e-6
 
 def argument_differences(left: Node, right: Node, links: Links) -> list[str]:
     """Say what differs, empty where nothing does. Both calls are of one op, in place or not."""
-    ours, theirs = arguments_of(left), arguments_of(right)
+    ours, theirs = _by_name(left), _by_name(right)
     found = []
-    if left.call.op.rpartition(".")[2] == right.call.op.rpartition(".")[2] and len(ours) != len(theirs):
-        found.append(f"{len(ours)} arguments against {len(theirs)}")
-    for (mine, use), (yours, used) in zip(ours, theirs, strict=False):
-        if use is not None and used is not None:
-            found += _views(use.view, used.view)
-            if not links.are_linked(use.value, used.value):
-                found.append("reads another tensor")
-        else:
-            found += _plain(mine, yours)
-    keywords = {*left.call.keywords} ^ {*right.call.keywords}
-    return list(dict.fromkeys([*found, *(f"only one side is given {name}" for name in sorted(keywords))]))
+    if left.call.op.rpartition(".")[2] == right.call.op.rpartition(".")[2] and len(ours[""]) != len(
+        theirs[""]
+    ):
+        found.append(f"{len(ours[''])} arguments against {len(theirs[''])}")
+    for name in ours:
+        for (mine, use), (yours, used) in zip(ours[name], theirs.get(name, []), strict=False):
+            if use is not None and used is not None:
+                found += _views(use.view, used.view)
+                if not links.are_linked(use.value, used.value):
+                    found.append("reads another tensor")
+            else:
+                found += _plain(mine, yours)
+    return list(dict.fromkeys([*found, *_given_once(ours, theirs)]))
+
+
+Arguments = dict[str, list[tuple[Any, Use | None]]]
+
+
+def _by_name(node: Node) -> Arguments:
+    """What a call takes, by keyword; under "" what has none."""
+    flat = iter(arguments_of(node))
+    call = node.call
+    found = {"": [next(flat) for _ in leaves(call.arguments)]}
+    return found | {name: [next(flat) for _ in leaves(value)] for name, value in call.keywords.items()}
+
+
+def _given_once(ours: Arguments, theirs: Arguments) -> list[str]:
+    found = []
+    for name in sorted(ours.keys() ^ theirs.keys()):
+        values = [value for value, use in (ours if name in ours else theirs)[name] if use is None]
+        shown = f" ({', '.join(map(_shown, values))})" if values else ""
+        found.append(f"only {'the reference' if name in ours else 'the other mode'} is given {name}{shown}")
+    return found
 
 
 def draws_differ(left: Node, right: Node) -> bool:

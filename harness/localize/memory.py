@@ -53,7 +53,7 @@ class Memory:
         link = Link(mine.view, theirs.view, theirs.value)
         if is_one(link) or alone or self._flows[side].is_whole(mine.view, mine.value):
             return self._converted(side, mine.value, link, whole=True)
-        made = self.storage(side, mine.value).clone()
+        made: torch.UntypedStorage = self.storage(side, mine.value).clone()
         viewed(made, mine.view).copy_(self.tensor(other(side), theirs))
         return made
 

@@ -66,16 +66,42 @@ def _mixture(base: str, causes: Sequence[Cause]) -> Mixture:
 
 
 def bisect_all(items: Sequence[Item], fails: Callable[[Sequence[Item]], bool]) -> list[Item]:
-    """Every item that fails alone, where a set fails if one of its items does.
+    """Every item that fails alone, in their order, where a set fails if one of its items does.
 
-    Raises nothing of its own; `fails` is called about log2(n) + 2 times for each item that is found.
+    Raises nothing of its own; `fails` is called about log2(n) + 2 times for each item that is found. Where a set fails and
+    neither half of it does the halves are searched one by one, which takes up to twice as many.
     """
-    if not items or not fails(items):
-        return []
+    left, found = list(items), []
+    while left and fails(left):
+        one, passed = _first(left, fails)
+        if one is None:
+            found += _halves(left, fails)
+            break
+        found.append(one)
+        left = [item for item in left if item != one and item not in passed]
+    return [item for item in items if item in found]
+
+
+def _first(items: Sequence[Item], fails: Callable[[Sequence[Item]], bool]) -> tuple[Item | None, list[Item]]:
+    """An item of a failing set that fails alone, None where that is none, and the items that were seen to pass."""
+    group, passed = list(items), []
+    while len(group) > 1:
+        half = group[: len(group) // 2]
+        if fails(half):
+            group = half
+        else:
+            passed += half
+            group = group[len(half) :]
+    return (group[0] if fails(group) else None), passed
+
+
+def _halves(items: Sequence[Item], fails: Callable[[Sequence[Item]], bool]) -> list[Item]:
+    """The items of a failing set that fail alone, by looking into every half that fails."""
     if len(items) == 1:
         return list(items)
     half = len(items) // 2
-    return [*bisect_all(items[:half], fails), *bisect_all(items[half:], fails)]
+    parts = items[:half], items[half:]
+    return [item for part in parts if fails(part) for item in _halves(part, fails)]
 
 
 def ddmin(items: Sequence[Item], fails: Callable[[Sequence[Item]], bool]) -> list[Item]:

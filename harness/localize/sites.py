@@ -152,9 +152,17 @@ def _join_rewired(pair: Pair, examined: Mapping[int, Examined], flagged: set[int
         if phase_of(pair, number) != "backward":
             continue
         near = [one for one in forward if _are_related(module_of(pair, one), module_of(pair, number))]
-        chosen = near or (forward if len({groups.find(one) for one in forward}) == 1 else [])
+        lone = len({groups.find(one) for one in forward}) == 1 and _only_adds_up(pair, number)
+        chosen = near or (forward if lone else [])
         if chosen:
             groups.join(chosen[0], number)
+
+
+def _only_adds_up(pair: Pair, number: int) -> bool:
+    """Whether a block does no more than autograd itself does, which adds gradients up: other ops are the script's."""
+    return pair.blocks[number].is_pair or all(
+        name == "add" for side in SIDES for name in names_of(pair, number, side)
+    )
 
 
 def _are_related(one: str | None, another: str | None) -> bool:

@@ -8,16 +8,17 @@ with) is taken as it was recorded.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from ..errors import NumdriftError
+from ..worker.digests import digest_of
 from ..worker.replay import executed, set_apart
-from ..worker.step_kernels import digest
 from ..worker.tape import NotReplayable, leaves
-from .flow import Flow, Node, Side
+from .flow import Node, Side
 from .hybrid import Execution, Mixture, Pair
 from .worker_calls import WorkerCalls
 
@@ -73,33 +74,32 @@ class Recorded:
 
 
 class CheckedKernels:
-    """Executes each call here and holds its bits against the digests of the real execution."""
+    """Executes each call here and holds its bits against the digests of the real execution.
 
-    def __init__(self, digests: Digests, calls: WorkerCalls) -> None:
+    Without `ask` no call is executed over there: what was recorded is taken for it, and `foreign` waits to be told apart.
+    """
+
+    def __init__(self, digests: Digests, calls: WorkerCalls, *, ask: bool) -> None:
         self.found = Found()
         self.recorded: dict[int, Recorded] = {}
         self._digests = digests
         self._calls = calls
+        self._ask = ask
 
     def execute(
         self, number: int, node: Node, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> list[Any]:
         expected = self._digests[node.execution.position]
-        if not expected or any(one is None for one in expected):
+        if not any(expected):
             self.found.unknown.add(number)
             return executed(node.execution, arguments, keywords)
         written = node.execution.written(arguments, keywords)
         before = [tensor.clone() for tensor in written]
         outputs = executed(node.execution, arguments, keywords)
-        if _same(self._results(node, outputs, written), expected):
+        if _same(_results(node, outputs, written), expected):
             return outputs
-        for tensor, content in zip(written, before, strict=True):
-            tensor.copy_(content)
+        _put_back(written, before)
         return self._elsewhere(number, node, arguments, keywords, expected)
-
-    def _results(self, node: Node, outputs: Sequence[Any], written: Sequence[torch.Tensor]) -> list[str]:
-        fresh = [output for made, output in zip(node.makes, outputs, strict=True) if made is not None]
-        return [digest(one) for one in (*fresh, *written)]
 
     def _elsewhere(
         self,
@@ -109,18 +109,19 @@ class CheckedKernels:
         keywords: Mapping[str, Any],
         expected: Sequence[str | None],
     ) -> list[Any]:
+        values = None if self._ask else self._calls.value(node)
+        if values is not None:
+            self.found.foreign.add(number)
+            return Recorded((), values).given(node, arguments, keywords)
         inputs = _digests([*arguments, *keywords.values()])
         written = node.execution.written(arguments, keywords)
         before = [tensor.clone() for tensor in written]
-        try:
+        with suppress(NumdriftError, NotReplayable):
             outputs = self._calls.execute(node, arguments, keywords)
-            if _same(self._results(node, outputs, written), expected):
+            if _same(_results(node, outputs, written), expected):
                 self.found.foreign.add(number)
                 return outputs
-        except (NumdriftError, NotReplayable):
-            pass
-        for tensor, content in zip(written, before, strict=True):
-            tensor.copy_(content)
+        _put_back(written, before)
         values = self._calls.value(node)
         if values is None:
             self.found.unknown.add(number)
@@ -131,8 +132,21 @@ class CheckedKernels:
 
 
 def verify(pair: Pair, side: Side, digests: Digests, calls: WorkerCalls) -> Found:
-    """Execute one side's tape against its digests, and give the side the kernels that it turns out to have."""
-    checked = CheckedKernels(digests, calls)
+    """Execute one side's tape against its digests, and give the side the kernels that it turns out to have.
+
+    Twice: first to see which calls are others, so that the worker can make all their kernels ready together.
+    """
+    first = _walk(pair, side, CheckedKernels(digests, calls, ask=False))
+    if not first.found.foreign and not first.found.in_context:
+        return first.found
+    nodes = pair.flows[side].nodes
+    calls.prepare([nodes[number] for number in sorted(first.found.special)])
+    second = _walk(pair, side, CheckedKernels(digests, calls, ask=True))
+    pair.kernels[side] = SideKernels(second.found, calls, second.recorded)
+    return second.found
+
+
+def _walk(pair: Pair, side: Side, checked: CheckedKernels) -> CheckedKernels:
     plain = pair.kernels[side]
     pair.kernels[side] = checked
     try:
@@ -142,8 +156,7 @@ def verify(pair: Pair, side: Side, digests: Digests, calls: WorkerCalls) -> Foun
                 execution.run(number)
     finally:
         pair.kernels[side] = plain
-    pair.kernels[side] = SideKernels(checked.found, calls, checked.recorded)
-    return checked.found
+    return checked
 
 
 def foreign_blocks(pair: Pair, side: Side, found: Found) -> set[int]:
@@ -151,13 +164,22 @@ def foreign_blocks(pair: Pair, side: Side, found: Found) -> set[int]:
     return {pair.home[side][node] for node in found.special}
 
 
-def _same(one: Sequence[str | None], other: Sequence[str | None]) -> bool:
-    return list(one) == list(other)
+def _results(node: Node, outputs: Sequence[Any], written: Sequence[torch.Tensor]) -> list[str]:
+    fresh = [output for made, output in zip(node.makes, outputs, strict=True) if made is not None]
+    return [digest_of(one) for one in (*fresh, *written)]
+
+
+def _same(found: Sequence[str], expected: Sequence[str | None]) -> bool:
+    """Whether all digests are equal that are known."""
+    return len(found) == len(expected) and all(
+        one is None or one == mine for mine, one in zip(found, expected, strict=True)
+    )
+
+
+def _put_back(written: Sequence[torch.Tensor], before: Sequence[torch.Tensor]) -> None:
+    for tensor, content in zip(written, before, strict=True):
+        tensor.copy_(content)
 
 
 def _digests(values: Sequence[Any]) -> list[str]:
-    return [digest(leaf) for value in values for leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
-
-
-def bits_known(flow: Flow, found: Found) -> bool:
-    return len(found.unknown) < len(flow.nodes)
+    return [digest_of(leaf) for value in values for leaf in leaves(value) if isinstance(leaf, torch.Tensor)]

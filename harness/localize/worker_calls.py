@@ -18,6 +18,8 @@ class Worker(Protocol):
         self, step: int, position: int, memory: Mapping[int, tuple[int, torch.Tensor]]
     ) -> tuple[list[torch.Tensor | None], dict[int, torch.Tensor]]: ...
 
+    def prepare(self, step: int, positions: Sequence[int]) -> None: ...
+
     def value(self, step: int, position: int) -> list[torch.Tensor] | None: ...
 
 
@@ -45,6 +47,10 @@ class WorkerCalls:
             answer if isinstance(recorded, View) else recorded
             for answer, recorded in zip(outputs, call.outputs, strict=True)
         ]
+
+    def prepare(self, nodes: Sequence[Node]) -> None:
+        """Say which calls will be executed."""
+        self._worker.prepare(self._step, [node.execution.position for node in nodes])
 
     def value(self, node: Node) -> list[torch.Tensor] | None:
         return self._worker.value(self._step, node.execution.position)

@@ -11,8 +11,6 @@ from .digests import digest_of
 from .replay import AsRecorded, Execution, Replay, executed, set_apart
 from .tape import Tape
 
-digest = digest_of
-
 PATTERNS = (0x55, 0x2A)
 """Bytes that are left behind in memory for ops that do not write all of what they return."""
 

@@ -32,9 +32,9 @@ class View:
 
     @property
     def extent(self) -> int:
-        """How many elements of its storage lie before the end of the view."""
+        """How many elements of its storage lie before the end of the view; none of an empty one."""
         if 0 in self.size:
-            return self.offset
+            return 0
         return self.offset + 1 + sum((n - 1) * step for n, step in zip(self.size, self.stride, strict=True))
 
 

@@ -21,6 +21,7 @@ def investigate(numdrift: Numdrift, tmp_path: Path) -> Any:
     def run(kind: str, fault: str = "", mode: str = "cpu", code: int | None = None) -> dict[str, Any]:
         done = numdrift(
             *("investigate", KINDS, "--mode", "cpu", "--mode", f"b={mode},env.FAULT={fault}", "--name", "i"),
+            *("--localize", "none"),
             *("--json", "found.json", "--force", "--", "--kind", kind),
         )
         assert done.stderr.count("Traceback") == 0, done.stderr
@@ -42,7 +43,7 @@ def test_a_mode_without_a_fault_is_identical_and_one_with_a_fault_is_not(
 ) -> None:
     done = numdrift(
         *("investigate", KINDS, "--mode", "cpu", "--mode", "same=cpu", "--mode", "bad=cpu,env.FAULT=loss"),
-        *("--name", "i", "--", "--kind", kind),
+        *("--name", "i", "--localize", "none", "--", "--kind", kind),
     )
     assert done.returncode == 1, done.stderr
     same, bad = json.loads((tmp_path / "runs" / "i" / "investigation.json").read_text())["pairs"]
@@ -190,6 +191,7 @@ def test_whole_trainings_on_request(numdrift: Numdrift, tiny: Path, tmp_path: Pa
     # when a perturbed training and three seeds are asked for
     done = numdrift(
         *("investigate", tiny, "--modes", "cpu,compile", "--envelope", "1", "--seeds", "2", "--name", "i"),
+        *("--localize", "none"),
         *("--json", "found.json"),
     )
     assert done.returncode == 0, done.stderr

@@ -1,0 +1,109 @@
+"""From a script to the op: `numdrift investigate` and `numdrift localize` name what makes modes differ, with proof."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..conftest import ROOT, Numdrift
+
+SAM_TANH = ROOT / "reproducers" / "sam_tanh.py"
+REDRAWN = ROOT / "tests" / "e2e" / "scripts" / "redrawn.py"
+
+
+def pairs_of(folder: Path) -> dict[str, Any]:
+    found = json.loads((folder / "investigation.json").read_text())
+    return {pair["b"]: pair for pair in found["pairs"]}
+
+
+@pytest.mark.slow
+def test_the_founding_case(numdrift: Numdrift, tmp_path: Path) -> None:
+    # when
+    modes = [*("--modes", "cpu,compile,lazy"), *("--mode", "bf16=lazy,kernel.tanh_backward=bf16")]
+    done = numdrift("investigate", SAM_TANH, *modes, "--name", "s", "--", "--epochs", "3", timeout=600)
+    assert done.returncode == 1, done.stderr
+    pairs = pairs_of(tmp_path / "runs" / "s")
+
+    # then lazy computes what eager computes
+    assert pairs["lazy"]["verdict"] == "identical"
+    assert pairs["lazy"]["culprits"] == []
+
+    # and compile differs by rounding, from the decomposed tanh_backward and from generated code
+    compiled = pairs["compile"]
+    assert compiled["verdict"] == "rounding"
+    by_op = {culprit["op"]: culprit for culprit in compiled["culprits"]}
+    backward = by_op["aten.tanh_backward"]
+    assert backward["phase"] == "backward" and backward["kind"] == "kernel"
+    assert backward["ops"] == {"a": ["tanh_backward"], "b": ["mul", "sub", "mul"]}
+    assert set(backward["places"]) == {"layers.1", "layers.3"}
+    assert by_op["aten.tanh"]["phase"] == "forward"
+    for culprit in compiled["culprits"]:
+        assert culprit["significance"] == "rounding"
+        assert culprit["status"] == "culprit"
+        assert culprit["proof"]["swap_in"]["score_after"] > 0
+        assert culprit["proof"]["swap_out"]["score_without_all"] == 0
+        assert culprit["script"]["reproduces"], culprit["script"]
+
+    # and the planted kernel, and nothing else, is what is wrong in the other lazy run
+    bf16 = pairs["bf16"]
+    assert bf16["verdict"] == "beyond-rounding"
+    [planted] = bf16["culprits"]
+    assert (planted["op"], planted["phase"], planted["kind"]) == ("aten.tanh_backward", "backward", "kernel")
+    assert planted["significance"] == planted["local_significance"] == "beyond-rounding"
+    assert planted["proof"]["swap_out"] == {
+        "holds": True,
+        "score_before": planted["proof"]["swap_in"]["score_after"],
+        "score_after": 0.0,
+        "score_without_all": 0.0,
+    }
+    assert "aten.tanh_backward in the backward of" in done.stdout
+
+    # and its script shows it without numdrift
+    script = tmp_path / planted["script"]["path"]
+    assert len(script.read_text().splitlines()) <= 60
+    alone = subprocess.run([sys.executable, "-I", script], capture_output=True, text=True, check=False)
+    assert alone.returncode == 0, alone.stdout + alone.stderr
+
+    # and what is known is not run again
+    again = numdrift("localize", "runs/s/cpu", "runs/s/bf16")
+    assert again.returncode == 1, again.stderr
+    assert "0 training runs" in again.stdout
+    assert pairs_of(tmp_path / "runs" / "s").keys() == pairs.keys()
+
+    # and other steps can be looked into, but none without a state
+    assert numdrift("localize", "runs/s/cpu", "runs/s/bf16", "--step", "2", "--quiet").returncode == 1
+    refused = numdrift("localize", "runs/s/cpu", "runs/s/bf16", "--step", "7")
+    assert refused.returncode == 2
+    assert refused.stderr.splitlines()[-1].startswith("numdrift: step 7 was not started from the reference's state")
+
+
+@pytest.mark.slow
+def test_a_lazy_graph_that_is_executed_again_draws_again(numdrift: Numdrift, tmp_path: Path) -> None:
+    done = numdrift("investigate", REDRAWN, "--mode", "cpu", "--mode", "lazy,mark_step=step", "--name", "r")
+    assert done.returncode == 1, done.stderr
+    pair = pairs_of(tmp_path / "runs" / "r")["lazy"]
+    assert pair["verdict"] == "beyond-rounding"
+    culprit = pair["culprits"][0]
+    assert (culprit["kind"], culprit["op"]) == ("mark-step", "aten.lerp.Scalar")
+    assert culprit["policy"]["swapped"] == "phase"
+    assert culprit["proof"]["swap_out"]["score_after"] <= pair["threshold"] < culprit["proof"]["swap_in"]["score_after"]
+    assert "is executed again" in done.stdout
+
+
+def test_localize_takes_two_runs_of_one_investigation(numdrift: Numdrift, tiny: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        assert numdrift("run", tiny, "--modes", "cpu", "--name", name).returncode == 0
+    refused = numdrift("localize", "runs/one/cpu", "runs/two/cpu")
+    assert refused.returncode == 2
+    assert "are not two runs of one investigation" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    same = numdrift("localize", "runs/one/cpu", "runs/one/cpu")
+    assert same.returncode == 2
+    missing = numdrift("localize", "runs/one/cpu", "runs/one/compile")
+    assert missing.returncode == 2
+    assert "runs/one/compile" in missing.stderr
