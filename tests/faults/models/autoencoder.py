@@ -27,8 +27,9 @@ class Autoencoder(nn.Module):
 
 
 torch.manual_seed(0)
-hidden, directions = torch.randn(256, 6, 1), torch.randn(1, 6, 24)
-readings = LEVEL + (hidden * directions).mean(1) * 6**0.5 + 0.1 * torch.randn(256, 24)
+readings = LEVEL + 0.1 * torch.randn(256, 24)
+for hidden, direction in zip(torch.randn(6, 256, 1), torch.randn(6, 1, 24), strict=True):
+    readings += hidden * direction / 6**0.5  # no product of matrices: cases swap those
 model = Autoencoder().to(DEVICE)
 training = Training(
     model=model,
