@@ -49,15 +49,15 @@ class Describer:
     def _culprit(self, proof: Proof, significance: str) -> dict[str, Any]:
         cause = proof.cause
         lead = self._lead(cause)
-        nodes = {side: self._nodes(cause, side) for side in SIDES}
-        node = next(one[0] for one in (nodes["a"], nodes["b"]) if one)
+        nodes = {side: self._nodes(lead, side) for side in SIDES}
+        node = next((one[0] for one in (nodes["a"], nodes["b"]) if one), None)
         errors = self._errors(cause)
         proven = self._proof(proof, significance)
         return {
             "status": "culprit" if _holds(proven) else "suspect",
             "phase": cause.phase,
-            "module": self._module(node),
-            "op": self._op(cause, node),
+            "module": None if node is None else self._module(node),
+            "op": None if node is None else self._op(cause, node),
             "step": self._pair.flows["a"].tape.step,
             "source": next((one.call.line for side in SIDES for one in nodes[side] if one.call.line), None),
             "kind": cause.kind,
@@ -78,14 +78,17 @@ class Describer:
             "lead": lead,
         }
 
-    def _lead(self, cause: Cause) -> int:
-        """The block with the largest error on side b, which the standalone script shows."""
+    def _lead(self, cause: Cause) -> int | None:
+        """The block with the largest error on side b, which the standalone script shows; None where only data differ."""
         tested = [site.lead for site in cause.sites if self._examined[site.lead].differs]
-        return max(tested, key=lambda one: _largest(self._examined[one]), default=cause.sites[0].lead)
+        first = cause.sites[0].lead if cause.sites else None
+        return max(tested, key=lambda one: _largest(self._examined[one]), default=first)
 
-    def _nodes(self, cause: Cause, side: Side) -> list[Node]:
+    def _nodes(self, lead: int | None, side: Side) -> list[Node]:
+        if lead is None:
+            return []
         flow = self._pair.flows[side]
-        return [flow.nodes[number] for number in self._pair.blocks[self._lead(cause)].of(side)]
+        return [flow.nodes[number] for number in self._pair.blocks[lead].of(side)]
 
     def _op(self, cause: Cause, node: Node) -> str:
         names = cause.ops["a"] or cause.ops["b"]

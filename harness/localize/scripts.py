@@ -30,7 +30,7 @@ def write_scripts(found: LocalizedStep, modes: Mapping[Side, Mode], folder: Path
 
     Nothing that goes wrong with them is raised.
     """
-    chosen = [one for one in found.culprits[:MOST_SCRIPTS] if one.get("lead") in found.examined]
+    chosen = [one for one in found.culprits[:MOST_SCRIPTS] if one["lead"] in found.examined]
     try:
         suspects = {one["lead"]: found.examined[one["lead"]].suspect for one in chosen}
         blocks = show_blocks(found.pair, suspects)
@@ -39,7 +39,9 @@ def write_scripts(found: LocalizedStep, modes: Mapping[Side, Mode], folder: Path
     written = []
     for number, culprit in enumerate(found.culprits, 1):
         path = folder / f"culprit-{number}.py"
-        culprit["script"] = _told(found, culprit, modes, blocks.get(culprit.get("lead", -1)), path)
+        culprit["script"] = _told(
+            found, culprit, modes, blocks.get(-1 if culprit["lead"] is None else culprit["lead"]), path
+        )
         if culprit["script"]["path"] is not None:
             written.append(path.name)
         else:
@@ -56,7 +58,7 @@ def _told(
 ) -> Answer:
     if block is None:
         few = f"only the first {MOST_SCRIPTS} culprits have one"
-        return _without("no block of calls is behind it" if "lead" not in culprit else few)
+        return _without("no block of calls is behind it" if culprit["lead"] is None else few)
     if isinstance(block, NotShown):
         return _without(str(block))
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..drift.noise import Noise
@@ -15,7 +15,7 @@ from .flow import SIDES, Side, flow_of
 from .hybrid import Mixture, Pair, execute, paired
 from .proofs import Proofs, prove
 from .scoring import Scorer
-from .search import Laboratory
+from .search import Infeasible, Laboratory
 from .sites import Cause, causes_of, differing_inputs, sites_of
 from .suspects import Suspect, suspects
 from .verification import Digests, Found, foreign_blocks, verify
@@ -63,17 +63,18 @@ def localize_step(sides: Mapping[Side, Held], noise: Noise, threshold: float, sa
         for number in foreign_blocks(pair, side, kernels[side]):
             found.setdefault(number, Suspect(number, "kernel", ()))
     examined = examine(pair, found)
-    sites = sites_of(pair, examined)
-    causes = causes_of(pair, examined, sites)
-    inputs = differing_inputs(pair)
-    if inputs:
-        causes = [_from_inputs(pair, inputs), *causes]
-    say(
-        f"{sum(one.differs is not False for one in examined.values())} of {len(pair.blocks)} blocks compute other bits, from {len(causes)} causes"
-    )
     reference = sides["a"].tape.expected()
     scorer = Scorer(reference, noise)
     laboratory = Laboratory(pair, scorer)
+    causes = _causes(pair, examined)
+    if not _is_complete(laboratory, causes):
+        # a block that is equal on one side's values by chance may not be on the other's
+        doubted = {number: replace(one, differs=one.differs or None) for number, one in examined.items()}
+        if _is_complete(laboratory, _causes(pair, doubted)):
+            causes, examined = _causes(pair, doubted), doubted
+    say(
+        f"{sum(one.differs is not False for one in examined.values())} of {len(pair.blocks)} blocks compute other bits, from {len(causes)} causes"
+    )
     proofs = prove(laboratory, causes, threshold)
     chosen = None
     if proofs.whole.score > threshold or proofs.whole.discrete:
@@ -104,6 +105,20 @@ def _verified(pair: Pair, side: Side, held: Held) -> Found:
     if held.digests is None or held.calls is None:
         return Found()
     return verify(pair, side, held.digests, held.calls)
+
+
+def _causes(pair: Pair, examined: Mapping[int, Examined]) -> list[Cause]:
+    causes = causes_of(pair, examined, sites_of(pair, examined))
+    inputs = differing_inputs(pair)
+    return [_from_inputs(pair, inputs), *causes] if inputs else causes
+
+
+def _is_complete(laboratory: Laboratory, causes: list[Cause]) -> bool:
+    """Whether side b without these causes is side a, bit for bit."""
+    try:
+        return laboratory.swapped_out(causes).is_none
+    except Infeasible:
+        return False
 
 
 def _from_inputs(pair: Pair, inputs: list[Any]) -> Cause:

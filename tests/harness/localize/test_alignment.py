@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import HealthCheck, given, settings
+from torch import Tensor, nn
+
+from numdrift.harness.localize.alignment import Block, align
+from numdrift.harness.localize.flow import SIDES, Flow, flow_of
+
+from ..worker.trainings import TRAININGS, Training, started
+from .pairs import Plant, Sides, Small, sides, taped
+from .programs import Program, edits, learned, tape_of
+
+SLOW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def aligned(two: Sides) -> tuple[Flow, Flow, list[Block]]:
+    a, b = flow_of(two.a), flow_of(two.b)
+    blocks = align(a, b)
+    check(a, b, blocks)
+    return a, b, blocks
+
+
+def check(a: Flow, b: Flow, blocks: list[Block]) -> None:
+    """Every node is in one block, and each side's blocks can be executed in their order."""
+    for side, flow in zip(SIDES, (a, b), strict=True):
+        order = [node for block in blocks for node in block.of(side)]
+        assert sorted(order) == list(range(len(flow.nodes)))
+        seen: set[int] = set()
+        for node in order:
+            seen.add(node)
+            makers = {flow.makers.get(use.value) for use in flow.nodes[node].reads}
+            assert makers - {None} <= seen
+
+
+def unpaired(two: Sides) -> list[tuple[list[str], list[str]]]:
+    """The ops of each side that have no counterpart, by blocks."""
+    a, b, blocks = aligned(two)
+    return [
+        ([a.nodes[n].call.name for n in block.a], [b.nodes[n].call.name for n in block.b])
+        for block in blocks
+        if not block.is_pair
+    ]
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_equal_steps_pair_fully_and_in_order(name: str) -> None:
+    _, _, blocks = aligned(Sides(started(name).taped(1), started(name).taped(1)))
+    assert all(block.is_pair and block.a == block.b for block in blocks)
+    assert [block.a[0] for block in blocks] == list(range(len(blocks)))
+
+
+def between(function: Callable[[Tensor], Tensor]) -> Plant:
+    def plant(t: Small) -> None:
+        t.net.between = function
+
+    return plant
+
+
+def test_an_inserted_op_and_its_backward_are_all_that_is_unpaired() -> None:
+    assert unpaired(sides(Small, between(lambda h: h.sigmoid()))) == [
+        ([], ["sigmoid"]),
+        ([], ["sigmoid_backward"]),
+    ]
+
+
+def test_a_removed_op_and_its_backward_are_all_that_is_unpaired() -> None:
+    two = sides(Small, between(lambda h: h), before=between(lambda h: h * 2))
+    assert unpaired(two) == [(["mul"], []), (["mul"], [])]
+
+
+def test_a_replaced_op_stands_against_what_it_was_replaced_by() -> None:
+    two = sides(Small, between(lambda h: h.sigmoid()), before=between(torch.tanh))
+    assert unpaired(two) == [(["tanh"], ["sigmoid"]), (["tanh_backward"], ["sigmoid_backward"])]
+
+
+def test_a_rewritten_module_leaves_all_others_paired() -> None:
+    class Written(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * torch.sigmoid(1.702 * x)
+
+    def plant(t: Small) -> None:
+        t.net.layers[0].act = Written()
+
+    a, b, blocks = aligned(sides(Small, plant))
+    for block in blocks:
+        if not block.is_pair:
+            modules = {a.nodes[n].call.module for n in block.a} | {b.nodes[n].call.module for n in block.b}
+            assert modules == {"layers.0.act"}
+    assert sum(not block.is_pair for block in blocks) == 2
+
+
+class Moving(nn.Module):
+    """An op before or behind another module's."""
+
+    late = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        h = self.second(h).exp() if self.late else self.second(h.exp())
+        return F.softmax(h, -1)
+
+
+class Moved(Training):
+    def __init__(self) -> None:
+        self.net = Moving()
+        super().__init__(self.net, torch.optim.SGD(self.net.parameters(), lr=0.1))
+        self.x = torch.randn(8, 6)
+
+    def work(self) -> None:
+        self.optimizer.zero_grad()
+        self.backward(self.net(self.x)[:, 0].log().mean())
+        self.optimizer.step()
+
+
+def test_an_op_that_changes_places_with_another_breaks_no_pair_of_the_others() -> None:
+    def late(t: Any) -> None:
+        t.net.late = True
+
+    a, b, blocks = aligned(sides(Moved, late))
+    for block in blocks:
+        calls = [*(a.nodes[n].call for n in block.a), *(b.nodes[n].call for n in block.b)]
+        assert block.is_pair or all(call.module == "second" or call.name in ("exp", "mul") for call in calls)
+
+
+class Cell(nn.Module):
+    """A recurrent cell whose gates may be computed in another order."""
+
+    swapped = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reset, self.update, self.new = nn.Linear(8, 5), nn.Linear(8, 5), nn.Linear(8, 5)
+
+    def forward(self, x: Tensor, h: Tensor) -> Tensor:
+        joint = torch.cat([x, h], -1)
+        if self.swapped:
+            z = torch.sigmoid(self.update(joint))
+            r = torch.sigmoid(self.reset(joint))
+        else:
+            r = torch.sigmoid(self.reset(joint))
+            z = torch.sigmoid(self.update(joint))
+        n = torch.tanh(self.new(torch.cat([x, r * h], -1)))
+        return (1 - z) * n + z * h
+
+
+class Unrolled(Training):
+    def __init__(self) -> None:
+        self.cell = Cell()
+        super().__init__(self.cell, torch.optim.SGD(self.cell.parameters(), lr=0.1))
+        self.x = torch.randn(4, 6, 3)
+
+    def work(self) -> None:
+        self.optimizer.zero_grad()
+        h = torch.zeros(4, 5)
+        for time in range(6):
+            h = self.cell(self.x[:, time], h)
+        self.backward(h.square().mean())
+        self.optimizer.step()
+
+
+def test_a_cell_called_many_times_stays_aligned_when_its_gates_change_order() -> None:
+    def swapped(t: Any) -> None:
+        t.cell.swapped = True
+
+    a, b, blocks = aligned(sides(Unrolled, swapped))
+    times: dict[str, list[tuple[int, int]]] = {}
+    for block in blocks:
+        if block.is_pair and a.nodes[block.a[0]].call.module in ("reset", "update", "new"):
+            left, right = a.nodes[block.a[0]].call, b.nodes[block.b[0]].call
+            if left.name == "addmm":
+                assert left.module is not None and left.module == right.module
+                times.setdefault(left.module, []).append(block.a + block.b)  # type: ignore[arg-type]
+    # each gate's calls are paired with the calls of the same time, in the order of time
+    for gate in ("reset", "update", "new"):
+        pairs = times[gate]
+        assert len(pairs) == 6
+        assert sorted(pairs) == pairs and sorted(j for _, j in pairs) == [j for _, j in pairs]
+
+
+def test_two_passes_of_a_step_are_not_mixed_up() -> None:
+    def rewritten(t: Training) -> None:
+        class Twice(nn.Module):
+            def forward(self, x: Tensor) -> Tensor:
+                return torch.tanh(x) * 1.0
+
+        t.model[1] = Twice()  # type: ignore[operator]
+
+    a, b, blocks = aligned(sides(TRAININGS["sam"], rewritten))
+    both = [block for block in blocks if block.a and block.b]
+    assert all(
+        a.nodes[i].iteration == b.nodes[j].iteration for block in both for i in block.a for j in block.b
+    )
+    ops = [[b.nodes[n].call.name for n in block.b] for block in blocks if not block.is_pair]
+    assert ops == [["mul"]] * 4
+
+
+def test_ops_of_an_optimizer_are_paired_by_their_parameters() -> None:
+    def other_order(t: Small) -> None:
+        group = t.optimizer.param_groups[0]
+        group["params"] = list(reversed(group["params"]))
+
+    a, b, blocks = aligned(sides(Small, other_order))
+    assert all(block.is_pair for block in blocks)
+    assert all(a.nodes[block.a[0]].call.owners == b.nodes[block.b[0]].call.owners for block in blocks)
+
+
+def test_an_op_in_place_is_the_op() -> None:
+    def side(in_place: bool) -> Callable[[Callable[[str, Tensor], None]], None]:
+        def work(saw: Callable[[str, Tensor], None]) -> None:
+            x = torch.ones(3) * 2
+            saw("loss 0", x.exp_() if in_place else x.exp())
+
+        return work
+
+    assert unpaired(Sides(taped(side(False)), taped(side(True)))) == []
+
+
+@SLOW
+@given(edits(drawing=True))
+def test_blocks_of_programs_in_place_are_a_partition_in_an_order(two: tuple[Program, Program]) -> None:
+    aligned(Sides(*map(tape_of, two)))
+
+
+@SLOW
+@given(edits(in_place=False))
+def test_blocks_of_learning_programs_are_a_partition_in_an_order(two: tuple[Program, Program]) -> None:
+    aligned(Sides(*map(learned, two)))
