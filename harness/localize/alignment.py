@@ -11,22 +11,26 @@ Blocks come in an order in which both sides can be executed block by block; thos
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import networkx
 
 from .flow import Flow, Node
 
+STATES = ("parameter ", "buffer ", "state ")
+"""How the names of what a step starts from begin."""
+
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What stands for one op of the script: the nodes of one side, where they are, and the op's name."""
+    """What stands for one op of the script: the nodes of one side, where they are, the op's name, and what it looks like:
+    the shapes that it makes, and the parameters, buffers and optimizer states that it reads."""
 
     nodes: tuple[int, ...]
     place: tuple[Hashable, ...]
     name: str
-    shapes: tuple[Hashable, ...]
+    look: tuple[Hashable, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +54,12 @@ def align(a: Flow, b: Flow) -> list[Block]:
     """Pair the nodes of two tapes; every node is in one block."""
     modules = _has_modules(a) and _has_modules(b)
     left, right = _units(a, modules=modules), _units(b, modules=modules)
-    firm = _paired(left, right, {}, lambda unit: unit.place[:2], lambda unit: (unit.place, unit.name))
+    firm = _paired(
+        left, right, {}, lambda unit: unit.place[:2], lambda unit: (unit.place, unit.name, unit.look)
+    )
     loose = _paired(left, right, firm, lambda unit: unit.place, lambda unit: unit.name)
     loose |= _paired(
-        left, right, firm | loose, lambda unit: unit.place[:2], lambda unit: (unit.name, unit.shapes)
+        left, right, firm | loose, lambda unit: unit.place[:2], lambda unit: (unit.name, unit.look)
     )
     while True:
         blocks = _blocks(left, right, firm | loose)
@@ -89,15 +95,20 @@ def _units(flow: Flow, *, modules: bool) -> list[Unit]:
             number if compiled is None else (compiled.graph, compiled.group, node.call.phase, node.iteration)
         )
         groups.setdefault(key, []).append(number)
-    return [_unit(flow, members, modules=modules) for members in groups.values()]
+    states = {use.value.slot: name for name, use in flow.watched.items() if name.startswith(STATES)}
+    return [_unit(flow, members, states, modules=modules) for members in groups.values()]
 
 
-def _unit(flow: Flow, members: Sequence[int], *, modules: bool) -> Unit:
+def _unit(flow: Flow, members: Sequence[int], states: Mapping[int, str], *, modules: bool) -> Unit:
     node, last = flow.nodes[members[0]], flow.nodes[members[-1]]
     call = node.call
     where = call.owners if call.module is None else (call.module if modules else None)
     shapes = tuple(use.view.size for use in last.made)
-    return Unit(tuple(members), (node.iteration, call.phase, where), op_name(node), shapes)
+    read = {
+        states[use.value.slot] for one in members for use in flow.nodes[one].reads if use.value.slot in states
+    }
+    look = (*shapes, *sorted(read))
+    return Unit(tuple(members), (node.iteration, call.phase, where), op_name(node), look)
 
 
 def _paired(

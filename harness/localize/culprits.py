@@ -102,9 +102,10 @@ class Describer:
     def _places(self, cause: Cause) -> list[str]:
         """Where the cause acts: modules, or for an optimizer parameters, each once."""
         found: dict[str, None] = {}
-        for site in cause.sites:
+        others = sorted(block for block in cause.blocks if block in self._examined)
+        for block in (*(site.lead for site in cause.sites), *others):
             for side in SIDES:
-                for number in self._pair.blocks[site.lead].of(side):
+                for number in self._pair.blocks[block].of(side):
                     place = self._module(self._pair.flows[side].nodes[number])
                     if place is not None:
                         found[place] = None

@@ -136,8 +136,11 @@ class Execution:
         found = {}
         for name, use in mine.items():
             far = theirs.get(name)
-            far = far if far is not None and self._comes_later(base, use, far) else None
-            found[name] = self._tensor(base, use, far).clone()
+            if far is None:  # a value that the other side lacks is not there where that side made it
+                with suppress(Unbound):
+                    found[name] = self.memory.tensor(base, use).clone()
+                continue
+            found[name] = self._tensor(base, use, far if self._comes_later(base, use, far) else None).clone()
         for name in theirs.keys() - mine.keys():
             with suppress(Unbound):
                 found[name] = self.memory.tensor(other(base), theirs[name]).clone()

@@ -4,7 +4,7 @@ from tests.faults.training import Training
 
 MODELS = ("cnn", "bag")
 EXPECTED = "beyond-rounding"
-CULPRIT = {"phase": "forward"}
+CULPRIT = {"phase": "data"}
 
 
 def plant(training: Training) -> None:
