@@ -102,6 +102,16 @@ ARROWS = [
         never=(*harness("batch", "runner"), "numdrift.plots", "torch"),
     ),
     Arrow(
+        "the localizer starts no run and reads none",
+        of=("harness/localize",),
+        never=harness("batch", "runner", "investigate", "runs"),
+    ),
+    Arrow(
+        "what a localization says is read without torch",
+        of=("harness/localize/record.py",),
+        never=("torch", *harness("worker", "recorder")),
+    ),
+    Arrow(
         "runner starts processes, it reads no run",
         of=("harness/runner",),
         never=(*harness("runs", "batch", "drift"), "numdrift.plots"),
