@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -86,6 +87,9 @@ def registered_operation(name: str) -> Any | None:
     namespace, _, rest = name.partition(".")
     operation, _, overload = rest.rpartition(".")
     full = f"{namespace}::{operation}" + ("" if overload == "default" else f".{overload}")
+    if namespace == "prims":
+        with suppress(ImportError):
+            importlib.import_module("torch._inductor.inductor_prims")  # defines those that Inductor adds
     if full not in dispatched_names() and full not in private("torch._C", "_dispatch_get_all_op_names")():
         return None
     return getattr(getattr(getattr(torch.ops, namespace), operation), overload)
