@@ -18,6 +18,20 @@ import networkx
 
 from .flow import Flow, Node
 
+ALIASES = {
+    "_native_batch_norm_legit": "native_batch_norm",
+    "_native_batch_norm_legit_functional": "native_batch_norm",
+    "_batch_norm_with_update": "native_batch_norm",
+    "_batch_norm_with_update_functional": "native_batch_norm",
+    "_low_memory_max_pool_with_offsets": "max_pool2d_with_indices",
+    "_unsafe_index": "index",
+    "_unsafe_masked_index": "index",
+}
+"""Names under which compilers know ops that eager mode calls otherwise."""
+
+SCRATCH = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
+"""Ops that make memory and no values."""
+
 STATES = ("parameter ", "buffer ", "state ")
 """How the names of what a step starts from begin."""
 
@@ -84,7 +98,8 @@ def op_name(node: Node) -> str:
     """The name that an op is paired by: that of what it was decomposed from, and in place or not alike."""
     compiled = node.call.compiled
     name = compiled.origin.split(".")[1] if compiled is not None else node.call.name
-    return name if name == "_" else name.removesuffix("_")
+    name = name if name == "_" else name.removesuffix("_")
+    return ALIASES.get(name, name)
 
 
 def _units(flow: Flow, *, modules: bool) -> list[Unit]:
@@ -170,7 +185,7 @@ def _gaps(left: Sequence[Unit], right: Sequence[Unit], pairs: dict[int, int]) ->
                 key = (unit.place, before.get(unit.place))
                 found.setdefault(key, ([], []))[position].extend(unit.nodes)
     for a, b in found.values():
-        yield Block(tuple(a), tuple(b), paired=False)
+        yield Block(tuple(sorted(a)), tuple(sorted(b)), paired=False)
 
 
 def _graph(a: Flow, b: Flow, blocks: Sequence[Block]) -> networkx.DiGraph:

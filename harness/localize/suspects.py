@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from .alignment import SCRATCH
 from .arguments import argument_differences, draws_differ
 from .flow import Side
 from .hybrid import Pair
@@ -30,7 +31,8 @@ def suspects(pair: Pair) -> dict[int, Suspect]:
     found: dict[int, Suspect] = {}
     for number, block in enumerate(pair.blocks):
         if not block.is_pair:
-            found[number] = _unpaired(pair, number)
+            if not {*names_of(pair, number, "a"), *names_of(pair, number, "b")} <= {*SCRATCH}:
+                found[number] = _unpaired(pair, number)
             continue
         left, right = pair.flows["a"].nodes[block.a[0]], pair.flows["b"].nodes[block.b[0]]
         reasons = argument_differences(left, right, pair.links)
