@@ -60,6 +60,13 @@ def _errors(culprit: Mapping[str, Any], a: str, b: str) -> str:
 
 def _proof(culprit: Mapping[str, Any], a: str, b: str) -> str:
     proof = culprit["proof"]
+    if culprit["kind"] == "mark-step":
+        policy = culprit["policy"]
+        swapped = policy["swapped"] if " " in policy["swapped"] else f"mark_step={policy['swapped']}"
+        before, after = _z(proof["swap_in"]["score_after"]), _z(proof["swap_out"]["score_after"])
+        return (
+            f"against the same ops one by one: z {before} with mark_step={policy[b]}, {after} with {swapped}"
+        )
     came, went = proof["swap_in"], proof["swap_out"]
     said = []
     if came["score_after"] is not None:
