@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from playwright.sync_api import Browser, sync_playwright
 
 ROOT = Path(__file__).parent.parent
@@ -17,6 +18,9 @@ TINY = ROOT / "tests" / "e2e" / "scripts" / "tiny.py"
 
 CHROMIUM = Path("/usr/bin/chromium")
 CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+
+settings.register_profile("numdrift", deadline=None)  # a busy machine is no failure
+settings.load_profile("numdrift")
 
 Numdrift = Callable[..., "subprocess.CompletedProcess[str]"]
 
