@@ -5,7 +5,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 MODELS = ("mixed",)
 EXPECTED = "beyond-rounding"
-CULPRIT = {"phase": "optimizer"}
+CULPRIT = {"op": "_foreach_lerp_"}
 
 
 def plant(training: Training) -> None:
