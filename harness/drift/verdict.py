@@ -155,7 +155,7 @@ def _beyond_rounding(evidence: VerdictEvidence) -> Verdict | None:
     if worst.score > limit:
         text = (
             f"{_largest(evidence.steps, worst)} ({worst.tensor}, step {worst.step}{_why(worst)}), and more than "
-            f"{limit:g} is a fault; the first such step is {first.step}"
+            f"{limit:.3g} is a fault; the first such step is {first.step}"
         )
     else:
         names = ", ".join(first.discrete[:3]) + (" and others" if len(first.discrete) > 3 else "")
@@ -201,8 +201,8 @@ def _rounding(evidence: VerdictEvidence) -> Verdict:
         return Verdict("rounding", f"rounding: {text}", step=evidence.first_differing_step)
     inspect = worst.score > threshold.inspect
     text = (
-        f"{_largest(evidence.steps, worst)} ({worst.tensor}, step {worst.step}; {threshold.fault:g} would be a fault"
-        + (f", and more than {threshold.inspect:g} is worth a look)" if inspect else ")")
+        f"{_largest(evidence.steps, worst)} ({worst.tensor}, step {worst.step}; {threshold.fault:.3g} would be a fault"
+        + (f", and more than {threshold.inspect:.3g} is worth a look)" if inspect else ")")
     )
     return Verdict("rounding", f"rounding: {text}", step=worst.step, inspect=inspect)
 
@@ -257,5 +257,5 @@ def _notes(evidence: VerdictEvidence, verdict: Verdict) -> tuple[str, ...]:
         notes.append("the noise of the steps beyond the threshold was not measured on tapes of theirs")
     decided = verdict.word in ("rounding", "beyond-rounding", None)
     if decided and evidence.steps and not evidence.threshold.calibrated:
-        notes.append(f"the threshold {evidence.threshold.fault:g} is {evidence.threshold.provenance}")
+        notes.append(f"the threshold {evidence.threshold.fault:.3g} is {evidence.threshold.provenance}")
     return tuple(notes)
