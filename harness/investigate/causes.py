@@ -72,7 +72,8 @@ def _wanted(pair: PairFindings, evidence: PairEvidence, plan: InvestigationPlan)
     """The step that was asked for, else the one that the verdict is about."""
     if plan.step is None:
         return step_of(pair)
-    kept = state_steps(evidence.a_again.path) if evidence.a_again is not None else []
+    runs = (evidence.a_again, *evidence.kept)
+    kept = sorted({step for run in runs if run is not None for step in state_steps(run.path)})
     if plan.step not in kept:
         raise UsageError(
             f"step {plan.step} was not started from the reference's state; there are {selection(kept)}: "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -18,8 +17,8 @@ from ..batch.plan import BatchPlan
 from ..errors import JournalError
 from ..localize.record import Localization, folder_name, read_localization
 from ..modes.spec import ModeSpec
-from ..runner.launch import PACKAGE, environment
-from ..runs.outcomes import outcome_path, outcome_steps, state_steps
+from ..runner.launch import environment, guest_command
+from ..runs.outcomes import outcome_path, outcome_steps, state_steps, tape_path
 from .evidence import EvidenceFolder, PairEvidence, held, taped_at
 from .laboratory import Laboratory, Progress, repeating
 from .plan import InvestigationPlan
@@ -90,16 +89,16 @@ def _held_run(task: Task, socket: Path, plan: InvestigationPlan) -> BatchPlan:
         outcomes=step,
         tapes=step,
         noise_replays=0,
-        resync=_states(task),
+        resync=state_folder(task.evidence, task.step),
         serve=socket,
         timeout=plan.timeout,
     )
 
 
-def _states(task: Task) -> Path:
-    """The folder of the reference's run that has the state of the step."""
-    runs = [run for run in (task.evidence.a_again, *task.evidence.kept) if run is not None]
-    having = [run for run in runs if task.step in state_steps(run.path)]
+def state_folder(evidence: PairEvidence, step: int) -> Path:
+    """The folder of the reference's run that has the state of the step, or would have it."""
+    runs = [run for run in (evidence.a_again, *evidence.kept) if run is not None]
+    having = [run for run in runs if step in state_steps(run.path)]
     return (having[0] if having else runs[0]).path / "states"
 
 
@@ -134,7 +133,7 @@ def _reference_tape(laboratory: Laboratory, task: Task, plan: InvestigationPlan)
     """The folder of the run that has the reference's tape of the step, which is made where there is none."""
     a = task.evidence.a
     for run in task.evidence.taped:
-        if (run.path / "tapes" / f"tape-{task.step:06d}.safetensors").exists():
+        if tape_path(run.path, task.step).exists():
             return run.path
     steps = selection([task.step])
     laboratory.experiments(
@@ -142,7 +141,7 @@ def _reference_tape(laboratory: Laboratory, task: Task, plan: InvestigationPlan)
         [repeating(a, taped_at(a, task.step), outcomes=steps, tapes=steps, timeout=plan.timeout)],
     )
     made = EvidenceFolder.of(a).find(taped_at(a, task.step))
-    if made is None or not (made.path / "tapes" / f"tape-{task.step:06d}.safetensors").exists():
+    if made is None or not tape_path(made.path, task.step).exists():
         laboratory.progress.say(
             f"step {task.step} of {a.manifest.label} has no tape: its cause is not looked for"
         )
@@ -185,13 +184,7 @@ def _localizer(task: Task, config: dict[str, Any], progress: Progress) -> Iterat
     """The localizer beside what is done in this context; what it says is passed on, and it ends with the context."""
     path = task.folder / "localizer.json"
     path.write_text(json.dumps(config, indent=1), encoding="utf-8")
-    command = [
-        sys.executable,
-        str(PACKAGE / "harness/recorder/bootstrap.py"),
-        str(PACKAGE),
-        str(path),
-        LOCALIZER,
-    ]
+    command = guest_command(path, module=LOCALIZER)
     spec = spec_of(task.evidence.a)
     with (task.folder / "localizer.log").open("wb") as errors:
         process = subprocess.Popen(

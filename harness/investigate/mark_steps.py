@@ -18,14 +18,13 @@ from ..drift.score import score_step
 from ..drift.verdict import worst_of
 from ..errors import NumdriftError
 from ..graphs.read import RunGraphs
-from ..json_text import json_text
-from ..localize.record import RESULT, Localization
+from ..localize.record import Localization, write_localization
 from ..recorder.selection import StepSelection
 from ..runs.find import RecordedRun
-from ..runs.outcomes import read_outcome
-from .evidence import EvidenceFolder, again, cut, held
+from ..runs.outcomes import outcome_steps, read_outcome
+from .evidence import EvidenceFolder, cut, held
 from .laboratory import Laboratory, repeating
-from .localization import Task
+from .localization import Task, state_folder
 from .plan import InvestigationPlan
 from .scores import spec_of
 from .steps import selection
@@ -55,7 +54,7 @@ def search_mark_steps(
                 name,
                 modes=[replace(spec_of(b), name=name, mark_step=policy)],
                 outcomes=step,
-                resync=folder.path / again(a) / "states",
+                resync=state_folder(task.evidence, task.step),
                 graphs=policy == own,
                 graph_steps=StepSelection(((task.step, task.step),)),
                 timeout=plan.timeout,
@@ -76,21 +75,17 @@ def search_mark_steps(
         best, scores[OP_BY_OP] = OP_BY_OP, 0.0
     culprit = _culprit(task, own, best, scores, _cuts(folder.find(cut(b, a, task.step, own))))
     content = {**found.content, "culprits": [culprit, *found.culprits], "policies": scores}
-    (found.path / RESULT).write_text(json_text(content, indent=1), encoding="utf-8")
+    write_localization(found.path, content)
 
 
 def _score(task: Task, stand_in: RecordedRun, run: RecordedRun | None) -> float:
     """How far the step is from the same ops executed one by one; infinitely for a run that did not get there."""
-    reference = next((one for one in task.evidence.taped if _has(one, task.step)), None)
-    if run is None or reference is None or not _has(run, task.step):
+    reference = next((one for one in task.evidence.taped if task.step in outcome_steps(one.path)), None)
+    if run is None or reference is None or task.step not in outcome_steps(run.path):
         return math.inf
     noise = read_noise(reference.path, task.step) or Noise(task.step, 0, {})
     scored = score_step(read_outcome(stand_in.path, task.step), read_outcome(run.path, task.step), noise)
     return worst_of([scored])
-
-
-def _has(run: RecordedRun, step: int) -> bool:
-    return (run.path / "outcomes" / f"outcome-{step:06d}.safetensors").exists()
 
 
 def _cuts(run: RecordedRun | None) -> Counter[tuple[str, str]]:

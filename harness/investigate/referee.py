@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..runner.launch import PACKAGE
+from ..runner.launch import guest_command
 from ..runs.find import RecordedRun
 from .evidence import EvidenceFolder
 from .laboratory import Progress
@@ -27,13 +26,7 @@ def run_referee(folder: EvidenceFolder, runs: Sequence[RecordedRun], progress: P
         return
     config, log = folder.path / "referee.json", folder.path / "referee.log"
     config.write_text(json.dumps({"tapes": [str(tape.absolute()) for tape in missing], "kernels": []}))
-    command = [
-        sys.executable,
-        str(PACKAGE / "harness/recorder/bootstrap.py"),
-        str(PACKAGE),
-        str(config),
-        REFEREE,
-    ]
+    command = guest_command(config, module=REFEREE)
     try:
         with log.open("wb") as written:
             done = subprocess.run(

@@ -181,20 +181,13 @@ def with_choices_of_reference(pair: Pair, scorer: Scorer, differing: set[int]) -
     try:
         with set_apart(pair.devices()):
             pair.kernels["a"], pair.kernels["b"] = remembering, forced
-            _run(pair, "a")
-            values = _run(pair, "b")
+            Execution(pair, Mixture("a")).run_all()
+            values = Execution(pair, Mixture("b")).run_all().values()
     except Exception:  # noqa: BLE001, a choice of other shapes cannot be taken over
         return None
     finally:
         pair.kernels.update(kernels)
     return Chosen(scorer.drift(values), forced.flipped, tuple(forced.ops))
-
-
-def _run(pair: Pair, side: Any) -> dict[str, torch.Tensor]:
-    execution = Execution(pair, Mixture(side))
-    for number in range(len(pair.blocks)):
-        execution.run(number)
-    return execution.values()
 
 
 def _chooses(node: Node) -> bool:

@@ -9,12 +9,12 @@ from typing import Any, Protocol
 
 import torch
 
-from ..worker.replay import executed, set_apart
-from ..worker.tape import GeneratorState, View, mapped
+from ..worker.replay import executed, given, set_apart
+from ..worker.storages import bound, viewed
 from .alignment import Block, align
 from .flow import SIDES, Flow, Node, Side, Use, Value, layout_of, other
 from .links import Links, common_reads, linked
-from .memory import Flows, Lifetimes, Memory, Unbound, bound, is_one, viewed
+from .memory import Flows, Lifetimes, Memory, Unbound, is_one
 
 Values = dict[str, torch.Tensor]
 
@@ -122,6 +122,12 @@ class Execution:
         self.run_as(self.mixture.side(number), number, self.memory)
         self.memory.block_ended(number)
 
+    def run_all(self) -> Execution:
+        """Execute every block."""
+        for number in range(len(self.pair.blocks)):
+            self.run(number)
+        return self
+
     def run_as(self, side: Side, number: int, memory: Memory) -> None:
         """Execute a block as one side has it, in this memory."""
         pair, block = self.pair, self.pair.blocks[number]
@@ -188,10 +194,7 @@ def execute(pair: Pair, mixture: Mixture) -> Values:
     ones.
     """
     with set_apart(pair.devices()):
-        execution = Execution(pair, mixture)
-        for number in range(len(pair.blocks)):
-            execution.run(number)
-        return execution.values()
+        return Execution(pair, mixture).run_all().values()
 
 
 def run_node(
@@ -207,14 +210,8 @@ def run_node(
     for use in node.writes:
         storages[use.value.slot] = storages[use.value.slot].clone()
 
-    def given(value: Any) -> Any:
-        if isinstance(value, View):
-            return viewed(storages[value.slot], value)
-        return _generator(value) if isinstance(value, GeneratorState) else value
-
     call = node.call
-    arguments = mapped(given, call.arguments)
-    keywords = {name: mapped(given, value) for name, value in call.keywords.items()}
+    arguments, keywords = given(call, lambda view: viewed(storages[view.slot], view))
     with torch.set_grad_enabled(call.grad):
         outputs = kernels.execute(number, node, arguments, keywords)
     for made, output in zip(node.makes, outputs, strict=True):
@@ -232,9 +229,3 @@ def storage_read(memory: Memory, side: Side, use: Use, far: Use | None, node: No
         with suppress(Unbound):
             return memory.across(side, use, far, alone=len(views) == 1 and not is_written)
     return memory.storage(side, use.value)
-
-
-def _generator(recorded: GeneratorState) -> torch.Generator:
-    generator = torch.Generator(recorded.device)
-    generator.set_state(recorded.state)
-    return generator

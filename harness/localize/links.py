@@ -10,7 +10,7 @@ import torch
 
 from ..worker.tape import View, leaves
 from .alignment import Block
-from .flow import SIDES, Flow, Node, Side, Use, Value, layout_of, other
+from .flow import SIDES, Flow, Node, Side, Use, Value, layout_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +121,3 @@ def arguments_of(node: Node) -> list[tuple[Any, Use | None]]:
     reads = iter(node.reads)
     values = [*node.call.arguments, *node.call.keywords.values()]
     return [(leaf, next(reads) if isinstance(leaf, View) else None) for leaf in leaves(values)]
-
-
-def link_of(links: Links, side: Side, value: Value) -> tuple[Side, Link] | None:
-    """What stands for a value on the other side."""
-    found = links.of[side].get(value)
-    return None if found is None else (other(side), found)

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from ..worker.tape import NotReplayable, Slot, View
+from ..worker.storages import viewed
+from ..worker.tape import NotReplayable, View
 from .alignment import Block
 from .flow import SIDES, Flow, Side, Use, Value, layout_of, other
 from .links import Link, Links
@@ -130,24 +131,6 @@ class Lifetimes:
         self.ending: dict[int, list[tuple[Side, Value]]] = {}
         for key, number in last.items():
             self.ending.setdefault(number, []).append(key)
-
-
-def viewed(storage: torch.UntypedStorage, view: View) -> torch.Tensor:
-    """The tensor that a view stands for, on this storage."""
-    empty = torch.empty(0, dtype=view.dtype, device=storage.device)
-    return empty.set_(storage, view.offset, view.size, view.stride)
-
-
-def bound(tensor: torch.Tensor, view: View, slot: Slot) -> torch.UntypedStorage:
-    """The storage that begins with this tensor, laid out as it was recorded."""
-    layout = (int(tensor.storage_offset()), tuple(tensor.size()), tuple(tensor.stride()))
-    if tensor.dtype == view.dtype and layout == layout_of(view):
-        return tensor.untyped_storage()
-    if tuple(tensor.size()) != view.size:
-        raise NotReplayable(f"an op gives the shape {tuple(tensor.size())}, recorded was {view.size}")
-    made = torch.UntypedStorage(slot.size, device=slot.device)
-    viewed(made, view).copy_(tensor)
-    return made
 
 
 def _overlaps(view: View) -> bool:

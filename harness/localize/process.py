@@ -18,7 +18,6 @@ import torch
 
 from ..drift.noise import Noise, read_noise
 from ..errors import NumdriftError
-from ..json_text import json_text
 from ..recorder.tensor_file import read_tensors
 from ..worker.noise import in_words
 from ..worker.replay import is_same
@@ -26,7 +25,7 @@ from ..worker.tape import Tape
 from ..worker.tape_file import read_tape, tape_file
 from .client import Worker
 from .flow import SIDES, Side
-from .record import RESULT, SCHEMA
+from .record import SCHEMA, write_localization
 from .scripts import write_scripts
 from .step import Held, LocalizedStep, localize_step
 from .worker_calls import WorkerCalls
@@ -102,9 +101,7 @@ def main(path: Path) -> int:
         facts["reason"] = str(error) if isinstance(error, NumdriftError) else in_words(error)
         _say(f"step {config.step} could not be localized: {facts['reason']}")
     facts["seconds"] = round(time.monotonic() - began, 3)
-    written = config.folder / f"{RESULT}.part"
-    written.write_text(json_text(facts, indent=1), encoding="utf-8")
-    written.replace(config.folder / RESULT)
+    write_localization(config.folder, facts)
     return 0
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import JournalError
+from ..json_text import json_text
 
 SCHEMA = 1
 RESULT = "localization.json"
@@ -53,6 +54,13 @@ class Localization:
 def folder_name(mode: str, reference: str, step: int) -> str:
     """The folder of a localization, among the experiments."""
     return f"{mode}-localized-{reference}-{step:06d}"
+
+
+def write_localization(folder: Path, content: Mapping[str, Any]) -> None:
+    """Put a result in place in one piece."""
+    written = folder / f"{RESULT}.part"
+    written.write_text(json_text(content, indent=1), encoding="utf-8")
+    written.replace(folder / RESULT)
 
 
 def read_localization(folder: Path) -> Localization | None:

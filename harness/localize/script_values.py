@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 
 from ..recorder.tensor_file import CODES
+from ..worker.storages import viewed
 from ..worker.tape import View
-from .memory import viewed
 from .shown import NotShown
 
 RESERVED = re.compile(

@@ -63,8 +63,7 @@ def localize_step(sides: Mapping[Side, Held], noise: Noise, threshold: float, sa
         for number in foreign_blocks(pair, side, kernels[side]):
             found.setdefault(number, Suspect(number, "kernel", ()))
     examined = examine(pair, found)
-    reference = sides["a"].tape.expected()
-    scorer = Scorer(reference, noise)
+    scorer = Scorer(sides["a"].tape.expected(), noise)
     laboratory = Laboratory(pair, scorer)
     causes = _causes(pair, examined)
     if not _is_complete(laboratory, causes):
@@ -82,7 +81,8 @@ def localize_step(sides: Mapping[Side, Held], noise: Noise, threshold: float, sa
         chosen = with_choices_of_reference(pair, scorer, differing)
     describer = Describer(pair, examined, proofs, threshold, labels)
     controls = {
-        side: scorer_of(sides[side].tape, noise).drift(execute(pair, Mixture(side))).is_none for side in SIDES
+        side: Scorer(sides[side].tape.expected(), noise).drift(execute(pair, Mixture(side))).is_none
+        for side in SIDES
     }
     return LocalizedStep(
         pair,
@@ -95,10 +95,6 @@ def localize_step(sides: Mapping[Side, Held], noise: Noise, threshold: float, sa
         chosen,
         _notes(controls, kernels, labels),
     )
-
-
-def scorer_of(tape: Tape, noise: Noise) -> Scorer:
-    return Scorer(tape.expected(), noise)
 
 
 def _verified(pair: Pair, side: Side, held: Held) -> Found:

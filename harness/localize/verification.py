@@ -151,9 +151,7 @@ def _walk(pair: Pair, side: Side, checked: CheckedKernels) -> CheckedKernels:
     pair.kernels[side] = checked
     try:
         with set_apart(pair.devices()):
-            execution = Execution(pair, Mixture(side))
-            for number in range(len(pair.blocks)):
-                execution.run(number)
+            Execution(pair, Mixture(side)).run_all()
     finally:
         pair.kernels[side] = plain
     return checked

@@ -53,12 +53,17 @@ def environment(spec: ModeSpec, inherited: Mapping[str, str]) -> dict[str, str]:
     return variables | dict(spec.env)
 
 
+def guest_command(config: Path, *, python: str = sys.executable, module: str = "") -> list[str]:
+    """What starts a process with a configuration: the recorder, or the `main` of another module of numdrift."""
+    command = [python, str(PACKAGE / "harness/recorder/bootstrap.py"), str(PACKAGE), str(config)]
+    return [*command, module] if module else command
+
+
 def start(launch: Launch) -> subprocess.Popen[bytes]:
     """Start the process in a session of its own, so that signals of the terminal reach it through us."""
-    command = [interpreter(launch.spec), str(PACKAGE / "harness/recorder/bootstrap.py"), str(PACKAGE)]
     with launch.stdout.open("ab") as stdout, launch.stderr.open("ab") as stderr:
         return subprocess.Popen(
-            [*command, str(launch.config)],
+            guest_command(launch.config, python=interpreter(launch.spec)),
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,

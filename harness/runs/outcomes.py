@@ -74,6 +74,10 @@ def outcome_path(run: Path, step: int) -> Path:
     return _path(run / "outcomes", "outcome", step)
 
 
+def tape_path(run: Path, step: int) -> Path:
+    return _path(run / "tapes", "tape", step)
+
+
 def noise_path(run: Path, step: int) -> Path:
     return run / "tapes" / f"noise-{step:06d}.json"
 

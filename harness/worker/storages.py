@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import torch
 
@@ -25,22 +26,13 @@ class Storages:
         storage = self._live.get(view.slot)
         if storage is None:
             storage = self._live[view.slot] = self._input(view.slot)
-        empty = torch.empty(0, dtype=self._dtype(view), device=storage.device)
-        return empty.set_(storage, view.offset, view.size, view.stride)
+        return viewed(storage, view, self._dtype(view))
 
     def bind(self, view: View, tensor: torch.Tensor) -> None:
         """Let the view's slot begin with this tensor, laid out as it was recorded."""
-        dtype = self._dtype(view)
-        recorded = (view.offset, view.size, view.stride)
-        if tensor.dtype == dtype and recorded == _layout(tensor):
-            self._live[view.slot] = tensor.untyped_storage()
-            return
-        if tuple(tensor.size()) != view.size:
-            raise NotReplayable(f"an op gives the shape {tuple(tensor.size())}, recorded was {view.size}")
         slot = self._tape.slots[view.slot]
         size = slot.size // slot.dtype.itemsize * self._held(slot.dtype).itemsize
-        self._live[view.slot] = torch.UntypedStorage(size, device=slot.device)
-        self.tensor(view).copy_(tensor)
+        self._live[view.slot] = bound(tensor, view, replace(slot, size=size), self._dtype(view))
 
     def free(self, slots: Iterable[int]) -> None:
         for slot in slots:
@@ -64,6 +56,29 @@ class Storages:
             return data.clone().untyped_storage()
         whole = data[: data.numel() // recorded.dtype.itemsize * recorded.dtype.itemsize]
         return whole.view(recorded.dtype).to(held).untyped_storage()
+
+
+def viewed(storage: torch.UntypedStorage, view: View, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """The tensor that a view stands for, on this storage, which holds it in `dtype` (None: as it was recorded)."""
+    empty = torch.empty(0, dtype=dtype or view.dtype, device=storage.device)
+    return empty.set_(storage, view.offset, view.size, view.stride)
+
+
+def bound(
+    tensor: torch.Tensor, view: View, slot: Slot, dtype: torch.dtype | None = None
+) -> torch.UntypedStorage:
+    """The storage of a slot that begins with this tensor, laid out as it was recorded.
+
+    Raises NotReplayable for another shape.
+    """
+    recorded = (view.offset, view.size, view.stride)
+    if tensor.dtype == (dtype or view.dtype) and recorded == _layout(tensor):
+        return tensor.untyped_storage()
+    if tuple(tensor.size()) != view.size:
+        raise NotReplayable(f"an op gives the shape {tuple(tensor.size())}, recorded was {view.size}")
+    made = torch.UntypedStorage(slot.size, device=slot.device)
+    viewed(made, view, dtype).copy_(tensor)
+    return made
 
 
 def _layout(tensor: torch.Tensor) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
