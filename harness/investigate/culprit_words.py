@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..worker.rounding import sums
+
 MOST_PLACES = 4
 PHASES = {
     "data": "the data",
@@ -24,6 +26,7 @@ def lines_of(culprit: Mapping[str, Any], a: str, b: str) -> list[str]:
         _what(culprit) + of_drift,
         ", ".join(culprit["reasons"]),
         _errors(culprit, a, b),
+        _bound(culprit, a, b),
         _proof(culprit, a, b),
         _script(culprit),
     ]
@@ -31,7 +34,7 @@ def lines_of(culprit: Mapping[str, Any], a: str, b: str) -> list[str]:
 
 
 def _what(culprit: Mapping[str, Any]) -> str:
-    op = culprit["op"] or "the inputs of the step"
+    op = culprit["op"] or culprit.get("name") or "the inputs of the step"
     source = f", {_from_here(culprit['source'])}" if culprit.get("source") else ""
     status = "" if culprit["status"] == "culprit" else "suspect: "
     return f"{status}{op} in {PHASES.get(culprit['phase'], culprit['phase'])}{_where(culprit)}{source}"
@@ -58,8 +61,25 @@ def _errors(culprit: Mapping[str, Any], a: str, b: str) -> str:
     return f"{ulp['a']:.3g} ULP from double in {a}, {ulp['b']:.3g} in {b} (rho {rho['a']:.2g} and {rho['b']:.2g}: {said})"
 
 
+def _bound(culprit: Mapping[str, Any], a: str, b: str) -> str:
+    """Which side errs by more than a correct kernel of its precision can; nothing where neither does."""
+    ratios = culprit.get("bound") or {}
+    beyond = [
+        f"in {label} {float(ratios[side]):.3g}"
+        for side, label in (("a", a), ("b", b))
+        if ratios.get(side) is not None and float(ratios[side]) > 1
+    ]
+    if culprit["kind"] != "kernel" or not beyond:
+        return ""
+    name = culprit["op"].partition(".")[2]
+    correct = "any order of summation" if sums(name) else "correctly rounded steps"
+    return f"{' and '.join(beyond)} times what {correct} in its precision can err"
+
+
 def _proof(culprit: Mapping[str, Any], a: str, b: str) -> str:
     proof = culprit["proof"]
+    if culprit["kind"].startswith("compiler-"):
+        return str(proof["why"])
     if culprit["kind"] == "mark-step":
         policy = culprit["policy"]
         swapped = policy["swapped"] if " " in policy["swapped"] else f"mark_step={policy['swapped']}"

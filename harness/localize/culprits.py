@@ -70,6 +70,7 @@ class Describer:
             "error_ulp": {side: error.ulp for side, error in errors.items()},
             "rho": {side: error.rho for side, error in errors.items()},
             "bias": {side: error.bias for side, error in errors.items()},
+            "bound": {side: error.bound for side, error in errors.items()},
             "largest_relative": max(
                 (self._examined[one].largest for one in cause.blocks if one in self._examined), default=0.0
             ),

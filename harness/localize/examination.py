@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -133,17 +133,17 @@ def _errors(
     for side in SIDES:
         if side not in slices or not slices[side].calls:
             continue
-        exact = _exact(slices[side])
+        exact = _exact(slices[side], [slices[one] for one in SIDES if one in slices])
         if exact is not None:
             found = {one: exact.error(results[one]) for one in SIDES}
             return {one: error for one, error in found.items() if error is not None} or None
     return None
 
 
-def _exact(block: Tape) -> ExactBlock | None:
+def _exact(block: Tape, versions: Sequence[Tape]) -> ExactBlock | None:
     """None for a block that cannot be executed in double."""
     try:
-        return ExactBlock(block)
+        return ExactBlock(block, versions)
     except Exception:  # noqa: BLE001, an op may raise anything on doubles
         return None
 

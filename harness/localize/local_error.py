@@ -8,19 +8,26 @@ signs s_m. So rho is the error over what rounding the inputs would cause: about 
 op is, where ulp may be thousands (sampled condition; threshold 16, see docs/reference/score.md).
 
     bias   mean(sign(o - o64)) sqrt(n)          over the elements that differ; beyond 6 the error leans to one side
+
+    bound  max |o - o64| / bound                of blocks that are one op whose bound is known (see bounds). Above 1 no order of
+                                                summation explains it: the kernel computes or accumulates in less
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import torch
 
 from ..drift.score import UNIT_ROUNDOFF
-from ..worker.exact import exact_values
-from ..worker.tape import Tape
+from ..worker.exact import EXACT_DTYPES, exact_values
+from ..worker.replay import executions, given
+from ..worker.storages import Storages
+from ..worker.tape import Tape, View
+from .bounds import error_bound
 from .hybrid import Values
 
 SAMPLES = 3
@@ -32,19 +39,24 @@ LEANS = 6.0
 
 @dataclass(frozen=True, slots=True)
 class LocalError:
-    """The worst over a block's results; `bias` is signed, `not_exact` are ops that have no double kernel."""
+    """The worst over a block's results. `bias` is signed; `bound` is None where no bound is known."""
 
     ulp: float
     rho: float
     bias: float
+    bound: float | None
 
 
 class ExactBlock:
     """A block in double, and how much its results depend on the rounding of its inputs."""
 
-    def __init__(self, tape: Tape) -> None:
-        """Raises what its ops raise on doubles."""
+    def __init__(self, tape: Tape, versions: Sequence[Tape] = ()) -> None:
+        """`versions` are the block as either side has it: the first one that is a single op tells the bound.
+
+        Raises what its ops raise on doubles.
+        """
         self.values, self.not_exact = exact_values(tape)
+        self._bounds = {} if self.not_exact else _bounds(versions or (tape,))
         moved = [exact_values(_perturbed(tape, seed))[0] for seed in range(SAMPLES)]
         self._spread = {
             name: math.sqrt(sum(_distance(one[name], value) ** 2 for one in moved) / SAMPLES)
@@ -68,6 +80,7 @@ class ExactBlock:
             max(one.ulp for one in found),
             max(one.rho for one in found),
             max((one.bias for one in found), key=abs),
+            max((one.bound for one in found if one.bound is not None), default=None),
         )
 
     def _error(self, name: str, result: torch.Tensor, exact: torch.Tensor) -> LocalError:
@@ -79,7 +92,62 @@ class ExactBlock:
         rho = 0.0 if not distance else distance / scale if scale else math.inf
         signs = torch.sign(apart[apart != 0])
         bias = float(signs.mean()) * math.sqrt(signs.numel()) if signs.numel() else 0.0
-        return LocalError(_ulps(result, exact), rho, bias)
+        return LocalError(_ulps(result, exact), rho, bias, self._bounded(name, result, exact))
+
+    def _bounded(self, name: str, result: torch.Tensor, exact: torch.Tensor) -> float | None:
+        """The largest error as a multiple of its bound; a result in double has no more exact one to be held against."""
+        bound = self._bounds.get((name, result.dtype))
+        if bound is None or bound.shape != result.shape or result.dtype == torch.float64:
+            return None
+        ratios = ((result.double() - exact).abs() / bound).reshape(-1)
+        ratios = ratios[torch.isfinite(ratios)]
+        return float(ratios.max()) if ratios.numel() else None
+
+
+Bounds = dict[tuple[str, torch.dtype], torch.Tensor]
+"""By name and dtype of a result the bound on its error."""
+
+
+def _bounds(versions: Sequence[Tape]) -> Bounds:
+    """Those of the first version that is a single op whose bound is known."""
+    for tape in versions:
+        with suppress(
+            Exception
+        ):  # an op may raise anything on doubles, and the other errors are known without bounds
+            found = _bounds_of(tape)
+            if found:
+                return found
+    return {}
+
+
+def _bounds_of(tape: Tape) -> Bounds:
+    computing = executions(tape)
+    if len(computing) != 1 or computing[0].call.draw is not None:
+        return {}
+    (one,) = computing
+    storages = Storages(tape, _in_double)
+    arguments, keywords = given(one.call, storages.tensor)
+    views = [*one.call.outputs] if one.call.outputs else one.written_views()
+    found: Bounds = {}
+    for number, view in enumerate(views):
+        watched = [seen for seen in tape.watched if isinstance(view, View) and _holds(tape, view, seen.view)]
+        bound = error_bound(one.operation, arguments, keywords, view.dtype, number) if watched else None
+        if bound is not None:
+            laid_out = Storages(tape, _in_double)
+            laid_out.bind(view, bound)
+            found |= {(seen.name, view.dtype): laid_out.tensor(seen.view) for seen in watched}
+    return found
+
+
+def _holds(tape: Tape, made: View, seen: View) -> bool:
+    """Whether what is seen is all made: it is the same view, or another one of a storage that was made whole."""
+    size = tape.slots[made.slot].size
+    whole = made.slot == seen.slot and math.prod(made.size) * made.dtype.itemsize == size
+    return made == seen or (whole and made.dtype == seen.dtype)
+
+
+def _in_double(recorded: torch.dtype) -> torch.dtype:
+    return EXACT_DTYPES.get(recorded, recorded)
 
 
 def _ulps(result: torch.Tensor, exact: torch.Tensor) -> float:

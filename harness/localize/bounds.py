@@ -1,0 +1,295 @@
+"""How far a correct kernel may be from exact arithmetic on the very inputs that it had, in any order of summation.
+
+Sources: N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., SIAM 2002 (gamma_n, u and eta: see running_error).
+
+    elementwise ops      u |r| (sqrt: 2 u |r|), and for more than one step running error analysis (section 3.3) of the formula that
+                         torch documents, in every form that it is known to be computed in
+    sum                  gamma_(n-1) sum |x|                         (section 4.2)
+    mean                 the bound of the sum over n, and the rounding of the quotient, or of 1 / n and the product
+    products             gamma_k |A| |B| + k eta                     ((3.13); the inner product (3.5) is the same for each element)
+    beta C + alpha A B   gamma_(k + 1) (|beta C| + |alpha| |A| |B|), and the roundings of alpha and beta and what they multiply
+    convolutions         as products, k the products that meet in one element; each part of the backward alike
+
+What is assumed of a correct kernel: results in less than float32 are accumulated in float32 and rounded once at the end, others are
+computed in their own dtype; a number among the arguments is rounded to the result's dtype first. Not covered, for they
+compute other sums: Strassen, Winograd and Fourier transforms. Exponential and other library functions have no bound of their
+own here, nor has what is made of them (softmax, gelu, normalizations).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .bounded_call import BoundedCall, bounded_call
+from .running_error import Computed, Digits, NoBound, any_of
+
+SELECTED = """
+abs amax amin cat clamp clamp_max clamp_min clone embedding gather index_select masked_fill maximum minimum neg
+relu stack threshold_backward where
+"""
+SELECTIONS = frozenset(SELECTED.split())
+"""Ops whose results are elements of their arguments, or those without their sign."""
+
+
+def error_bound(
+    operation: Any,
+    arguments: Sequence[Any],
+    keywords: Mapping[str, Any],
+    dtype: torch.dtype,
+    output: int = 0,
+) -> Tensor | None:
+    """The largest error of result number `output`, which has this dtype, element by element; None where no bound is known.
+
+    `operation` is an overload of an aten op, in place or not; its floating-point arguments are doubles, and nothing is written.
+    """
+    call = bounded_call(operation, arguments, keywords, dtype, output)
+    if call is None:
+        return None
+    try:
+        if call.name in SELECTIONS:
+            return _selected(call).error
+        if call.name not in FORMULAS:
+            return None
+        found = FORMULAS[call.name](call)
+    except NoBound:
+        return None
+    digits = Digits.of(dtype)
+    return (found if digits == call.digits else found.rounded_to(digits)).error + digits.least
+
+
+def _selected(call: BoundedCall) -> Computed:
+    value = call.apply()
+    return Computed(value, torch.zeros_like(value), call.digits).rounded_to(Digits.of(call.dtype))
+
+
+def _add(call: BoundedCall) -> Computed:
+    return call.number("self") + _times_alpha(call, "other")
+
+
+def _sub(call: BoundedCall) -> Computed:
+    return call.number("self") - _times_alpha(call, "other")
+
+
+def _rsub(call: BoundedCall) -> Computed:
+    return call.number("other") - _times_alpha(call, "self")
+
+
+def _times_alpha(call: BoundedCall, name: str) -> Computed:
+    value = call.number(name)
+    return value if call.given.get("alpha", 1) == 1 else value * call.number("alpha")
+
+
+def _mul(call: BoundedCall) -> Computed:
+    return call.number("self") * call.number("other")
+
+
+def _div(call: BoundedCall) -> Computed:
+    """One number for all elements may be inverted first."""
+    if call.given.get("rounding_mode") is not None:
+        raise NoBound
+    dividend, divisor = call.number("self"), call.number("other")
+    quotient = dividend / divisor
+    if divisor.value.dim():
+        return quotient
+    return any_of(quotient, dividend * (call.digits.given(1.0) / divisor))
+
+
+def _reciprocal(call: BoundedCall) -> Computed:
+    return call.digits.given(1.0) / call.number("self")
+
+
+def _sqrt(call: BoundedCall) -> Computed:
+    return call.number("self").sqrt()
+
+
+def _converted(call: BoundedCall) -> Computed:
+    source = call.given["src"] if "src" in call.given else call.given["self"]
+    return call.digits.given(source.expand_as(call.given["self"]))
+
+
+def _addcmul(call: BoundedCall) -> Computed:
+    """self + value * tensor1 * tensor2, the products in any order."""
+    one, other = call.number("tensor1"), call.number("tensor2")
+    if call.given["value"] == 1:
+        return call.number("self") + one * other
+    return call.number("self") + _product(call.number("value"), one, other)
+
+
+def _addcdiv(call: BoundedCall) -> Computed:
+    """self + value * tensor1 / tensor2, the product or the quotient first."""
+    above, below = call.number("tensor1"), call.number("tensor2")
+    if call.given["value"] == 1:
+        return call.number("self") + above / below
+    value = call.number("value")
+    return call.number("self") + any_of(value * (above / below), (value * above) / below)
+
+
+def _product(one: Computed, two: Computed, three: Computed) -> Computed:
+    return any_of((one * two) * three, one * (two * three), (one * three) * two)
+
+
+def _lerp(call: BoundedCall) -> Computed:
+    """self + weight (end - self), or from the other end: end - (end - self) (1 - weight)."""
+    start, end, weight = call.number("self"), call.number("end"), call.number("weight")
+    distance = end - start
+    return any_of(start + weight * distance, end - distance * (call.digits.given(1.0) - weight))
+
+
+def _tanh_backward(call: BoundedCall) -> Computed:
+    """g (1 - y y), multiplied out or factored."""
+    g, y = call.number("grad_output"), call.number("output")
+    one = call.digits.given(1.0)
+    return any_of(g * (one - y * y), g - g * (y * y), g - (g * y) * y, g * ((one - y) * (one + y)))
+
+
+def _sigmoid_backward(call: BoundedCall) -> Computed:
+    """g (1 - y) y in any order."""
+    g, y = call.number("grad_output"), call.number("output")
+    return _product(g, call.digits.given(1.0) - y, y)
+
+
+def _sum(call: BoundedCall) -> Computed:
+    return call.summands().sum(call.given.get("dim"), keepdim=call.given.get("keepdim", False))
+
+
+def _mean(call: BoundedCall) -> Computed:
+    summands = call.summands()
+    total = summands.sum(call.given.get("dim"), keepdim=call.given.get("keepdim", False))
+    return _over(total, summands.value.numel() // max(total.value.numel(), 1))
+
+
+def _over(total: Computed, terms: int) -> Computed:
+    """A sum over the number of its terms, or times its inverse."""
+    if not terms:
+        raise NoBound
+    return any_of(total / total.digits.given(float(terms)), total * total.digits.given(1.0 / terms))
+
+
+def _norm(call: BoundedCall) -> Computed:
+    """sqrt(sum x x)."""
+    if call.given["ord"] != 2:
+        raise NoBound
+    summands = call.summands()
+    return (summands * summands).sum(call.given["dim"], keepdim=call.given["keepdim"]).sqrt()
+
+
+def _mse_loss(call: BoundedCall) -> Computed:
+    apart = call.number("self") - call.number("target")
+    squares = apart * apart
+    reduction = call.given["reduction"]
+    if reduction == 0:
+        return squares
+    return squares.sum() if reduction == 2 else _over(squares.sum(), squares.value.numel())
+
+
+def _mse_loss_backward(call: BoundedCall) -> Computed:
+    """2 g (self - target), over the number of elements for a mean."""
+    apart = call.number("self") - call.number("target")
+    share = 2.0 / apart.value.numel() if call.given["reduction"] == 1 and apart.value.numel() else 2.0
+    return _product(call.digits.given(share), apart, call.number("grad_output"))
+
+
+def _products(call: BoundedCall, roundings: int, products: int) -> Computed:
+    """Sums of products, from the absolute values of what is multiplied; `roundings` are what each product goes through."""
+    error = call.digits.gamma(roundings) * call.apply(torch.abs)
+    return Computed(call.apply(), error + call.digits.least * (products + 1), call.digits)
+
+
+def _product_of(left: str) -> Callable[[BoundedCall], Computed]:
+    """A product over the last dimension of the argument `left`, and perhaps a bias."""
+
+    def formula(call: BoundedCall) -> Computed:
+        terms = call.given[left].shape[-1]
+        return _products(call, terms + (call.given.get("bias") is not None), terms)
+
+    return formula
+
+
+def _added_product(left: str) -> Callable[[BoundedCall], Computed]:
+    """beta C + alpha A B, where A is the argument `left`."""
+
+    def formula(call: BoundedCall) -> Computed:
+        terms = call.given[left].shape[-1]
+        (alpha, first), (beta, second) = call.factor("alpha"), call.factor("beta")
+        off = call.digits.gamma(terms + 1)
+        off += max(first, second) * (1 + off)
+        error = off * call.apply(torch.abs, alpha=alpha, beta=beta)
+        underflow = call.digits.least * (terms * max(alpha, 1.0) + 2)
+        return Computed(call.apply(), error + underflow, call.digits)
+
+    return formula
+
+
+def _convolution(call: BoundedCall) -> Computed:
+    weight, groups = call.given["weight"], call.given["groups"]
+    channels = weight.shape[0] // groups if call.given["transposed"] else weight.shape[1]
+    terms = channels * math.prod(weight.shape[2:])
+    return _products(call, terms + (call.given["bias"] is not None), terms)
+
+
+def _convolution_backward(call: BoundedCall) -> Computed:
+    """Of the input, the weight or the bias: each is linear in the absolute values of what it reads."""
+    given, output = call.given, call.output
+    gradient, weight = given["grad_output"], given["weight"]
+    if not given["output_mask"][output]:
+        raise NoBound
+    if output == 2:
+        return call.number("grad_output").sum([0, *range(2, gradient.dim())])
+    if output == 0:
+        channels = weight.shape[1] if given["transposed"] else weight.shape[0] // given["groups"]
+        terms = channels * math.prod(weight.shape[2:])
+    else:
+        small = given["input"] if given["transposed"] else gradient
+        terms = small.shape[0] * math.prod(small.shape[2:])
+    one = {**given, "output_mask": [number == output for number in range(3)]}
+    return _products(replace(call, given=one), terms, terms)
+
+
+def _embedding_dense_backward(call: BoundedCall) -> Computed:
+    """Each row is the sum of the gradients of its occurrences."""
+    if call.given["scale_grad_by_freq"]:
+        raise NoBound
+    occurrences = torch.bincount(call.given["indices"].reshape(-1), minlength=1)
+    return _products(call, int(occurrences.max()), 0)
+
+
+FORMULAS: Mapping[str, Callable[[BoundedCall], Computed]] = {
+    "_to_copy": _converted,
+    "add": _add,
+    "addcdiv": _addcdiv,
+    "addcmul": _addcmul,
+    "addmm": _added_product("mat1"),
+    "addmv": _added_product("mat"),
+    "baddbmm": _added_product("batch1"),
+    "bmm": _product_of("self"),
+    "convolution": _convolution,
+    "convolution_backward": _convolution_backward,
+    "copy": _converted,
+    "div": _div,
+    "dot": _product_of("self"),
+    "embedding_dense_backward": _embedding_dense_backward,
+    "lerp": _lerp,
+    "linalg_vector_norm": _norm,
+    "linear": _product_of("input"),
+    "matmul": _product_of("self"),
+    "mean": _mean,
+    "mm": _product_of("self"),
+    "mse_loss": _mse_loss,
+    "mse_loss_backward": _mse_loss_backward,
+    "mul": _mul,
+    "mv": _product_of("self"),
+    "reciprocal": _reciprocal,
+    "rsub": _rsub,
+    "sigmoid_backward": _sigmoid_backward,
+    "sqrt": _sqrt,
+    "sub": _sub,
+    "sum": _sum,
+    "tanh_backward": _tanh_backward,
+}
+"""By the op's name, without overload and the mark of one in place."""
