@@ -144,6 +144,7 @@ def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder) -> RunConfig:
         edge_replays=plan.edge_replays,
         perturb=plan.perturb,
         seed_shift=plan.seed_shift,
+        until=plan.until,
         serve="" if plan.serve is None else str(plan.serve.absolute()),
     )
 

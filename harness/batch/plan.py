@@ -53,6 +53,7 @@ class BatchPlan:
     edge_replays: int = 0
     perturb: int | None = None
     seed_shift: int = 0
+    until: int | None = None
     serve: Path | None = None
     positions: Sequence[str] = ()
 

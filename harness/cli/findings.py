@@ -60,6 +60,8 @@ def show_pair(out: Console, pair: PairFindings, *, verbose: bool = False) -> Non
             out.print(f"  {place}. {first}", soft_wrap=True)
             for line in others:
                 out.print(f"     {line}", soft_wrap=True)
+    if pair.without:
+        out.print(f"  {pair.without['text']}", soft_wrap=True)
     for note in pair.notes:
         out.print(f"  note: {note}", soft_wrap=True)
     if verbose and pair.steps:

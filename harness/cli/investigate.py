@@ -102,6 +102,16 @@ Exit codes: 0 no drift beyond rounding, 1 drift beyond rounding or a verdict tha
     default=True,
     help="Write a standalone script for each culprit, and run it (default: yes).",
 )
+@click.option(
+    "--confirm/--no-confirm",
+    default=True,
+    help="Train a mode once more to the end with its culprits swapped out (default: yes).",
+)
+@click.option(
+    "--knobs",
+    is_flag=True,
+    help="Also say which stage and which setting of the compiler makes the drift (without it: where no op does).",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Print failures and nothing else.")
 @click.option("--verbose", "-v", is_flag=True, help="Print every step's score and its worst tensors.")
 @out_option
@@ -176,6 +186,8 @@ def _plan(
         kernels=[_own_kernel(text) for text in options["kernels"]],
         localize=options["localize"],
         scripts=options["scripts"],
+        knobs=options["knobs"],
+        confirm=options["confirm"],
     )
 
 

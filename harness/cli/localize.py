@@ -41,6 +41,11 @@ Exit codes: 0 no drift beyond rounding, 1 drift beyond rounding or a verdict tha
     metavar="N",
     help="The step to look into (default: the first significant one).",
 )
+@click.option(
+    "--knobs",
+    is_flag=True,
+    help="Also say which stage and which setting of the compiler makes the drift (without it: where no op does).",
+)
 @click.option("--timeout", type=float, metavar="SECONDS", help="End a run that takes longer.")
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Runs side by side at a time."
@@ -52,6 +57,7 @@ def command(
     run_a: Path,
     run_b: Path,
     step: int | None,
+    knobs: bool,
     timeout: float | None,
     jobs: int,
     quiet: bool,
@@ -73,6 +79,7 @@ def command(
         jobs=jobs,
         timeout=timeout,
         step=step,
+        knobs=knobs,
     )
     found = localize_runs(runs, plan, Laboratory(CommandLineProgress(quiet=quiet), jobs, timeout))
     if json_path:

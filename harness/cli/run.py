@@ -37,7 +37,8 @@ Examples:
 A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
   bases  cpu, compile, lazy, xla, cuda, hpu, npu, mps, xpu
   keys   device, backend, dtype, threads, seed, contract, emulate_casts, fallback_random, mark_step,
-         python, timeout, env.<NAME>, kernel.<op>[@<module>][:<nth>], decompose.<op>
+         python, timeout, env.<NAME>, kernel.<op>[@<module>][:<nth>], decompose.<op>,
+         inductor.<option>
 """
 
 

@@ -16,7 +16,9 @@ from .localization import Task, localize
 from .mark_steps import search_mark_steps
 from .plan import InvestigationPlan
 from .scores import spec_of
+from .settings import search_settings
 from .steps import selection
+from .without import confirm, proven
 
 MOST_STEPS = 8
 """Steps of a pair that are localized at most."""
@@ -49,7 +51,20 @@ def localized(laboratory: Laboratory, runs: Sequence[RecordedRun], plan: Investi
             if found is not None and found.op_by_op_differs and _is_new(found, task):
                 search_mark_steps(laboratory, task, found, plan)
         findings = judge(runs)
+        unexplained = {pair.b for pair in findings.pairs if _is_unexplained(pair)}
+        for task in tasks:
+            if plan.knobs or task.evidence.b.manifest.label in unexplained:
+                search_settings(laboratory, task, plan)
+                findings = judge(runs)
+    if plan.confirm:
+        confirm(laboratory, runs, findings, plan)
+        findings = judge(runs)
     return findings
+
+
+def _is_unexplained(pair: PairFindings) -> bool:
+    """Whether no op could be named that makes a drift beyond rounding."""
+    return pair.verdict == "beyond-rounding" and not proven(pair.verdict, pair.culprits)
 
 
 def _is_new(found: Localization, task: Task) -> bool:

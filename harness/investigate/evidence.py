@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,9 +34,11 @@ class EvidenceFolder:
     def belonging_to(self, run: RecordedRun) -> list[Path]:
         """The folders and pickles of the experiments with this run."""
         own = re.escape(run.path.name)
-        kinds = r"-(again|(from|held|localized|cut|onset)-.+|(tape|tape-at|ulp|perturbed|seed)-\d+)"
+        kinds = (
+            r"-(again|(from|held|localized|cut|set|onset|without)-.+|(tape|tape-at|ulp|perturbed|seed)-\d+)"
+        )
         name = re.compile(
-            rf"(verify_)?({own}{kinds}|.+-from-{own}|.+-(held|localized|cut|onset)-{own}-.+)(\.pkl)?"
+            rf"(verify_)?({own}{kinds}|.+-(from|without)-{own}|.+-(held|localized|cut|set|onset)-{own}-.+)(\.pkl)?"
         )
         return [path for path in self.path.glob("*") if name.fullmatch(path.name)]
 
@@ -83,6 +86,16 @@ def cut(run: RecordedRun, reference: RecordedRun, step: int, policy: str) -> str
     return f"{run.path.name}-cut-{reference.path.name}-{step}-{policy}"
 
 
+def variant(run: RecordedRun, reference: RecordedRun, step: int, name: str) -> str:
+    """The name of a compiled run that takes the step from the reference's state with another stage or setting."""
+    return f"{run.path.name}-set-{reference.path.name}-{step}-{name}"
+
+
+def without(run: RecordedRun, reference: RecordedRun) -> str:
+    """The name of the whole training in the run's mode with its culprits swapped out."""
+    return f"{run.path.name}-without-{reference.path.name}"
+
+
 def perturbed_steps(run: RecordedRun) -> str:
     """The stem of the reference's runs whose steps start from its own states, moved by one ULP."""
     return f"{run.path.name}-ulp"
@@ -113,6 +126,8 @@ class PairEvidence:
     seeds: tuple[tuple[RecordedRun, RecordedRun], ...]
     localized: tuple[Path, ...] = ()
     onsets: tuple[tuple[RecordedRun, RecordedRun], ...] = ()
+    variants: tuple[tuple[int, str, RecordedRun], ...] = ()
+    without: RecordedRun | None = None
 
     @property
     def started(self) -> list[RecordedRun]:
@@ -127,11 +142,12 @@ class PairEvidence:
     @property
     def runs(self) -> int:
         """How many trainings there are for the pair."""
-        alone = [self.a, self.b, self.a_again, self.b_again, self.forced]
+        alone = [self.a, self.b, self.a_again, self.b_again, self.forced, self.without]
         others = (
             *self.perturbed_steps,
             *self.perturbed,
             *self.taped,
+            *(run for _, _, run in self.variants),
             *(run for pair in (*self.seeds, *self.onsets) for run in pair),
         )
         found = {run.path for run in (*alone, *others) if run is not None}
@@ -162,4 +178,18 @@ def evidence_for(a: RecordedRun, b: RecordedRun) -> PairEvidence:
         if same_place
         else (),
         onsets=tuple(onsets) if same_place else (),
+        variants=tuple(_variants(folder, a, b)) if same_place else (),
+        without=folder.find(without(b, a)) if same_place else None,
     )
+
+
+def _variants(
+    folder: EvidenceFolder, a: RecordedRun, b: RecordedRun
+) -> Iterator[tuple[int, str, RecordedRun]]:
+    """The steps that were taken with other stages and settings, and the names of these."""
+    start = variant(b, a, 0, "").removesuffix("0-")
+    for path in sorted(folder.path.glob(f"{start}*-*")):
+        step, _, name = path.name.removeprefix(start).partition("-")
+        run = folder.find(path.name) if step.isdigit() and path.is_dir() else None
+        if run is not None:
+            yield int(step), name, run

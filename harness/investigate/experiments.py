@@ -158,6 +158,7 @@ def _started_from(
         name,
         outcomes=selection(steps),
         resync=EvidenceFolder.of(states_of).path / again(states_of) / "states",
+        until=max(steps),
         perturb=perturb,
         timeout=plan.timeout,
     )
@@ -209,7 +210,7 @@ def _confirm(
             }
     if not wanted:
         return
-    steps = selection(wanted | known)
+    last, steps = max(wanted | known), selection(wanted | known)
     laboratory.experiments(
         "suspicious steps",
         [
@@ -218,6 +219,7 @@ def _confirm(
                 f"{taped(reference)}-0",
                 outcomes=steps,
                 tapes=steps,
+                until=last,
                 edge_replays=EDGE_REPLAYS,
                 timeout=plan.timeout,
             )
@@ -233,18 +235,31 @@ def _trainings(
 ) -> None:
     """Whole trainings, on request: the reference from perturbed parameters, and all modes with other seeds."""
     losses = {"record": "losses", "timeout": plan.timeout}
-    laboratory.experiments(
-        "envelope",
-        [
-            repeating(reference, f"{perturbed(reference)}-{seed}", perturb=seed + 1, **losses)
-            for seed in range(plan.envelope)
-        ],
-    )
+    envelope_runs(laboratory, reference, plan.envelope, plan)
     laboratory.experiments(
         "seeds",
         [
             repeating(run, f"{seeded(run)}-{shift}", seed_shift=shift, **losses)
             for shift in range(1, plan.seeds)
             for run in (reference, *others)
+        ],
+    )
+
+
+def envelope_runs(
+    laboratory: Laboratory, reference: RecordedRun, count: int, plan: InvestigationPlan
+) -> None:
+    """Train the reference so many times from parameters that are one ULP off."""
+    laboratory.experiments(
+        "envelope",
+        [
+            repeating(
+                reference,
+                f"{perturbed(reference)}-{seed}",
+                perturb=seed + 1,
+                record="losses",
+                timeout=plan.timeout,
+            )
+            for seed in range(count)
         ],
     )

@@ -24,7 +24,8 @@ class PairFindings:
     `verdict` is a word of the design, None where nothing decides (then `undecided` says what would). `text` are
     sentences for people. `score` and `threshold` are multiples of the reference's rounding noise. `closer_to_fp64` is a
     mode's name, `equal`, or None without a referee. `steps` holds each step's score and those of its tensors,
-    `curve` and `lag` what the whole trainings say. `runs_used` counts the trainings behind all this, `tests` the hybrids of
+    `curve` and `lag` what the whole trainings say. `compiler` has the scores of a step with other stages and settings
+    of the compiler, `without` the whole training with the culprits swapped out. `runs_used` counts the trainings behind all this, `tests` the hybrids of
     two tapes.
     """
 
@@ -48,6 +49,8 @@ class PairFindings:
     losses: Mapping[str, Any] = field(default_factory=dict)
     curve: Mapping[str, Any] | None = None
     lag: Mapping[str, Any] | None = None
+    compiler: Mapping[str, Any] | None = None
+    without: Mapping[str, Any] | None = None
     notes: Sequence[str] = ()
     runs_used: int = 0
     tests: int = 0

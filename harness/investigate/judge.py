@@ -24,6 +24,8 @@ from .evidence import PairEvidence, evidence_for
 from .findings import Findings, PairFindings
 from .localized import culprits_in, localizations, notes_of
 from .scores import Scores, scores_of, spec_of, with_choices
+from .settings import setting_culprits, setting_sentences, settings_of
+from .without import proven, trained_without
 
 Kind = TypeVar("Kind")
 
@@ -103,23 +105,33 @@ def judge_pair(evidence: PairEvidence, comparisons: int = 1) -> PairFindings:
     )
     referee = _readable(lambda: accuracy_of(evidence), None, unreadable) if not compared.identical else None
     curves = curves_of(evidence, comparisons)
+    fault = scores.threshold.fault
+    compiler = settings_of(evidence)
+    culprits = culprits_in(localized, fault)
+    if verdict.word == "beyond-rounding" and not proven(verdict.word, culprits):
+        labels = (a.manifest.label, b.manifest.label)
+        culprits = [*setting_culprits(compiler, labels, fault), *culprits]
+    whole = trained_without(evidence, verdict.word, culprits)
     return PairFindings(
         a=a.manifest.label,
         b=b.manifest.label,
         verdict=verdict.word,
-        text=_sentences(verdict, compared, setup, referee.text if referee else "", curves),
+        text=[
+            *_sentences(verdict, compared, setup, referee.text if referee else "", curves),
+            *setting_sentences(compiler, fault),
+        ],
         undecided=verdict.undecided,
         inspect=verdict.inspect,
         first_differing_step=compared.first_differing_step,
         first_significant_step=verdict.first_significant_step,
         score=verdict.score,
-        threshold=scores.threshold.fault,
+        threshold=fault,
         calibrated=scores.threshold.calibrated,
         closer_to_fp64=_named(referee.closer, evidence) if referee else None,
         referee=asdict(referee) if referee else None,
         culprits=[
             *(_culprit(one) for one in setup if one.counts and verdict.word == "different-setup"),
-            *culprits_in(localized, scores.threshold.fault),
+            *culprits,
         ],
         controls=_controls(repetitions, evidence),
         noise=scores.noise,
@@ -129,6 +141,8 @@ def judge_pair(evidence: PairEvidence, comparisons: int = 1) -> PairFindings:
         tests=sum(int(one.content.get("tests", 0)) for one in localized),
         curve=curves.envelope.to_json() if curves.envelope else None,
         lag=asdict(curves.lag) if curves.lag else None,
+        compiler=compiler,
+        without=whole,
         notes=list(
             dict.fromkeys(
                 [

@@ -90,6 +90,7 @@ def _held_run(task: Task, socket: Path, plan: InvestigationPlan) -> BatchPlan:
         tapes=step,
         noise_replays=0,
         resync=state_folder(task.evidence, task.step),
+        until=task.step,
         serve=socket,
         timeout=plan.timeout,
     )
@@ -138,7 +139,16 @@ def _reference_tape(laboratory: Laboratory, task: Task, plan: InvestigationPlan)
     steps = selection([task.step])
     laboratory.experiments(
         f"tape of step {task.step}",
-        [repeating(a, taped_at(a, task.step), outcomes=steps, tapes=steps, timeout=plan.timeout)],
+        [
+            repeating(
+                a,
+                taped_at(a, task.step),
+                outcomes=steps,
+                tapes=steps,
+                until=task.step,
+                timeout=plan.timeout,
+            )
+        ],
     )
     made = EvidenceFolder.of(a).find(taped_at(a, task.step))
     if made is None or not tape_path(made.path, task.step).exists():

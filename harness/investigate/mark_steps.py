@@ -25,6 +25,7 @@ from ..runs.outcomes import outcome_steps, read_outcome
 from .evidence import EvidenceFolder, cut, held
 from .laboratory import Laboratory, repeating
 from .localization import Task, state_folder
+from .mode_culprit import mode_culprit
 from .plan import InvestigationPlan
 from .scores import spec_of
 from .steps import selection
@@ -55,6 +56,7 @@ def search_mark_steps(
                 modes=[replace(spec_of(b), name=name, mark_step=policy)],
                 outcomes=step,
                 resync=state_folder(task.evidence, task.step),
+                until=task.step,
                 graphs=policy == own,
                 graph_steps=StepSelection(((task.step, task.step),)),
                 timeout=plan.timeout,
@@ -115,34 +117,19 @@ def _culprit(
     )
     text = f"{why}, and what was not kept is executed again, with other random numbers"
     a, b = task.evidence.a.manifest.label, task.evidence.b.manifest.label
-    return {
-        "status": "culprit",
-        "phase": "forward",
-        "module": None,
-        "op": ops[0] if ops else None,
-        "step": task.step,
-        "source": fallen[0][1] if fallen else None,
-        "kind": "mark-step",
-        "reasons": [text],
-        "ops": {"a": [], "b": ops},
-        "places": [],
-        "sites": sum(cuts.values()),
-        "significance": "beyond-rounding" if before > task.threshold else "rounding",
-        "local_significance": None,
-        "error_ulp": {},
-        "rho": {},
-        "bias": {},
-        "share_of_drift": 1.0,
-        "policy": {a: None, b: own, "swapped": best},
-        "proof": {
-            "swap_in": {"holds": True, "score_before": after, "score_after": before},
-            "swap_out": {
-                "holds": True,
-                "score_before": before,
-                "score_after": after,
-                "score_without_all": after,
-            },
-            "together_with": 0,
-            "why": f"mark_step={own} against {best if best == OP_BY_OP else f'mark_step={best}'}",
-        },
-    }
+    return mode_culprit(
+        kind="mark-step",
+        step=task.step,
+        name=why,
+        reasons=[text],
+        before=before,
+        after=after,
+        threshold=task.threshold,
+        why=f"mark_step={own} against {best if best == OP_BY_OP else f'mark_step={best}'}",
+        op=ops[0] if ops else None,
+        source=fallen[0][1] if fallen else None,
+        ops={"a": [], "b": ops},
+        sites=sum(cuts.values()),
+        policy={a: None, b: own, "swapped": best},
+        swapped=None if best == OP_BY_OP else f"mark_step={best}",
+    )

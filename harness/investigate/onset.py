@@ -64,11 +64,11 @@ def _round(
     ours, theirs = f"{onset(reference, run)}-{number}", f"{onset(run, reference)}-{number}"
     laboratory.experiments(
         f"where {run.manifest.label} begins to drift, between step {steps[0] - 1} and {steps[-1] + 1}",
-        [repeating(reference, ours, states=chosen, outcomes=chosen, timeout=plan.timeout)],
+        [repeating(reference, ours, states=chosen, outcomes=chosen, until=steps[-1], timeout=plan.timeout)],
     )
     states = EvidenceFolder.of(reference).path / ours / "states"
     if states.is_dir():
         laboratory.experiments(
             "from the reference's state",
-            [repeating(run, theirs, outcomes=chosen, resync=states, timeout=plan.timeout)],
+            [repeating(run, theirs, outcomes=chosen, resync=states, until=steps[-1], timeout=plan.timeout)],
         )

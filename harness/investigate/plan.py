@@ -22,7 +22,9 @@ class InvestigationPlan:
     `steps` are the steps to start from the reference's state (None: chosen), `envelope` counts perturbed trainings of
     the reference, `seeds` trainings of every mode with other seeds. `timeout` is in seconds a run, `state_budget` in
     bytes. `suffix` chooses among runs that are there already. `localize` says of
-    which pairs the causes are looked for, in `step` (None: chosen), `scripts` whether standalone scripts show them.
+    which pairs the causes are looked for, in `step` (None: chosen), `scripts` whether standalone scripts show them, `knobs`
+    whether compiled modes are also tried with other stages and settings of the compiler where the ops explain the drift,
+    `confirm` whether a mode is trained once more to the end without its culprits.
     """
 
     script: Path
@@ -41,3 +43,5 @@ class InvestigationPlan:
     localize: Literal["all", "faults", "none"] = "all"
     scripts: bool = True
     step: int | None = None
+    knobs: bool = False
+    confirm: bool = True

@@ -63,6 +63,20 @@ def scores_of(evidence: PairEvidence) -> Scores:
     return without_unlooked(found if scored else replace(found, why="none of its experiments can be read"))
 
 
+def score_of(evidence: PairEvidence, run: RecordedRun, step: int) -> StepScore | None:
+    """The score of a step that this run took from the reference's state, None where one of the two did not get there.
+
+    Raises JournalError for an outcome that cannot be read.
+    """
+    outcomes = _reference_outcomes(evidence)
+    if step not in outcomes or step not in outcome_steps(run.path):
+        return None
+    a = read_outcome(outcomes[step].path, step)
+    return score_step(
+        a, read_outcome(run.path, step), _noise_of(step, a, _taped_noise(evidence)[0], evidence)
+    )
+
+
 def _noise_of(step: int, a: TensorFile, noises: dict[int, Noise], evidence: PairEvidence) -> Noise:
     """A step's own noise, else that of the nearest tape, else that of perturbed runs of the script."""
     if step in noises:

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 
 import torch
 
+from .. import torch_private
 from ..errors import NumdriftError
 from ..modes.spec import parse_mode
 from .flow import SIDES, Side, other
@@ -92,6 +93,7 @@ def _inductor(spec: str) -> tuple[str, ...]:
     """The lines that set Inductor's numerics as a mode does."""
     try:
         mode = parse_mode(spec)
+        options = {name: torch_private.inductor_option(name, text) for name, text in mode.inductor.items()}
     except NumdriftError:
         return ()
     config = "torch._inductor.config"
@@ -100,7 +102,10 @@ def _inductor(spec: str) -> tuple[str, ...]:
         f"{config}.emulate_precision_casts = {mode.emulate_casts == 'on'}": mode.emulate_casts,
         f"{config}.fallback_random = {mode.fallback_random == 'on'}": mode.fallback_random,
     }
-    return tuple(line for line, value in stated.items() if value is not None)
+    return (
+        *(line for line, value in stated.items() if value is not None),
+        *(f"{config}.{name} = {value!r}" for name, value in options.items()),
+    )
 
 
 def _sentences(

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..drift.noise import Noise
 from ..worker.tape import Tape
+from .branches import with_decisions
 from .choices import Chosen, with_choices_of_reference
 from .culprits import Describer
 from .examination import Examined, examine
@@ -71,6 +72,7 @@ def localize_step(sides: Mapping[Side, Held], noise: Noise, threshold: float, sa
         doubted = {number: replace(one, differs=one.differs or None) for number, one in examined.items()}
         if _is_complete(laboratory, _causes(pair, doubted)):
             causes, examined = _causes(pair, doubted), doubted
+    causes = with_decisions(pair, causes, labels)
     say(
         f"{sum(one.differs is not False for one in examined.values())} of {len(pair.blocks)} blocks compute other bits, from {len(causes)} causes"
     )

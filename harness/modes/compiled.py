@@ -12,10 +12,7 @@ from .. import torch_private
 from ..errors import AdoptionError, UsageError, nearest
 from .eager import EagerMode
 from .protocol import Moment, ScriptFacts
-from .spec import ModeSpec
-
-LADDER = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
-"""torch's own stages between eager and Inductor: capture, autograd capture, decomposition, code generation."""
+from .spec import LADDER, ModeSpec
 
 
 class CompileMode:
@@ -40,6 +37,12 @@ class CompileMode:
                 contract=None if self.spec.contract is None else self.spec.contract == "fast",
                 emulate_casts=_is_on(self.spec.emulate_casts),
                 fallback_random=_is_on(self.spec.fallback_random),
+            )
+            torch_private.set_inductor_options(self.spec.inductor)
+        elif self.spec.inductor:
+            raise UsageError(
+                f"mode {self.spec.name!r}: inductor.{next(iter(self.spec.inductor))} has no effect with backend "
+                f"{self.backend}; leave one of them out"
             )
         swaps.install(self.device, compiled=True)
 

@@ -4,6 +4,7 @@
     lazy,mark_step=step
     bad=cpu,env.FAULT=1
     fast=compile,contract=fast,kernel.tanh_backward=fma
+    scalar=compile,inductor.cpp.simdlen=1
 
 Parsing needs no torch, so a mistake is found before any process starts.
 """
@@ -20,6 +21,8 @@ from .registry import registry
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 MARK_STEP_POLICIES = ("auto", "phase", "step", "off")
+LADDER = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
+"""torch.compile's stages between eager and Inductor: capture, autograd capture, decomposition, code generation."""
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
@@ -43,6 +46,7 @@ class ModeSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     kernel: Mapping[str, str] = field(default_factory=dict)
     decompose: Mapping[str, str] = field(default_factory=dict)
+    inductor: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields that are set, as plain JSON values."""
@@ -119,6 +123,7 @@ DOTTED_KEYS: Mapping[str, Callable[[str], str]] = {
     "env": _any_text,
     "kernel": _text,
     "decompose": _one_of("off"),
+    "inductor": _text,
 }
 DOTTED_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@:-]*")
 BASES_OF_KEY: Mapping[str, tuple[str, ...]] = {
@@ -127,6 +132,7 @@ BASES_OF_KEY: Mapping[str, tuple[str, ...]] = {
     "emulate_casts": ("compile",),
     "fallback_random": ("compile",),
     "decompose": ("compile",),
+    "inductor": ("compile",),
     "mark_step": ("lazy", "xla"),
 }
 
@@ -149,7 +155,7 @@ def parse_mode(text: str) -> ModeSpec:
             name,
             f"{name!r} is no name: letters, digits, '.', '_' and '-', beginning with a letter or digit",
         )
-    values: dict[str, Any] = {"env": {}, "kernel": {}, "decompose": {}}
+    values: dict[str, Any] = {group: {} for group in DOTTED_KEYS}
     for pair in pairs:
         _read_pair(text, base, pair, values)
     return ModeSpec(name=name, base=base, **values)

@@ -38,6 +38,7 @@ class RunConfig:
     strong, to see whether a discrete choice hangs on it. `resync` is the folder of another run's states:
     each step that has one there starts from it. `perturb` moves the initial parameters (with `resync` those of
     each forced step) by one ULP, drawn with this seed. `seed_shift` is added to every seed that the script sets.
+    `until` is the last step that is needed: the script is left, as by `sys.exit()`, when the step after it has ended.
     `serve` is the path of a unix socket at which the process answers after the script has ended well; "" means that it
     exits then, as ever.
     """
@@ -62,6 +63,7 @@ class RunConfig:
     edge_replays: int = 0
     perturb: int | None = None
     seed_shift: int = 0
+    until: int | None = None
     serve: str = ""
 
     def records(self, level: str) -> bool:

@@ -222,6 +222,8 @@ class Recorder:
         self._experiments.begin(self.step)
         self._record_operations_of(self.step)
         self._setup.begin()
+        if self._config.until is not None and number > self._config.until:
+            raise SystemExit(0)
 
     def _settled(self, step: int, ended: EndedStep | None) -> None:
         if ended is not None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
 
+from ..errors import UsageError
 from .dispatching import current_autograd_node
 from .presence import private, require
 
@@ -81,6 +86,48 @@ def set_inductor_numerics(
         config = importlib.import_module("torch._inductor.config")
         require(config, "fallback_random")
         config.fallback_random = fallback_random  # type: ignore[attr-defined]
+
+
+SWITCHES = {"on": True, "true": True, "off": False, "false": False}
+
+
+def set_inductor_options(options: Mapping[str, str]) -> None:
+    """Set options of `torch._inductor.config` by their dotted names, as in `{"cpp.simdlen": "1"}`.
+
+    Raises UsageError for a name that is none of the config's, or a value that is not of the option's type.
+    """
+    config = importlib.import_module("torch._inductor.config")
+    for name, text in options.items():
+        setattr(config, name, inductor_option(name, text))
+
+
+def inductor_option(name: str, text: str) -> Any:
+    """The value that a text stands for in an option of Inductor's. Raises UsageError as above."""
+    config = importlib.import_module("torch._inductor.config")
+    known = private("torch._inductor.config", "_config")
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=5, cutoff=0.4)
+        hint = f"close to it are {', '.join(close)}" if close else "its source lists them"
+        raise UsageError(f"inductor.{name}: torch._inductor.config has no such option; {hint}")
+    wanted = config.get_type(name)
+    kinds = typing.get_args(wanted) or (wanted,)
+    for value in _readings(text):
+        if type(value) in kinds or (value is None and types.NoneType in kinds) or value in kinds:
+            return value
+    raise UsageError(
+        f"inductor.{name}={text}: a value of type {getattr(wanted, '__name__', wanted)} is needed"
+    )
+
+
+def _readings(text: str) -> Iterator[Any]:
+    """What a text may stand for, the narrowest type first."""
+    if text == "none":
+        yield None
+    if text in SWITCHES:
+        yield SWITCHES[text]
+    for kind in (int, float, str):
+        with suppress(ValueError):
+            yield kind(text)
 
 
 def inductor_decompositions() -> dict[Any, Callable[..., Any]]:

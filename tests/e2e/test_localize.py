@@ -49,6 +49,10 @@ def test_the_founding_case(numdrift: Numdrift, tmp_path: Path) -> None:
         assert culprit["proof"]["swap_out"]["score_without_all"] == 0
         assert culprit["script"]["reproduces"], culprit["script"]
 
+    # and trained to the end with eager's kernels it is eager
+    assert compiled["without"]["identical"] and compiled["without"]["inside"]
+    assert "compile is cpu bit for bit" in done.stdout
+
     # and the planted kernel, and nothing else, is what is wrong in the other lazy run
     bf16 = pairs["bf16"]
     assert bf16["verdict"] == "beyond-rounding"
@@ -62,6 +66,9 @@ def test_the_founding_case(numdrift: Numdrift, tmp_path: Path) -> None:
         "score_without_all": 0.0,
     }
     assert "aten.tanh_backward in the backward of" in done.stdout
+
+    assert bf16["without"]["identical"]
+    assert bf16["without"]["swaps"] == ["without kernel.tanh_backward=bf16"]
 
     # and its script shows it without numdrift
     script = tmp_path / planted["script"]["path"]

@@ -32,6 +32,7 @@ VALUES: dict[str, st.SearchStrategy[str]] = {
     "env": st.text(string.ascii_letters + "=. /", max_size=6).map(str.strip),
     "kernel": st.sampled_from(["fma", "aten"]),
     "decompose": st.just("off"),
+    "inductor": st.sampled_from(["1", "off"]),
 }
 names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,8}", fullmatch=True)
 inner_names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.@:]{0,8}", fullmatch=True)

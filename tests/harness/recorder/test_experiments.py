@@ -77,6 +77,19 @@ def test_each_step_from_its_own_state_gives_what_it_gave(
     ]
 
 
+@pytest.mark.parametrize("until", [0, 4, STEPS - 1])
+def test_a_run_that_needs_no_later_step_ends_with_the_step_after(
+    free: Ran, mode: str, script: Path, tmp_path: Path, until: int
+) -> None:
+    steps = StepSelection(((until, until),))
+    ended = run(script, tmp_path / "ended", MODES[mode][0], outcomes=steps, until=until)
+    assert ended.exit_code == 0
+    assert len(ended.journal.steps) == min(until + 2, STEPS)
+    assert ended.journal.end is not None and ended.journal.end["status"] == "complete"
+    assert sorted(ended.outcomes) == [until]
+    assert not differing(ended.outcomes[until], free.outcomes[until])
+
+
 def test_files_hold_what_the_script_itself_sees(script: Path, tmp_path: Path) -> None:
     # when
     saved = tmp_path / "kept.npz"
