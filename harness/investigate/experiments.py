@@ -25,7 +25,7 @@ from .evidence import (
 from .laboratory import Laboratory, repeating
 from .onset import date_onset
 from .plan import InvestigationPlan
-from .referee import run_referee
+from .referee import referee_beside, run_referee
 from .scores import scores_of, suspicious_steps
 from .steps import STATE_SHARE, bytes_of_state, evenly, forced_steps, selection, taped_steps
 
@@ -63,13 +63,13 @@ def gather(laboratory: Laboratory, runs: Sequence[RecordedRun], plan: Investigat
     _controls(laboratory, reference, others, chosen, plan)
     differing = [run for run in others if not compared[run.path.name].identical]
     if differing and _repeatable(reference):
-        _forced(laboratory, reference, differing, chosen, plan)
+        folder = EvidenceFolder.of(reference)
+        with referee_beside(folder, evidence_for(reference, differing[0]).taped, laboratory.progress):
+            _forced(laboratory, reference, differing, chosen, plan)
         _without_tape(laboratory, reference, chosen, plan)
         date_onset(laboratory, reference, differing, plan)
         _confirm(laboratory, reference, differing, plan)
-        run_referee(
-            EvidenceFolder.of(reference), evidence_for(reference, differing[0]).taped, laboratory.progress
-        )
+        run_referee(folder, evidence_for(reference, differing[0]).taped, laboratory.progress)
     _trainings(laboratory, reference, others, plan)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..runner.launch import guest_command
@@ -45,6 +47,17 @@ def run_referee(folder: EvidenceFolder, runs: Sequence[RecordedRun], progress: P
         progress.say(
             f"the fp64 referee failed (exit code {done.returncode}): {_last_line(log)}; all of it is in {log}"
         )
+
+
+@contextmanager
+def referee_beside(folder: EvidenceFolder, runs: Sequence[RecordedRun], progress: Progress) -> Iterator[None]:
+    """The referee at work beside what is done in this context, which ends with it."""
+    beside = threading.Thread(target=run_referee, args=(folder, runs, progress))
+    beside.start()
+    try:
+        yield
+    finally:
+        beside.join()
 
 
 def _exact(tape: Path) -> Path:

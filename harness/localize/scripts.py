@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ from .shown import NotShown, ShownBlock, show_blocks
 from .step import LocalizedStep
 
 MOST_SCRIPTS = 8
+AT_ONCE = min(4, os.cpu_count() or 1)
+"""Scripts that are executed side by side: most of their time is starting torch."""
+
 PATIENCE = 120.0
 """Seconds that a script may take."""
 
@@ -36,17 +40,19 @@ def write_scripts(found: LocalizedStep, modes: Mapping[Side, Mode], folder: Path
         blocks = show_blocks(found.pair, suspects)
     except Exception as error:  # noqa: BLE001, the culprits are found, and are told without scripts
         blocks = {one["lead"]: NotShown(in_words(error)) for one in chosen}
-    written = []
-    for number, culprit in enumerate(found.culprits, 1):
-        path = folder / f"culprit-{number}.py"
-        culprit["script"] = _told(
-            found, culprit, modes, blocks.get(-1 if culprit["lead"] is None else culprit["lead"]), path
-        )
-        if culprit["script"]["path"] is not None:
-            written.append(path.name)
-        else:
+    paths = [folder / f"culprit-{number}.py" for number in range(1, len(found.culprits) + 1)]
+
+    def told(culprit: Mapping[str, Any], path: Path) -> Answer:
+        lead = -1 if culprit["lead"] is None else culprit["lead"]
+        return _told(found, culprit, modes, blocks.get(lead), path)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        answers = list(pool.map(told, found.culprits, paths))
+    for culprit, answer, path in zip(found.culprits, answers, paths, strict=True):
+        culprit["script"] = answer
+        if answer["path"] is None:
             _remove(path)
-    return written
+    return [path.name for path, answer in zip(paths, answers, strict=True) if answer["path"] is not None]
 
 
 def _told(

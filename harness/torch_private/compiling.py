@@ -9,7 +9,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -56,10 +56,23 @@ def compile_alone(function: Callable[..., Any]) -> Callable[..., Any]:
     patched = private("torch._dynamo.config", "patch")
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        with patched(recompile_limit=KINDS_OF_ARGUMENTS):
+        with patched(recompile_limit=KINDS_OF_ARGUMENTS), _seen_by_compilers():
             return compiled(*args, **kwargs)
 
     return call
+
+
+def _seen_by_compilers() -> AbstractContextManager[object]:
+    """A context in which dispatch modes see ops although they were told not to: what compiles traces with them."""
+    guard = getattr(torch._C, "_ForceDispatchKeyGuard", None)
+    hidden = private("torch._C", "_dispatch_tls_local_exclude_set")()
+    python = private("torch._C", "DispatchKey").Python
+    if guard is None or not hidden.has(python):
+        return nullcontext()
+    found: AbstractContextManager[object] = guard(
+        private("torch._C", "_dispatch_tls_local_include_set")(), hidden.remove(python)
+    )
+    return found
 
 
 def compiled_frames() -> int:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from numdrift.harness import torch_private
 from numdrift.harness.errors import KernelError, KernelNotFound, NotAvailable
 from numdrift.kernels.registry import Kernel, KernelRegistry, built_in
 
@@ -129,3 +130,11 @@ def test_every_record_can_be_read_and_loaded(registry: KernelRegistry) -> None:
             assert kernel.description and kernel.formula, f"{kernel.op}={kernel.name}"
             assert kernel.of_any_op or kernel.source, f"{kernel.op}={kernel.name}"
             assert callable(kernel.load())
+
+
+def test_inductor_compiles_where_dispatch_modes_are_hidden(registry: KernelRegistry) -> None:
+    """As in the replay of a step, where a shape may be met for the first time."""
+    x = randn(3, 7)
+    with torch_private.bare_execution():
+        found = registry.kernel("tanh", "inductor").load()(x)
+    assert torch.equal(found, torch.compile(torch.tanh)(x))

@@ -1,0 +1,176 @@
+"""docs/reference/bisector.md: the table, what each names, and whether the goals are met."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+PAGE = Path(__file__).parents[2] / "docs/reference/bisector.md"
+CAUSES = ("aten.sum", "aten.tanh_backward", "aten.tanh")
+TIME_GOAL = 0.5  # of the bisector's time
+RUNS_GOAL = 8
+OURS = "numdrift"
+CAUSES_ALONE = "numdrift, causes alone"
+GOALS = f"At most {TIME_GOAL:g} of the bisector's time, at most {RUNS_GOAL} runs, all {len(CAUSES)} causes where it names its first."
+OTHER_TESTS = {
+    "tolerance": "With a tolerance (`torch.allclose`, rtol and atol 1e-4, as in its own help)",
+}
+
+HEAD = """# Beside PyTorch's CompilerBisector
+
+`scripts/bench bisector` asks both for the cause in the tanh case: `reproducers/sam_tanh.py`, compiled against eager, which
+differ in three kernels (`sum`, `tanh_backward`, `tanh`). {provenance}; this page is what the
+command wrote.
+
+| way | Inductor cache | times | seconds | processor seconds | runs | steps trained | names |
+|---|---|--:|--:|--:|--:|--:|---|
+"""
+
+READING = """
+Seconds are medians, with the smallest and the largest. Processor seconds are those of all processes together, and depend
+less on what else the machine does: here a way got {cores} cores while it ran.
+
+- numdrift: `numdrift investigate reproducers/sam_tanh.py --modes cpu,compile -- --epochs {steps}`, two runs at a time. A
+  run is a training of {steps} steps in a process of its own. The time holds the verdict, the float64 referee, the proofs
+  by swapping in and out, a script for each cause and a whole training without the causes, none of which the bisector has
+  a counterpart for. *Causes alone* is `--no-scripts --no-confirm`: the same without the last two.
+- The bisector needs a test, and somebody to write it: `tests/bisector/good_or_bad.py` trains {steps} steps eager and
+  compiled, and wants the same bits. A run is one execution of that test, two trainings.
+  `run` is `python -m torch._inductor.compiler_bisector run python tests/bisector/good_or_bad.py`, a process for each test; in process
+  is `CompilerBisector.do_bisect`. {emptied}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One execution of one way: its seconds, its runs and their steps, what it named, whether it left its cache."""
+
+    turn: int
+    way: str
+    cache: str
+    seconds: float
+    processor: float
+    runs: int
+    steps: int
+    named: tuple[str, ...]
+    cache_left: bool = True
+
+    def line(self) -> str:
+        return f"{self.way} ({self.cache}): {self.seconds:.1f} s, {self.processor:.1f} processor s, {self.runs} runs, {self.named}"
+
+
+def page(measured: Sequence[Measured], steps: int, provenance: str) -> str:
+    compared = [one for one in measured if one.way not in OTHER_TESTS]
+    others = other_tests(measured)
+    emptied = (
+        "`run` removes the whole folder of the Inductor cache, before and after."
+        if any(not one.cache_left for one in compared)
+        else ""
+    )
+    parts = [
+        HEAD.format(provenance=provenance) + "\n".join(rows(compared)),
+        READING.format(steps=steps, emptied=emptied, cores=_cores(compared)).rstrip(),
+        f"\n## The goals\n\n{GOALS}\n",
+        *goals(compared),
+        *(["\n## The bisector with another test\n", *others] if others else []),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _cores(measured: Sequence[Measured]) -> str:
+    shares = [one.processor / one.seconds for one in measured]
+    return f"{min(shares):.2f} to {max(shares):.2f}"
+
+
+def both_sides(measured: Sequence[Measured]) -> bool:
+    """Whether there is anything to compare."""
+    return len({one.way in (OURS, CAUSES_ALONE) for one in measured if one.way not in OTHER_TESTS}) == 2
+
+
+def rows(measured: Sequence[Measured]) -> list[str]:
+    return [_row(group) for group in grouped(measured)]
+
+
+def grouped(measured: Sequence[Measured]) -> list[list[Measured]]:
+    """By way and cache: numdrift first, then in the order in which they come first."""
+    found: dict[tuple[str, str], list[Measured]] = {}
+    for one in measured:
+        found.setdefault((one.way, one.cache), []).append(one)
+    return sorted(found.values(), key=lambda group: group[0].way not in (OURS, CAUSES_ALONE))
+
+
+def _row(group: Sequence[Measured]) -> str:
+    first = group[0]
+    cells = (
+        first.way,
+        first.cache,
+        str(len(group)),
+        _spread([one.seconds for one in group]),
+        _spread([one.processor for one in group]),
+        _counts([one.runs for one in group]),
+        _counts([one.steps for one in group]),
+        "; ".join(dict.fromkeys("<br>".join(one.named) for one in group)),
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.0f} ({min(values):.0f} to {max(values):.0f})"
+
+
+def _counts(values: Sequence[int]) -> str:
+    return ", ".join(str(value) for value in dict.fromkeys(values))
+
+
+def goals(measured: Sequence[Measured]) -> list[str]:
+    """Each goal, met or missed, and by how much."""
+    ours = [one for one in measured if one.way == OURS]
+    theirs = [one for one in measured if one.way not in (OURS, CAUSES_ALONE)]
+    runs, causes = max(one.runs for one in ours), min(causes_in(one.named) for one in ours)
+    first = max(causes_in(one.named) for one in theirs)
+    lines = [
+        f"- runs: {_met(runs <= RUNS_GOAL)}, {runs} where {RUNS_GOAL} are allowed; the bisector's {_counts([one.runs for one in theirs])}",
+        f"- causes: {_met(causes == len(CAUSES))}, {causes} of {len(CAUSES)} proven; the bisector names {first}",
+    ]
+    return lines + [
+        f"- time: {_time(mine, group)} of {group[0].way}, for {mine[0].way}, {mine[0].cache} cache"
+        for mine in grouped([one for one in measured if one.way in (OURS, CAUSES_ALONE)])
+        for group in grouped(theirs)
+        if mine[0].cache == group[0].cache
+    ]
+
+
+def causes_in(named: Sequence[str]) -> int:
+    """How many of the causes are named, and not as suspects."""
+    sure = " ".join(words for words in named if not words.startswith("suspect"))
+    return sum(re.search(rf"[`']{re.escape(op)}[`']", sure) is not None for op in CAUSES)
+
+
+def _time(ours: Sequence[Measured], theirs: Sequence[Measured]) -> str:
+    wall = _ratio(ours, theirs, lambda one: one.seconds)
+    processor = _ratio(ours, theirs, lambda one: one.processor)
+    return (
+        f"{_met(wall <= TIME_GOAL)}, {wall:.2f} of the seconds and {processor:.2f} of the processor seconds"
+    )
+
+
+def _ratio(ours: Sequence[Measured], theirs: Sequence[Measured], value: Callable[[Measured], float]) -> float:
+    """The median of the ratios of the turns that both have."""
+    divisor = {one.turn: value(one) for one in theirs}
+    return statistics.median(value(one) / divisor[one.turn] for one in ours if one.turn in divisor)
+
+
+def _met(met: bool) -> str:
+    return "met" if met else "**missed**"
+
+
+def other_tests(measured: Sequence[Measured]) -> list[str]:
+    found = {one.way: one for one in measured}
+    return [
+        f"- {words}: {', '.join(one.named)}; {one.runs} runs, {one.seconds:.0f} seconds, in process, cold."
+        for way, words in OTHER_TESTS.items()
+        if (one := found.get(way))
+    ]
