@@ -81,7 +81,7 @@ def test_an_infinite_score_is_read_from_its_text() -> None:
 
 def judgement(*, benign: bool, expected: str, verdict: str | None, score: float | None) -> Judged:
     case = one_case("nothing" if benign else "tanh_backward_bf16")
-    stated = Case(case.path, case.summary, case.models, case.modes, expected, case.planted, case.culprit)
+    stated = Case(case.path, case.summary, case.models, case.modes, expected, case.planted, case.culprits)
     return Judged(Trial(stated, "tanh_sam", "cpu"), verdict, score, seconds=1.0)
 
 

@@ -2,7 +2,7 @@
 
 from tests.faults.training import Training
 
-MODELS = ("transformer",)
+MODELS = ("transformer", "unet")
 EXPECTED = "beyond-rounding"
 CULPRIT = {"phase": "optimizer"}
 
