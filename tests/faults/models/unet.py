@@ -65,7 +65,7 @@ training = Training(
     batches=in_batches(noisy, clean, size=16, steps=12),
     loss=functools.partial(F.huber_loss, delta=0.5),
     step=plain_step,
-    clip=0.5,
+    clip=0.1,
     scheduler=torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.25, total_iters=6),
 )
 plant(training)

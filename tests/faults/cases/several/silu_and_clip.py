@@ -13,4 +13,5 @@ CULPRIT = ({"phase": "backward", "op": "silu_backward"}, {"phase": "optimizer"})
 
 
 def plant(training: Training) -> None:
-    training.clip = 0.4
+    assert training.clip is not None
+    training.clip *= 0.9
