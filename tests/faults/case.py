@@ -5,7 +5,8 @@ A case is read without being executed:
     MODELS    scripts of `models/` that it changes
     MODES     modes that it is tried in, by default ("cpu",); CASE is added where it has something to plant
     EXPECTED  the verdict against the unchanged script in cpu mode
-    CULPRIT   optional: the phase, the module, the op or the step that is to blame
+    CULPRIT   optional: the phase, the module, the op or the step that is to blame; a tuple of them where a case
+              plants several faults at once, which no culprit can be taken for at the same time
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Case:
     modes: tuple[str, ...]
     expected: str
     planted: bool
-    culprit: Mapping[str, Any]
+    culprits: tuple[Mapping[str, Any], ...]
 
     @property
     def kind(self) -> str:
@@ -63,7 +64,10 @@ class Trial:
             return self.case.name
         base, _, keys = self.mode.partition(",")
         said = keys.replace("kernel.", "").replace("=", ".").replace(",", "-")
-        return f"{self.case.name}-{said or base}"
+        bases = {mode.partition(",")[0] for mode in self.case.modes}
+        return "-".join(
+            [self.case.name, *([base] if len(bases) > 1 or not said else []), *([said] if said else [])]
+        )
 
     @property
     def environment(self) -> dict[str, str]:
@@ -84,6 +88,7 @@ def read_case(path: Path) -> Case:
         for node in tree.body
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
     }
+    culprit = stated.get("CULPRIT", ())
     return Case(
         path=path,
         summary=ast.get_docstring(tree) or "",
@@ -91,7 +96,7 @@ def read_case(path: Path) -> Case:
         modes=stated.get("MODES", ("cpu",)),
         expected=stated["EXPECTED"],
         planted=any(isinstance(node, ast.FunctionDef) and node.name == "plant" for node in tree.body),
-        culprit=stated.get("CULPRIT", {}),
+        culprits=(culprit,) if isinstance(culprit, dict) else culprit,
     )
 
 

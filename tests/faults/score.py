@@ -39,8 +39,8 @@ class Judged:
             seconds=seconds,
             text=next(iter(pair.get("text", ())), "no such pair in the findings"),
             first_step=pair.get("first_significant_step"),
-            blamed=blamed(pair, trial.case.culprit)
-            if trial.case.culprit and pair.get("verdict") == "beyond-rounding"
+            blamed=blamed(pair, trial.case.culprits)
+            if trial.case.culprits and pair.get("verdict") == "beyond-rounding"
             else None,
         )
 
@@ -157,21 +157,27 @@ class Score:
 
     def _causes(self) -> list[str]:
         found = [one.blamed for one in self.sites if one.blamed is not None]
-        named = [match for one in found for match in one.matches]
         tests = sum(one.tests for one in found) / max(1, len(found))
         runs = sum(one.runs for one in found) / max(1, len(found))
         away = [one for one in self.sites if one.blamed is not None and not one.blamed.first]
         return [
-            "Causes, of the faults beyond rounding whose place is stated:",
+            "Causes, of the faults beyond rounding whose place is stated, by how many were planted at once:",
             "",
-            f"- recall {_share(one.any for one in found):.3f} ({len(found)} faults: what was planted is among the proven culprits)",
-            f"- precision {_share(named):.3f} ({len(named)} proven culprits)",
-            f"- exact site {_share(one.first for one in found):.3f} (it is the first of them)",
-            f"- {sum(one.suspects for one in found)} suspects without proof, {tests:.1f} step tests and {runs:.1f} trainings a fault",
+            "| at once | trials | faults planted | recall | proven culprits | precision | exact site |",
+            "|---|--:|--:|--:|--:|--:|--:|",
+            *(
+                _cause_row(str(planted), [one for one in found if one.planted == planted])
+                for planted in sorted({one.planted for one in found})
+            ),
+            _cause_row("all", found),
+            "",
+            "Recall counts the planted faults that are among the proven culprits, precision the proven culprits that are",
+            "planted faults, and a site is exact where everything planted comes first.",
+            f"{sum(one.suspects for one in found)} suspects without proof, {tests:.1f} step tests and {runs:.1f} trainings a trial.",
             *(
                 [
                     "",
-                    "First culprit elsewhere:",
+                    "Not everything planted comes first:",
                     "",
                     *(f"- `{one.trial.case.kind}/{one.trial.name}` on {one.trial.model}" for one in away),
                 ]
@@ -216,6 +222,15 @@ def _said(one: Judged, reasons: bool) -> str:
         f"{one.trial.case.expected}"
     )
     return f"{said} ({one.text})" if reasons else said
+
+
+def _cause_row(name: str, found: Sequence[Blamed]) -> str:
+    planted, named = sum(one.planted for one in found), [match for one in found for match in one.matches]
+    recall = sum(len(one.found) for one in found) / max(1, planted)
+    return (
+        f"| {name} | {len(found)} | {planted} | {recall:.3f} "
+        f"| {len(named)} | {_share(map(bool, named)):.3f} | {_share(one.first for one in found):.3f} |"
+    )
 
 
 def _share(found: Iterable[bool]) -> float:

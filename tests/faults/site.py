@@ -1,7 +1,8 @@
-"""Whether a pair's culprits are what its case has planted."""
+"""Whether a pair's culprits are what its case has planted, which may be several faults at once."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,32 +12,40 @@ from typing import Any
 class Blamed:
     """The proven culprits of a pair beyond rounding, the first one first, against what the case states.
 
-    `matches` says of each whether it is what was planted; `suspects` counts those whose proof does not hold. `tests`
-    are the hybrids that were executed, `runs` the trainings.
+    `matches` are, of each, the numbers of the planted faults that it is one of, `planted` is how many there are;
+    `suspects` counts those whose proof does not hold. `tests` are the hybrids that were executed, `runs` the trainings.
     """
 
-    matches: tuple[bool, ...]
+    matches: tuple[frozenset[int], ...]
+    planted: int
     suspects: int
     tests: int
     runs: int
 
     @property
-    def first(self) -> bool:
-        return self.matches[:1] == (True,)
+    def found(self) -> frozenset[int]:
+        """The planted faults that are among the proven culprits."""
+        return frozenset().union(*self.matches)
 
     @property
-    def any(self) -> bool:
-        return any(self.matches)
+    def first(self) -> bool:
+        """Whether all that was planted comes before anything else."""
+        leading = itertools.takewhile(bool, self.matches)
+        return len(frozenset[int]().union(*leading)) == self.planted
 
 
-def blamed(pair: Mapping[str, Any], planted: Mapping[str, Any]) -> Blamed:
-    """Hold a pair of `investigation.json` against the CULPRIT of a case."""
+def blamed(pair: Mapping[str, Any], planted: Sequence[Mapping[str, Any]]) -> Blamed:
+    """Hold a pair of `investigation.json` against what a case has planted."""
     culprits = [
         one for one in pair.get("culprits", ()) if "proof" in one and one["significance"] == "beyond-rounding"
     ]
     proven = [one for one in culprits if one["status"] == "culprit"]
     return Blamed(
-        tuple(is_planted(one, planted) for one in proven),
+        tuple(
+            frozenset(number for number, fault in enumerate(planted) if is_planted(one, fault))
+            for one in proven
+        ),
+        len(planted),
         len(culprits) - len(proven),
         int(pair.get("tests", 0)),
         int(pair.get("runs_used", 0)),

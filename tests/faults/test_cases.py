@@ -56,11 +56,12 @@ def test_cases_do_what_they_say(model: str, tmp_path: Path) -> None:
 def test_there_are_enough_cases() -> None:
     faults, benign = ([case for case in all_cases() if case.benign is harmless] for harmless in (False, True))
 
-    assert len(all_models()) >= 6
+    assert len(all_models()) >= 8
     assert len(faults) >= 20
     assert len(benign) >= 15
     assert {case.kind for case in faults} == {
         "kernel", "argument", "structure", "optimizer", "loop", "setup", "randomness", "nonfinite",
+        "several",
     }  # fmt: skip
 
 
@@ -70,6 +71,16 @@ def test_a_case_says_what_it_is(case: Case) -> None:
     assert set(case.models) <= set(all_models())
     assert case.benign == (case.expected in HARMLESS)
     assert case.planted or case.modes != ("cpu",)
+    assert (len(case.culprits) > 1) == (case.kind == "several")
+
+
+def test_several_faults_at_once_are_planted_in_every_way_of_executing() -> None:
+    several = [trial for model in all_models() for trial in trials(model) if trial.case.kind == "several"]
+
+    assert len(several) >= 12
+    assert len({trial.model for trial in several}) >= 5
+    assert {trial.mode.partition(",")[0] for trial in several} == {"cpu", "compile", "lazy"}
+    assert {len(trial.case.culprits) for trial in several} == {2, 3}
 
 
 @pytest.mark.parametrize("model", all_models())
@@ -100,7 +111,8 @@ def complaint(trial: Trial, results: dict[str, Steps]) -> str:
 
 
 def beyond_noise(trial: Trial, steps: Steps, results: dict[str, Steps]) -> str:
-    reference, began = results["reference"], trial.case.culprit.get("step", 0)
+    reference = results["reference"]
+    began = min((planted.get("step", 0) for planted in trial.case.culprits), default=0)
     ratios = [
         (number, distance(ours[name], theirs[name]) / max(noise(results, number, name), 2.0**-24))
         for number, (ours, theirs) in enumerate(zip(reference, steps, strict=True))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from .benchmark import investigate
 from .case import Case, Trial, all_cases, trials
 from .score import Judged, Score
+from .site import blamed
 
 CHOSEN = {
     "tanh_sam": [
@@ -79,9 +82,44 @@ def test_an_infinite_score_is_read_from_its_text() -> None:
     assert judged.right and not judged.exact
 
 
+def test_of_several_faults_at_once_each_counts() -> None:
+    # Given a trial that plants two faults, and what is named: one of them, something else, a suspect.
+    planted = ({"phase": "forward", "op": "tanh"}, {"phase": "backward", "op": "tanh_backward"})
+    named = [culprit("forward", "aten.tanh"), culprit("backward", "aten.mm")]
+    suspect = culprit("optimizer", "aten.add_") | {"status": "suspect"}
+
+    # When the findings are held against it, with and without the other one.
+    half = blamed({"culprits": [*named, suspect]}, planted)
+    whole = blamed({"culprits": [culprit("backward", "aten.tanh_backward"), *named]}, planted)
+
+    # Then half is found, and the site is exact only where all that was planted comes first.
+    assert (len(half.found), half.planted, half.suspects, half.first) == (1, 2, 1, False)
+    assert (len(whole.found), whole.first) == (2, True)
+    assert not blamed({"culprits": [*named, culprit("backward", "aten.tanh_backward")]}, planted).first
+    trial = judgement(benign=False, expected="beyond-rounding", verdict="beyond-rounding", score=44.0)
+    rows = Score([replace(trial, blamed=found) for found in (half, whole)]).table()
+    assert "| 2 | 2 | 4 | 0.750 | 5 | 0.600 | 0.500 |" in rows
+
+
+def test_a_fault_that_is_named_twice_counts_once() -> None:
+    found = blamed(
+        {"culprits": [culprit("forward", "aten.tanh")] * 2}, ({"phase": "forward"}, {"phase": "data"})
+    )
+
+    assert len(found.found) == 1
+
+
+def culprit(phase: str, op: str) -> dict[str, Any]:
+    ops = {"a": [op.removeprefix("aten.")], "b": []}
+    return {
+        "status": "culprit", "significance": "beyond-rounding", "phase": phase, "op": op, "ops": ops,
+        "module": None, "places": [], "step": 0, "proof": {},
+    }  # fmt: skip
+
+
 def judgement(*, benign: bool, expected: str, verdict: str | None, score: float | None) -> Judged:
     case = one_case("nothing" if benign else "tanh_backward_bf16")
-    stated = Case(case.path, case.summary, case.models, case.modes, expected, case.planted, case.culprit)
+    stated = Case(case.path, case.summary, case.models, case.modes, expected, case.planted, case.culprits)
     return Judged(Trial(stated, "tanh_sam", "cpu"), verdict, score, seconds=1.0)
 
 

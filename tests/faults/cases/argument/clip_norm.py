@@ -1,11 +1,12 @@
-"""Gradients are clipped to a norm of 0.9 instead of 1."""
+"""Gradients are clipped to nine tenths of the norm."""
 
 from tests.faults.training import Training
 
-MODELS = ("transformer",)
+MODELS = ("transformer", "unet")
 EXPECTED = "beyond-rounding"
 CULPRIT = {"phase": "optimizer"}
 
 
 def plant(training: Training) -> None:
-    training.clip = 0.9
+    assert training.clip is not None
+    training.clip *= 0.9

@@ -4,7 +4,7 @@ import functools
 
 from tests.faults.training import Training
 
-MODELS = ("bag", "autoencoder")
+MODELS = ("bag", "autoencoder", "unet")
 EXPECTED = "beyond-rounding"
 CULPRIT = {"phase": "forward"}
 

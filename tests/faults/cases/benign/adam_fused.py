@@ -2,7 +2,7 @@
 
 from tests.faults.training import Training
 
-MODELS = ("transformer", "autoencoder")
+MODELS = ("transformer", "autoencoder", "unet")
 EXPECTED = "rounding"
 
 

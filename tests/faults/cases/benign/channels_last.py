@@ -4,7 +4,7 @@ import torch
 from tests.faults.training import Training
 from torch import Tensor
 
-MODELS = ("cnn",)
+MODELS = ("cnn", "unet")
 EXPECTED = "rounding"
 
 

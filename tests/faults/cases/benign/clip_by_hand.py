@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from tests.faults.training import Training
 
-MODELS = ("transformer",)
+MODELS = ("transformer", "unet")
 EXPECTED = "rounding"
 
 

@@ -1,5 +1,5 @@
 """Inductor: fused loops, other sums, decomposed derivatives."""
 
-MODELS = ("tanh_sam", "transformer", "cnn", "gru", "mixed", "bag")
+MODELS = ("tanh_sam", "transformer", "cnn", "gru", "mixed", "bag", "unet")
 MODES = ("compile",)
 EXPECTED = "rounding"

@@ -3,7 +3,7 @@
 import torch
 from tests.faults.training import Training
 
-MODELS = ("bag", "cnn")
+MODELS = ("bag", "cnn", "unet")
 EXPECTED = "identical"
 
 

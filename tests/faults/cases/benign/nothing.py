@@ -2,7 +2,7 @@
 
 from tests.faults.training import Training
 
-MODELS = ("tanh_sam", "transformer", "cnn", "gru", "autoencoder", "mixed", "bag")
+MODELS = ("tanh_sam", "transformer", "cnn", "gru", "autoencoder", "mixed", "bag", "unet")
 EXPECTED = "identical"
 
 

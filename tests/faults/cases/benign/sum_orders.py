@@ -1,6 +1,6 @@
 """Sums from the back, in pairs, one by one, compensated."""
 
-MODELS = ("tanh_sam", "autoencoder", "bag")
+MODELS = ("tanh_sam", "autoencoder", "bag", "unet")
 MODES = (
     "cpu,kernel.sum=reversed",
     "cpu,kernel.sum=pairwise",

@@ -1,5 +1,5 @@
 """Two threads instead of the default."""
 
-MODELS = ("cnn", "transformer")
+MODELS = ("cnn", "transformer", "unet")
 MODES = ("cpu,threads=2",)
 EXPECTED = "rounding"

@@ -3,7 +3,7 @@
 import torch
 from tests.faults.training import Training
 
-MODELS = ("cnn",)
+MODELS = ("cnn", "unet")
 EXPECTED = "rounding"
 
 

@@ -4,7 +4,7 @@ import functools
 
 from tests.faults.training import Training
 
-MODELS = ("cnn", "bag", "transformer")
+MODELS = ("cnn", "bag", "transformer", "unet")
 EXPECTED = "identical"
 
 

@@ -3,7 +3,7 @@
 from tests.faults.training import Training, gradients
 from torch import Tensor, nn
 
-MODELS = ("transformer",)
+MODELS = ("transformer", "unet")
 EXPECTED = "beyond-rounding"
 CULPRIT = {"phase": "optimizer"}
 

@@ -5,7 +5,7 @@ from typing import Any
 from tests.faults.training import Training
 from torch import Tensor
 
-MODELS = ("gru", "cnn")
+MODELS = ("gru", "cnn", "unet")
 EXPECTED = "beyond-rounding"
 CULPRIT = {"phase": "optimizer", "step": 6}
 

@@ -5,7 +5,7 @@ from typing import Any
 from tests.faults.training import Training
 from torch.optim import Optimizer
 
-MODELS = ("transformer", "autoencoder")
+MODELS = ("transformer", "autoencoder", "unet")
 EXPECTED = "beyond-rounding"
 CULPRIT = {"phase": "optimizer"}
 

@@ -5,7 +5,7 @@ import torch
 from tests.faults.training import Training
 from torch import Tensor
 
-MODELS = ("cnn", "gru")
+MODELS = ("cnn", "gru", "unet")
 EXPECTED = "nondeterministic"
 
 

@@ -2,7 +2,7 @@
 
 from tests.faults.training import Training
 
-MODELS = ("gru", "mixed")
+MODELS = ("gru", "mixed", "unet")
 EXPECTED = "different-setup"
 
 

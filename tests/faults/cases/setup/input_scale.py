@@ -2,7 +2,7 @@
 
 from tests.faults.training import Training
 
-MODELS = ("autoencoder", "cnn")
+MODELS = ("autoencoder", "cnn", "unet")
 EXPECTED = "different-setup"
 
 

@@ -2,7 +2,7 @@
 
 from tests.faults.training import Training
 
-MODELS = ("cnn", "autoencoder")
+MODELS = ("cnn", "autoencoder", "unet")
 EXPECTED = "different-setup"
 
 

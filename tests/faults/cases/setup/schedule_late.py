@@ -3,7 +3,7 @@
 from tests.faults.training import Training
 from torch import Tensor
 
-MODELS = ("transformer",)
+MODELS = ("transformer", "unet")
 EXPECTED = "different-setup"
 
 

@@ -3,7 +3,7 @@
 import torch
 from tests.faults.training import Training
 
-MODELS = ("tanh_sam", "cnn", "autoencoder")
+MODELS = ("tanh_sam", "cnn", "autoencoder", "unet")
 EXPECTED = "beyond-rounding"
 CULPRIT = {"phase": "backward"}
 
