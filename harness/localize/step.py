@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,10 +14,11 @@ from .culprits import Describer
 from .examination import Examined, examine
 from .flow import SIDES, Side, flow_of
 from .hybrid import Mixture, Pair, execute, paired
+from .parts import taken_apart
 from .proofs import Proofs, prove
 from .scoring import Scorer
 from .search import Infeasible, Laboratory
-from .sites import Cause, causes_of, differing_inputs, sites_of
+from .sites import Cause, Site, causes_of, differing_inputs, sites_of
 from .suspects import Suspect, suspects
 from .verification import Digests, Found, foreign_blocks, verify
 from .worker_calls import WorkerCalls
@@ -66,13 +67,15 @@ def localize_step(sides: Mapping[Side, Held], noise: Noise, threshold: float, sa
     examined = examine(pair, found)
     scorer = Scorer(sides["a"].tape.expected(), noise)
     laboratory = Laboratory(pair, scorer)
-    causes = _causes(pair, examined)
+    causes = _causes(pair, examined, sites_of(pair, examined))
     if not _is_complete(laboratory, causes):
         # a block that is equal on one side's values by chance may not be on the other's
         doubted = {number: replace(one, differs=one.differs or None) for number, one in examined.items()}
-        if _is_complete(laboratory, _causes(pair, doubted)):
-            causes, examined = _causes(pair, doubted), doubted
-    causes = with_decisions(pair, causes, labels)
+        others = _causes(pair, doubted, sites_of(pair, doubted))
+        if _is_complete(laboratory, others):
+            causes, examined = others, doubted
+    sites = taken_apart(laboratory, examined, sites_of(pair, examined))
+    causes = with_decisions(pair, _causes(pair, examined, sites), labels)
     say(
         f"{sum(one.differs is not False for one in examined.values())} of {len(pair.blocks)} blocks compute other bits, from {len(causes)} causes"
     )
@@ -105,8 +108,8 @@ def _verified(pair: Pair, side: Side, held: Held) -> Found:
     return verify(pair, side, held.digests, held.calls)
 
 
-def _causes(pair: Pair, examined: Mapping[int, Examined]) -> list[Cause]:
-    causes = causes_of(pair, examined, sites_of(pair, examined))
+def _causes(pair: Pair, examined: Mapping[int, Examined], sites: Sequence[Site]) -> list[Cause]:
+    causes = causes_of(pair, examined, sites)
     inputs = differing_inputs(pair)
     return [_from_inputs(pair, inputs), *causes] if inputs else causes
 

@@ -91,8 +91,7 @@ class CheckedKernels:
     ) -> list[Any]:
         expected = self._digests[node.execution.position]
         if not any(expected):
-            self.found.unknown.add(number)
-            return executed(node.execution, arguments, keywords)
+            return self._unchecked(number, node, arguments, keywords)
         written = node.execution.written(arguments, keywords)
         before = [tensor.clone() for tensor in written]
         outputs = executed(node.execution, arguments, keywords)
@@ -100,6 +99,29 @@ class CheckedKernels:
             return outputs
         _put_back(written, before)
         return self._elsewhere(number, node, arguments, keywords, expected)
+
+    def _unchecked(
+        self, number: int, node: Node, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+    ) -> list[Any]:
+        """A call whose bits nobody knows: where its process gives other bits than this one, it is executed there."""
+        self.found.unknown.add(number)
+        if not self._ask or node.call.compiled is None:
+            return executed(node.execution, arguments, keywords)
+        written = node.execution.written(arguments, keywords)
+        before = [tensor.clone() for tensor in written]
+        with suppress(NumdriftError, NotReplayable):
+            theirs = self._calls.execute(node, arguments, keywords)
+            there = _results(node, theirs, written)
+            after = [tensor.clone() for tensor in written]
+            _put_back(written, before)
+            outputs = executed(node.execution, arguments, keywords)
+            if _same(_results(node, outputs, written), there):
+                return outputs
+            self.found.foreign.add(number)
+            _put_back(written, after)
+            return theirs
+        _put_back(written, before)
+        return executed(node.execution, arguments, keywords)
 
     def _elsewhere(
         self,
@@ -137,10 +159,11 @@ def verify(pair: Pair, side: Side, digests: Digests, calls: WorkerCalls) -> Foun
     Twice: first to see which calls are others, so that the worker can make all their kernels ready together.
     """
     first = _walk(pair, side, CheckedKernels(digests, calls, ask=False))
-    if not first.found.foreign and not first.found.in_context:
-        return first.found
     nodes = pair.flows[side].nodes
-    calls.prepare([nodes[number] for number in sorted(first.found.special)])
+    unchecked = {number for number in first.found.unknown if nodes[number].call.compiled is not None}
+    if not first.found.special and not unchecked:
+        return first.found
+    calls.prepare([nodes[number] for number in sorted(first.found.special | unchecked)])
     second = _walk(pair, side, CheckedKernels(digests, calls, ask=True))
     pair.kernels[side] = SideKernels(second.found, calls, second.recorded)
     return second.found
