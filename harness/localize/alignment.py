@@ -3,7 +3,7 @@
 Ops are paired within their place: the pass, the phase, the module, and for what an optimizer does the parameters. So a
 rewritten module leaves all others paired. What has no counterpart within its place is looked for elsewhere, by its name and shapes,
 and what is left between two pairs is a block without pairs: ops of one side in place of ops of the other. In compiled graphs
-everything that one op was decomposed into is one unit, with that op's name.
+everything that one op was decomposed into is one unit, with that op's name; so is what the backward computes once more.
 
 Blocks come in an order in which both sides can be executed block by block; those that no order can part are one block.
 """
@@ -104,18 +104,46 @@ def op_name(node: Node) -> str:
 
 def _units(flow: Flow, *, modules: bool) -> list[Unit]:
     groups: dict[Hashable, list[int]] = {}
+    again, own = recomputed(flow), dict[int, Hashable]()
     for number, node in enumerate(flow.nodes):
         compiled = node.call.compiled
         key = (
             number if compiled is None else (compiled.graph, compiled.group, node.call.phase, node.iteration)
         )
-        groups.setdefault(key, []).append(number)
+        own[number] = own[again[number]] if number in again else key
+        groups.setdefault(own[number], []).append(number)
     states = {use.value.slot: name for name, use in flow.watched.items() if name.startswith(STATES)}
-    return [_unit(flow, members, states, modules=modules) for members in groups.values()]
+    return [_unit(flow, members, states, again, modules=modules) for members in groups.values()]
 
 
-def _unit(flow: Flow, members: Sequence[int], states: Mapping[int, str], *, modules: bool) -> Unit:
-    node, last = flow.nodes[members[0]], flow.nodes[members[-1]]
+def recomputed(flow: Flow) -> dict[int, int]:
+    """The nodes of compiled backward graphs that compute once more what a node of the forward graph has computed, with that
+    node: a partitioner keeps the names of what it executes again to save memory."""
+    forward: dict[Hashable, int] = {}
+    found = {}
+    for number, node in enumerate(flow.nodes):
+        compiled, sequence = node.call.compiled, node.call.sequence
+        if compiled is None or sequence is None:
+            continue
+        region, _, direction = compiled.graph.partition(" ")
+        key = (region, compiled.name, sequence)
+        if direction == "forward":
+            forward[key] = number
+        elif key in forward:
+            found[number] = forward[key]
+    return found
+
+
+def _unit(
+    flow: Flow,
+    members: Sequence[int],
+    states: Mapping[int, str],
+    again: Mapping[int, int],
+    *,
+    modules: bool,
+) -> Unit:
+    node = flow.nodes[members[0]]
+    last = flow.nodes[[one for one in members if one not in again][-1]]
     call = node.call
     where = call.owners if call.module is None else (call.module if modules else None)
     shapes = tuple(use.view.size for use in last.made)

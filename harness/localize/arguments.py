@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from ..worker.tape import GeneratorState, View, leaves
-from .flow import Node, Use
+from .flow import Node, Use, layout_of
 from .links import Links, arguments_of
 
-ROUNDING = 1e-6
-"""Numbers closer than this are one number, computed in two ways."""
+LAYOUT = "another layout"
+"""The same values in another order in memory: the call computes the same, and its kernel may be another one."""
 
 
 def argument_differences(left: Node, right: Node, links: Links) -> list[str]:
@@ -26,7 +26,7 @@ def argument_differences(left: Node, right: Node, links: Links) -> list[str]:
     for name in ours:
         for (mine, use), (yours, used) in zip(ours[name], theirs.get(name, []), strict=False):
             if use is not None and used is not None:
-                found += _views(use.view, used.view)
+                found += _views(use.view, used.view, relaid=_is_relaid(use, used, links))
                 if not links.are_linked(use.value, used.value):
                     found.append("reads another tensor")
             else:
@@ -63,14 +63,25 @@ def draws_differ(left: Node, right: Node) -> bool:
     return len(ours.states) != len(theirs.states) or any(not torch.equal(*pair) for pair in states)
 
 
-def _views(mine: View, yours: View) -> list[str]:
+def _views(mine: View, yours: View, *, relaid: bool) -> list[str]:
     if mine.size != yours.size:
         return [f"shape {list(mine.size)} against {list(yours.size)}"]
     if mine.dtype != yours.dtype:
         return [f"{_name(mine.dtype)} against {_name(yours.dtype)}"]
-    if (mine.offset, mine.stride) != (yours.offset, yours.stride):
-        return ["another layout or part of a tensor"]
-    return []
+    if (mine.offset, mine.stride) == (yours.offset, yours.stride):
+        return []
+    return [LAYOUT if relaid else "another layout or part of a tensor"]
+
+
+def _is_relaid(mine: Use, yours: Use, links: Links) -> bool:
+    """Whether the views show the contents as they stand for each other, each in its own layout."""
+    link = links.of["a"].get(mine.value)
+    return (
+        link is not None
+        and link.value == yours.value
+        and layout_of(link.mine) == layout_of(mine.view)
+        and layout_of(link.theirs) == layout_of(yours.view)
+    )
 
 
 def _plain(mine: Any, yours: Any) -> list[str]:
@@ -85,12 +96,6 @@ def _plain(mine: Any, yours: Any) -> list[str]:
 
 def _same(mine: float, yours: float) -> bool:
     return mine == yours or (math.isnan(mine) and math.isnan(yours))
-
-
-def is_rounding(mine: Any, yours: Any) -> bool:
-    """Whether two numbers are one, computed in two ways."""
-    numbers = isinstance(mine, float) and isinstance(yours, float)
-    return numbers and math.isclose(mine, yours, rel_tol=ROUNDING)
 
 
 def _shown(value: Any) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..worker.tape import View, leaves
-from .alignment import Block
+from .alignment import Block, recomputed
 from .flow import SIDES, Flow, Node, Side, Use, Value, layout_of
 
 
@@ -55,7 +55,19 @@ def linked(a: Flow, b: Flow, blocks: Sequence[Block]) -> Links:
             _connect_pair(links, a, b, block, unpaired)
     for name in names:
         links.connect(a.watched[name], b.watched[name])
+    _connect_recomputed(links.of["a"], a)
+    _connect_recomputed(links.of["b"], b)
     return links
+
+
+def _connect_recomputed(known: dict[Value, Link], flow: Flow) -> None:
+    """Link what is computed once more to what the first computation is linked to."""
+    for number, first in recomputed(flow).items():
+        for mine, earlier in zip(flow.nodes[number].makes, flow.nodes[first].makes, strict=False):
+            link = None if earlier is None else known.get(earlier.value)
+            if mine is None or link is None or mine.view.size != link.mine.size:
+                continue
+            known.setdefault(mine.value, Link(mine.view, link.theirs, link.value))
 
 
 def _connect_states(links: Links, a: Flow, b: Flow, names: Iterable[str]) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from .alignment import SCRATCH
-from .arguments import argument_differences, draws_differ
-from .flow import Side
+from .alignment import SCRATCH, recomputed
+from .arguments import LAYOUT, argument_differences, draws_differ
+from .flow import SIDES, Side
 from .hybrid import Pair
 
 Kind = Literal["kernel", "arguments", "structure", "setup"]
 
 WIRING = "reads another tensor"
+KINDS: Mapping[tuple[str, ...], Kind] = {(WIRING,): "structure", (LAYOUT,): "kernel"}
+"""What a call is that differs in nothing but this."""
+
 DRAWS = "draws other random numbers: the generator is at another state"
 
 
@@ -39,7 +42,7 @@ def suspects(pair: Pair) -> dict[int, Suspect]:
         if draws_differ(left, right):
             found[number] = Suspect(number, "setup", (DRAWS, *reasons))
         elif reasons:
-            kind: Kind = "structure" if reasons == [WIRING] else "arguments"
+            kind: Kind = KINDS.get(tuple(reasons), "arguments")
             found[number] = Suspect(number, kind, tuple(reasons))
         elif left.call.op != right.call.op:
             found[number] = Suspect(number, "kernel", (f"{left.call.op} against {right.call.op}",))
@@ -51,12 +54,24 @@ def suspects(pair: Pair) -> dict[int, Suspect]:
 def _unpaired(pair: Pair, number: int) -> Suspect:
     block = pair.blocks[number]
     if block.paired:
-        return Suspect(number, "kernel", (f"decomposed into {listed(pair, number, 'b')}",))
+        return Suspect(number, "kernel", (_in_parts(pair, number),))
     left, right = listed(pair, number, "a"), listed(pair, number, "b")
     if left and right:
         return Suspect(number, "structure", (f"{left} against {right}",))
     side = "the reference" if left else "the other mode"
     return Suspect(number, "structure", (f"only {side} executes {left or right}",))
+
+
+def _in_parts(pair: Pair, number: int) -> str:
+    """How one op became several calls."""
+    block = pair.blocks[number]
+    for side in SIDES:
+        again = recomputed(pair.flows[side])
+        if any(node in again for node in block.of(side)):
+            first = [node for node in block.of(side) if node not in again]
+            if len(first) == 1:
+                return "executed once more in the backward"
+    return f"decomposed into {listed(pair, number, 'b')}"
 
 
 def names_of(pair: Pair, number: int, side: Side) -> list[str]:

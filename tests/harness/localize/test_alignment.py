@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +12,12 @@ from torch import Tensor, nn
 
 from numdrift.harness.localize.alignment import Block, align
 from numdrift.harness.localize.flow import SIDES, Flow, flow_of
+from numdrift.harness.localize.hybrid import Mixture, execute, paired
+from numdrift.harness.localize.suspects import suspects
+from numdrift.harness.worker.tape import CompiledNode
 
 from ..worker.trainings import TRAININGS, Training, started
-from .pairs import Plant, Sides, Small, sides, taped
+from .pairs import Plant, Sides, Small, differing, sides, taped
 from .programs import Program, edits, learned, tape_of
 
 SLOW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -235,3 +239,40 @@ def test_blocks_of_programs_in_place_are_a_partition_in_an_order(two: tuple[Prog
 @given(edits(in_place=False))
 def test_blocks_of_learning_programs_are_a_partition_in_an_order(two: tuple[Program, Program]) -> None:
     aligned(Sides(*map(learned, two)))
+
+
+def test_what_a_backward_computes_once_more_belongs_to_its_forward() -> None:
+    """A compiler's partitioner executes cheap ops again in the backward graph, under their names."""
+    x = torch.linspace(-1, 1, 5)
+
+    def saved(watch: Callable[[str, Tensor], None]) -> None:
+        s = x.sin()
+        watch("loss", s * 3)
+        watch("gradient", s + 1)
+
+    def again(watch: Callable[[str, Tensor], None]) -> None:
+        watch("loss", x.sin() * 3)
+        watch("gradient", x.sin() + 1)
+
+    one, other = taped(saved), taped(again)
+    nodes = [
+        ("0 forward", "sin", -1),
+        ("0 forward", "mul", -2),
+        ("0 backward", "sin", -1),
+        ("0 backward", "add", -3),
+    ]
+    calls = [
+        replace(call, compiled=CompiledNode(graph, name, call.op, number), sequence=sequence)
+        for number, (call, (graph, name, sequence)) in enumerate(zip(other.calls, nodes, strict=True))
+    ]
+    pair = paired(flow_of(one), flow_of(replace(other, calls=tuple(calls))))
+    assert [(block.a, block.b, block.paired) for block in pair.blocks] == [
+        ((0,), (0, 2), True),
+        ((1,), (1,), True),
+        ((2,), (3,), True),
+    ]
+    (suspect,) = suspects(pair).values()
+    assert (suspect.kind, suspect.reasons) == ("kernel", ("executed once more in the backward",))
+    for base in SIDES:
+        for blocks in ([], [0], [1], [2], [0, 1, 2]):
+            assert not differing(execute(pair, Mixture(base, frozenset(blocks))), one.expected())

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from numdrift.harness.localize.arguments import argument_differences, draws_differ, is_rounding
+from numdrift.harness.localize.arguments import LAYOUT, argument_differences, draws_differ
 from numdrift.harness.localize.flow import Node
 from numdrift.harness.localize.hybrid import Pair
 from numdrift.harness.localize.suspects import suspects
@@ -79,9 +79,17 @@ def test_what_is_said(op: str, a: Made, b: Made, expected: Sequence[str]) -> Non
     assert told(op, a, b) == list(expected)
 
 
-def test_a_number_that_rounds_differently_is_told_apart_and_is_rounding() -> None:
-    assert is_rounding(1.0, 1.0 + 1e-9) and not is_rounding(1.0, 1.001)
-    assert not is_rounding(1, 2) and not is_rounding("a", "a")
+def test_the_same_values_laid_out_otherwise_are_a_matter_of_the_kernel() -> None:
+    pair = pair_of(
+        lambda x, y: (x + y).exp(),
+        lambda x, y: torch.add(x, y, out=torch.empty(4, 4).t()).exp(),
+    )
+    [found] = [
+        one for one in suspects(pair).values() if pair.blocks[one.block].is_pair and one.reasons == (LAYOUT,)
+    ]
+    assert found.kind == "kernel"
+    turned = pair_of(lambda x, y: (x + y).exp(), lambda x, y: (x + y).t().exp())
+    assert [one.kind for one in suspects(turned).values()] == ["arguments"]
 
 
 def test_draws_differ_by_the_state_of_the_generator() -> None:
