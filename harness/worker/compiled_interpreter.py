@@ -21,9 +21,10 @@ SIZES = "sym_"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Interpreted:
-    """A node that is on the tape as the call number `position`, which gave `given`: its fresh outputs, then what it wrote.
+    """A node that is on the tape as the call number `position`, which gave `count` tensors: fresh outputs, then what it wrote.
 
-    `outputs` are all that it gave, `swapped` is what executed it in place of the op that the call names.
+    `given` are these and `outputs` all that it gave, both empty where they are not kept; a random node's `given` always is.
+    `swapped` is what executed the node in place of the op that the call names.
     """
 
     position: int
@@ -31,6 +32,7 @@ class Interpreted:
     call: Call
     outputs: list[Any]
     given: list[torch.Tensor]
+    count: int
     swapped: Callable[..., Any] | None
 
 
@@ -44,23 +46,30 @@ class Described:
 
 
 class Interpreter:
-    """Executes one graph once. `layouts` are the tensors in whose layout some of its values are wanted."""
+    """Executes one graph once. `layouts` are the tensors in whose layout some of its values are wanted.
+
+    Unless it shall `keep` them, values are let go when no later node takes them.
+    """
 
     def __init__(
         self,
         log: CallLog,
         describe: Callable[[torch.fx.Node], Described],
         layouts: Mapping[ValueKey, torch.Tensor],
+        *,
+        keep: bool,
     ) -> None:
         self.done: list[Interpreted] = []
         self._log = log
         self._describe = describe
         self._layouts = layouts
+        self._keep = keep
         self._values: dict[torch.fx.Node, Any] = {}
 
     def run(self, module: torch.fx.GraphModule, inputs: list[Any]) -> list[Any]:
         """The graph's outputs. Raises NotReplayable for a graph that cannot be taken apart."""
         given = iter(inputs)
+        ending = _last_taken(module.graph)
         for node in module.graph.nodes:
             if node.op == "placeholder":
                 self._values[node] = next(given)
@@ -70,6 +79,8 @@ class Interpreter:
                 self._values[node] = self._called(node)
             elif node.op == "output":
                 return [self._value(one) for one in flat_outputs(node)]
+            for one in ending.get(node, ()):
+                del self._values[one]
         raise NotReplayable("a compiled graph gives nothing")
 
     def _value(self, argument: Any) -> Any:
@@ -96,7 +107,18 @@ class Interpreter:
         results = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
         given = given_by(call, operation, args, kwargs, results)
         kernel = None if swapped is None else execute
-        self.done.append(Interpreted(len(self._log.calls) - 1, node, call, results, given, kernel))
+        kept = given if self._keep or call.draw is not None else []
+        self.done.append(
+            Interpreted(
+                len(self._log.calls) - 1,
+                node,
+                call,
+                results if self._keep else [],
+                kept,
+                len(given),
+                kernel,
+            )
+        )
         return outputs
 
     def _relaid(self, node: torch.fx.Node, outputs: Any) -> Any:
@@ -116,6 +138,18 @@ class Interpreter:
         ):
             return value
         return value if layout_of(value) == layout_of(wanted) else laid_out_like(wanted, value)
+
+
+def _last_taken(graph: torch.fx.Graph) -> dict[torch.fx.Node, list[torch.fx.Node]]:
+    """By node, those whose values no node after it takes."""
+    found: dict[torch.fx.Node, list[torch.fx.Node]] = {}
+    seen: set[torch.fx.Node] = set()
+    for node in reversed(graph.nodes):
+        taken = [one for one in (*node.all_input_nodes, node) if one not in seen]
+        seen.update(taken)
+        if node.op != "output":
+            found[node] = taken
+    return found
 
 
 def flat_outputs(node: torch.fx.Node) -> list[Any]:

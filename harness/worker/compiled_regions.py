@@ -123,7 +123,8 @@ class Region:
             key = value_key(one) if isinstance(one, torch.fx.Node) else None
             if key is not None and isinstance(real, torch.Tensor):
                 given[key] = real
-        interpreter = Interpreter(self._log, self._describe, {**self._probed, **given})
+        layouts = {**self._probed, **given}
+        interpreter = Interpreter(self._log, self._describe, layouts, keep=self._graph.probed is None)
         interpreted = interpreter.run(module, list(self._copies))
         if any(not torch.equal(state, generator_state(device)) for device, state in after.items()):
             raise NotReplayable(OTHER_RANDOM)
@@ -154,7 +155,7 @@ class Region:
             values = [
                 known.get((one.node.name, index)) for index, fresh in enumerate(one.call.fresh) if fresh
             ]
-            for _ in range(len(one.given) - len(values)):
+            for _ in range(one.count - len(values)):
                 target = targets.get(one.node)
                 values.append(None if target is None else self._inputs[target].detach().clone())
             if one.call.draw is not None and not _drew_the_same(one, values):

@@ -29,7 +29,7 @@ from .case import FAULTS, MODELS, Trial, all_cases, all_models, trials
 from .score import Judged, Score
 
 ROOT = FAULTS.parents[1]
-LOCALIZE = ("--localize", "faults", "--no-scripts")
+LOCALIZE = ("--localize", "faults", "--no-scripts", "--no-confirm")
 PAGE = ROOT / "docs/reference/score.md"
 
 
