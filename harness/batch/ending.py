@@ -9,6 +9,7 @@ from pathlib import Path
 from ..recorder.frames import REFUSED
 from ..runner.supervise import ProcessEnd
 from ..runs.journal import Journal
+from ..runs.manifest import INTERRUPTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ def ending(journal: Journal, end: ProcessEnd, stderr: Path) -> Ending:
     if end.why == "out-of-memory":
         return Ending("out-of-memory", "the kernel killed it for lack of memory")
     if end.why == "interrupted":
-        return Ending("killed", "interrupted")
+        return Ending("killed", INTERRUPTED)
     if journal.end is not None:
         said = journal.end["status"]
         return Ending("crashed" if said == REFUSED else said, journal.end.get("message", ""))

@@ -14,11 +14,12 @@ from typing import Any, Protocol
 from ..batch.execute import execute_together, run_config
 from ..batch.plan import BatchPlan, check_plan, script_sha256
 from ..errors import NumdriftError, UsageError
+from ..modes.spec import ModeSpec
 from ..recorder.config import RunConfig
 from ..recorder.selection import KeepParams
 from ..runner.supervise import Reporter
 from ..runs.find import RecordedRun, load_run
-from ..runs.layout import Investigation
+from ..runs.layout import Investigation, RunFolder
 from .evidence import EvidenceFolder
 
 
@@ -60,6 +61,11 @@ class Laboratory:
         for spec in missing:
             folder = plan.investigation.run(spec.name, plan.suffix)
             if folder.manifest.exists() and not plan.force:
+                known = self._asked_alike(plan, spec, folder)
+                if known is not None and known.manifest.interrupted:
+                    self.progress.say(f"{folder.path} was interrupted: it is run again")
+                    _remove(folder)
+                    continue
                 raise UsageError(
                     f"{folder.path} is a run of another script, arguments or mode (or one that failed): choose another --name, "
                     f"replace it with --force, or investigate what is there by `numdrift investigate {plan.investigation.path}`"
@@ -76,9 +82,7 @@ class Laboratory:
         self.reused += len(plans) - len(missing)
         for plan in missing:
             folder = plan.investigation.run(plan.modes[0].name, "")
-            if folder.manifest.exists():  # half done by an earlier call, or asked for otherwise
-                shutil.rmtree(folder.path)
-            folder.pickle.unlink(missing_ok=True)
+            _remove(folder)  # half done by an earlier call, or asked for otherwise
         if missing:
             self._execute(title, missing)
 
@@ -98,19 +102,29 @@ class Laboratory:
         """Whether a run of that name has ended well enough and was asked for the same."""
         spec = next(one for one in plan.modes if one.name == name)
         folder = plan.investigation.run(name, plan.suffix)
+        run = self._asked_alike(plan, spec, folder)
+        return run is not None and run.manifest.status in ("complete", "nonfinite")
+
+    def _asked_alike(self, plan: BatchPlan, spec: ModeSpec, folder: RunFolder) -> RecordedRun | None:
+        """The run in the folder, None unless it was asked for the same, of the same script."""
         if not folder.manifest.exists():
-            return False
+            return None
         try:
             run = load_run(folder.path)
             asked = RunConfig.load(folder.config)
         except (NumdriftError, OSError, ValueError, TypeError, KeyError):
-            return False
+            return None
         wanted = run_config(plan, spec, folder)
         if asked.until is None:  # it went on to the end, and has all that an earlier end would leave
             wanted = replace(wanted, until=None)
-        same = _plain(asked) == _plain(wanted)
         unchanged = run.manifest.script_sha256 == script_sha256(plan.script)
-        return same and unchanged and run.manifest.status in ("complete", "nonfinite")
+        return run if unchanged and _plain(asked) == _plain(wanted) else None
+
+
+def _remove(folder: RunFolder) -> None:
+    if folder.manifest.exists():
+        shutil.rmtree(folder.path)
+    folder.pickle.unlink(missing_ok=True)
 
 
 def _plain(config: RunConfig) -> dict[str, Any]:

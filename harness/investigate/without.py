@@ -113,7 +113,7 @@ def trained_without(
             "text": f"not trained to the end without them: no key of a mode takes {left} out",
             "left": list(fix.left),
         }
-    if run is None or fix.left or replace(spec_of(run), name=spec.name) != fix.spec:
+    if run is None or not run.journal.steps or fix.left or replace(spec_of(run), name=spec.name) != fix.spec:
         return None
     compared = compare_runs(evidence.a, run)
     envelope = None
@@ -136,6 +136,9 @@ def trained_without(
 def _sentence(evidence: PairEvidence, fix: Remedy, compared: RunComparison, envelope: Envelope | None) -> str:
     a, b = evidence.a.manifest.label, evidence.b.manifest.label
     begin = f"trained to the end with {', '.join(fix.swaps)}"
+    run = evidence.without
+    if run is not None and run.manifest.failed and run.manifest.status != "nonfinite":
+        return f"{begin}, {b} ended after {len(run.journal.steps)} steps: {run.manifest.status}, {run.manifest.message}"
     if compared.identical:
         return f"{begin}, {b} is {a} bit for bit"
     differs = f"{begin}, {b} differs from {a} from step {compared.first_differing_step} on"

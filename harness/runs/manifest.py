@@ -13,6 +13,8 @@ from ..errors import JournalError, RunNotFound
 from .layout import MANIFEST
 
 SCHEMA = 1
+INTERRUPTED = "interrupted"
+ABANDONED = "numdrift was ended before the run was"
 STATUSES = ("running", "complete", "crashed", "killed", "timeout", "nonfinite", "out-of-memory")
 
 
@@ -51,6 +53,11 @@ class RunManifest:
         return self.status not in ("complete", "running")
 
     @property
+    def interrupted(self) -> bool:
+        """Whether the run was ended with numdrift itself, and by nothing of its own."""
+        return self.status == "killed" and self.message in (INTERRUPTED, ABANDONED)
+
+    @property
     def label(self) -> str:
         """What the run is called beside others of its investigation."""
         return f"{self.suffix}: {self.mode}" if self.suffix else self.mode
@@ -81,7 +88,7 @@ def read_manifest(folder: Path) -> RunManifest:
     except TypeError as error:
         raise JournalError(path, f"lacks or misnames a field: {error}") from error
     if manifest.status == "running" and not _alive(manifest.pid):
-        return replace(manifest, status="killed", message="numdrift was ended before the run was")
+        return replace(manifest, status="killed", message=ABANDONED)
     return manifest
 
 

@@ -222,3 +222,24 @@ def test_what_has_no_such_steps_is_refused(numdrift: Numdrift, tiny: Path, tmp_p
     refused = numdrift("investigate", tiny, "--modes", "cpu,compile", "--steps", "90")
     assert refused.returncode == 2
     assert "steps 0 to 9" in refused.stderr
+
+
+def test_an_interrupted_run_is_made_again_and_a_failed_one_is_not(
+    numdrift: Numdrift, tiny: Path, tmp_path: Path
+) -> None:
+    asked = ("investigate", tiny, "--mode", "cpu", "--mode", "other=cpu", "--name", "t", "--localize", "none")
+    assert numdrift(*asked).returncode == 0
+    manifest = tmp_path / "runs" / "t" / "other" / "run.json"
+    whole = json.loads(manifest.read_text())
+
+    manifest.write_text(json.dumps(whole | {"status": "killed", "message": "interrupted", "steps": 1}))
+    again = numdrift(*asked)
+    assert again.returncode == 0, again.stderr
+    assert "runs/t/other was interrupted: it is run again" in again.stderr
+    assert json.loads(manifest.read_text())["status"] == "complete"
+
+    manifest.write_text(json.dumps(whole | {"status": "crashed", "message": "ValueError"}))
+    refused = numdrift(*asked)
+    assert refused.returncode == 2
+    assert "choose another --name" in refused.stderr.splitlines()[-1]
+    assert json.loads(manifest.read_text())["status"] == "crashed"
