@@ -32,7 +32,7 @@ def localized(laboratory: Laboratory, runs: Sequence[RecordedRun], plan: Investi
 
     A step whose drift turns out to be that of a discrete choice is none to be significant: then the next one is localized.
     """
-    findings = judge(runs)
+    findings = judge(runs, plan.step)
     done: dict[str, list[int]] = {}
     for _ in range(MOST_STEPS):
         tasks = []
@@ -50,15 +50,15 @@ def localized(laboratory: Laboratory, runs: Sequence[RecordedRun], plan: Investi
         for task, found in zip(tasks, localize(laboratory, tasks, plan), strict=True):
             if found is not None and found.op_by_op_differs and _is_new(found, task):
                 search_mark_steps(laboratory, task, found, plan)
-        findings = judge(runs)
+        findings = judge(runs, plan.step)
         unexplained = {pair.b for pair in findings.pairs if _is_unexplained(pair)}
         for task in tasks:
             if plan.knobs or task.evidence.b.manifest.label in unexplained:
                 search_settings(laboratory, task, plan)
-                findings = judge(runs)
+                findings = judge(runs, plan.step)
     if plan.confirm:
         confirm(laboratory, runs, findings, plan)
-        findings = judge(runs)
+        findings = judge(runs, plan.step)
     return findings
 
 

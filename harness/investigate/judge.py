@@ -37,12 +37,15 @@ ENDED = {
 }
 
 
-def judge(runs: Sequence[RecordedRun]) -> Findings:
-    """Judge every run against the first, the reference, from the evidence that lies beside it."""
-    return judge_pairs([(runs[0], run) for run in runs[1:]])
+def judge(runs: Sequence[RecordedRun], step: int | None = None) -> Findings:
+    """Judge every run against the first, the reference, from the evidence that lies beside it.
+
+    What was localized in `step` is told before what was localized in others.
+    """
+    return judge_pairs([(runs[0], run) for run in runs[1:]], step)
 
 
-def judge_pairs(pairs: Sequence[tuple[RecordedRun, RecordedRun]]) -> Findings:
+def judge_pairs(pairs: Sequence[tuple[RecordedRun, RecordedRun]], step: int | None = None) -> Findings:
     """Judge pairs, each with its own reference; the first one's is the reference of all in the findings."""
     reference = pairs[0][0]
     runs = {run.path: run for pair in pairs for run in pair}
@@ -50,7 +53,7 @@ def judge_pairs(pairs: Sequence[tuple[RecordedRun, RecordedRun]]) -> Findings:
         reproducer=reference.manifest.reproducer,
         reference=reference.manifest.label,
         runs={run.manifest.label: described(run) for run in runs.values()},
-        pairs=[judge_pair(evidence_for(a, b), comparisons=len(pairs)) for a, b in pairs],
+        pairs=[judge_pair(evidence_for(a, b), comparisons=len(pairs), step=step) for a, b in pairs],
     )
 
 
@@ -66,7 +69,7 @@ def described(run: RecordedRun) -> dict[str, Any]:
     }
 
 
-def judge_pair(evidence: PairEvidence, comparisons: int = 1) -> PairFindings:
+def judge_pair(evidence: PairEvidence, comparisons: int = 1, step: int | None = None) -> PairFindings:
     """Judge one pair. What cannot be read is said in the notes, and the rest is used."""
     a, b = evidence.a, evidence.b
     unreadable: list[str] = []
@@ -107,7 +110,7 @@ def judge_pair(evidence: PairEvidence, comparisons: int = 1) -> PairFindings:
     curves = curves_of(evidence, comparisons)
     fault = scores.threshold.fault
     compiler = settings_of(evidence)
-    culprits = culprits_in(localized, fault)
+    culprits = culprits_in(localized, fault, step)
     if verdict.word == "beyond-rounding" and not proven(verdict.word, culprits):
         labels = (a.manifest.label, b.manifest.label)
         culprits = [*setting_culprits(compiler, labels, fault), *culprits]

@@ -45,13 +45,15 @@ def _script(folder: Path, told: Any) -> dict[str, Any]:
     return script
 
 
-def culprits_in(found: Sequence[Localization], threshold: float) -> list[dict[str, Any]]:
-    """The culprits of all localized steps: one that is met in several is that of the first.
+def culprits_in(
+    found: Sequence[Localization], threshold: float, step: int | None = None
+) -> list[dict[str, Any]]:
+    """The culprits of all localized steps: one that is met in several is that of `step`, else of the first.
 
     Those of a step whose drift is that of a discrete choice on the edge are rounding.
     """
     known: dict[object, dict[str, Any]] = {}
-    for one in sorted(found, key=lambda one: one.is_explained(threshold)):
+    for one in sorted(found, key=lambda one: (one.step != step, one.is_explained(threshold))):
         for culprit in one.culprits:
             if one.is_explained(threshold):
                 culprit = {**culprit, "significance": "rounding"}
