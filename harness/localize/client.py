@@ -85,6 +85,12 @@ class Worker:
         with self._understanding():
             return [[None if one is None else str(one) for one in call] for call in fields["digests"]]
 
+    def notes(self, step: int) -> list[str]:
+        """What of the step could not be observed, and why."""
+        fields = self._ask({"request": "notes", "step": step}).fields
+        with self._understanding():
+            return [str(one) for one in fields["notes"]]
+
     def prepare(self, step: int, positions: Sequence[int]) -> None:
         """Say which calls will be executed: where that takes compiling they are compiled together."""
         self._ask({"request": "prepare", "step": step, "positions": list(positions)})

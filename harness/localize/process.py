@@ -112,7 +112,8 @@ def _held(config: Config, side: SideConfig, stack: ExitStack) -> Held:
     stack.callback(worker.quit)
     _say(f"{side.label} is held at step {config.step}")
     tape = read_tape(tape_file(side.tapes, config.step))
-    return Held(tape, side.label, worker.digests(config.step), WorkerCalls(worker, config.step))
+    calls = WorkerCalls(worker, config.step)
+    return Held(tape, side.label, worker.digests(config.step), calls, worker.notes(config.step))
 
 
 def _differs_op_by_op(side: SideConfig, tape: Tape) -> list[str]:

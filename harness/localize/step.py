@@ -28,12 +28,14 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Held:
-    """One side of a step: its tape, its label, and, where its process is held, what its calls really gave and the process."""
+    """One side of a step: its tape, its label, and, where its process is held, what its calls really gave, the process, and
+    what could not be observed there."""
 
     tape: Tape
     label: str
     digests: Digests | None = None
     calls: WorkerCalls | None = None
+    notes: Sequence[str] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -98,7 +100,7 @@ def localize_step(sides: Mapping[Side, Held], noise: Noise, threshold: float, sa
         proofs,
         describer.culprits(),
         chosen,
-        _notes(controls, kernels, labels),
+        _notes(controls, kernels, sides),
     )
 
 
@@ -133,10 +135,12 @@ def _aligned(pair: Pair, labels: Mapping[Side, str]) -> str:
 
 
 def _notes(
-    controls: Mapping[Side, bool], kernels: Mapping[Side, Found], labels: Mapping[Side, str]
+    controls: Mapping[Side, bool], kernels: Mapping[Side, Found], held: Mapping[Side, Held]
 ) -> list[str]:
     found = []
+    labels = {side: held[side].label for side in SIDES}
     for side in SIDES:
+        found += [f"{note}; its kernels are executed alone instead" for note in held[side].notes]
         if not controls[side]:
             found.append(
                 f"the tape of {labels[side]}, executed by its own kernels, does not give its own bits again"

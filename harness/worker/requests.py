@@ -2,6 +2,7 @@
 
     facts                             torch, threads, mode, pid, steps (those that were recorded)
     digests step                      the digests of what each call gave
+    notes step                        what of it could not be observed, and why
     prepare step positions            says which calls will be executed
     execute step position memory      a call executed by the mode's kernel; `memory` lists the slots with the start of
                                       their spans, the segments are the spans
@@ -55,6 +56,7 @@ class Requests:
         self._answers: Mapping[str, Callable[[Message], Message]] = {
             "facts": self._facts,
             "digests": self._digests,
+            "notes": self._notes,
             "prepare": self._prepare,
             "execute": self._execute,
             "value": self._value,
@@ -81,6 +83,9 @@ class Requests:
 
     def _digests(self, request: Message) -> Message:
         return Message({"digests": self._step(request).kernels.digests()})
+
+    def _notes(self, request: Message) -> Message:
+        return Message({"notes": list(self._step(request).kernels.notes)})
 
     def _prepare(self, request: Message) -> Message:
         positions = [whole(position) for position in request.fields["positions"]]

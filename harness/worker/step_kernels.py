@@ -19,7 +19,10 @@ COPIES = 2
 
 
 class StepKernels(Protocol):
-    """The kernels of one recorded step."""
+    """The kernels of one recorded step. `notes` say what of it could not be observed, and why."""
+
+    @property
+    def notes(self) -> Sequence[str]: ...
 
     def digests(self) -> list[list[str | None]]:
         """For each call of the tape the digests of what its real execution gave: fresh outputs, then written arguments.
@@ -42,6 +45,8 @@ class StepKernels(Protocol):
 
 class ReplayedKernels:
     """Those of a mode that executes op by op: the step replays bit for bit in its process."""
+
+    notes: Sequence[str] = ()
 
     def __init__(self, tape: Tape) -> None:
         self._tape = tape

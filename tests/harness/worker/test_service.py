@@ -147,6 +147,7 @@ def test_every_call_executed_over_there_gives_every_bit_of_the_run(held: Held, m
         # when the tape is replayed call by call in the run's own process
         values = Replay(tape).run(elsewhere)
         digests = worker.digests(STEP)
+        assert worker.notes(STEP) == []
     # then all that the step is compared by is there again, and every value on the way
     assert all(is_same(values[name], value) for name, value in tape.expected().items())
     known = [
