@@ -29,9 +29,6 @@ ALIASES = {
 }
 """Names under which compilers know ops that eager mode calls otherwise."""
 
-SCRATCH = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
-"""Ops that make memory and no values."""
-
 STATES = ("parameter ", "buffer ", "state ")
 """How the names of what a step starts from begin."""
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from .alignment import SCRATCH, recomputed
+from ..worker.tape import SCRATCH
+from .alignment import recomputed
 from .arguments import LAYOUT, argument_differences, draws_differ
 from .flow import SIDES, Side
 from .hybrid import Pair

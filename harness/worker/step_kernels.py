@@ -9,12 +9,12 @@ import torch
 
 from .digests import digest_of
 from .replay import AsRecorded, Execution, Replay, executed, set_apart
-from .tape import Tape
+from .tape import SCRATCH, Tape
 
 PATTERNS = (0x55, 0x2A)
 """Bytes that are left behind in memory for ops that do not write all of what they return."""
 
-COPIES = 2
+COPIES = 4
 """Of each size that an op returns: it may allocate something else first."""
 
 
@@ -99,7 +99,11 @@ class _Digesting(AsRecorded):
     def execute(self, one: Execution, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         self._leave_pattern(one)
         outputs = super().execute(one, arguments, keywords)
-        self.found[one.position] = [digest_of(value) for value in results(one, outputs, arguments, keywords)]
+        given = results(one, outputs, arguments, keywords)
+        unwritten = one.call.name in SCRATCH
+        self.found[one.position] = [
+            f"unwritten {self._pattern}" if unwritten else digest_of(value) for value in given
+        ]
         return outputs
 
     def _leave_pattern(self, one: Execution) -> None:

@@ -16,6 +16,10 @@ Phase = Literal["data", "forward", "backward", "optimizer"]
 """`data` is what comes before the step's first forward; `optimizer` everything after a backward."""
 
 
+SCRATCH = ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
+"""Ops that make memory and no values."""
+
+
 class NotReplayable(Exception):
     """Why a step cannot be recorded or replayed, in words for the user of the script."""
 
