@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from ..errors import UsageError
 from ..localize.record import Localization
@@ -10,9 +12,9 @@ from ..runs.find import RecordedRun
 from ..runs.outcomes import state_steps
 from .evidence import PairEvidence, evidence_for
 from .findings import Findings, PairFindings
-from .judge import judge
+from .judge import judge, judge_pair
 from .laboratory import Laboratory
-from .localization import Task, localize
+from .localization import Task, known, localize
 from .mark_steps import search_mark_steps
 from .plan import InvestigationPlan
 from .scores import spec_of
@@ -47,19 +49,49 @@ def localized(laboratory: Laboratory, runs: Sequence[RecordedRun], plan: Investi
                 tasks.append(Task(evidence, step, pair.threshold))
         if not tasks:
             break
-        for task, found in zip(tasks, localize(laboratory, tasks, plan), strict=True):
-            if found is not None and found.op_by_op_differs and _is_new(found, task):
-                search_mark_steps(laboratory, task, found, plan)
-        findings = judge(runs, plan.step)
-        unexplained = {pair.b for pair in findings.pairs if _is_unexplained(pair)}
-        for task in tasks:
-            if plan.knobs or task.evidence.b.manifest.label in unexplained:
-                search_settings(laboratory, task, plan)
-                findings = judge(runs, plan.step)
+        findings = _with_causes(laboratory, runs, findings, tasks, plan)
     if plan.confirm:
+        made = laboratory.made
         confirm(laboratory, runs, findings, plan)
-        findings = judge(runs, plan.step)
+        if laboratory.made > made:
+            findings = judge(runs, plan.step)
     return findings
+
+
+def _with_causes(
+    laboratory: Laboratory,
+    runs: Sequence[RecordedRun],
+    findings: Findings,
+    tasks: Sequence[Task],
+    plan: InvestigationPlan,
+) -> Findings:
+    """Localize these steps, and judge again what is new."""
+    fresh = {task.evidence.b.path for task in tasks if known(task) is None}
+    for task, found in zip(tasks, localize(laboratory, tasks, plan), strict=True):
+        if found is not None and found.op_by_op_differs and _is_new(found, task):
+            search_mark_steps(laboratory, task, found, plan)
+            fresh.add(task.evidence.b.path)
+    findings = _judged_again(runs, findings, fresh, plan)
+    unexplained = {pair.b for pair in findings.pairs if _is_unexplained(pair)}
+    made, searched = laboratory.made, set[Path]()
+    for task in tasks:
+        if plan.knobs or task.evidence.b.manifest.label in unexplained:
+            search_settings(laboratory, task, plan)
+            searched.add(task.evidence.b.path)
+    return _judged_again(runs, findings, searched, plan) if laboratory.made > made else findings
+
+
+def _judged_again(
+    runs: Sequence[RecordedRun], findings: Findings, changed: Collection[Path], plan: InvestigationPlan
+) -> Findings:
+    """The findings with the pairs of these runs judged anew."""
+    pairs = [
+        judge_pair(evidence_for(runs[0], run), comparisons=len(findings.pairs), step=plan.step)
+        if run.path in changed
+        else pair
+        for run, pair in zip(runs[1:], findings.pairs, strict=True)
+    ]
+    return replace(findings, pairs=pairs)
 
 
 def _is_unexplained(pair: PairFindings) -> bool:

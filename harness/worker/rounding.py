@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from .replay import Execution, executed
+from .summing import sums
 from .tape import leaves, mapped
 
 AMPLITUDE = 1.5
@@ -52,32 +53,8 @@ EXACT = frozenset(EXACT_OPS.split())
 CASTS = frozenset(("_to_copy", "copy_", "copy", "_foreach_copy_", "set_data"))
 """Copies, which round when their result is in fewer digits than their source."""
 
-REDUCE_PARTS = """
-addbmm addmm addmv attention avg baddbmm bilinear bmm cdist conv1d conv2d conv3d convolution cross cumprod
-cumsum dot einsum fft gru linalg linear logcumsumexp logsumexp loss lstm matmul mean mm mv nansum nll norm
-pdist prod rnn segment softmax std sum trace trilinear upsample var vdot
-"""
-REDUCE = frozenset(REDUCE_PARTS.split())
-"""Parts of the names of ops that sum over elements: their inputs are perturbed too."""
-
 POOL = 1 << 21
 """Random numbers that the perturbations are taken from."""
-
-REDUCE_WHOLE = frozenset(
-    (
-        "embedding_dense_backward",
-        "grid_sampler_2d",
-        "grid_sampler_2d_backward",
-        "index_add",
-        "index_add_",
-        "index_put",
-        "index_put_",
-        "scatter_add",
-        "scatter_add_",
-        "scatter_reduce",
-        "unfold_backward",
-    )
-)
 
 
 class RandomRounding:
@@ -153,11 +130,6 @@ def _pool(device: torch.device) -> torch.Tensor:
     each number anew would take longer than the step (4 ns a number, seven times the replay of a transformer)."""
     generator = torch.Generator(device).manual_seed(POOL)
     return torch.rand(POOL, generator=generator, device=device).sub_(0.5)
-
-
-def sums(name: str) -> bool:
-    """Whether the op of this name sums over elements."""
-    return name in REDUCE_WHOLE or not REDUCE.isdisjoint(name.strip("_").split("_"))
 
 
 def _digits_read(name: str, arguments: list[Any], untouched: set[int]) -> float:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from numdrift.harness.worker.noise import measure_noise
 from numdrift.harness.worker.replay import AsRecorded, Replay, is_same
-from numdrift.harness.worker.rounding import RandomRounding, sums
+from numdrift.harness.worker.rounding import RandomRounding
+from numdrift.harness.worker.summing import sums
 from numdrift.harness.worker.tape import Tape
 
 from .trainings import TRAININGS, Plain, recorded, started

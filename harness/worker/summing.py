@@ -1,0 +1,32 @@
+"""Which ops add elements up, told by their names; this needs no torch."""
+
+from __future__ import annotations
+
+REDUCE_PARTS = """
+addbmm addmm addmv attention avg baddbmm bilinear bmm cdist conv1d conv2d conv3d convolution cross cumprod
+cumsum dot einsum fft gru linalg linear logcumsumexp logsumexp loss lstm matmul mean mm mv nansum nll norm
+pdist prod rnn segment softmax std sum trace trilinear upsample var vdot
+"""
+REDUCE = frozenset(REDUCE_PARTS.split())
+"""Parts of the names of ops that sum over elements: their inputs are perturbed too."""
+
+REDUCE_WHOLE = frozenset(
+    (
+        "embedding_dense_backward",
+        "grid_sampler_2d",
+        "grid_sampler_2d_backward",
+        "index_add",
+        "index_add_",
+        "index_put",
+        "index_put_",
+        "scatter_add",
+        "scatter_add_",
+        "scatter_reduce",
+        "unfold_backward",
+    )
+)
+
+
+def sums(name: str) -> bool:
+    """Whether the op of this name sums over elements."""
+    return name in REDUCE_WHOLE or not REDUCE.isdisjoint(name.strip("_").split("_"))
