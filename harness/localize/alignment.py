@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import networkx
 
-from .flow import Flow, Node
+from .flow import Flow, Node, Value
 
 ALIASES = {
     "_native_batch_norm_legit": "native_batch_norm",
@@ -36,7 +36,7 @@ STATES = ("parameter ", "buffer ", "state ")
 @dataclass(frozen=True, slots=True)
 class Unit:
     """What stands for one op of the script: the nodes of one side, where they are, the op's name, and what it looks like:
-    the shapes that it makes, and the parameters, buffers and optimizer states that it reads."""
+    the shapes that it makes, the parameters, buffers and optimizer states that it reads, and the gradients that it is a part of."""
 
     nodes: tuple[int, ...]
     place: tuple[Hashable, ...]
@@ -73,8 +73,10 @@ def align(a: Flow, b: Flow) -> list[Block]:
         left, right, firm | loose, lambda unit: unit.place[:2], lambda unit: (unit.name, unit.look)
     )
     while True:
-        blocks = _blocks(left, right, firm | loose)
-        cycles = [one for one in networkx.strongly_connected_components(_graph(a, b, blocks)) if len(one) > 1]
+        blocks, cycles = min(
+            (_with_cycles(a, b, _blocks(left, right, firm | loose, apart=apart)) for apart in (False, True)),
+            key=lambda found: sum(map(len, found[1])),
+        )
         crossing = {node for one in cycles for number in one for node in blocks[number].a}
         unpaired = {i for i in loose if crossing.intersection(left[i].nodes)}
         if not unpaired:
@@ -82,9 +84,18 @@ def align(a: Flow, b: Flow) -> list[Block]:
         loose = {i: j for i, j in loose.items() if i not in unpaired}
 
 
-def _blocks(left: Sequence[Unit], right: Sequence[Unit], pairs: dict[int, int]) -> list[Block]:
+def _blocks(
+    left: Sequence[Unit], right: Sequence[Unit], pairs: dict[int, int], *, apart: bool
+) -> list[Block]:
+    """The pairs, and what lies between them; `apart` tells what lies in several visits of one place apart."""
     blocks = [Block(left[i].nodes, right[j].nodes, left[i].name == right[j].name) for i, j in pairs.items()]
-    return [*blocks, *_gaps(left, right, pairs)]
+    return [*blocks, *_gaps(left, right, pairs, apart=apart)]
+
+
+def _with_cycles(a: Flow, b: Flow, blocks: list[Block]) -> tuple[list[Block], list[set[int]]]:
+    """The blocks, and those that wait for each other."""
+    found = networkx.strongly_connected_components(_graph(a, b, blocks))
+    return blocks, [one for one in found if len(one) > 1]
 
 
 def _has_modules(flow: Flow) -> bool:
@@ -110,7 +121,19 @@ def _units(flow: Flow, *, modules: bool) -> list[Unit]:
         own[number] = own[again[number]] if number in again else key
         groups.setdefault(own[number], []).append(number)
     states = {use.value.slot: name for name, use in flow.watched.items() if name.startswith(STATES)}
-    return [_unit(flow, members, states, again, modules=modules) for members in groups.values()]
+    ends = _gradients(flow)
+    return [_unit(flow, members, states, ends, again, modules=modules) for members in groups.values()]
+
+
+def _gradients(flow: Flow) -> dict[Value, str]:
+    """What becomes a part of a parameter's gradient, by addition alone, with the gradient's name."""
+    found = {use.value: name for name, use in flow.watched.items() if name.startswith("gradient ")}
+    for node in reversed(flow.nodes):
+        if node.call.phase == "backward" and op_name(node) == "add":
+            names = {found[made.value] for made in node.made if made.value in found}
+            for use in node.reads if len(names) == 1 else ():
+                found.setdefault(use.value, *names)
+    return found
 
 
 def recomputed(flow: Flow) -> dict[int, int]:
@@ -135,6 +158,7 @@ def _unit(
     flow: Flow,
     members: Sequence[int],
     states: Mapping[int, str],
+    ends: Mapping[Value, str],
     again: Mapping[int, int],
     *,
     modules: bool,
@@ -147,7 +171,8 @@ def _unit(
     read = {
         states[use.value.slot] for one in members for use in flow.nodes[one].reads if use.value.slot in states
     }
-    look = (*shapes, *sorted(read))
+    gradients = sorted(ends[use.value] for use in last.made if use.value in ends)
+    look = (*shapes, *sorted(read), *gradients)
     return Unit(tuple(members), (node.iteration, call.phase, where), op_name(node), look)
 
 
@@ -197,20 +222,34 @@ def _common(
     }
 
 
-def _gaps(left: Sequence[Unit], right: Sequence[Unit], pairs: dict[int, int]) -> Iterator[Block]:
-    """What lies, unpaired, behind the same pair of one place, as one block."""
+def _gaps(
+    left: Sequence[Unit], right: Sequence[Unit], pairs: dict[int, int], *, apart: bool
+) -> Iterator[Block]:
+    """What lies, unpaired, behind the same pair of one place, as one block; with `apart` also in the same visit of it."""
     found: dict[Hashable, tuple[list[int], list[int]]] = {}
     back = {j: i for i, j in pairs.items()}
     for units, known, position in ((left, {i: i for i in pairs}, 0), (right, back, 1)):
         before: dict[Hashable, int] = {}
+        visits = _visits(units) if apart else [0] * len(units)
         for number, unit in enumerate(units):
             if number in known:
                 before[unit.place] = known[number]
             else:
-                key = (unit.place, before.get(unit.place))
+                key = (unit.place, before.get(unit.place), visits[number])
                 found.setdefault(key, ([], []))[position].extend(unit.nodes)
     for a, b in found.values():
         yield Block(tuple(sorted(a)), tuple(sorted(b)), paired=False)
+
+
+def _visits(units: Sequence[Unit]) -> list[int]:
+    """For each unit how often its place was left before it: a module that is called in a loop is visited many times."""
+    found, left, here = [], dict[Hashable, int](), None
+    for unit in units:
+        if unit.place != here:
+            here = unit.place
+            left[here] = left.get(here, -1) + 1
+        found.append(left[here])
+    return found
 
 
 def _graph(a: Flow, b: Flow, blocks: Sequence[Block]) -> networkx.DiGraph:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from numdrift.harness.localize.step import LocalizedStep
 
+from ..worker.trainings import Training
 from .pairs import Plant, Small, localized, nothing, sides
 
 
@@ -240,3 +241,51 @@ def test_another_loss_function_is_found_in_the_forward() -> None:
 
     found = beyond(localized(sides(Small, other_target)))
     assert found and all(one["phase"] == "forward" for one in found)
+
+
+class Loop(Training):
+    """One cell, three times."""
+
+    def __init__(self) -> None:
+        self.norm = nn.LayerNorm(6)
+        self.cell, self.head = nn.Linear(6, 6), nn.Linear(6, 1)
+        self.net = nn.ModuleDict({"norm": self.norm, "cell": self.cell, "head": self.head})
+        super().__init__(Recurrent(self.net), torch.optim.SGD(self.net.parameters(), lr=0.1))
+        self.x = torch.randn(8, 6)
+
+    def work(self) -> None:
+        self.optimizer.zero_grad()
+        self.backward(self.model(self.x).square().mean())
+        self.optimizer.step()
+
+
+class Recurrent(nn.Module):
+    def __init__(self, parts: nn.ModuleDict) -> None:
+        super().__init__()
+        self.parts = parts
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(3):
+            x = x + torch.tanh(self.parts["cell"](self.parts["norm"](x)))
+        out: Tensor = self.parts["head"](x)
+        return out
+
+
+def norm_by_hand(t: Loop) -> None:
+    norm = t.norm
+
+    def forward(x: Tensor) -> Tensor:
+        centred = x - x.mean(-1, keepdim=True)
+        inverse = torch.rsqrt(centred.square().mean(-1, keepdim=True) + 1e-3)
+        out: Tensor = centred * inverse * norm.weight + norm.bias
+        return out
+
+    norm.forward = forward  # type: ignore[method-assign,assignment]
+
+
+def test_a_module_that_is_rewritten_and_called_in_a_loop_is_the_culprit() -> None:
+    found = beyond(localized(sides(Loop, norm_by_hand)))
+    culprit = found[0]
+    assert is_proven(culprit)
+    assert culprit["places"] == ["parts.norm"] and "native_layer_norm" in culprit["ops"]["a"]
+    assert "rsqrt" in culprit["ops"]["b"] and "tanh" not in culprit["ops"]["b"]
