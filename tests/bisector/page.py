@@ -34,7 +34,7 @@ Seconds are medians, with the smallest and the largest. Processor seconds are th
 less on what else the machine does: here a way got {cores} cores while it ran.
 
 - numdrift: `numdrift investigate reproducers/sam_tanh.py --modes cpu,compile -- --epochs {steps}`, two runs at a time. A
-  run is a training of {steps} steps in a process of its own. The time holds the verdict, the float64 referee, the proofs
+  run is a training of at most {steps} steps in a process of its own. The time holds the verdict, the float64 referee, the proofs
   by swapping in and out, a script for each cause and a whole training without the causes, none of which the bisector has
   a counterpart for. *Causes alone* is `--no-scripts --no-confirm`: the same without the last two.
 - The bisector needs a test, and somebody to write it: `tests/bisector/good_or_bad.py` trains {steps} steps eager and
