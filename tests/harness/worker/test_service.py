@@ -92,7 +92,10 @@ class Held:
         return Worker.connect(self.socket(mode), 60, name=mode, alive=self.thread.is_alive)
 
     def tape(self, mode: str) -> Tape:
-        return read_tape(tape_file(self.folder / "runs" / mode / "tapes", STEP))
+        path = tape_file(self.folder / "runs" / mode / "tapes", STEP)
+        while not path.exists() and self.thread.is_alive():
+            time.sleep(0.05)
+        return read_tape(path)
 
     def quit(self) -> BatchResult:
         for plan in self.plans:
