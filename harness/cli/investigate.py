@@ -42,6 +42,12 @@ Exit codes: 0 no drift beyond rounding, 1 drift beyond rounding or a verdict tha
 3 a run failed.
 """
 
+knobs_option = click.option(
+    "--knobs",
+    is_flag=True,
+    help="Also say which stage and which setting of the compiler makes the drift (without it: where no op does).",
+)
+
 
 @click.command(
     epilog=EXAMPLES,
@@ -107,11 +113,7 @@ Exit codes: 0 no drift beyond rounding, 1 drift beyond rounding or a verdict tha
     default=True,
     help="Train a mode once more to the end with its culprits swapped out (default: yes).",
 )
-@click.option(
-    "--knobs",
-    is_flag=True,
-    help="Also say which stage and which setting of the compiler makes the drift (without it: where no op does).",
-)
+@knobs_option
 @click.option("--quiet", "-q", is_flag=True, help="Print failures and nothing else.")
 @click.option("--verbose", "-v", is_flag=True, help="Print every step's score and its worst tensors.")
 @out_option

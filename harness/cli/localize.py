@@ -15,7 +15,7 @@ from ..investigate.recorded import require_parameters
 from ..runs.find import load_run
 from ..runs.layout import Investigation
 from .findings import show
-from .investigate import CommandLineProgress
+from .investigate import CommandLineProgress, knobs_option
 from .output import console, force_option, json_option, write_json
 
 EXAMPLES = """\b
@@ -41,11 +41,7 @@ Exit codes: 0 no drift beyond rounding, 1 drift beyond rounding or a verdict tha
     metavar="N",
     help="The step to look into (default: the first significant one).",
 )
-@click.option(
-    "--knobs",
-    is_flag=True,
-    help="Also say which stage and which setting of the compiler makes the drift (without it: where no op does).",
-)
+@knobs_option
 @click.option("--timeout", type=float, metavar="SECONDS", help="End a run that takes longer.")
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Runs side by side at a time."

@@ -85,11 +85,10 @@ def confirm(
     if not wanted:
         return
     laboratory.experiments("trained to the end without the culprits", [asked for _, _, asked in wanted])
-    for run, pair, _ in wanted:
-        trained = evidence_for(runs[0], run).without
-        beyond = pair.verdict == "beyond-rounding"
-        if beyond and trained is not None and not compare_runs(runs[0], trained).identical:
-            envelope_runs(laboratory, runs[0], max(plan.envelope, MEMBERS), plan)
+    beyond = [evidence_for(runs[0], run) for run, pair, _ in wanted if pair.verdict == "beyond-rounding"]
+    trained = [one.without for one in beyond if one.without is not None]
+    if any(not compare_runs(runs[0], run).identical for run in trained):
+        envelope_runs(laboratory, runs[0], max(plan.envelope, MEMBERS), plan)
 
 
 def proven(verdict: str | None, culprits: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

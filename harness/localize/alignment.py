@@ -73,10 +73,11 @@ def align(a: Flow, b: Flow) -> list[Block]:
         left, right, firm | loose, lambda unit: unit.place[:2], lambda unit: (unit.name, unit.look)
     )
     while True:
-        blocks, cycles = min(
-            (_with_cycles(a, b, _blocks(left, right, firm | loose, apart=apart)) for apart in (False, True)),
-            key=lambda found: sum(map(len, found[1])),
-        )
+        blocks, cycles = _with_cycles(a, b, _blocks(left, right, firm | loose, apart=False))
+        if cycles:
+            parted = _with_cycles(a, b, _blocks(left, right, firm | loose, apart=True))
+            if sum(map(len, parted[1])) < sum(map(len, cycles)):
+                blocks, cycles = parted
         crossing = {node for one in cycles for number in one for node in blocks[number].a}
         unpaired = {i for i in loose if crossing.intersection(left[i].nodes)}
         if not unpaired:

@@ -69,14 +69,14 @@ def localize_step(sides: Mapping[Side, Held], noise: Noise, threshold: float, sa
     examined = examine(pair, found)
     scorer = Scorer(sides["a"].tape.expected(), noise)
     laboratory = Laboratory(pair, scorer)
-    causes = _causes(pair, examined, sites_of(pair, examined))
-    if not _is_complete(laboratory, causes):
+    sites = sites_of(pair, examined)
+    if not _is_complete(laboratory, _causes(pair, examined, sites)):
         # a block that is equal on one side's values by chance may not be on the other's
         doubted = {number: replace(one, differs=one.differs or None) for number, one in examined.items()}
-        others = _causes(pair, doubted, sites_of(pair, doubted))
-        if _is_complete(laboratory, others):
-            causes, examined = others, doubted
-    sites = taken_apart(laboratory, examined, sites_of(pair, examined))
+        others = sites_of(pair, doubted)
+        if _is_complete(laboratory, _causes(pair, doubted, others)):
+            sites, examined = others, doubted
+    sites = taken_apart(laboratory, examined, sites)
     causes = with_decisions(pair, _causes(pair, examined, sites), labels)
     say(
         f"{sum(one.differs is not False for one in examined.values())} of {len(pair.blocks)} blocks compute other bits, from {len(causes)} causes"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -33,10 +33,11 @@ class Suspect:
 def suspects(pair: Pair) -> dict[int, Suspect]:
     """Look at every block. What only makes the same tensors in other words is left to the experiment."""
     found: dict[int, Suspect] = {}
+    again = {side: recomputed(pair.flows[side]) for side in SIDES}
     for number, block in enumerate(pair.blocks):
         if not block.is_pair:
             if not {*names_of(pair, number, "a"), *names_of(pair, number, "b")} <= {*SCRATCH}:
-                found[number] = _unpaired(pair, number)
+                found[number] = _unpaired(pair, number, again)
             continue
         left, right = pair.flows["a"].nodes[block.a[0]], pair.flows["b"].nodes[block.b[0]]
         reasons = argument_differences(left, right, pair.links)
@@ -52,10 +53,10 @@ def suspects(pair: Pair) -> dict[int, Suspect]:
     return found
 
 
-def _unpaired(pair: Pair, number: int) -> Suspect:
+def _unpaired(pair: Pair, number: int, again: Mapping[Side, Collection[int]]) -> Suspect:
     block = pair.blocks[number]
     if block.paired:
-        return Suspect(number, "kernel", (_in_parts(pair, number),))
+        return Suspect(number, "kernel", (_in_parts(pair, number, again),))
     left, right = listed(pair, number, "a"), listed(pair, number, "b")
     if left and right:
         return Suspect(number, "structure", (f"{left} against {right}",))
@@ -63,15 +64,13 @@ def _unpaired(pair: Pair, number: int) -> Suspect:
     return Suspect(number, "structure", (f"only {side} executes {left or right}",))
 
 
-def _in_parts(pair: Pair, number: int) -> str:
+def _in_parts(pair: Pair, number: int, again: Mapping[Side, Collection[int]]) -> str:
     """How one op became several calls."""
     block = pair.blocks[number]
     for side in SIDES:
-        again = recomputed(pair.flows[side])
-        if any(node in again for node in block.of(side)):
-            first = [node for node in block.of(side) if node not in again]
-            if len(first) == 1:
-                return "executed once more in the backward"
+        first = [node for node in block.of(side) if node not in again[side]]
+        if len(first) == 1 and len(block.of(side)) > 1:
+            return "executed once more in the backward"
     return f"decomposed into {listed(pair, number, 'b')}"
 
 
