@@ -19,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 EVERYTHING = ""
 STANDARD_LIBRARY = tuple(sorted(sys.stdlib_module_names))
 GUESTS = (
+    "numdrift.harness.adoption",
     "numdrift.harness.compiler",
     "numdrift.harness.errors",
     "numdrift.harness.graphs.capture",
@@ -60,6 +61,7 @@ ARROWS = [
     Arrow(
         "guests of the training process import torch, the standard library and each other",
         of=(
+            "harness/adoption",
             "harness/compiler.py",
             "harness/errors.py",
             "harness/graphs/capture",

@@ -39,6 +39,8 @@ class RunConfig:
     each step that has one there starts from it. `perturb` moves the initial parameters (with `resync` those of
     each forced step) by one ULP, drawn with this seed. `seed_shift` is added to every seed that the script sets.
     `until` is the last step that is needed: the script is left, as by `sys.exit()`, when the step after it has ended.
+    `module` is the name behind `-m` when the script was asked for as a module, `script` then its file. `strict` makes
+    an error of what was not understood of the script.
     `serve` is the path of a unix socket at which the process answers after the script has ended well; "" means that it
     exits then, as ever.
     """
@@ -65,6 +67,8 @@ class RunConfig:
     seed_shift: int = 0
     until: int | None = None
     serve: str = ""
+    module: str = ""
+    strict: bool = False
 
     def records(self, level: str) -> bool:
         return LEVELS.index(self.record) >= LEVELS.index(level)

@@ -21,6 +21,7 @@ from numdrift.kernels.swaps.find import known_kernels
 from numdrift.kernels.swaps.request import swap_requests
 from numdrift.kernels.swaps.trace import CallTrace
 
+from ..adoption.facts import AdoptionFacts
 from ..errors import AdoptionError, KernelError, NumdriftError
 from ..modes.protocol import Mode, ScriptFacts
 from ..modes.registry import registry
@@ -43,6 +44,7 @@ def run(config: RunConfig) -> int:
     mode = registry.load(config.mode.base)(config.mode)
     os.environ.setdefault("DEVICE", mode.device)
     code = compile(Path(config.script).read_bytes(), config.script, "exec")
+    facts = AdoptionFacts(log.write, strict=config.strict)
     try:
         swaps = _swaps(config, log)
         mode.prepare(ScriptFacts(names_in(code)), swaps)
@@ -50,7 +52,7 @@ def run(config: RunConfig) -> int:
         seeded = _seed_what_is_unseeded(seed, config.seed_shift)
         if config.seed_shift:
             shift_seeds(config.seed_shift)
-        recorder = Recorder(config, mode, log)
+        recorder = Recorder(config, mode, log, facts)
         log.write("environment", seeded=seeded, digest=recorder.digest_implementation, **fingerprint())
     except NumdriftError as error:
         log.write(

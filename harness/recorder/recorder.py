@@ -18,6 +18,7 @@ import torch
 from torch.optim.optimizer import Optimizer
 
 from .. import torch_private
+from ..adoption.facts import AdoptionFacts
 from ..errors import AdoptionError
 from ..modes.protocol import Mode
 from . import frames
@@ -70,12 +71,13 @@ SETTLED_STEP = 3
 class Recorder:
     """Observes one script and writes its journal."""
 
-    def __init__(self, config: RunConfig, mode: Mode, log: EventLog) -> None:
+    def __init__(self, config: RunConfig, mode: Mode, log: EventLog, facts: AdoptionFacts) -> None:
         folder = Path(config.journal)
         self.step = 0
         self._config = config
         self._mode = mode
         self._log = log
+        self._facts = facts
         self._hooks = Hooks(self)
         self._training = TrainingTensors()
         self._losses: list[torch.Tensor] = []

@@ -1,0 +1,53 @@
+"""What was understood of a script, and what was not: written into the journal as it is found out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Literal
+
+from ..errors import AdoptionError
+
+Kind = Literal["loss", "step", "parameters", "device", "placement", "compile", "autocast", "generators"]
+
+ADOPTION = "adoption"
+"""The journal's event of a fact: `kind`, `text`, `source`."""
+
+DOUBT = "doubt"
+"""The journal's event of something that may make the run mean something else than the user thinks: `text`, `source`."""
+
+
+class AdoptionFacts:
+    """Takes facts and doubts, writes each once. With `strict`, `check` turns the first doubt into an error.
+
+    `write` takes the name of a journal event and its fields. A fact that cannot be written is dropped: it is never
+    the training's problem.
+    """
+
+    def __init__(self, write: Callable[..., None], *, strict: bool = False) -> None:
+        self._write = write
+        self._strict = strict
+        self._known: set[tuple[str, ...]] = set()
+        self._first_doubt: str | None = None
+
+    def note(self, kind: Kind, text: str, source: str = "") -> None:
+        """Say what was done with the script: a device redirected, a call of torch.compile routed."""
+        self._once(ADOPTION, kind=kind, text=text, source=source)
+
+    def doubt(self, text: str, source: str = "") -> None:
+        """Say what was not understood, with the remedy."""
+        if self._first_doubt is None:
+            self._first_doubt = text
+        self._once(DOUBT, text=text, source=source)
+
+    def check(self) -> None:
+        """Called where the training may be stopped. Raises AdoptionError when `strict` and there is a doubt."""
+        if self._strict and self._first_doubt is not None:
+            raise AdoptionError(f"{self._first_doubt} (--strict)")
+
+    def _once(self, event: str, **fields: Any) -> None:
+        key = (event, *(str(value) for value in fields.values()))
+        if key not in self._known:
+            self._known.add(key)
+            with suppress(OSError, ValueError):
+                self._write(event, **fields)
