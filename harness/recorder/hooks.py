@@ -1,6 +1,7 @@
 """Where the recorder looks into a training process that knows nothing of it.
 
-Three places are hooked: the outermost module calls, `backward`, and the optimizers' steps. Nothing stays hooked
+Hooked are the outermost module calls, `backward` and what stands for it (`torch.autograd.grad`, `torch.func.grad`),
+the optimizers' steps, and the gradient scaler, which stands between a loss and its backward. Nothing stays hooked
 inside a module's call, so compilers trace what they always trace.
 """
 
@@ -18,6 +19,9 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from ..torch_private import transformation_level
+from .losses import Found, GradientFunctions, tensors_in
+
 
 class Observer(Protocol):
     """What the hooks report to."""
@@ -25,11 +29,14 @@ class Observer(Protocol):
     def module_called(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """An outermost module is about to be called with these arguments."""
 
-    def backward_started(self, losses: list[torch.Tensor]) -> None:
-        """A backward from these tensors is about to run."""
+    def backward_started(self, losses: list[torch.Tensor], found: Found) -> None:
+        """A backward from these tensors is about to run, or a call of `torch.autograd.grad` that stands for one."""
 
     def backward_ended(self) -> None:
         """That backward has run."""
+
+    def step_skipped(self, optimizer: Optimizer) -> None:
+        """A gradient scaler has left an optimizer's step out."""
 
     def step_started(self, optimizer: Optimizer) -> None:
         """The outermost `step()` of an optimizer is about to run."""
@@ -40,6 +47,25 @@ class Observer(Protocol):
     def optimizer_made(self, optimizer: Optimizer) -> None:
         """An optimizer has its groups; a wrapper around it may not."""
 
+
+class GradientObserver(Protocol):
+    """What is told of gradients that no `backward()` computes, and of scaled losses."""
+
+    def stands_for_backward(self, outputs: Any, inputs: Any, arguments: Mapping[str, Any]) -> bool:
+        """Whether a call of `torch.autograd.grad` outside of torch.func computes the training's gradients."""
+
+    def function_called(self, arguments: Sequence[Any]) -> None:
+        """A function of torch.func is about to be differentiated by these arguments."""
+
+    def gradients_taken(self, outputs: Any, inputs: Any, results: Sequence[Any]) -> None:
+        """`torch.autograd.grad` has given these results."""
+
+    def loss_scaled(self, losses: Any, results: Any) -> None:
+        """A gradient scaler has made `results` of `losses`."""
+
+
+FURTHER_ARGUMENTS = ("grad_outputs", "retain_graph", "create_graph", "only_inputs", "allow_unused")
+"""What `torch.autograd.grad` takes by place after outputs and inputs."""
 
 Called = Callable[[torch.nn.Module, Sequence[Any], Mapping[str, Any]], None]
 """Takes a module that is about to be called, and the call's arguments."""
@@ -128,11 +154,13 @@ class StepNesting:
 class Hooks:
     """Installs every hook; `remove` takes them out again."""
 
-    def __init__(self, observer: Observer) -> None:
+    def __init__(self, observer: Observer, gradients: GradientObserver) -> None:
         self._observer = observer
+        self._gradients = gradients
         self.calls = ModuleCalls(observer.module_called)
         self._nesting = StepNesting()
         self._in_backward = False
+        self._ended_steps = 0
         self._undo: list[Callable[[], None]] = []
 
     def install(self) -> None:
@@ -143,6 +171,8 @@ class Hooks:
             register_optimizer_step_post_hook(self._step_ended).remove,
         ]
         self._wrap_backward()
+        self._wrap_gradients()
+        self._wrap_scaler()
         self._wrap_optimizer_creation()
         self._wrap_compile()
 
@@ -157,6 +187,7 @@ class Hooks:
 
     def _step_ended(self, optimizer: Optimizer, *_: Any) -> None:
         if self._nesting.leave(optimizer):
+            self._ended_steps += 1
             self._observer.step_ended(optimizer)
 
     def _wrap_backward(self) -> None:
@@ -167,7 +198,7 @@ class Hooks:
             # A backward inside a backward (activation checkpointing) starts from no loss of the script's.
             outermost, self._in_backward = not self._in_backward, True
             if outermost:
-                self._observer.backward_started(_tensors_in(tensors))
+                self._observer.backward_started(tensors_in(tensors), "backward")
             try:
                 original(tensors, *args, **kwargs)
             finally:
@@ -177,6 +208,61 @@ class Hooks:
 
         torch.autograd.backward = backward
         self._undo.append(lambda: setattr(torch.autograd, "backward", original))
+
+    def _wrap_gradients(self) -> None:
+        original = torch.autograd.grad
+
+        @functools.wraps(original)
+        def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling() or self._in_backward:
+                return original(outputs, inputs, *args, **kwargs)
+            arguments = dict(zip(FURTHER_ARGUMENTS, args, strict=False)) | kwargs
+            if transformation_level():
+                results = original(outputs, inputs, *args, **kwargs)
+            elif self._gradients.stands_for_backward(outputs, inputs, arguments):
+                results = self._gradients_as_backward(original, outputs, inputs, arguments)
+            else:
+                return original(outputs, inputs, *args, **kwargs)
+            self._gradients.gradients_taken(outputs, inputs, results)
+            return results
+
+        torch.autograd.grad = grad
+        functions = GradientFunctions(self._gradients.function_called)
+        functions.install()
+        self._undo += [lambda: setattr(torch.autograd, "grad", original), functions.remove]
+
+    def _gradients_as_backward(
+        self, original: Callable[..., Any], outputs: Any, inputs: Any, arguments: Mapping[str, Any]
+    ) -> Any:
+        self._in_backward = True
+        try:
+            self._observer.backward_started(tensors_in(outputs), "gradient")
+            results = original(outputs, inputs, **arguments)
+        finally:
+            self._in_backward = False
+        self._observer.backward_ended()
+        return results
+
+    def _wrap_scaler(self) -> None:
+        scaler = torch.amp.GradScaler
+        scale, step = scaler.scale, scaler.step
+
+        @functools.wraps(scale)
+        def scale_(self_: Any, outputs: Any) -> Any:
+            results = scale(self_, outputs)
+            self._gradients.loss_scaled(outputs, results)
+            return results
+
+        @functools.wraps(step)
+        def step_(self_: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+            before = self._ended_steps
+            result = step(self_, optimizer, *args, **kwargs)
+            if self._ended_steps == before:
+                self._observer.step_skipped(optimizer)
+            return result
+
+        scaler.scale, scaler.step = scale_, step_  # type: ignore[method-assign, assignment]
+        self._undo += [lambda: setattr(scaler, "scale", scale), lambda: setattr(scaler, "step", step)]
 
     def _wrap_optimizer_creation(self) -> None:
         original = Optimizer.__init__
@@ -202,8 +288,3 @@ class Hooks:
 
         torch.compile = compile_
         self._undo.append(lambda: setattr(torch, "compile", original))
-
-
-def _tensors_in(tensors: Any) -> list[torch.Tensor]:
-    listed = tensors if isinstance(tensors, (list, tuple)) else [tensors]
-    return [tensor for tensor in listed if isinstance(tensor, torch.Tensor)]

@@ -140,6 +140,12 @@ class SetupFacts:
             # What belongs to no module is first seen here, before its first update.
             self._initial.adopted(step, self._unknown(named))
 
+    def found(self, step: int) -> None:
+        """Parameters of no module were found, before their first update."""
+        if self._active:
+            with self._guard, torch_private.without_dispatch_modes():
+                self._initial.adopted(step, self._unknown(self._training.named()))
+
     def _unknown(self, named: Sequence[NamedTensor]) -> list[NamedTensor]:
         """Those of the tensors that are seen for the first time."""
         new = [one for one in named if one.name not in self._names]

@@ -11,12 +11,19 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
-from ..torch_private import without_wrapper
+from ..adoption.parallel import plain_name, wrapper_paths
+from ..adoption.shards import local_tensor, shard_of
+
+OPTIMIZED = "optimized."
+"""What the name of a parameter begins with that only an optimizer is known to hold; its place there follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedTensor:
-    """A parameter or buffer under its qualified name; `kind` is parameter or buffer."""
+    """A parameter or buffer under its qualified name; `kind` is parameter or buffer.
+
+    It is described by the part that this rank has, where it is sharded.
+    """
 
     name: str
     kind: str
@@ -24,7 +31,11 @@ class NamedTensor:
 
     def describe(self) -> dict[str, Any]:
         dtype = str(self.tensor.dtype).removeprefix("torch.")
-        return {"name": self.name, "kind": self.kind, "shape": list(self.tensor.shape), "dtype": dtype}
+        described = {"name": self.name, "kind": self.kind, "shape": list(self.tensor.shape), "dtype": dtype}
+        shard = shard_of(self.tensor)
+        if shard is None:
+            return described
+        return described | {"shape": list(local_tensor(self.tensor).shape), "shard": shard.to_json()}
 
 
 class RootModules:
@@ -35,7 +46,7 @@ class RootModules:
     """
 
     def __init__(self) -> None:
-        self._roots: list[tuple[str, weakref.ref[torch.nn.Module]]] = []
+        self._roots: list[tuple[str, frozenset[str], weakref.ref[torch.nn.Module]]] = []
         self._seen: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._prefixes: set[str] = set()
 
@@ -48,7 +59,7 @@ class RootModules:
             return False
         prefix = "" if not self._prefixes else self._free_prefix(variable_name(module))
         self._prefixes.add(prefix)
-        self._roots.append((prefix, weakref.ref(module)))
+        self._roots.append((prefix, wrapper_paths(module), weakref.ref(module)))
         return True
 
     def _free_prefix(self, wanted: str) -> str:
@@ -61,7 +72,7 @@ class RootModules:
     def named_tensors(self, optimized: Iterable[torch.Tensor]) -> Iterator[NamedTensor]:
         """Walk the roots' parameters and buffers, each once, then what only the optimizers hold."""
         seen: set[int] = set()
-        for prefix, reference in self._roots:
+        for prefix, wrappers, reference in self._roots:
             module = reference()
             if module is None:
                 continue
@@ -69,11 +80,11 @@ class RootModules:
                 for name, tensor in named:
                     if id(tensor) not in seen:
                         seen.add(id(tensor))
-                        yield NamedTensor(prefix + without_wrapper(name), kind, tensor)
+                        yield NamedTensor(prefix + plain_name(name, wrappers), kind, tensor)
         for index, tensor in enumerate(optimized):
             if id(tensor) not in seen:
                 seen.add(id(tensor))
-                yield NamedTensor(f"optimized.{index}", "parameter", tensor)
+                yield NamedTensor(f"{OPTIMIZED}{index}", "parameter", tensor)
 
 
 def put(there: torch.Tensor, value: torch.Tensor) -> bool:
@@ -81,6 +92,7 @@ def put(there: torch.Tensor, value: torch.Tensor) -> bool:
 
     Past autograd: a value that the script computed from the tensor before can still be differentiated.
     """
+    there = local_tensor(there)
     if is_lazy(there) or there.is_meta or there.layout != torch.strided or there.shape != value.shape:
         return False
     try:

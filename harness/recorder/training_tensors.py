@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.optim.optimizer import Optimizer
 
-from .tensors import NamedTensor, RootModules
+from .tensors import OPTIMIZED, NamedTensor, RootModules
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,7 @@ class TrainingTensors:
     def __init__(self) -> None:
         self._roots = RootModules()
         self._optimizers: list[weakref.ref[Optimizer]] = []
+        self._found: dict[str, torch.Tensor] = {}
 
     def add_root(self, module: torch.nn.Module) -> bool:
         """Take note of a called module; says whether it is a new root that holds parameters."""
@@ -50,6 +51,14 @@ class TrainingTensors:
         self._optimizers = [known for known in self._optimizers if known() is not None]
         self._optimizers.append(weakref.ref(optimizer))
         return True
+
+    def add_found(self, named: Iterable[tuple[str, torch.Tensor]]) -> bool:
+        """Take parameters that no module and no optimizer shows, in place of those that were found by the same names;
+        says whether these are other tensors. The arguments of a function, new tensors in every step, are kept alive
+        until the next ones come."""
+        before = {name: id(tensor) for name, tensor in self._found.items()}
+        self._found |= named
+        return before != {name: id(tensor) for name, tensor in self._found.items()}
 
     def optimizers(self) -> list[Optimizer]:
         """In the order of their making. One that has groups and state in common with an earlier one is left out:
@@ -68,7 +77,20 @@ class TrainingTensors:
             for group in one.param_groups
             for parameter in group["params"]
         ]
-        return list(self._roots.named_tensors(optimized))
+        named = list(self._roots.named_tensors(optimized))
+        return named if not self._found else self._with_found(named)
+
+    def _with_found(self, named: list[NamedTensor]) -> list[NamedTensor]:
+        """What was found goes by its own name: a function's argument stands for the module's parameter."""
+        own = {id(tensor): name for name, tensor in self._found.items()}
+        kept = [
+            one
+            for one in named
+            if one.name not in self._found and not (id(one.tensor) in own and one.name.startswith(OPTIMIZED))
+        ]
+        here = {id(one.tensor) for one in kept}
+        found = ((name, tensor) for name, tensor in self._found.items() if id(tensor) not in here)
+        return [*kept, *(NamedTensor(name, "parameter", tensor) for name, tensor in found)]
 
     def named_of_roots(self) -> list[NamedTensor]:
         """Those of them that the root modules hold."""

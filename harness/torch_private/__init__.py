@@ -44,6 +44,7 @@ from .dispatching import (
     without_dispatch_modes,
     without_function_modes,
 )
+from .functional import is_wrapped, transformation_level, unwrapped
 from .graph_kernels import Kernel, Lowered, watch_kernels
 from .graph_stages import (
     CALL,
@@ -114,6 +115,7 @@ from .probing import (
     watch_compiled_calls,
     watch_inner_compilations,
 )
+from .sharding import shard_offset
 from .taping import (
     InterceptedOps,
     StorageMark,
@@ -178,6 +180,7 @@ __all__ = [
     "is_operator",
     "is_random",
     "is_traced",
+    "is_wrapped",
     "last_torchscript_graph",
     "lazy_counters",
     "lazy_has_value",
@@ -207,6 +210,7 @@ __all__ = [
     "set_lazy_source_locations",
     "set_profiled_runs",
     "settle_view",
+    "shard_offset",
     "start_lazy_backend",
     "storage_address",
     "sync_lazy",
@@ -214,6 +218,8 @@ __all__ = [
     "traced_graph",
     "traced_node",
     "traced_place",
+    "transformation_level",
+    "unwrapped",
     "version_of",
     "watch_aot",
     "watch_compiled_calls",

@@ -10,6 +10,7 @@ from torch.optim.optimizer import Optimizer, _global_optimizer_post_hooks, _glob
 from torch.utils.checkpoint import checkpoint
 
 from numdrift.harness.recorder.hooks import Hooks, ModuleCalls
+from numdrift.harness.recorder.losses import Found, differentiates_parameters
 from numdrift.reproducers.sam import SAM
 
 
@@ -24,13 +25,32 @@ class Seen:
         self.started: list[tuple[Optimizer, list[float]]] = []
         self.steps: list[Optimizer] = []
         self.made: list[Optimizer] = []
+        self.skipped: list[Optimizer] = []
+        self.functions: list[Sequence[Any]] = []
+        self.gradients: list[Sequence[Any]] = []
+        self.scaled: list[tuple[Any, Any]] = []
 
     def module_called(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.modules.append(module)
         self.arguments.append((args, kwargs))
 
-    def backward_started(self, losses: list[torch.Tensor]) -> None:
+    def backward_started(self, losses: list[torch.Tensor], found: Found) -> None:
         self.losses.append(losses)
+
+    def step_skipped(self, optimizer: Optimizer) -> None:
+        self.skipped.append(optimizer)
+
+    def stands_for_backward(self, outputs: Any, inputs: Any, arguments: Mapping[str, Any]) -> bool:
+        return differentiates_parameters(outputs, inputs, arguments, plain=True)
+
+    def function_called(self, arguments: Sequence[Any]) -> None:
+        self.functions.append(arguments)
+
+    def gradients_taken(self, outputs: Any, inputs: Any, results: Sequence[Any]) -> None:
+        self.gradients.append(results)
+
+    def loss_scaled(self, losses: Any, results: Any) -> None:
+        self.scaled.append((losses, results))
 
     def backward_ended(self) -> None:
         self.backwards += 1
@@ -48,7 +68,7 @@ class Seen:
 @contextmanager
 def observed() -> Iterator[Seen]:
     seen = Seen()
-    hooks = Hooks(seen)
+    hooks = Hooks(seen, seen)
     hooks.install()
     try:
         yield seen
@@ -61,6 +81,11 @@ def hooked_places() -> list[Any]:
     return [
         torch.nn.Module.__dict__["__call__"],
         torch.autograd.backward,
+        torch.autograd.grad,
+        torch.func.grad,
+        torch.func.grad_and_value,
+        torch.amp.GradScaler.__dict__["scale"],
+        torch.amp.GradScaler.__dict__["step"],
         Optimizer.__dict__["__init__"],
         dict(_global_optimizer_pre_hooks),
         dict(_global_optimizer_post_hooks),
@@ -97,8 +122,8 @@ def test_every_hook_is_taken_out_again() -> None:
     with observed():
         during = hooked_places()
     # then
-    assert all(one is not other for one, other in zip(before[:3], during[:3], strict=True))
-    assert all(len(other) == len(one) + 1 for one, other in zip(before[3:], during[3:], strict=True))
+    assert all(one is not other for one, other in zip(before[:-2], during[:-2], strict=True))
+    assert all(len(other) == len(one) + 1 for one, other in zip(before[-2:], during[-2:], strict=True))
     assert hooked_places() == before
 
 
@@ -319,7 +344,7 @@ def test_calls_closed_by_their_observer_stay_closed() -> None:
 def test_a_new_optimizer_opens_the_calls_again() -> None:
     # given module calls that are no longer observed, since the models are known
     seen = Seen()
-    hooks = Hooks(seen)
+    hooks = Hooks(seen, seen)
     hooks.install()
     try:
         hooks.calls.close()

@@ -1,0 +1,134 @@
+"""Where the losses of a step come from: the tensors that its backwards start from, as the script meant them."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+
+from ..torch_private import transformation_level, without_dispatch_modes, without_function_modes
+
+Found = Literal["logged", "backward", "gradient", "function"]
+"""How a loss was found: said by the script, `backward()`, `torch.autograd.grad`, a gradient of `torch.func`."""
+
+ORDER: Sequence[Found] = ("logged", "backward", "gradient", "function")
+"""The first of these that a step has is its losses: a gradient that is taken beside a backward is no loss."""
+
+
+class StepLosses:
+    """The losses of the step that is under way. They are detached, and kept until their values can be read."""
+
+    def __init__(self) -> None:
+        self._found: dict[Found, list[torch.Tensor]] = {}
+
+    def add(self, found: Found, losses: Sequence[torch.Tensor]) -> None:
+        with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+            self._found.setdefault(found, []).extend(loss.detach() for loss in losses)
+
+    @property
+    def any(self) -> bool:
+        return bool(self._found)
+
+    def take(self) -> tuple[torch.Tensor, ...]:
+        """The step has ended: give its losses and forget them."""
+        found, self._found = self._found, {}
+        return tuple(next((found[how] for how in ORDER if how in found), ()))
+
+
+class ScaledLosses:
+    """Finds the loss behind what a gradient scaler made of it: a backward starts from the scaled one."""
+
+    def __init__(self) -> None:
+        self._pairs: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]] = []
+
+    def scaled(self, losses: Any, results: Any) -> None:
+        """A scaler has made `results` of `losses`: a tensor, or an iterable of them each."""
+        self._pairs = [pair for pair in self._pairs if pair[0]() is not None]
+        if isinstance(losses, torch.Tensor) and isinstance(results, torch.Tensor):
+            if results is not losses:  # a scaler that is switched off gives back what it got
+                with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+                    self._pairs.append((weakref.ref(results), losses.detach()))
+        elif isinstance(losses, (list, tuple)) and isinstance(results, (list, tuple)):
+            for loss, result in zip(losses, results, strict=False):
+                self.scaled(loss, result)
+
+    def unscaled(self, started: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The script's own losses, of the tensors that a backward starts from."""
+        known = {id(result): loss for reference, loss in self._pairs if (result := reference()) is not None}
+        return [known.get(id(tensor), tensor) for tensor in started]
+
+
+def differentiates_parameters(
+    outputs: Any, inputs: Any, arguments: Mapping[str, Any], *, plain: bool
+) -> bool:
+    """Whether a call of `torch.autograd.grad` stands for a backward: single numbers are differentiated once, by
+    parameters; with `plain`, by any leaves. A gradient penalty is none: it keeps its graph."""
+    if arguments.get("create_graph") or arguments.get("is_grads_batched"):
+        return False
+    losses, leaves = tensors_in(outputs), tensors_in(inputs)
+    single = bool(losses) and all(loss.numel() == 1 for loss in losses)
+    return single and any(isinstance(leaf, torch.nn.Parameter) or (plain and leaf.is_leaf) for leaf in leaves)
+
+
+def leaves_of(losses: Sequence[torch.Tensor], most: int = 100_000) -> list[torch.Tensor]:
+    """The leaves that a backward from these tensors gives a gradient to, in the order in which the graph, walked
+    breadth first from the losses, comes to them; `most` is the number of nodes that are looked at."""
+    waiting = [loss.grad_fn for loss in losses if loss.grad_fn is not None]
+    seen, leaves = set(waiting), dict[int, torch.Tensor]()
+    for node in waiting:  # grows while it is walked
+        variable = getattr(node, "variable", None)
+        if isinstance(variable, torch.Tensor):
+            leaves.setdefault(id(variable), variable)
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen and len(seen) < most:
+                seen.add(following)
+                waiting.append(following)
+    return list(leaves.values())
+
+
+def tensors_in(tensors: Any) -> list[torch.Tensor]:
+    """One tensor, or those of a list or tuple."""
+    listed = tensors if isinstance(tensors, (list, tuple)) else [tensors]
+    return [tensor for tensor in listed if isinstance(tensor, torch.Tensor)]
+
+
+class GradientFunctions:
+    """Reports the outermost calls of functions that `torch.func.grad` and `grad_and_value` make.
+
+    `called` is given the arguments by which they differentiate, before the call.
+    """
+
+    NAMES = ("grad", "grad_and_value")
+
+    def __init__(self, called: Callable[[Any], None]) -> None:
+        self._called = called
+        self._originals = {name: getattr(torch.func, name) for name in self.NAMES}
+
+    def install(self) -> None:
+        for name, original in self._originals.items():
+            setattr(torch.func, name, self._reporting(original))
+
+    def remove(self) -> None:
+        for name, original in self._originals.items():
+            setattr(torch.func, name, original)
+
+    def _reporting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def make(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False) -> Callable[..., Any]:
+            made: Callable[..., Any] = original(func, argnums, has_aux)
+            if torch.compiler.is_compiling():
+                return made
+
+            @functools.wraps(made)
+            def call(*args: Any, **kwargs: Any) -> Any:
+                if not torch.compiler.is_compiling() and not transformation_level():
+                    wanted = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+                    self._called([args[number] for number in wanted if -len(args) <= number < len(args)])
+                return made(*args, **kwargs)
+
+            return call
+
+        return make
