@@ -28,6 +28,8 @@ def ending(journal: Journal, end: ProcessEnd, stderr: Path) -> Ending:
         return Ending("out-of-memory", "the kernel killed it for lack of memory")
     if end.why == "interrupted":
         return Ending("killed", INTERRUPTED)
+    if end.why == "with-another":
+        return Ending("killed", "ended because another rank had failed")
     if journal.end is not None:
         said = journal.end["status"]
         return Ending("crashed" if said == REFUSED else said, journal.end.get("message", ""))

@@ -20,7 +20,7 @@ from ..runner.launch import Launch
 from ..runner.supervise import ProcessEnd, Reporter, supervise
 from ..runs.find import RecordedRun
 from ..runs.journal import Journal
-from ..runs.layout import RunFolder
+from ..runs.layout import RunFolder, rank_folder
 from ..runs.manifest import RunManifest
 from ..runs.pickles import write_pickle
 from .ending import ending
@@ -28,6 +28,7 @@ from .kernels import inside_kernel, never_executed, swaps_of_run
 from .plan import BatchPlan, check_plan, script_sha256
 
 
+from .ranks import run_manifest
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
     """A run that has ended, and where it is."""
@@ -91,7 +92,7 @@ def execute_together(plans: Sequence[BatchPlan], reporter: Reporter, jobs: int) 
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A run whose folder is made and whose process is not started."""
+    """A run whose folder is made and whose process is not started; `others` are its ranks from 1 on."""
 
     folder: RunFolder
     manifest: RunManifest
@@ -104,9 +105,16 @@ def _prepare(plan: BatchPlan, spec: ModeSpec) -> PreparedRun:
         folder.create(force=plan.force)
     except OSError as error:
         raise UsageError(f"{error.filename} cannot be made: {error.strerror}; choose another --out") from None
-    config = run_config(plan, spec, folder)
+    first, *others = (_prepare_rank(plan, spec, folder.rank(rank), rank) for rank in range(plan.nproc))
+    launch = replace(first.launch, others=[one.launch for one in others])
+    return replace(first, launch=launch, others=tuple(others))
+
+
+def _prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int) -> PreparedRun:
+    folder.journal.mkdir(parents=True, exist_ok=True)
+    config = run_config(plan, spec, folder, rank)
     folder.config.write_text(json.dumps(config.to_json(), indent=2) + "\n", encoding="utf-8")
-    manifest = _first_manifest(plan, spec, folder)
+    manifest = replace(_first_manifest(plan, spec, folder), rank=rank, world_size=plan.nproc)
     manifest.write(folder.manifest)
     launch = Launch(
         name=spec.name,
@@ -121,8 +129,8 @@ def _prepare(plan: BatchPlan, spec: ModeSpec) -> PreparedRun:
     return PreparedRun(folder, manifest, launch)
 
 
-def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder) -> RunConfig:
-    """What the process of one run of a plan is told."""
+def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int = 0) -> RunConfig:
+    """What the process of one run of a plan is told, or of one rank of it: only rank 0 keeps tapes and is served."""
     return RunConfig(
         script=str(plan.script.absolute()),
         mode=spec,
@@ -134,18 +142,21 @@ def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder) -> RunConfig:
         value_budget=plan.value_budget,
         kernels=tuple((op, str(path.absolute())) for op, path in plan.kernels),
         trace_kernels=tuple(plan.trace_kernels),
-        graphs=plan.graphs,
+        graphs=plan.graphs and not rank,
         graph_steps=plan.graph_steps,
         states=plan.states,
         outcomes=plan.outcomes,
-        resync="" if plan.resync is None else str(plan.resync.absolute()),
-        tapes=plan.tapes,
+        resync="" if plan.resync is None else str(_resync_folder(plan.resync.absolute(), rank)),
+        tapes=None if rank else plan.tapes,
         noise_replays=plan.noise_replays,
         edge_replays=plan.edge_replays,
         perturb=plan.perturb,
         seed_shift=plan.seed_shift,
         until=plan.until,
-        serve="" if plan.serve is None else str(plan.serve.absolute()),
+        serve="" if plan.serve is None or rank else str(plan.serve.absolute()),
+        rank=rank,
+        world_size=plan.nproc,
+        sketches=plan.sketches,
     )
 
 
@@ -155,6 +166,12 @@ def _first_manifest(plan: BatchPlan, spec: ModeSpec, folder: RunFolder) -> RunMa
         spec=str(spec),
         suffix=plan.suffix,
         reproducer=str(plan.script),
+def _resync_folder(states: Path, rank: int) -> Path:
+    """Where a rank finds its states: in the same rank of the reference, or in that of a reference of one process."""
+    own = rank_folder(states.parent, rank) / states.name
+    return own if own.is_dir() else states
+
+
         script_sha256=script_sha256(plan.script),
         arguments=list(plan.arguments),
         record=plan.record,
@@ -165,7 +182,17 @@ def _first_manifest(plan: BatchPlan, spec: ModeSpec, folder: RunFolder) -> RunMa
     )
 
 
-def _close(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
+def close_run(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
+    """Write what there is to say of a run that has ended, rank by rank where it has several."""
+    if not run.others:
+        return _close_rank(run, end)
+    finished = [_close_rank(one, own) for one, own in zip([run, *run.others], end.ranks, strict=True)]
+    manifest = run_manifest([RecordedRun(one.folder.path, one.manifest) for one in finished], end)
+    manifest.write(run.folder.manifest)
+    return replace(finished[0], manifest=manifest)
+
+
+def _close_rank(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
     """Write the pickle and the final manifest of a run from what its journal holds."""
     folder, journal = run.folder, Journal(run.folder.journal)
     notices = [event["text"] for event in journal.events("notice")]
@@ -227,3 +254,5 @@ def _withdraw(folder: RunFolder) -> None:
     with suppress(OSError):
         folder.journal.rmdir()
         folder.path.rmdir()
+    for path in sorted(folder.path.glob("rank*")):
+        _withdraw(RunFolder(path, path / folder.pickle.name))

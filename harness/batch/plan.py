@@ -18,6 +18,9 @@ from ..runs.layout import Investigation, RunFolder
 from ..runs.manifest import read_manifest
 from .kernels import check_kernels
 
+WITHOUT_COLLECTIVES = ("lazy", "xla")
+"""Bases whose tensors no process group of torch.distributed takes."""
+
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
@@ -26,7 +29,7 @@ class BatchPlan:
     `kernels` are the user's own, as (op, path); `trace_kernels` are ops whose first calls are written down.
     `resync` is the folder of another run's states; `positions` are all modes of the batch that this plan is a part of
     (empty: its own). `serve` is the path of a unix socket, for a plan of one mode. The other fields are those of
-    `RunConfig`.
+    `RunConfig`. Each run has `nproc` processes, its ranks.
     """
 
     script: Path
@@ -56,6 +59,10 @@ class BatchPlan:
     until: int | None = None
     serve: Path | None = None
     positions: Sequence[str] = ()
+    nproc: int = 1
+    module: str = ""
+    strict: bool = False
+    sketches: bool = False
 
 
 def check_plan(plan: BatchPlan) -> None:
@@ -70,6 +77,7 @@ def check_plan(plan: BatchPlan) -> None:
         raise UsageError("--record tensors keeps every op's output: say of which steps, as in --steps 0,1")
     if plan.timeout is not None and not (plan.timeout > 0 and math.isfinite(plan.timeout)):
         raise UsageError(f"--timeout {plan.timeout:g} is no positive number of seconds")
+    _check_processes(plan)
     _check_folder(plan)
     for spec in plan.modes:
         folder = plan.investigation.run(spec.name, plan.suffix)
@@ -77,6 +85,15 @@ def check_plan(plan: BatchPlan) -> None:
             _refuse_another_run(folder, spec.name, plan.suffix)
         else:
             folder.refuse_collision()
+
+
+def _check_processes(plan: BatchPlan) -> None:
+    alone = next((spec for spec in plan.modes if spec.base in WITHOUT_COLLECTIVES), None)
+    if plan.nproc > 1 and alone is not None:
+        raise UsageError(
+            f"mode {alone.name!r} cannot be run with --nproc {plan.nproc}: {alone.base} tensors have no collectives; "
+            "leave the mode out"
+        )
 
 
 def check_script(script: Path) -> None:

@@ -21,6 +21,7 @@ from ..runs.layout import STATES, check_name, choose_investigation
 from ..runs.outcomes import state_steps
 from .output import console, force_option, json_option, number, out_option, table, write_json
 from .progress import reporter_for
+from .processes import nproc_option, rank_rows
 
 EXAMPLES = """\b
 Examples:
@@ -33,6 +34,7 @@ Examples:
   numdrift run train.py --modes cpu --states 0,10 --name study
   numdrift run train.py --modes compile --resync runs/study/cpu --steps 0,10 --name study
 
+  numdrift run train.py --modes cpu,compile --nproc 2
 \b
 A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
   bases  cpu, compile, lazy, xla, cuda, hpu, npu, mps, xpu
@@ -102,6 +104,14 @@ A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
 @click.option("--timeout", type=float, metavar="SECONDS", help="End a run that takes longer.")
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Runs side by side at a time."
+@nproc_option
+@click.option(
+    "--sketches",
+    is_flag=True,
+    help="Keep a linear sketch of every tensor and gradient: sharded runs, which have them anyway, are compared with these.",
+)
+@module_option
+@strict_option
 )
 @click.option("--quiet", "-q", is_flag=True, help="Print failures and nothing else.")
 @click.option("--verbose", "-v", is_flag=True, help="Print what the scripts printed, too.")
@@ -147,6 +157,8 @@ def _plan(script: Path, arguments: tuple[str, ...], **options: Any) -> BatchPlan
 
 def _graph_steps(text: str | None, graphs: bool) -> StepSelection:
     if text is None:
+        nproc=options["nproc"],
+        sketches=options["sketches"],
         return FIRST_STEPS
     if not text.strip():
         raise UsageError("--graph-steps names no step; steps count from 0, as in 0,5,10-19")
@@ -207,7 +219,12 @@ def _show(plan: BatchPlan, result: BatchResult, out: Console, options: dict[str,
         for run in result.runs:
             out.print(f"\n{run.manifest.mode} printed:")
             out.print(run.folder.stdout.read_text(errors="replace").rstrip())
+            for name, status, steps, loss in rank_rows(manifest):
+                rows.add_row(name, status, steps, "", loss, "")
     errors = console(stderr=True)
+        for run in result.runs:
+            if run.manifest.agreement is not None:
+                out.print(f"{run.manifest.mode}: {run.manifest.agreement['text']}", soft_wrap=True)
     for run in result.runs:
         _show_failure(run, errors)
         for problem in run.manifest.problems:

@@ -17,6 +17,7 @@ from ..investigate.findings import INVESTIGATION
 from ..runs.find import RecordedRun, find_investigation, investigations, load_run, runs_in, runs_with_suffixes
 from ..runs.layout import MANIFEST, Investigation
 from .output import console, json_option, out_option, table, write_json
+from .processes import rank_facts
 
 EXAMPLES = """\b
 Examples:
@@ -149,7 +150,13 @@ def _facts(run: RecordedRun) -> dict[str, str]:
     swaps = {one["swap"]: _calls(one["calls"]) for one in manifest.swaps}
     problems = {f"problem {number}": text for number, text in enumerate(manifest.problems, 1)}
     notices = {f"notice {number}": text for number, text in enumerate(manifest.notices, 1)}
-    return facts | swaps | problems | notices
+    logged = {f"logged {name}": f"{value:.9g} last" for name, value in _last_logged(run).items()}
+    return facts | rank_facts(manifest) | logged | swaps | problems | notices
+
+
+def _last_logged(run: RecordedRun) -> dict[str, float]:
+    """The last of each of the values that the script gave by name."""
+    return {name: value for step in run.journal.steps for name, value in step.logged.items()}
 
 
 def _calls(counts: Mapping[str, int]) -> str:

@@ -10,6 +10,7 @@ from numdrift.kernels.swaps.engine import Swaps
 
 from .. import torch_private
 from ..errors import AdoptionError, UsageError, nearest
+from ..adoption.parallel import within_wrapper
 from .eager import EagerMode
 from .protocol import Moment, ScriptFacts
 from .spec import LADDER, ModeSpec
@@ -50,6 +51,7 @@ class CompileMode:
         self.eager.adopt(module)
         if not torch_private.is_compiled_in_place(module):
             torch_private.compile_in_place(module, self.backend)
+        module = within_wrapper(module)
 
     def close(self, moment: Moment, settled: Callable[[], None] | None = None) -> None:
         self.eager.close(moment, settled)

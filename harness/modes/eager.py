@@ -8,6 +8,7 @@ import torch
 
 from numdrift.kernels.swaps.engine import Swaps
 
+from ..adoption.shards import local_tensor
 from ..errors import NotAvailable
 from .precision import convert
 from .protocol import Moment, ScriptFacts
@@ -48,7 +49,7 @@ class EagerMode:
             settled()
 
     def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        return [tensor.detach().cpu() for tensor in tensors]
+        return [local_tensor(tensor).detach().cpu() for tensor in tensors]
 
 
 def require_device(device: str) -> None:

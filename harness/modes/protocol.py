@@ -48,4 +48,6 @@ class Mode(Protocol):
         executing anything that the script would not have executed by then."""
 
     def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Give the values as CPU tensors; a tensor that lives on the CPU is given itself, not copied."""
+        """Give the values as CPU tensors; a tensor that lives on the CPU is given itself, not copied.
+
+        Of a tensor that is sharded over ranks this is the part that is here."""

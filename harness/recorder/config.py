@@ -41,6 +41,8 @@ class RunConfig:
     `until` is the last step that is needed: the script is left, as by `sys.exit()`, when the step after it has ended.
     `module` is the name behind `-m` when the script was asked for as a module, `script` then its file. `strict` makes
     an error of what was not understood of the script.
+    `rank` is this process's among `world_size` processes of the run; `sketches` asks for linear sketches of every tensor,
+    which runs with sharded tensors have anyway.
     `serve` is the path of a unix socket at which the process answers after the script has ended well; "" means that it
     exits then, as ever.
     """
@@ -70,6 +72,9 @@ class RunConfig:
     module: str = ""
     strict: bool = False
 
+    rank: int = 0
+    world_size: int = 1
+    sketches: bool = False
     def records(self, level: str) -> bool:
         return LEVELS.index(self.record) >= LEVELS.index(level)
 

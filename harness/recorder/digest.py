@@ -216,8 +216,8 @@ def _hash_part(part: torch.Tensor, first_lane: int) -> int:
         products[-1, stripes % 64 :] = 0
         sums[-1, stripes % 64 :] = 0
     lanes = torch.arange(first_lane, first_lane + blocks * 8, dtype=torch.int64, device="cpu").view(blocks, 8)
-    inner = _mix64_tensor(sums.sum(1) + lanes * _signed(_GOLDEN))
-    return int(_mix64_tensor(products.sum(1) + inner).sum())
+    inner = mix64_tensor(sums.sum(1) + lanes * signed(_GOLDEN))
+    return int(mix64_tensor(products.sum(1) + inner).sum())
 
 
 @functools.cache
@@ -227,7 +227,7 @@ def _keys() -> torch.Tensor:
     return torch.tensor(words, dtype=torch.int64, device="cpu").view(64, 8, 2)
 
 
-def _signed(value: int) -> int:
+def signed(value: int) -> int:
     return value - 2**64 if value >= 2**63 else value
 
 
@@ -237,7 +237,7 @@ def _mix64(value: int) -> int:
     return value
 
 
-def _mix64_tensor(values: torch.Tensor) -> torch.Tensor:
+def mix64_tensor(values: torch.Tensor) -> torch.Tensor:
     for shift, factor in _MIX:
-        values = (values ^ ((values >> shift) & ((1 << (64 - shift)) - 1))) * _signed(factor)
+        values = (values ^ ((values >> shift) & ((1 << (64 - shift)) - 1))) * signed(factor)
     return values

@@ -4,6 +4,7 @@
     digests.bin     a frame a step: the digest records of its tensors
     values-N.bin    a frame a kept step: the tensors' bytes, N the power of two that divides its index
     values-last.bin the last step's values, written when the script ends
+    sketches.bin    a frame a step: the sketches of its tensors, for sharded runs (or --sketches)
     ops.jsonl       one JSON object an op (record level `ops`)
     tensors.bin     a frame an op output (record level `tensors`)
     kernels.bin     how often each swapped kernel ran; see numdrift.kernels.swaps.counts
@@ -23,6 +24,7 @@ from typing import BinaryIO
 JOURNAL_SCHEMA = 1
 EVENTS = "events.jsonl"
 DIGESTS = "digests.bin"
+SKETCHES = "sketches.bin"
 OPS = "ops.jsonl"
 TENSORS = "tensors.bin"
 KERNELS = "kernels.bin"

@@ -21,6 +21,7 @@ from numdrift.kernels.swaps.find import known_kernels
 from numdrift.kernels.swaps.request import swap_requests
 from numdrift.kernels.swaps.trace import CallTrace
 
+from ..adoption import parallel
 from ..adoption.facts import AdoptionFacts
 from ..errors import AdoptionError, KernelError, NumdriftError
 from ..modes.protocol import Mode, ScriptFacts
@@ -40,7 +41,8 @@ UNSEEDED = 0
 def run(config: RunConfig) -> int:
     """Run the script of `config`; gives the exit code for the process."""
     log = EventLog(Path(config.journal) / frames.EVENTS)
-    log.write("start", schema=frames.JOURNAL_SCHEMA, pid=os.getpid())
+    ranks = {"rank": config.rank, "world_size": config.world_size} if config.world_size > 1 else {}
+    log.write("start", schema=frames.JOURNAL_SCHEMA, pid=os.getpid(), **ranks)
     mode = registry.load(config.mode.base)(config.mode)
     os.environ.setdefault("DEVICE", mode.device)
     code = compile(Path(config.script).read_bytes(), config.script, "exec")
@@ -49,6 +51,7 @@ def run(config: RunConfig) -> int:
         swaps = _swaps(config, log)
         mode.prepare(ScriptFacts(names_in(code)), swaps)
         seed = UNSEEDED if config.mode.seed is None else config.mode.seed
+        parallel.install(mode.device, facts)
         seeded = _seed_what_is_unseeded(seed, config.seed_shift)
         if config.seed_shift:
             shift_seeds(config.seed_shift)

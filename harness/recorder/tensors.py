@@ -72,7 +72,7 @@ class RootModules:
     def named_tensors(self, optimized: Iterable[torch.Tensor]) -> Iterator[NamedTensor]:
         """Walk the roots' parameters and buffers, each once, then what only the optimizers hold."""
         seen: set[int] = set()
-        for prefix, wrappers, reference in self._roots:
+        for prefix, reference, wrappers in self._roots:
             module = reference()
             if module is None:
                 continue

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +21,8 @@ PACKAGE = Path(__file__).absolute().parents[2]
 class Launch:
     """One process to start. `timeout` is in seconds; the streams go to files, straight from the process.
 
-    `variables` are added to its environment: what must be there before torch is imported.
+    `variables` are added to its environment: what must be there before torch is imported. `others` are the ranks from
+    1 on of a run of several processes, of which this is rank 0.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Launch:
     stderr: Path
     timeout: float | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
+    others: Sequence[Launch] = ()
 
 
 def interpreter(spec: ModeSpec) -> str:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ..errors import NumdriftError, RunNotFound, nearest
-from .journal import Journal
-from .layout import JOURNAL, MANIFEST
+from ..errors import NumdriftError, RunNotFound, UsageError, nearest
+from .journal import Array, Journal
+from .layout import JOURNAL, MANIFEST, rank_folder
 from .manifest import RunManifest, read_manifest
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,44 @@ class RecordedRun:
     @cached_property
     def journal(self) -> Journal:
         return Journal(self.path / JOURNAL)
+
+    def losses(self) -> pd.Series[float]:
+        """The loss of each step, as a pandas series by step."""
+        found: pd.Series[float] = _tables().losses(self.journal, self.manifest.label)
+        return found
+
+    def logged(self) -> pd.DataFrame:
+        """What the script gave to `numdrift.log` besides the loss: a column a name, a row a step."""
+        found: pd.DataFrame = _tables().logged(self.journal)
+        return found
+
+    def digests(self) -> pd.DataFrame:
+        """min, max, mean, l2, nan, inf, numel and hash by (tensor, what, step); `what` is value or gradient.
+
+        run.digests().loc["fc.weight", "gradient"]["l2"].plot()
+        """
+        found: pd.DataFrame = _tables().digests(self.journal)
+        return found
+
+    def parameters(self, step: int | None = None) -> dict[str, Array]:
+        """Parameters and buffers after a step as read-only arrays; without a step after the last that was kept.
+
+        Raises UsageError for a step of which they were not kept.
+        """
+        kept = self.journal.value_steps
+        if not kept or (step is not None and step not in kept):
+            known = f"those of {_some(kept)} are" if kept else "none are (record=params keeps them)"
+            raise UsageError(f"{self.path}: the parameters after step {step} are not kept; {known}")
+        return self.journal.values(kept[-1] if step is None else step)
+
+
+def _tables() -> Any:
+    return importlib.import_module("numdrift.harness.runs.tables")
+
+
+def _some(steps: Sequence[int], most: int = 8) -> str:
+    listed = ", ".join(map(str, steps[:most]))
+    return f"{listed} and {len(steps) - most} more" if len(steps) > most else listed
 
 
 def is_there(path: Path) -> bool:
@@ -39,6 +82,16 @@ def load_run(path: Path | str) -> RecordedRun:
     if not (is_there(path) and path.is_dir()):
         raise RunNotFound(f"there is no run {path}; `numdrift runs list` shows what there is")
     return RecordedRun(path, read_manifest(path))
+
+
+def rank_of(run: RecordedRun, rank: int) -> RecordedRun:
+    """One rank of a run, given its rank 0. Raises RunNotFound or JournalError."""
+    return load_run(rank_folder(run.path, rank)) if rank else run
+
+
+def ranks_of(run: RecordedRun) -> list[RecordedRun]:
+    """The processes of a run in the order of their ranks, itself first. Raises RunNotFound or JournalError."""
+    return [rank_of(run, rank) for rank in range(run.manifest.world_size if not run.manifest.rank else 1)]
 
 
 def runs_in(investigation: Path) -> list[RecordedRun]:
@@ -93,7 +146,8 @@ def find_investigation(out: Path, named: str | None, *, suffixes: Sequence[str] 
 
 
 def _holds_runs(path: Path) -> bool:
-    return is_there(path) and any(path.glob(f"*/{MANIFEST}"))
+    """A run holds those of its ranks, which makes no investigation of it."""
+    return is_there(path) and not is_there(path / MANIFEST) and any(path.glob(f"*/{MANIFEST}"))
 
 
 def runs_with_suffixes(investigation: Path, suffixes: Sequence[str]) -> list[RecordedRun]:

@@ -60,7 +60,26 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
-    """A recorded tensor: `kind` is parameter or buffer, `dtype` torch's name."""
+@dataclass(frozen=True, slots=True)
+class ShardEntry:
+    """Where a rank's part lies in a tensor of shape `whole`: it begins at `offset`, None where that is not known.
+
+    `placements` has a word for each dimension of the device mesh, of shape `mesh` and with this rank `at`:
+    `shard 0`, `replicate` or `partial sum`.
+    """
+
+    whole: tuple[int, ...]
+    offset: tuple[int, ...] | None
+    placements: tuple[str, ...]
+    mesh: tuple[int, ...]
+    at: tuple[int, ...]
+
+
+    """A recorded tensor: `kind` is parameter or buffer, `dtype` torch's name.
+
+    Of a tensor that is sharded over ranks, `shape` is that of the part that this rank has, and `shard` says where it
+    lies in the whole.
+    """
 
     name: str
     kind: str
@@ -68,6 +87,7 @@ class TensorEntry:
     dtype: str
 
 
+    shard: ShardEntry | None = None
 @dataclass(frozen=True, slots=True)
 class InitialTensor:
     """A parameter or buffer as it was before the first call of its module."""
@@ -255,7 +275,14 @@ def _shape(shape: object) -> tuple[int, ...]:
 
 def _tensor_entry(entry: Mapping[str, Any]) -> TensorEntry:
     shape = _shape(entry["shape"])
-    return TensorEntry(_a(str, entry["name"]), _a(str, entry["kind"]), shape, _a(str, entry["dtype"]))
+    shard = _shard_entry(entry["shard"]) if "shard" in entry else None
+    return TensorEntry(_a(str, entry["name"]), _a(str, entry["kind"]), shape, _a(str, entry["dtype"]), shard)
+
+
+def _shard_entry(entry: Mapping[str, Any]) -> ShardEntry:
+    offset = None if entry["offset"] is None else _shape(entry["offset"])
+    placements = tuple(_a(str, word) for word in _a(list, entry["placements"]))
+    return ShardEntry(_shape(entry["whole"]), offset, placements, _shape(entry["mesh"]), _shape(entry["at"]))
 
 
 def _initial_tensor(entry: Mapping[str, Any]) -> InitialTensor:

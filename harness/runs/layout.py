@@ -25,6 +25,11 @@ def check_name(what: str, text: str) -> str:
     return text
 
 
+def rank_folder(run: Path, number: int) -> Path:
+    """Where a rank's files are in the folder of its run."""
+    return run / f"rank{number}" if number else run
+
+
 @dataclass(frozen=True, slots=True)
 class RunFolder:
     """The folder of one run, and the pickle beside it."""
@@ -51,6 +56,13 @@ class RunFolder:
     @property
     def stderr(self) -> Path:
         return self.path / "stderr.log"
+
+    def rank(self, number: int) -> RunFolder:
+        """The folder of one rank of the run; rank 0 has the run's own."""
+        if not number:
+            return self
+        path = rank_folder(self.path, number)
+        return RunFolder(path, path / self.pickle.name)
 
     def create(self, *, force: bool) -> None:
         """Make the folder, empty. Raises CollisionError when it or the pickle exists and `force` is off."""

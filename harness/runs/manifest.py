@@ -22,8 +22,10 @@ STATUSES = ("running", "complete", "crashed", "killed", "timeout", "nonfinite", 
 class RunManifest:
     """One run. `seconds` is wall time of the process, `steps` counts the steps that were recorded,
     `position` is its place among the modes of its batch, `pid` is the numdrift process that watches the run.
-    `swaps` says of each swapped kernel how often it ran in which phase; `problems` are what makes the run another
-    one than was asked for."""
+    `rank` is this process's among `world_size` processes of the run; the manifest of rank 0 is the run's, and its `ranks`
+    say how each of several went and `agreement` whether they hold the same parameters. `swaps` says of each swapped kernel how often it ran in which phase; `problems` are
+    what makes the run another one than was asked for. `in_process` is a run of `numdrift.record`, which no process can
+    be started for again."""
 
     mode: str
     spec: str
@@ -44,8 +46,14 @@ class RunManifest:
     notices: Sequence[str] = ()
     problems: Sequence[str] = ()
     swaps: Sequence[Mapping[str, Any]] = ()
+    module: str = ""
     adopted: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
+    in_process: bool = False
+    rank: int = 0
+    world_size: int = 1
+    ranks: Sequence[Mapping[str, Any]] = ()
+    agreement: Mapping[str, Any] | None = None
     schema: int = SCHEMA
 
     @property

@@ -1,0 +1,117 @@
+"""Whether the ranks of a run hold the same where they should: replicated parameters and their gradients, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ..errors import JournalError
+from ..runs.find import RecordedRun
+from ..runs.journal import StepDigests, TensorEntry
+from .recorded import bits, common_digests
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """The first tensor whose bits differ from rank 0's: `what` is gradient or value, `rank` the one that differs."""
+
+    step: int
+    what: str
+    tensor: str
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """`tensors` is the most parameters that ranks held a copy of at a time, `steps` the steps that were looked at.
+
+    `replicated` says whether the script's wrapper keeps them equal (DistributedDataParallel, or a tensor replicated on
+    its device mesh): then a difference is a fault, and otherwise perhaps what the script means.
+    """
+
+    agree: bool
+    steps: int
+    tensors: int
+    replicated: bool
+    first: Disagreement | None
+    text: str
+
+
+def agreement(ranks: Sequence[RecordedRun]) -> Agreement | None:
+    """Hold every rank against rank 0; None where no tensor was recorded that two ranks have a copy of.
+
+    Gradients come before values, as they are computed before. Buffers are left out: DistributedDataParallel makes
+    them equal at the beginning of a step only. Of sharded tensors only equal shards are compared.
+    """
+    first: Disagreement | None = None
+    steps = tensors = 0
+    for other in ranks[1:]:
+        names = _held_alike(ranks[0], other)
+        tensors = max(tensors, len(names))
+        looked = 0
+        with suppress(JournalError):
+            for step, ours, theirs in common_digests(ranks[0].journal, other.journal):
+                looked += 1
+                found = next(_differences(step, ours, theirs, names, other.manifest.rank), None)
+                if found is not None and (first is None or found.step < first.step):
+                    first = found
+                if found is not None:
+                    break
+        steps = max(steps, looked)
+    if not tensors or not steps:
+        return None
+    replicated = _are_replicated(ranks)
+    return Agreement(
+        first is None, steps, tensors, replicated, first, _text(first, steps, tensors, replicated)
+    )
+
+
+def _held_alike(a: RecordedRun, b: RecordedRun) -> set[str]:
+    """The parameters of which both ranks hold a copy: of one shape, and of one place where they are sharded."""
+    left, right = _parameters(a), _parameters(b)
+    return {
+        name
+        for name, one in left.items()
+        if name in right and one.shape == right[name].shape and one.shard == right[name].shard
+    }
+
+
+def _parameters(run: RecordedRun) -> dict[str, TensorEntry]:
+    return {
+        one.name: one for table in run.journal.tables.values() for one in table if one.kind == "parameter"
+    }
+
+
+def _differences(
+    step: int, ours: StepDigests, theirs: StepDigests, names: set[str], rank: int
+) -> Iterator[Disagreement]:
+    for what, left, right in (
+        ("gradient", ours.gradients, theirs.gradients),
+        ("value", ours.values, theirs.values),
+    ):
+        for name in left:
+            if name in names and name in right and bits(left[name]) != bits(right[name]):
+                yield Disagreement(step, what, name, rank)
+
+
+def _are_replicated(ranks: Sequence[RecordedRun]) -> bool:
+    """Whether something keeps the copies equal: a wrapper of the models, or the mesh that the tensors are placed on."""
+    wrapped = [bool(event.get("replicated")) for event in ranks[0].journal.events("adopted")]
+    sharded = any(one.shard is not None for one in _parameters(ranks[0]).values())
+    return sharded or (bool(wrapped) and all(wrapped))
+
+
+def _text(first: Disagreement | None, steps: int, tensors: int, replicated: bool) -> str:
+    if first is None:
+        return (
+            f"ranks agree: {tensors} parameter{'s' if tensors > 1 else ''} and their gradients have the same bits on all "
+            f"ranks, in {steps:,} steps"
+        )
+    of = f"the gradient of {first.tensor}" if first.what == "gradient" else first.tensor
+    remedy = (
+        "they are copies of one tensor, which the ranks have to keep equal"
+        if replicated
+        else "if they are copies of one tensor, wrap the model in DistributedDataParallel"
+    )
+    return f"ranks do not agree: {of} differs between rank 0 and rank {first.rank} from step {first.step} on; {remedy}"

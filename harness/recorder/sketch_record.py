@@ -1,0 +1,66 @@
+"""The linear sketch of a tensor: eight numbers, for the guest that writes them and for the readers, so without torch.
+
+    s_j = sum over i of sign_j(i) * x_i                       j = 0 .. 7, i the index in the whole tensor, row-major
+    sign_j(i) = 1 - 2 * (bit j of mix64(SEED + (i + 1) * GOLDEN mod 2**64))
+
+with mix64 the finaliser of splitmix64 (Steele et al., OOPSLA 2014), so a sign depends on the seed and on the global
+index alone. Elements that are not finite count as 0; a complex element is two, its real and its imaginary part.
+
+The sketch is linear: that of a whole is the sum of its parts' at their places, whatever the parts are, and that of a
+difference is the difference of the sketches. For random signs that are independent in fours the mean over signs of
+s_j**2 is ||x||**2 and its variance at most 2 * ||x||**4 (Alon, Matias, Szegedy, The Space Complexity of Approximating
+the Frequency Moments, STOC 1996), so
+
+    ||x||_2 is about sqrt((s_0**2 + ... + s_7**2) / 8)
+
+a projection to 8 dimensions in the sense of Johnson and Lindenstrauss (1984). The relative standard error of the mean
+square is at most sqrt(2 / 8) = 0.5. Where many elements take part the s_j are nearly normal and 8 * estimate**2 / ||x||**2
+has the chi-squared distribution with 8 degrees of freedom: 95 % of the estimates lie between 0.52 and 1.48 times the norm.
+
+Each s_j is summed in float64 in blocks of 512, whose sums are added with compensation (Neumaier 1974). By the usual
+analysis it is off by at most 256 * 2**-53 * sum |x_i|, which is ROUNDING * sum |x_i|, and sum |x_i| <= sqrt(n) * ||x||_2.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator, Sequence
+
+NUMBERS = 8
+SEED = 0x736B657463686564
+GOLDEN = 0x9E3779B97F4A7C15
+BLOCK = 512
+ROUNDING = 256 * 2.0**-53
+"""What a sketch may be off by, as a share of the sum of |x_i|."""
+
+_RECORD = struct.Struct(f"<{NUMBERS}d")
+SKETCH_BYTES = _RECORD.size
+
+Sketch = tuple[float, ...]
+
+ABSENT_SKETCH = _RECORD.pack(*[math.nan] * NUMBERS)
+"""In place of the sketch of a tensor that is not there, or whose place in the whole is not known."""
+
+NOTHING: Sketch = (0.0,) * NUMBERS
+"""The sketch of zeros: what a rank adds to the whole whose part another rank has as well."""
+
+
+def pack_sketch(sketch: Sequence[float]) -> bytes:
+    return _RECORD.pack(*sketch)
+
+
+def unpack_sketches(records: bytes) -> Iterator[Sketch | None]:
+    """The sketches in records that follow one another, None for one that is absent; raises struct.error on a part."""
+    for numbers in _RECORD.iter_unpack(records):
+        yield None if any(math.isnan(one) for one in numbers) else numbers
+
+
+def added(sketches: Sequence[Sketch]) -> Sketch:
+    """The sketch of the whole whose parts have these."""
+    return tuple(math.fsum(numbers) for numbers in zip(*sketches, strict=True)) if sketches else NOTHING
+
+
+def norm_estimate(sketch: Sequence[float]) -> float:
+    """What ||x||_2 is about, for the sketch of x."""
+    return math.hypot(*sketch) / math.sqrt(NUMBERS)

@@ -1,0 +1,183 @@
+"""Runs of several processes against plain torchrun, bit for bit, and how they end when a rank goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from numdrift import load_run
+from numdrift.harness.runs.find import RecordedRun, ranks_of
+
+from ..conftest import ROOT, Numdrift
+
+SCRIPT = ROOT / "tests" / "e2e" / "scripts" / "ranks.py"
+STEPS = 4
+
+
+def torchrun(folder: Path, *arguments: str) -> list[dict[str, np.ndarray[Any, Any]]]:
+    """What each rank saved under plain torchrun."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    subprocess.run(
+        [*command, str(SCRIPT), *arguments, "--save", str(folder)],
+        env=os.environ | {"PYTHONHASHSEED": "0"},
+        capture_output=True,
+        check=True,
+        timeout=300,
+    )
+    return saved(folder)
+
+
+def saved(folder: Path) -> list[dict[str, np.ndarray[Any, Any]]]:
+    return [dict(np.load(folder / f"{rank}.npz")) for rank in (0, 1)]
+
+
+def ranks(tmp_path: Path, mode: str = "cpu") -> list[RecordedRun]:
+    return ranks_of(load_run(tmp_path / "runs" / "ranks" / mode))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wrap", ["ddp", "fully", "tensor"])
+def test_every_rank_computes_the_bits_of_torchrun(wrap: str, numdrift: Numdrift, tmp_path: Path) -> None:
+    # given what plain torchrun gives
+    plain = torchrun(tmp_path / "plain", "--wrap", wrap)
+    # when
+    arguments = ["--nproc", "2", "--modes", "cpu", "--name", "ranks", "--json", "-"]
+    done = numdrift("run", SCRIPT, *arguments, "--", "--wrap", wrap, "--save", tmp_path / "recorded")
+    assert done.returncode == 0, done.stderr
+    # then each rank has the same losses and parameters, in what it saved and in what was recorded
+    for rank, (expected, found) in enumerate(zip(plain, saved(tmp_path / "recorded"), strict=True)):
+        assert set(expected) == set(found)
+        for name in expected:
+            assert expected[name].tobytes() == found[name].tobytes(), (rank, name)
+        run = ranks(tmp_path)[rank]
+        assert (run.manifest.rank, run.manifest.world_size) == (rank, 2)
+        assert run.journal.events("start")[0]["rank"] == rank
+        assert run.journal.losses == expected["losses"].tolist()
+        last = run.journal.values(STEPS - 1)
+        names = {name: name.removeprefix("param/").removeprefix("module.") for name in expected}
+        for name in set(expected) - {"losses"}:
+            assert last[names[name]].tobytes() == expected[name].tobytes(), (rank, name)
+    manifest = json.loads(done.stdout)["runs"][0]
+    assert [one["status"] for one in manifest["ranks"]] == ["complete", "complete"]
+    agreement = manifest["agreement"]
+    if wrap == "ddp":
+        assert agreement["agree"] and agreement["replicated"]
+        assert (agreement["tensors"], agreement["steps"]) == (4, STEPS)
+    elif wrap == "tensor":  # of the four tensors only the last bias is on both ranks
+        assert agreement["agree"] and agreement["tensors"] == 1
+    else:
+        assert agreement is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wrap", ["ddp", "ddp-compiled", "compiled-ddp"])
+def test_compiled_ranks_agree_under_plain_names(wrap: str, numdrift: Numdrift, tmp_path: Path) -> None:
+    done = numdrift(
+        "run",
+        SCRIPT,
+        "--nproc",
+        "2",
+        "--modes",
+        "compile",
+        "--name",
+        "ranks",
+        "--",
+        "--wrap",
+        wrap,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "ranks agree: 4 parameters" in done.stdout
+    for run in ranks(tmp_path, "compile"):
+        assert [one.name for one in run.journal.tables[0]] == [
+            "up.weight",
+            "up.bias",
+            "down.weight",
+            "down.bias",
+        ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("then", "status", "message"),
+    [
+        ("raise", "crashed", "rank 1: ValueError: this rank went wrong"),
+        ("exit", "crashed", "rank 1: the script called sys.exit(3)"),
+        ("kill", "killed", "rank 1: by SIGKILL"),
+    ],
+)
+def test_the_rank_that_fails_is_named_and_ends_the_others(
+    then: str, status: str, message: str, numdrift: Numdrift, tmp_path: Path
+) -> None:
+    arguments = ["--at", "2", "--rank", "1", "--then", then]
+    done = numdrift("run", SCRIPT, "--nproc", "2", "--modes", "cpu", "--name", "ranks", "--", *arguments)
+    assert done.returncode == 3
+    first, second = ranks(tmp_path)
+    assert first.manifest.status == status
+    assert first.manifest.message.startswith(message)
+    assert message in done.stderr
+    # what was recorded before is kept on both ranks, and said of each
+    assert [len(run.journal.steps) for run in (first, second)] == [2, 2]
+    assert [one["steps"] for one in first.manifest.ranks] == [2, 2]
+    assert all(one["status"] != "complete" for one in first.manifest.ranks)
+
+
+@pytest.mark.slow
+def test_a_rank_that_hangs_is_a_timeout_of_the_run(numdrift: Numdrift, tmp_path: Path) -> None:
+    began = time.monotonic()
+    arguments = ["--at", "1", "--rank", "1", "--then", "hang"]
+    done = numdrift(
+        "run",
+        SCRIPT,
+        "--nproc",
+        "2",
+        "--modes",
+        "cpu",
+        "--name",
+        "ranks",
+        "--timeout",
+        "30",
+        "--",
+        *arguments,
+    )
+    assert done.returncode == 3
+    assert time.monotonic() - began < 60
+    first, second = ranks(tmp_path)
+    assert first.manifest.status == second.manifest.status == "timeout"
+    assert "rank 1 1" in first.manifest.message
+
+
+@pytest.mark.slow
+def test_the_first_gradient_on_which_ranks_do_not_agree_is_named(numdrift: Numdrift, tmp_path: Path) -> None:
+    arguments = ["--at", "2", "--rank", "1", "--then", "drift"]
+    done = numdrift("run", SCRIPT, "--nproc", "2", "--modes", "cpu", "--name", "ranks", "--", *arguments)
+    assert done.returncode == 0, done.stderr
+    found = ranks(tmp_path)[0].manifest.agreement
+    assert found is not None and not found["agree"]
+    assert found["first"] == {"step": 2, "what": "value", "tensor": "up.weight", "rank": 1}
+    assert "ranks do not agree: up.weight differs between rank 0 and rank 1 from step 2 on" in done.stdout
+
+
+@pytest.mark.slow
+def test_nccl_is_gloo_where_the_mode_runs_on_the_cpu(numdrift: Numdrift, tmp_path: Path) -> None:
+    done = numdrift(
+        "run", SCRIPT, "--nproc", "2", "--modes", "cpu", "--name", "ranks", "--", "--backend", "nccl"
+    )
+    assert done.returncode == 0, done.stderr
+    for run in ranks(tmp_path):
+        texts = [event["text"] for event in run.journal.events("adoption")]
+        assert "nccl is gloo in this mode" in texts
+
+
+def test_lazy_has_no_collectives(numdrift: Numdrift) -> None:
+    done = numdrift("run", SCRIPT, "--nproc", "2", "--modes", "cpu,lazy")
+    assert done.returncode == 2
+    assert "'lazy'" in done.stderr and "--nproc 2" in done.stderr
