@@ -1,0 +1,61 @@
+"""One habit of training scripts, and what is to be expected of it in each mode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SCRIPTS = Path(__file__).parent / "scripts"
+MODES = ("cpu", "compile", "lazy")
+
+
+@dataclass(frozen=True, slots=True)
+class Habit:
+    """A script of `scripts/` and how it is started there, `arguments` behind it.
+
+    `steps` are the steps that it trains, `losses` the number of losses of each (one number where all have as many).
+    `not_in` gives, of the modes in which it cannot run, the reason in one line, as a part of what numdrift says.
+    `cuda`: it asks for a GPU whatever the machine has. `compiles`: it calls torch.compile by itself. `module`: it is
+    started as `-m module`. `exit_code` is its own. `printed` is what stands before a loss that it prints; "" means that
+    it prints other losses than those of its steps.
+    """
+
+    script: str
+    title: str
+    steps: int
+    losses: int | tuple[int, ...] = 1
+    arguments: tuple[str, ...] = ()
+    not_in: Mapping[str, str] = field(default_factory=dict)
+    cuda: bool = False
+    compiles: bool = False
+    module: str = ""
+    exit_code: int = 0
+    printed: str = "loss"
+    reads_device: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.script.removesuffix(".py")
+
+    @property
+    def path(self) -> Path:
+        return SCRIPTS / self.script
+
+    @property
+    def losses_of_steps(self) -> tuple[int, ...]:
+        """How many losses each step has."""
+        return (self.losses,) * self.steps if isinstance(self.losses, int) else self.losses
+
+    @property
+    def has_device(self) -> bool:
+        """Whether the script names a device at all, so that its bare run can be sent elsewhere by its text."""
+        return '"cuda"' in self.path.read_text(encoding="utf-8") or self.reads_device
+
+    def on(self, device: str) -> str:
+        """The text of the script for a device, written by hand as its author would."""
+        text = self.path.read_text(encoding="utf-8")
+        replaced = text.replace('"cuda:0"', '"cuda"').replace("torch.cuda.is_available()", "True")
+        for call in (".cuda()", ".cuda(non_blocking=True)"):
+            replaced = replaced.replace(call, '.to("cuda")')
+        return replaced.replace('"cuda"', f'"{device}"')

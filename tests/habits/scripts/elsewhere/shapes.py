@@ -1,0 +1,3 @@
+"""A neighbour that scripts import."""
+
+FEATURES, CLASSES = 8, 4

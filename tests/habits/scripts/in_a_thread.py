@@ -1,0 +1,43 @@
+"""The training runs in a thread.
+
+Where: servers, user interfaces, notebooks that stay responsive. Found like any other; one thread trains at a time.
+"""
+
+import threading
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc1 = nn.Linear(8, 16)
+        self.fc2 = nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.fc2(torch.tanh(self.fc1(x)))
+
+
+def train(losses):
+    torch.manual_seed(0)
+    model = Net().to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    inputs, labels = torch.randn(4, 16, 8), torch.randint(0, 4, (4, 16))
+    for x, y in zip(inputs, labels, strict=True):
+        loss = F.cross_entropy(model(x.to(device)), y.to(device))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+
+
+losses = []
+thread = threading.Thread(target=train, args=(losses,))
+thread.start()
+thread.join()
+for loss in losses:
+    print("loss", loss)

@@ -1,0 +1,5 @@
+"""The models of the package."""
+
+from .net import Net
+
+__all__ = ["Net"]

@@ -1,0 +1,84 @@
+"""Every habit script, bare and under numdrift: losses, last parameters, stdout and exit code are the same, bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .habit import MODES, SCRIPTS, Habit
+from .habits import HABITS, PENDING, QUICK
+from .trial import recorded_parameters, run_bare, try_habit
+
+BY_NAME = {habit.name: habit for habit in HABITS}
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_recorded_on_the_cpu_as_bare(name: str, tmp_path: Path) -> None:
+    assert wrong_in(BY_NAME[name], ["cpu"], tmp_path) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(BY_NAME))
+def test_recorded_in_every_mode_as_bare(name: str, tmp_path: Path) -> None:
+    habit = BY_NAME[name]
+    modes = [mode for mode in MODES if (name, mode) not in PENDING and mode not in habit.not_in]
+    if not modes:
+        pytest.skip("; ".join(PENDING[name, mode] for mode in MODES if (name, mode) in PENDING))
+
+    assert wrong_in(habit, modes, tmp_path) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [habit.name for habit in HABITS if habit.not_in])
+def test_what_cannot_work_says_why(name: str, tmp_path: Path) -> None:
+    habit = BY_NAME[name]
+    modes = [mode for mode in habit.not_in if (name, mode) not in PENDING]
+
+    for outcome in try_habit(habit, modes, tmp_path, bare=False):
+        assert habit.not_in[outcome.mode] in outcome.message, outcome.message
+
+
+@pytest.mark.slow
+def test_a_fault_of_one_bit_would_be_seen(tmp_path: Path) -> None:
+    """The comparison itself: against the bare run of another learning rate everything differs."""
+    habit = BY_NAME["trainer_class"]
+    (outcome,) = try_habit(habit, ["cpu"], tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+    text = habit.path.read_text(encoding="utf-8")
+    (other / "trainer_class.py").write_text(text.replace("lr=0.1", "lr=0.100001"), encoding="utf-8")
+
+    bare = run_bare(habit, "cpu", other, scripts=other)
+
+    assert outcome.wrong == ()
+    assert not bare.parameters & recorded_parameters(outcome.run)
+    assert bare.losses[1:] != tuple(outcome.run.journal.losses[1:])
+
+
+def test_every_script_is_in_the_table() -> None:
+    tools = {
+        "package/__init__.py",
+        "package/models/__init__.py",
+        "package/models/net.py",
+        "elsewhere/shapes.py",
+    }
+    there = {str(path.relative_to(SCRIPTS)) for path in SCRIPTS.rglob("*.py")} | {"train-tool"}
+
+    assert there - tools == {habit.script for habit in HABITS}
+    assert len(BY_NAME) == len(HABITS) >= 40
+
+
+def test_scripts_know_nothing_of_numdrift() -> None:
+    told = {"log_by_name", "declared_step"}
+
+    assert {habit.name for habit in HABITS if "import numdrift" in habit.path.read_text()} == told
+
+
+def test_pending_and_quick_name_scripts() -> None:
+    assert {name for name, _ in PENDING} | set(QUICK) <= set(BY_NAME)
+    assert {mode for _, mode in PENDING} <= set(MODES)
+
+
+def wrong_in(habit: Habit, modes: list[str], folder: Path) -> dict[str, tuple[str, ...]]:
+    return {one.mode: one.wrong for one in try_habit(habit, modes, folder) if one.wrong}

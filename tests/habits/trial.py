@@ -1,0 +1,189 @@
+"""A habit's script run bare and under numdrift, and the two held against each other bit for bit."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from numdrift import load_run
+from numdrift.harness.runs.find import RecordedRun
+
+from .habit import SCRIPTS, Habit
+
+BARE = Path(__file__).parent / "bare"
+DEVICES = {"cpu": "cpu", "compile": "cpu", "lazy": "lazy"}
+TIMEOUT = 400
+NUMBER = r"(-?(?:\d[\d.e+-]*|inf|nan))"
+
+Tensor = tuple[tuple[int, ...], str, str]
+"""Shape, dtype and SHA-256 of its bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bare:
+    """What the script gives by itself. `losses` are those that it prints, `on_cpu` says that it ran in place of a
+    mode for whose device it has no word."""
+
+    stdout: bytes
+    exit_code: int
+    losses: tuple[float, ...]
+    parameters: Counter[Tensor]
+    seconds: float
+    on_cpu: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a habit went in one mode: `wrong` has a line for everything that is not as it should be, `found` is where
+    its loss was found. `bare` is None where it was not run."""
+
+    habit: Habit
+    mode: str
+    run: RecordedRun
+    bare: Bare | None
+
+    @property
+    def wrong(self) -> tuple[str, ...]:
+        return () if self.bare is None else tuple(differences(self.habit, self.bare, self.run))
+
+    @property
+    def message(self) -> str:
+        return self.run.manifest.message
+
+    @property
+    def found(self) -> str:
+        losses = self.run.manifest.adopted.get("loss", [])
+        return str(losses[0]["source"]).removeprefix(f"{SCRIPTS}/") if losses else ""
+
+    @property
+    def overhead(self) -> float:
+        """Seconds of the process against those of the bare one."""
+        return 0.0 if self.bare is None else self.run.manifest.seconds / self.bare.seconds
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """The variables that both runs have: what numdrift sets in every mode, and a fixed hash seed."""
+    return {**os.environ, "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", "COLUMNS": "200", **variables}
+
+
+def run_bare(habit: Habit, mode: str, folder: Path, scripts: Path = SCRIPTS) -> Bare:
+    """Run the script by plain python; for another device in a copy of `scripts` in which that device is written."""
+    on_cpu = mode == "lazy" and not habit.has_device
+    mode = "cpu" if on_cpu else mode
+    device = DEVICES[mode]
+    if habit.cuda or (device != "cpu" and not habit.reads_device):
+        scripts = folder / "scripts"
+        shutil.copytree(SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
+        (scripts / habit.script).write_text(habit.on(device), encoding="utf-8")
+    result = folder / f"bare-{mode}.json"
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, *(["-m", habit.module] if habit.module else [habit.script]), *habit.arguments],
+        cwd=scripts,
+        env=environment(
+            PYTHONPATH=str(BARE),
+            BARE_MODE=mode,
+            BARE_RESULT=str(result),
+            BARE_COMPILES=str(int(habit.compiles)),
+            DEVICE=device,
+            **({"TORCH_COMPILE_DISABLE": "1"} if habit.compiles and mode != "compile" else {}),
+        ),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+    seconds = time.monotonic() - started
+    if done.returncode != habit.exit_code:
+        raise RuntimeError(
+            f"bare {habit.script} in {mode} ended with {done.returncode}:\n{done.stderr.decode()}"
+        )
+    tensors = json.loads(result.read_text(encoding="utf-8"))
+    parameters = Counter((tuple(shape), dtype, digest) for shape, dtype, digest in tensors)
+    return Bare(done.stdout, done.returncode, printed_losses(habit, done.stdout), parameters, seconds, on_cpu)
+
+
+def printed_losses(habit: Habit, stdout: bytes) -> tuple[float, ...]:
+    """The losses in the order in which the script printed them."""
+    if not habit.printed:
+        return ()
+    found = re.findall(rf"\b{habit.printed}:? {NUMBER}", stdout.decode(errors="replace"))
+    return tuple(map(float, found))
+
+
+def run_recorded(habit: Habit, modes: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the script in these modes by one call of numdrift, in the folder of the scripts."""
+    command = [str(Path(sys.executable).with_name("numdrift")), "run", "--modes", ",".join(modes)]
+    started_as = ["-m", habit.module] if habit.module else [habit.script]
+    return subprocess.run(
+        [*command, "--out", str(folder), "--name", "habit", *started_as, "--", *habit.arguments],
+        cwd=SCRIPTS,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT * len(modes),
+    )
+
+
+def differences(habit: Habit, bare: Bare, run: RecordedRun) -> Iterator[str]:
+    manifest, journal = run.manifest, run.journal
+    if manifest.exit_code != bare.exit_code:
+        yield f"exit code {manifest.exit_code} ({manifest.message}), bare {bare.exit_code}"
+    stdout = (run.path / "stdout.log").read_bytes()
+    if stdout != bare.stdout:
+        yield f"stdout is {stdout[-300:]!r}, bare {bare.stdout[-300:]!r}"
+    if any(notice for notice in journal.events("notice") if notice.get("broken")):
+        yield f"recording broke: {manifest.notices}"
+    counts = tuple(len(step.losses) for step in journal.steps)
+    if counts != habit.losses_of_steps:
+        yield f"losses a step {counts}, expected {habit.losses_of_steps}"
+    recorded = tuple(loss for step in journal.steps for loss in step.losses)
+    if habit.printed and recorded != bare.losses:
+        yield f"losses {recorded}, bare {bare.losses}"
+    if not bare.parameters:
+        yield "the bare run showed no parameter"
+    if missing := bare.parameters - recorded_parameters(run):
+        held = Counter(journal.dtypes().values())
+        yield f"{missing.total()} of {bare.parameters.total()} parameters differ after the last step ({dict(held)})"
+
+
+def recorded_parameters(run: RecordedRun) -> Counter[Tensor]:
+    """The values after the last step; bfloat16, which NumPy lacks, as its 16 bits."""
+    journal = run.journal
+    if not journal.value_steps:
+        return Counter()
+    dtypes, found = journal.dtypes(), Counter[Tensor]()
+    for name, array in journal.values(journal.value_steps[-1]).items():
+        bits = array.view(np.uint32) >> 16 if dtypes[name] == "bfloat16" else array
+        plain = bits.astype(np.uint16) if dtypes[name] == "bfloat16" else bits
+        digest = hashlib.sha256(np.ascontiguousarray(plain).tobytes()).hexdigest()
+        found[tuple(array.shape), dtypes[name], digest] += 1
+    return found
+
+
+def try_habit(habit: Habit, modes: Sequence[str], folder: Path, *, bare: bool = True) -> list[Outcome]:
+    """Run a habit in these modes, bare and recorded."""
+    folder.mkdir(parents=True, exist_ok=True)
+    done = run_recorded(habit, modes, folder)
+    if not (folder / "habit").exists():
+        raise RuntimeError(f"numdrift started nothing: {done.stderr}")
+    outcomes = []
+    for mode in modes:
+        own = folder / f"bare-{mode}"
+        own.mkdir()
+        run = load_run(folder / "habit" / mode)
+        outcomes.append(Outcome(habit, mode, run, run_bare(habit, mode, own) if bare else None))
+    return outcomes
