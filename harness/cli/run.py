@@ -20,6 +20,7 @@ from ..runs.find import load_run
 from ..runs.layout import STATES, check_name, choose_investigation
 from ..runs.outcomes import state_steps
 from .output import console, force_option, json_option, number, out_option, table, write_json
+from .processes import nproc_option, rank_rows
 from .progress import reporter_for
 from .processes import nproc_option, rank_rows
 
@@ -31,6 +32,7 @@ Examples:
   numdrift run train.py --modes cpu,compile,lazy --graphs -- --epochs 2
   numdrift run train.py --mode compile --mode "b=compile,kernel.tanh_backward=fma"
   numdrift run train.py --mode "mine=cpu,kernel.tanh_backward=mine.c" --trace-kernel tanh_backward
+  numdrift run train.py --modes cpu,compile --nproc 2
   numdrift run train.py --modes cpu --states 0,10 --name study
   numdrift run train.py --modes compile --resync runs/study/cpu --steps 0,10 --name study
 
@@ -101,6 +103,12 @@ A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
     metavar="RUN",
     help="Start each of --steps from the state that this run kept there: one step's drift, without what came before.",
 )
+@nproc_option
+@click.option(
+    "--sketches",
+    is_flag=True,
+    help="Keep a linear sketch of every tensor and gradient: sharded runs, which have them anyway, are compared with these.",
+)
 @click.option("--timeout", type=float, metavar="SECONDS", help="End a run that takes longer.")
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Runs side by side at a time."
@@ -151,6 +159,8 @@ def _plan(script: Path, arguments: tuple[str, ...], **options: Any) -> BatchPlan
         graphs=options["graphs"],
         graph_steps=_graph_steps(options["graph_steps"], options["graphs"]),
         states=_states(options["states"]),
+        nproc=options["nproc"],
+        sketches=options["sketches"],
         **_resynced(options["resync"], StepSelection.parse(options["steps"])),
     )
 
@@ -213,7 +223,12 @@ def _show(plan: BatchPlan, result: BatchResult, out: Console, options: dict[str,
             rows.add_row(
                 manifest.mode, manifest.status, f"{manifest.steps:,}", first, last, f"{manifest.seconds:.1f}"
             )
+            for name, status, steps, loss in rank_rows(manifest):
+                rows.add_row(name, status, steps, "", loss, "")
         out.print(rows)
+        for run in result.runs:
+            if run.manifest.agreement is not None:
+                out.print(f"{run.manifest.mode}: {run.manifest.agreement['text']}", soft_wrap=True)
         _show_kernel_calls(result, out, options["trace_kernels"])
     if options["verbose"] and to_stdout:
         for run in result.runs:
