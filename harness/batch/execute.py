@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
+from ..adoption.facts import ADOPTION, DOUBT
 from ..errors import JournalError, NumdriftError, UsageError
 from ..graphs.folder import lazy_dump
 from ..graphs.read import RunGraphs
@@ -26,9 +28,9 @@ from ..runs.pickles import write_pickle
 from .ending import ending
 from .kernels import inside_kernel, never_executed, swaps_of_run
 from .plan import BatchPlan, check_plan, script_sha256
-
-
 from .ranks import run_manifest
+
+
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
     """A run that has ended, and where it is."""
@@ -81,7 +83,7 @@ def execute_together(plans: Sequence[BatchPlan], reporter: Reporter, jobs: int) 
     finished: dict[str, FinishedRun] = {}
 
     def write_down(launch: Launch, end: ProcessEnd) -> None:
-        finished[launch.name] = _close(prepared[launch.name], end)
+        finished[launch.name] = close_run(prepared[launch.name], end)
 
     completed = supervise([run.launch for run in prepared.values()], reporter, write_down, jobs)
     for name, run in prepared.items():
@@ -97,6 +99,7 @@ class PreparedRun:
     folder: RunFolder
     manifest: RunManifest
     launch: Launch
+    others: tuple[PreparedRun, ...] = ()
 
 
 def _prepare(plan: BatchPlan, spec: ModeSpec) -> PreparedRun:
@@ -133,6 +136,9 @@ def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int = 0
     """What the process of one run of a plan is told, or of one rank of it: only rank 0 keeps tapes and is served."""
     return RunConfig(
         script=str(plan.script.absolute()),
+        module=plan.module,
+        invoked=str(plan.script),
+        strict=plan.strict,
         mode=spec,
         journal=str(folder.journal.absolute()),
         arguments=tuple(plan.arguments),
@@ -160,18 +166,19 @@ def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int = 0
     )
 
 
-def _first_manifest(plan: BatchPlan, spec: ModeSpec, folder: RunFolder) -> RunManifest:
-    return RunManifest(
-        mode=spec.name,
-        spec=str(spec),
-        suffix=plan.suffix,
-        reproducer=str(plan.script),
 def _resync_folder(states: Path, rank: int) -> Path:
     """Where a rank finds its states: in the same rank of the reference, or in that of a reference of one process."""
     own = rank_folder(states.parent, rank) / states.name
     return own if own.is_dir() else states
 
 
+def _first_manifest(plan: BatchPlan, spec: ModeSpec, folder: RunFolder) -> RunManifest:
+    return RunManifest(
+        mode=spec.name,
+        spec=str(spec),
+        suffix=plan.suffix,
+        reproducer=str(plan.script),
+        module=plan.module,
         script_sha256=script_sha256(plan.script),
         arguments=list(plan.arguments),
         record=plan.record,
@@ -204,10 +211,6 @@ def _close_rank(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
     spec = run.launch.spec
     if end.returncode and journal.end is None:
         outcome = replace(outcome, message=outcome.message + inside_kernel(spec, folder.journal))
-    if outcome.status == "complete" and not journal.steps:
-        notices.append(
-            "no step was seen: the script never called an optimizer's step(), so nothing is recorded"
-        )
     manifest = replace(
         run.manifest,
         status=outcome.status,
@@ -222,7 +225,12 @@ def _close_rank(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
         if outcome.status == "complete" and journal.steps
         else [],
         notices=[*notices, *([journal.damage] if journal.damage else [])],
-        adopted={"modules": journal.events("adopted"), "loss": journal.events("loss")},
+        adopted={
+            "modules": journal.events("adopted"),
+            "loss": journal.events("loss"),
+            "facts": journal.events(ADOPTION),
+            "doubts": journal.events(DOUBT),
+        },
         environment=next(iter(journal.events("environment")), {}),
     )
     manifest = replace(manifest, notices=[*manifest.notices, *_export_graphs(folder, manifest)])
@@ -249,10 +257,10 @@ def _modules_seen(journal: Journal) -> dict[str, list[str]]:
 
 def _withdraw(folder: RunFolder) -> None:
     """Take back the empty folder of a run that was never started."""
+    for path in sorted(folder.path.glob("rank*")):
+        _withdraw(RunFolder(path, path / folder.pickle.name))
     folder.config.unlink(missing_ok=True)
     folder.manifest.unlink(missing_ok=True)
     with suppress(OSError):
         folder.journal.rmdir()
         folder.path.rmdir()
-    for path in sorted(folder.path.glob("rank*")):
-        _withdraw(RunFolder(path, path / folder.pickle.name))

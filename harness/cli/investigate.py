@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from ..batch.reproducer import Reproducer, asked_for
 from ..errors import UsageError
 from ..investigate.laboratory import Laboratory
 from ..investigate.pipeline import investigate, investigate_runs
@@ -23,6 +24,8 @@ from ..runs.layout import Investigation, choose_investigation
 from .findings import show
 from .output import console, force_option, json_option, out_option, write_json
 from .progress import reporter_for
+from .script import module_option, script_argument, strict_option
+from .understood import UnderstoodLines
 
 DEFAULT_MODES = "cpu,compile"
 
@@ -33,6 +36,7 @@ Examples:
   numdrift investigate train.py --mode cpu --mode "new=cpu,env.ATTENTION=fused" --name attention
   numdrift investigate train.py --modes cpu,compile --envelope 8 --seeds 12
   numdrift investigate runs/train --suffix main
+  numdrift investigate -m package.train --modes cpu,compile -- --epochs 10
 
 \b
 The first mode is the reference. Every mode runs twice (the control), then once more with chosen steps started
@@ -54,7 +58,7 @@ knobs_option = click.option(
     help="Run SCRIPT in some modes and decide whether they differ by more than rounding. SCRIPT may also be an "
     "investigation that `numdrift run` has recorded.",
 )
-@click.argument("script", type=click.Path(path_type=Path))
+@script_argument
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
 @click.option("--modes", "listed", metavar="LIST", help=f"Modes by base (default {DEFAULT_MODES}).")
 @click.option("--mode", "single", multiple=True, metavar="SPEC", help="One mode in full; may be repeated.")
@@ -114,28 +118,32 @@ knobs_option = click.option(
     help="Train a mode once more to the end with its culprits swapped out (default: yes).",
 )
 @knobs_option
+@module_option
+@strict_option
 @click.option("--quiet", "-q", is_flag=True, help="Print failures and nothing else.")
 @click.option("--verbose", "-v", is_flag=True, help="Print every step's score and its worst tensors.")
 @out_option
 @force_option
 @json_option
-def command(script: Path, arguments: tuple[str, ...], **options: Any) -> int:
+def command(script: str | None, arguments: tuple[str, ...], **options: Any) -> int:
     os.environ.setdefault(
         "OMP_WAIT_POLICY", "passive"
     )  # runs side by side must not spin; it changes no result
     progress = CommandLineProgress(quiet=options["quiet"])
     laboratory = Laboratory(progress, options["jobs"], options["timeout"])
-    if script.is_dir():
-        runs = recorded_runs(options["out"], script, options["suffix"])
-        _refuse_modes(script, arguments, options)
+    reproducer, arguments = asked_for(script, options["module"], arguments)
+    if reproducer.path.is_dir():
+        folder = reproducer.path
+        runs = recorded_runs(options["out"], folder, options["suffix"])
+        _refuse_modes(folder, arguments, options)
         found = investigate_runs(
-            runs, _plan(script, (), Investigation(runs[0].path.parent), options), laboratory
+            runs, _plan(reproducer, (), Investigation(runs[0].path.parent), options), laboratory
         )
     else:
         plan = _plan(
-            script,
+            reproducer,
             _modes(options),
-            choose_investigation(options["out"], script, options["name"], ""),
+            choose_investigation(options["out"], reproducer.named_after, options["name"], ""),
             options,
         )
         found = investigate(replace(plan, arguments=arguments), laboratory)
@@ -172,10 +180,12 @@ def _comparable(spec: ModeSpec) -> ModeSpec:
 
 
 def _plan(
-    script: Path, modes: Sequence[ModeSpec], investigation: Investigation, options: dict[str, Any]
+    reproducer: Reproducer, modes: Sequence[ModeSpec], investigation: Investigation, options: dict[str, Any]
 ) -> InvestigationPlan:
     return InvestigationPlan(
-        script=script,
+        script=reproducer.path,
+        module=reproducer.module,
+        strict=options["strict"],
         modes=modes,
         investigation=investigation,
         steps=None if options["steps"] is None else StepSelection.parse(options["steps"]),
@@ -212,10 +222,11 @@ class CommandLineProgress:
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
         self._console = console(stderr=True)
+        self._understood = UnderstoodLines()
 
     def round(self, title: str, names: Sequence[str]) -> AbstractContextManager[Reporter]:
         self.say(f"{title}:")
-        return reporter_for(names, quiet=self._quiet)
+        return reporter_for(names, quiet=self._quiet, understood=self._understood)
 
     def say(self, text: str) -> None:
         if not self._quiet:

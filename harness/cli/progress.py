@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from ..runner.supervise import ProcessEnd
 from ..runner.tail import Progress as RunProgress
 from .output import console
+from .understood import UnderstoodLines
 
 PLAIN_EVERY_SECONDS = 5.0
 
@@ -27,7 +28,8 @@ def describe(progress: RunProgress) -> str:
 class TerminalReporter:
     """One live bar a mode. The first run that ends tells the others how many steps to expect."""
 
-    def __init__(self, console: Console, names: Sequence[str]) -> None:
+    def __init__(self, console: Console, names: Sequence[str], understood: UnderstoodLines) -> None:
+        self._understood = understood
         self._progress = Progress(
             SpinnerColumn(finished_text=" "),
             TextColumn("{task.description}"),
@@ -55,6 +57,8 @@ class TerminalReporter:
         self._progress.update(self._tasks[name], said="starting")
 
     def progressed(self, name: str, progress: RunProgress) -> None:
+        for line in self._understood.block(name, progress.understood):
+            self._progress.console.print(line, soft_wrap=True)
         self._steps[name] = progress.steps
         self._progress.update(self._tasks[name], completed=progress.steps, said=describe(progress))
 
@@ -74,8 +78,9 @@ class TerminalReporter:
 class PlainReporter:
     """A line when a run starts and ends, and one every few seconds between."""
 
-    def __init__(self, console: Console, *, quiet: bool = False) -> None:
+    def __init__(self, console: Console, understood: UnderstoodLines, *, quiet: bool = False) -> None:
         self._console = console
+        self._understood = understood
         self._quiet = quiet
         self._said: dict[str, float] = {}
         self._last: dict[str, str] = {}
@@ -91,6 +96,8 @@ class PlainReporter:
         self._said[name] = time.monotonic()
 
     def progressed(self, name: str, progress: RunProgress) -> None:
+        for line in self._understood.block(name, progress.understood):
+            self._say(line)
         self._last[name] = describe(progress)
         if time.monotonic() - self._said[name] >= PLAIN_EVERY_SECONDS:
             self._said[name] = time.monotonic()
@@ -101,12 +108,17 @@ class PlainReporter:
 
     def _say(self, text: str) -> None:
         if not self._quiet:
-            self._console.print(text)
+            self._console.print(text, soft_wrap=True)
 
 
-def reporter_for(names: Sequence[str], *, quiet: bool = False) -> TerminalReporter | PlainReporter:
-    """Bars where standard error is a terminal, lines where it is not."""
-    errors = console(stderr=True)
+def reporter_for(
+    names: Sequence[str], *, quiet: bool = False, understood: UnderstoodLines | None = None
+) -> TerminalReporter | PlainReporter:
+    """Bars where standard error is a terminal, lines where it is not.
+
+    What `understood` has said of a script already, in another round of its runs, is not said again.
+    """
+    errors, lines = console(stderr=True), understood or UnderstoodLines()
     if sys.stderr.isatty() and not quiet:
-        return TerminalReporter(errors, names)
-    return PlainReporter(errors, quiet=quiet)
+        return TerminalReporter(errors, names, lines)
+    return PlainReporter(errors, lines, quiet=quiet)

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from ..batch.execute import BatchResult, FinishedRun, execute
 from ..batch.plan import BatchPlan
+from ..batch.reproducer import asked_for
 from ..errors import UsageError
 from ..modes.spec import parse_mode, parse_modes
 from ..recorder.config import FIRST_STEPS, LEVELS
@@ -22,13 +23,14 @@ from ..runs.outcomes import state_steps
 from .output import console, force_option, json_option, number, out_option, table, write_json
 from .processes import nproc_option, rank_rows
 from .progress import reporter_for
-from .processes import nproc_option, rank_rows
+from .script import module_option, script_argument, strict_option
 
 EXAMPLES = """\b
 Examples:
   numdrift run train.py --modes cpu,compile,lazy -- --epochs 10
   numdrift run train.py --mode cpu --mode "contracted=compile,contract=fast" --record ops --steps 0-2
   numdrift run train.py --modes cpu,compile --suffix before --name study
+  numdrift run -m package.train --modes cpu,compile --strict -- --epochs 10
   numdrift run train.py --modes cpu,compile,lazy --graphs -- --epochs 2
   numdrift run train.py --mode compile --mode "b=compile,kernel.tanh_backward=fma"
   numdrift run train.py --mode "mine=cpu,kernel.tanh_backward=mine.c" --trace-kernel tanh_backward
@@ -36,7 +38,6 @@ Examples:
   numdrift run train.py --modes cpu --states 0,10 --name study
   numdrift run train.py --modes compile --resync runs/study/cpu --steps 0,10 --name study
 
-  numdrift run train.py --modes cpu,compile --nproc 2
 \b
 A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
   bases  cpu, compile, lazy, xla, cuda, hpu, npu, mps, xpu
@@ -49,7 +50,7 @@ A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
 @click.command(
     epilog=EXAMPLES, help="Run SCRIPT in each mode, in a process of its own, and record what happens."
 )
-@click.argument("script", type=click.Path(path_type=Path))
+@script_argument
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
 @click.option("--modes", "listed", metavar="LIST", help="Modes by base, as in cpu,compile,lazy.")
 @click.option("--mode", "single", multiple=True, metavar="SPEC", help="One mode in full; may be repeated.")
@@ -109,17 +110,11 @@ A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
     is_flag=True,
     help="Keep a linear sketch of every tensor and gradient: sharded runs, which have them anyway, are compared with these.",
 )
+@module_option
+@strict_option
 @click.option("--timeout", type=float, metavar="SECONDS", help="End a run that takes longer.")
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Runs side by side at a time."
-@nproc_option
-@click.option(
-    "--sketches",
-    is_flag=True,
-    help="Keep a linear sketch of every tensor and gradient: sharded runs, which have them anyway, are compared with these.",
-)
-@module_option
-@strict_option
 )
 @click.option("--quiet", "-q", is_flag=True, help="Print failures and nothing else.")
 @click.option("--verbose", "-v", is_flag=True, help="Print what the scripts printed, too.")
@@ -137,14 +132,17 @@ def command(**options: Any) -> int:
     return result.exit_code
 
 
-def _plan(script: Path, arguments: tuple[str, ...], **options: Any) -> BatchPlan:
+def _plan(script: str | None, arguments: tuple[str, ...], **options: Any) -> BatchPlan:
     suffix = check_name("--suffix", options["suffix"]) if options["suffix"] else ""
     if options["listed"] is None and not options["single"]:
         raise UsageError("no mode is given; for example --modes cpu,compile,lazy")
+    reproducer, arguments = asked_for(script, options["module"], arguments)
     return BatchPlan(
-        script=script,
+        script=reproducer.path,
+        module=reproducer.module,
+        strict=options["strict"],
         modes=parse_modes(options["listed"], options["single"]),
-        investigation=choose_investigation(options["out"], script, options["name"], suffix),
+        investigation=choose_investigation(options["out"], reproducer.named_after, options["name"], suffix),
         arguments=arguments,
         suffix=suffix,
         record=options["record"],
@@ -167,8 +165,6 @@ def _plan(script: Path, arguments: tuple[str, ...], **options: Any) -> BatchPlan
 
 def _graph_steps(text: str | None, graphs: bool) -> StepSelection:
     if text is None:
-        nproc=options["nproc"],
-        sketches=options["sketches"],
         return FIRST_STEPS
     if not text.strip():
         raise UsageError("--graph-steps names no step; steps count from 0, as in 0,5,10-19")
@@ -234,17 +230,14 @@ def _show(plan: BatchPlan, result: BatchResult, out: Console, options: dict[str,
         for run in result.runs:
             out.print(f"\n{run.manifest.mode} printed:")
             out.print(run.folder.stdout.read_text(errors="replace").rstrip())
-            for name, status, steps, loss in rank_rows(manifest):
-                rows.add_row(name, status, steps, "", loss, "")
     errors = console(stderr=True)
-        for run in result.runs:
-            if run.manifest.agreement is not None:
-                out.print(f"{run.manifest.mode}: {run.manifest.agreement['text']}", soft_wrap=True)
     for run in result.runs:
         _show_failure(run, errors)
         for problem in run.manifest.problems:
             errors.print(f"numdrift: mode {run.manifest.mode}: {problem}", soft_wrap=True)
         if not options["quiet"]:
+            for doubt in run.manifest.adopted.get("doubts", ()):
+                errors.print(f"numdrift: {run.manifest.mode}: {doubt['text']}", soft_wrap=True)
             for notice in run.manifest.notices:
                 errors.print(f"numdrift: {run.manifest.mode}: {notice}", soft_wrap=True)
     if to_stdout and not options["quiet"]:

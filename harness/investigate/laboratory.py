@@ -130,7 +130,7 @@ def _remove(folder: RunFolder) -> None:
 def _plain(config: RunConfig) -> dict[str, Any]:
     """What a run was asked for, without where its script lies and where it writes."""
     content: dict[str, Any] = json.loads(json.dumps(config.to_json()))
-    return content | {"script": "", "journal": ""}
+    return content | {"script": "", "invoked": "", "journal": ""}
 
 
 def repeating(run: RecordedRun, name: str, **changes: Any) -> BatchPlan:
@@ -138,6 +138,8 @@ def repeating(run: RecordedRun, name: str, **changes: Any) -> BatchPlan:
     config = RunConfig.load(run.path / "config.json")
     asked: dict[str, Any] = {
         "script": Path(config.script),
+        "module": config.module,
+        "strict": config.strict,
         "modes": [replace(config.mode, name=name)],
         "investigation": Investigation(EvidenceFolder.of(run).path),
         "arguments": config.arguments,

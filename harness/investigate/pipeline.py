@@ -64,6 +64,8 @@ def modes_of(plan: InvestigationPlan) -> BatchPlan:
     """The free runs of an investigation, as a batch."""
     return BatchPlan(
         script=plan.script,
+        module=plan.module,
+        strict=plan.strict,
         modes=plan.modes,
         investigation=plan.investigation,
         arguments=plan.arguments,

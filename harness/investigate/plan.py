@@ -25,6 +25,7 @@ class InvestigationPlan:
     which pairs the causes are looked for, in `step` (None: chosen), `scripts` whether standalone scripts show them, `knobs`
     whether compiled modes are also tried with other stages and settings of the compiler where the ops explain the drift,
     `confirm` whether a mode is trained once more to the end without its culprits.
+    `module` and `strict` are those of `RunConfig`.
     """
 
     script: Path
@@ -45,3 +46,5 @@ class InvestigationPlan:
     step: int | None = None
     knobs: bool = False
     confirm: bool = True
+    module: str = ""
+    strict: bool = False

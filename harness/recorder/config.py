@@ -39,7 +39,7 @@ class RunConfig:
     each step that has one there starts from it. `perturb` moves the initial parameters (with `resync` those of
     each forced step) by one ULP, drawn with this seed. `seed_shift` is added to every seed that the script sets.
     `until` is the last step that is needed: the script is left, as by `sys.exit()`, when the step after it has ended.
-    `module` is the name behind `-m` when the script was asked for as a module, `script` then its file. `strict` makes
+    `module` is the name behind `-m` when the script was asked for as a module, `script` then its file; `invoked` is the script's path as the user gave it. `strict` makes
     an error of what was not understood of the script.
     `rank` is this process's among `world_size` processes of the run; `sketches` asks for linear sketches of every tensor,
     which runs with sharded tensors have anyway.
@@ -70,11 +70,12 @@ class RunConfig:
     until: int | None = None
     serve: str = ""
     module: str = ""
+    invoked: str = ""
     strict: bool = False
-
     rank: int = 0
     world_size: int = 1
     sketches: bool = False
+
     def records(self, level: str) -> bool:
         return LEVELS.index(self.record) >= LEVELS.index(level)
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from .. import torch_private
+from ..adoption.facts import AdoptionFacts
 from .guard import Guard
 from .journal import EventLog
 from .losses import Found, ScaledLosses, StepLosses, differentiates_parameters, tensors_in
@@ -16,11 +17,18 @@ from .tensors import OPTIMIZED
 from .training_tensors import TrainingTensors
 from .without_optimizer import TrainingByHand, plain_losses
 
+WHERE: Mapping[Found, str] = {
+    "logged": "what the script logs",
+    "backward": "what backward() starts from",
+    "gradient": "what torch.autograd.grad() differentiates",
+    "function": "what the function differentiated by torch.func gives",
+}
+
 
 class LossRecording:
     """Is told of gradients that are taken; `changed` is called when other tensors are the training's.
 
-    Where the script makes no optimizer, `end_step` is called as soon as a forward begins after a backward.
+    `found` is true once there was a loss. Where the script makes no optimizer, `end_step` is called as soon as a forward begins after a backward.
     `seen` tells whether anything of the step under way has been seen.
     """
 
@@ -29,6 +37,7 @@ class LossRecording:
         script: str,
         training: TrainingTensors,
         log: EventLog,
+        facts: AdoptionFacts,
         failed: Callable[[str, Exception], None],
         changed: Callable[[], None],
         end_step: Callable[[], None],
@@ -37,13 +46,14 @@ class LossRecording:
         self._script = script
         self._training = training
         self._log = log
+        self._facts = facts
         self._failed = failed
         self._changed = changed
         self._end_step = end_step
         self._losses = StepLosses()
         self._scaled = ScaledLosses()
         self._by_hand = TrainingByHand(training)
-        self._told = self._stopped = False
+        self.found = self._stopped = False
 
     def stop(self) -> None:
         """Take nothing any more."""
@@ -112,9 +122,11 @@ class LossRecording:
     def _add(self, found: Found, losses: Sequence[torch.Tensor]) -> None:
         if self._stopped:
             return
-        if not self._told:
-            self._told = True
-            self._log.write("loss", source=script_line(self._script) or "", found=found)
+        if not self.found:
+            self.found = True
+            source = script_line(self._script) or ""
+            self._log.write("loss", source=source, found=found)
+            self._facts.note("loss", WHERE[found], source)
         self._losses.add(found, losses)
 
     def _tell(self, changed: bool) -> None:

@@ -10,59 +10,39 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.optim.optimizer import Optimizer
 
-from .. import torch_private
+from ..adoption.connection import connection
 from ..adoption.facts import AdoptionFacts
+from ..adoption.parallel import is_replicated
 from ..errors import AdoptionError
 from ..modes.protocol import Mode
 from . import frames
 from .config import RunConfig
 from .digest import Digester
 from .digest_record import ABSENT
+from .ended_step import EndedStep, Said, Table, scalar
 from .experiments import Experiments
 from .graphs import GraphRecording
 from .guard import Guard
 from .hooks import Hooks
 from .journal import EventLog, FrameFile, loss_to_json
+from .logged import described
+from .loss_recording import LossRecording
+from .losses import Found
 from .operations import WITHOUT_VALUES, OperationRecorder
 from .optimizer_state import bindings
 from .origin import script_line
-from .setup_facts import SetupFacts, StepSetup
-from .tensors import NamedTensor
+from .script_words import ScriptWords
+from .setup_facts import SetupFacts
+from .sketches import SketchFile
 from .training_tensors import TrainingTensors
+from .understood import say_ending, say_parameters, say_step
 from .values import ValueFiles
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """The tensors that the frames of a step hold, in this order. `number` names it in the frames."""
-
-    number: int
-    tensors: tuple[NamedTensor, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class EndedStep:
-    """A step whose values may not be readable yet."""
-
-    number: int
-    losses: tuple[torch.Tensor, ...]
-    gradients: tuple[torch.Tensor | None, ...]
-    table: Table
-    setup: StepSetup
-
-    @property
-    def state(self) -> Iterator[torch.Tensor]:
-        """The tensors of the table, then the gradients that there are."""
-        yield from (named.tensor for named in self.table.tensors)
-        yield from (gradient for gradient in self.gradients if gradient is not None)
-
 
 SETTLED_STEP = 3
 """From this step on a model that was never called before is none of the training's."""
@@ -78,14 +58,24 @@ class Recorder:
         self._mode = mode
         self._log = log
         self._facts = facts
-        self._hooks = Hooks(self)
         self._training = TrainingTensors()
-        self._losses: list[torch.Tensor] = []
+        self.losses = LossRecording(
+            config.script,
+            self._training,
+            log,
+            facts,
+            self._stop_recording,
+            self._tensors_changed,
+            self._seems_ended,
+        )
+        self._hooks = Hooks(self, self.losses)
         self._table: Table | None = None
         self._tables = 0
+        self._described: list[dict[str, Any]] | None = None
         self._digester = Digester()
         self._digests = FrameFile(folder / frames.DIGESTS)
         self._last_digests = b""
+        self._sketches = SketchFile(folder, log, asked=config.sketches)
         self._values = ValueFiles(folder, config.keep_params, config.value_budget, self.notice)
         self._operations = OperationRecorder(
             folder, self._digester, self._guard("recording an op"), values=config.records("tensors")
@@ -94,13 +84,17 @@ class Recorder:
         self._started = time.perf_counter()
         self._broken = self._forgotten = False
         self._nonfinite_from: int | None = None
-        self._backward_at: str | None = None
         self._graphs = GraphRecording(config, mode, functools.partial(bindings, self._training), self.notice)
         self._experiments = Experiments(config, mode, self._training, log, self.notice)
         self._setup = SetupFacts(
             config, mode, self._training, self._digester, log, self._guard("recording the setup")
         )
         self._adopting = True
+        self._ended_by = ""
+        self._words = ScriptWords(
+            self, mode, self._operations, facts, config.script, self._guard("hearing the script"),
+            lambda: self.losses.seen,
+        )  # fmt: skip
 
     @property
     def digest_implementation(self) -> str:
@@ -109,6 +103,8 @@ class Recorder:
         return self._digester.implementation + (f" ({reason})" if reason else "")
 
     def start(self) -> None:
+        """Raises UsageError when this process is being recorded already."""
+        connection.open(self._words, Path(self._config.script).name)
         self._hooks.install()
         if self._config.records("ops") and self._mode.device in WITHOUT_VALUES:
             self._with_operations = False
@@ -130,8 +126,10 @@ class Recorder:
     def finish(self, status: str, **facts: Any) -> None:
         """Close the journal with the way the script ended."""
         self._hooks.remove()
+        connection.close()
         if self._forgotten:
             return
+        self.losses.script_ended()
         with self._guard("closing the journal"):
             self._operations.leave()
             self._experiments.leave()
@@ -139,20 +137,33 @@ class Recorder:
             self._mode.close("end")
             self._graphs.reached("end", self.step)
             self._graphs.close()
+            self._write_said_late()
             self._write_last_values()
         if status == "complete" and self._broken:
             facts["message"] = "the recording stopped before the script did"
+        if status == "complete":
+            with self._guard("closing the journal"):
+                say_ending(self._facts, self.step, self.losses.found)
+            status, facts = self._strictly(status, facts)
         if status == "complete" and self._nonfinite_from is not None:
             status = "nonfinite"
             facts["message"] = f"the loss is not finite from step {self._nonfinite_from} on"
         with self._guard("closing the journal"):
             self._log.write("end", status=status, steps=self.step, seconds=self._elapsed(), **facts)
 
+    def _strictly(self, status: str, facts: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        try:
+            self._facts.check()
+        except AdoptionError as error:
+            return frames.REFUSED, facts | {"message": str(error), "exit_code": error.exit_code}
+        return status, facts
+
     def notice(self, text: str) -> None:
         """Write down something that whoever reads the run should know."""
         self._log.write("notice", step=self.step, text=text)
 
     def module_called(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self.losses.forward_begins()
         if (self._adopting or self.step < SETTLED_STEP) and self._training.add_root(module):
             if self._adopting:
                 self._adopt(module)
@@ -175,19 +186,21 @@ class Recorder:
         self._setup.begin_first()
         self._graphs.adopted(module)
         with self._guard("describing a model"):
-            self._log.write("adopted", module=type(module).__name__, step=self.step)
+            replicated = {"replicated": True} if is_replicated(module) else {}
+            self._log.write("adopted", module=type(module).__name__, step=self.step, **replicated)
 
-    def backward_started(self, losses: list[torch.Tensor]) -> None:
-        with self._guard("taking the loss"):
-            if self._backward_at is None and not self._broken:
-                self._backward_at = script_line(self._config.script) or ""
-                self._log.write("loss", source=self._backward_at)
-            with torch_private.without_dispatch_modes():
-                self._losses += [loss.detach() for loss in losses]
-        self._experiments.backward_started(self.step, losses)
+    def backward_started(self, losses: list[torch.Tensor], found: Found = "backward") -> None:
+        started = self.losses.backward_started(losses, found)
+        self._experiments.backward_started(self.step, started)
         self._setup.begin_first()
         self._operations.phase = "backward"
         self._graphs.backward_started(losses)
+
+    def step_skipped(self, optimizer: Optimizer) -> None:
+        with self._guard("noting a skipped step"):
+            source = script_line(self._config.script) or ""
+            self._facts.note("step", "steps that the gradient scaler leaves out are steps", source)
+        self.step_ended(optimizer)
 
     def backward_ended(self) -> None:
         self._operations.phase = "optimizer"
@@ -199,15 +212,28 @@ class Recorder:
     def optimizer_made(self, optimizer: Optimizer) -> None:
         if self._training.add_optimizer(optimizer):
             self._table = None
-        self._adopting = True
+        self._adopting = self.losses.optimized = True
 
     def step_started(self, optimizer: Optimizer) -> None:
+        if self._table is None:
+            self.losses.optimizer_steps()
         self._setup.optimizer_steps(self.step)
 
     def step_ended(self, optimizer: Optimizer) -> None:
         self.optimizer_made(optimizer)  # one that was copied was never made
+        self._ended_by = self._ended_by or f"when {type(optimizer).__name__}.step() returns"
+        self._seems_ended()
+
+    def _seems_ended(self) -> None:
+        """The step is over unless the script says itself where its steps end."""
+        if not self._words.steps_are_own:
+            self.end_step()
+
+    def end_step(self) -> None:
+        """The step that is under way is over."""
         self._adopting = False
-        if not self._setup.watches_calls(self.step):
+        watched = self._setup.watches_calls(self.step) or self._words.logged.used
+        if self.losses.optimized and not watched:
             self._hooks.calls.close()
         number, ended = self.step, None
         with self._guard("ending a step"):
@@ -217,15 +243,26 @@ class Recorder:
             self._graphs.closing("step")
             if not self._broken:
                 ended = self._ended_step()
-        self._losses = []
+            if number == 0:
+                self._understood()
+        self.losses.take(), self._words.take()
         self.step += 1
         self._mode.close("step", functools.partial(self._settled, number, ended))
         self._graphs.reached("step", self.step)
         self._experiments.begin(self.step)
         self._record_operations_of(self.step)
         self._setup.begin()
+        self._facts.check()
         if self._config.until is not None and number > self._config.until:
             raise SystemExit(0)
+
+    def _understood(self) -> None:
+        """Say what the first step has shown."""
+        by = self._ended_by or "where the next forward begins: no optimizer was made"
+        if self._words.steps_are_own:
+            by = "where the script says so"
+        say_step(self._facts, by, script_line(self._config.script) or "")
+        say_parameters(self._facts, self._training.named(), self._training.root_classes())
 
     def _settled(self, step: int, ended: EndedStep | None) -> None:
         if ended is not None:
@@ -234,13 +271,29 @@ class Recorder:
 
     def _ended_step(self) -> EndedStep:
         table = self._table or self._new_table()
-        gradients = tuple(named.tensor.grad for named in table.tensors if named.kind == "parameter")
-        return EndedStep(self.step, tuple(self._losses), gradients, table, self._setup.end())
+        taken = self.losses.take_gradients()
+        gradients = tuple(
+            taken.get(named.name) if named.tensor.grad is None else named.tensor.grad
+            for named in table.tensors
+            if named.kind == "parameter"
+        )
+        return EndedStep(
+            self.step, self.losses.take(), gradients, table, self._setup.end(), self._words.take()
+        )
+
+    def _tensors_changed(self) -> None:
+        self._table = None
+        if not self.losses.optimized:
+            self._setup.found(self.step)
 
     def _new_table(self) -> Table:
-        number, self._tables = self._tables, self._tables + 1
-        self._table = Table(number, tuple(self._training.named()))
-        self._log.write("tensors", table=number, tensors=[named.describe() for named in self._table.tensors])
+        tensors = tuple(self._training.named())
+        described = [named.describe() for named in tensors]
+        if described != self._described:  # else other tensors by the same names: a function's arguments
+            self._described = described
+            self._tables += 1
+            self._log.write("tensors", table=self._tables - 1, tensors=described)
+        self._table = Table(self._tables - 1, tensors)
         return self._table
 
     def _record(self, ended: EndedStep) -> None:
@@ -249,19 +302,35 @@ class Recorder:
         with self._guard("recording a step"):
             with_state = self._config.records("params") and ended.number in self._config.steps
             # In one piece: the lazy mode may have to execute a graph for it.
-            read = self._mode.read([*ended.losses, *(ended.state if with_state else ())])
-            losses = [_scalar(value) for value in read[: len(ended.losses)]]
-            if self._nonfinite_from is None and any(loss - loss != 0.0 for loss in losses):
-                self._nonfinite_from = ended.number
+            said = [tensor for one in ended.said for tensor in one.tensors]
+            read = self._mode.read([*ended.losses, *said, *(ended.state if with_state else ())])
+            values = iter(read)
+            fields: dict[str, Any] = {"losses": [loss_to_json(scalar(next(values))) for _ in ended.losses]}
+            fields |= self._written(ended.said, values, ended.number)
+            self._note_nonfinite(ended.number, fields["losses"])
             if with_state:
-                self._record_state(ended, read[len(ended.losses) :])
-            self._log.write(
-                "step",
-                step=ended.number,
-                losses=[loss_to_json(loss) for loss in losses],
-                seconds=self._elapsed(),
-                **self._setup.describe(ended.setup),
-            )
+                self._record_state(ended, list(values))
+            setup = self._setup.describe(ended.setup)
+            self._log.write("step", step=ended.number, **fields, seconds=self._elapsed(), **setup)
+
+    def _written(self, said: Sequence[Said], read: Iterator[torch.Tensor], step: int) -> dict[str, Any]:
+        """Write down what the script said of steps that are written already; gives what it said of `step`."""
+        told = {one.step: described(one, read) for one in said}
+        for number in (number for number in told if number < step):
+            self._log.write("logged", step=number, **told[number])
+            self._note_nonfinite(number, told[number].get("losses", ()))
+        return told.get(step, {})
+
+    def _write_said_late(self) -> None:
+        """Write what was said of the last step when it had ended; a step that has not ended is none."""
+        if not self._broken:
+            said = self._words.take()
+            read = self._mode.read([tensor for one in said for tensor in one.tensors])
+            self._written(said, iter(read), self.step)
+
+    def _note_nonfinite(self, step: int, losses: Sequence[float | str]) -> None:
+        if self._nonfinite_from is None and any(isinstance(loss, str) for loss in losses):
+            self._nonfinite_from = step
 
     def _record_state(self, ended: EndedStep, read: list[torch.Tensor]) -> None:
         number, step = ended.table.number, ended.number
@@ -273,6 +342,7 @@ class Recorder:
         payload = [values, *(ABSENT if one is None else next(gradients) for one in ended.gradients)]
         self._digests.frame(number, step, payload, sum(len(part) for part in payload))
         self._values.keep(number, step, read[:count])
+        self._sketches.write(ended, read)
 
     def _write_last_values(self) -> None:
         """Keep the last step's values, provided that nothing changed them after it."""
@@ -294,6 +364,7 @@ class Recorder:
         if not self._broken:
             self._broken = True
             self._operations.stop()
+            self.losses.stop()
             self._setup.stop()
             self._log.failed(
                 self.step, f"{doing} failed, recording stops here: {type(error).__name__}: {error}"
@@ -301,11 +372,6 @@ class Recorder:
 
     def _elapsed(self) -> float:
         return round(time.perf_counter() - self._started, 6)
-
-
-def _scalar(loss: torch.Tensor) -> float:
-    """The loss as a Python float; what is no scalar is summed up, as `backward` does with its gradient."""
-    return float(loss.item() if loss.numel() == 1 else loss.double().sum().item())
 
 
 def _chunks(data: bytes, size: int) -> Iterator[bytes]:

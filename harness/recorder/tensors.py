@@ -46,7 +46,7 @@ class RootModules:
     """
 
     def __init__(self) -> None:
-        self._roots: list[tuple[str, frozenset[str], weakref.ref[torch.nn.Module]]] = []
+        self._roots: list[tuple[str, weakref.ref[torch.nn.Module], frozenset[str]]] = []
         self._seen: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._prefixes: set[str] = set()
 
@@ -59,8 +59,12 @@ class RootModules:
             return False
         prefix = "" if not self._prefixes else self._free_prefix(variable_name(module))
         self._prefixes.add(prefix)
-        self._roots.append((prefix, wrapper_paths(module), weakref.ref(module)))
+        self._roots.append((prefix, weakref.ref(module), wrapper_paths(module)))
         return True
+
+    def classes(self) -> list[str]:
+        """The classes of the roots that are still alive."""
+        return [type(module).__name__ for _, root, *_ in self._roots if (module := root()) is not None]
 
     def _free_prefix(self, wanted: str) -> str:
         prefix, count = f"{wanted}.", 1

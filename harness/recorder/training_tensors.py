@@ -44,6 +44,10 @@ class TrainingTensors:
         """Take note of a called module; says whether it is a new root that holds parameters."""
         return self._roots.add(module)
 
+    def root_classes(self) -> list[str]:
+        """The classes of the root modules, in the order of their first call."""
+        return self._roots.classes()
+
     def add_optimizer(self, optimizer: Optimizer) -> bool:
         """Take note of an optimizer that was made or that steps; says whether it is new."""
         if any(known() is optimizer for known in self._optimizers):

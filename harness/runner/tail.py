@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
+class Understood:
+    """What a run has made of its script, or (`kind` is "doubt") not; `source` is a file and line, or empty."""
+
+    kind: str
+    text: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is: `steps` ended so far, the last loss (None where a step had none), seconds of training."""
+    """How far a run is: `steps` ended so far, the last loss (None where a step had none), seconds of training, and
+    what was understood of the script so far."""
 
     steps: int
     loss: float | None
     seconds: float
+    understood: tuple[Understood, ...] = ()
 
 
 class Tail:
@@ -35,11 +47,21 @@ class Tail:
             return False
         complete = text[: text.rfind(b"\n") + 1]
         self._offset += len(complete)
-        steps = [line for line in complete.splitlines() if line.startswith(b'{"event":"step"')]
+        lines = complete.splitlines()
+        understood = self.progress.understood + tuple(_understood(lines))
+        steps = [line for line in lines if line.startswith(b'{"event":"step"')]
         if not steps:
+            self.progress = replace(self.progress, understood=understood)
             return False
         last: dict[str, Any] = json.loads(steps[-1])
         losses = last["losses"]
         loss = float(losses[0]) if losses else None
-        self.progress = Progress(last["step"] + 1, loss, last["seconds"])
+        self.progress = Progress(last["step"] + 1, loss, last["seconds"], understood)
         return True
+
+
+def _understood(lines: Sequence[bytes]) -> Iterator[Understood]:
+    for line in lines:
+        if line.startswith((b'{"event":"adoption"', b'{"event":"doubt"')):
+            event: dict[str, Any] = json.loads(line)
+            yield Understood(event.get("kind", "doubt"), event["text"], event["source"])
