@@ -9,8 +9,8 @@ import torch
 from numdrift.kernels.swaps.engine import Swaps
 
 from .. import torch_private
-from ..errors import AdoptionError, UsageError, nearest
 from ..adoption.parallel import within_wrapper
+from ..errors import AdoptionError, UsageError, nearest
 from .eager import EagerMode
 from .protocol import Moment, ScriptFacts
 from .spec import LADDER, ModeSpec
@@ -49,9 +49,9 @@ class CompileMode:
 
     def adopt(self, module: torch.nn.Module) -> None:
         self.eager.adopt(module)
+        module = within_wrapper(module)
         if not torch_private.is_compiled_in_place(module):
             torch_private.compile_in_place(module, self.backend)
-        module = within_wrapper(module)
 
     def close(self, moment: Moment, settled: Callable[[], None] | None = None) -> None:
         self.eager.close(moment, settled)

@@ -59,8 +59,6 @@ class StepRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class TensorEntry:
-@dataclass(frozen=True, slots=True)
 class ShardEntry:
     """Where a rank's part lies in a tensor of shape `whole`: it begins at `offset`, None where that is not known.
 
@@ -75,6 +73,8 @@ class ShardEntry:
     at: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class TensorEntry:
     """A recorded tensor: `kind` is parameter or buffer, `dtype` torch's name.
 
     Of a tensor that is sharded over ranks, `shape` is that of the part that this rank has, and `shard` says where it
@@ -85,9 +85,9 @@ class ShardEntry:
     kind: str
     shape: tuple[int, ...]
     dtype: str
-
-
     shard: ShardEntry | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class InitialTensor:
     """A parameter or buffer as it was before the first call of its module."""
