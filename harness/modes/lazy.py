@@ -69,6 +69,14 @@ class LazyMode:
         """Have `about_to_cut` called before each mark_step, the script's own included."""
         self._about_to_cut = about_to_cut
 
+    def mark_step(self) -> None:
+        """The script says that the graph may be cut here."""
+        self._marked_by_script()
+
+    def leave(self) -> None:
+        """Give the script's own `mark_step` back; the backend itself cannot be stopped."""
+        torch_private.replace_lazy_mark_step(self._mark)
+
     def _marked_by_script(self, *args: object, **kwargs: object) -> None:
         if self.policy in ("script", "phase"):
             self._mark_and_settle()

@@ -51,5 +51,10 @@ class XlaMode:
         if settled is not None:
             settled()
 
+    def mark_step(self) -> None:
+        """The script says that the graph may be cut here."""
+        if self.policy in ("auto", "phase"):
+            self._model.mark_step()
+
     def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         return [tensor.detach().cpu() for tensor in tensors]

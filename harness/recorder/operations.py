@@ -28,12 +28,14 @@ functionalization ("aten::as_strided ... has no implementation for the backend",
 
 
 class OperationRecorder:
-    """Enters a dispatch mode for each chosen step; `phase` is what ops are filed under."""
+    """Enters a dispatch mode for each chosen step; `phase` is what ops are filed under, unless the script has named
+    one: the innermost of `named_phases`."""
 
     def __init__(
         self, folder: Path, digester: Digester, guard: AbstractContextManager[None], *, values: bool
     ) -> None:
         self.phase = "forward"
+        self.named_phases: list[str] = []
         self._lines = AppendFile(folder / frames.OPS)
         self._tensors = FrameFile(folder / frames.TENSORS) if values else None
         self._digester = digester
@@ -78,7 +80,7 @@ class OperationRecorder:
         line: dict[str, Any] = {
             "step": self._step,
             "index": self._index,
-            "phase": self.phase,
+            "phase": self.named_phases[-1] if self.named_phases else self.phase,
             "op": str(operation),
             "inputs": [_describe(value) for value in _flat(inputs) if isinstance(value, torch.Tensor)],
             "outputs": [_describe(tensor) for tensor in produced],

@@ -1,0 +1,110 @@
+"""What a training script may say about itself: `numdrift.log`, `step`, `steps`, `phase`, `mark_step`, `device`.
+
+Every function works in every mode. Without a recording (`python train.py`) they do nothing, so they can stay in
+the script. Importing them loads no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from .connection import connection
+
+if TYPE_CHECKING:
+    import torch
+
+Item = TypeVar("Item")
+
+
+def log(**values: Any) -> None:
+    """Record single numbers of the step by name: tensors of one element, or Python numbers.
+
+        numdrift.log(loss=loss, accuracy=correct / total)
+
+    `loss` takes the place of the loss that was found (what `backward()` was called on). A value belongs to the step
+    that is under way; one that is given after `optimizer.step()` and before the next forward belongs to the step that
+    has just ended. Of two values of one name in a step the later counts; of two losses both are kept, the first one is
+    the step's. Nothing is computed or waited for here: tensors are read when the step has ended.
+    """
+    listener = connection.listener
+    if listener is not None:
+        listener.log(values)
+
+
+def step() -> None:
+    """End a step here.
+
+        for batch in loader:
+            weights = update(weights, batch)
+            numdrift.step()
+
+    For a training without a torch optimizer, or one whose step is more than one `optimizer.step()`. From the first
+    call on the steps are the script's own: optimizers end none any more. Called before the training it only says that;
+    so does the first call right after an optimizer's step, which has ended the step already.
+    """
+    listener = connection.listener
+    if listener is not None:
+        listener.end_step()
+
+
+class Steps(Generic[Item]):
+    """What `steps` gives: an iterable with the length of the one that it goes through."""
+
+    def __init__(self, items: Iterable[Item]) -> None:
+        self._items = items
+
+    def __iter__(self) -> Iterator[Item]:
+        if connection.listener is not None:
+            connection.listener.own_steps()
+        for item in self._items:
+            yield item
+            step()
+
+    def __len__(self) -> int:
+        return len(self._items)  # type: ignore[arg-type]
+
+
+def steps(iterable: Iterable[Item]) -> Steps[Item]:
+    """Iterate, and end a step after each item.
+
+        for batch in numdrift.steps(loader):
+            train(batch)
+
+    Within the loop optimizers end no steps. `continue` ends the step, `break` does not.
+    """
+    return Steps(iterable)
+
+
+def phase(name: str) -> AbstractContextManager[None]:
+    """Name the phase of the ops that are executed within: forward, backward, optimizer, data, or a name of yours.
+
+    with numdrift.phase("data"):
+        batch = augment(batch)
+    """
+    listener = connection.listener
+    return nullcontext() if listener is None else listener.phase(name)
+
+
+def mark_step() -> None:
+    """Cut and execute the pending graph here in lazy and xla mode, as the mode's `mark_step` policy has it.
+
+    On other devices it does nothing, so a script needs no case of its own for lazy tensors.
+    """
+    listener = connection.listener
+    if listener is not None:
+        listener.mark_step()
+
+
+def device() -> torch.device:
+    """The device to train on: that of the mode, outside of numdrift the environment's `DEVICE`, else the CPU.
+
+    model = Net().to(numdrift.device())
+    """
+    listener = connection.listener
+    name = os.environ.get("DEVICE", "cpu") if listener is None else listener.device
+    made: torch.device = importlib.import_module("torch").device(name)
+    return made

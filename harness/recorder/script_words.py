@@ -1,0 +1,98 @@
+"""What a script says of itself while it is recorded: its losses, its steps, its phases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
+
+from ..adoption.facts import AdoptionFacts
+from ..modes.protocol import Mode
+from .ended_step import Said
+from .logged import LoggedValues
+from .operations import OperationRecorder
+from .origin import script_line
+
+
+class Steps(Protocol):
+    """Who counts the steps."""
+
+    step: int
+
+    def end_step(self) -> None:
+        """The step that is under way is over."""
+
+
+class ScriptWords:
+    """Listens to one script (see `adoption/connection.py`).
+
+    `steps_are_own` is true once the script says itself where its steps end, `logged` has the values that it gave.
+    `seen` tells whether anything of the step under way has been seen.
+    """
+
+    def __init__(
+        self,
+        steps: Steps,
+        mode: Mode,
+        operations: OperationRecorder,
+        facts: AdoptionFacts,
+        script: str,
+        guard: AbstractContextManager[None],
+        seen: Callable[[], bool],
+    ) -> None:
+        self.logged = LoggedValues(facts.doubt)
+        self.steps_are_own = False
+        self._steps = steps
+        self._mode = mode
+        self._operations = operations
+        self._facts = facts
+        self._script = script
+        self._guard = guard
+        self._seen = seen
+        self._heard = False
+
+    @property
+    def device(self) -> str:
+        return self._mode.device
+
+    def take(self) -> tuple[Said, ...]:
+        """A step has ended: give what was said since the last one."""
+        self._heard = False
+        return self.logged.take()
+
+    def log(self, values: Mapping[str, Any]) -> None:
+        with self._guard:
+            late = not self._begun() and self._steps.step > 0 and not self.steps_are_own
+            self.logged.add(self._steps.step - late, values)
+            self._heard = self._heard or not late
+            if "loss" in values:
+                self._facts.note("loss", "the script says it (numdrift.log)", script_line(self._script) or "")
+
+    def _begun(self) -> bool:
+        return self._heard or self._seen()
+
+    def own_steps(self) -> None:
+        with self._guard:
+            if not self.steps_are_own:
+                self.steps_are_own = True
+                self._facts.note("step", "the script says where a step ends", script_line(self._script) or "")
+
+    def end_step(self) -> None:
+        first = not self.steps_are_own
+        self.own_steps()
+        if first and not self._begun():
+            return  # before the training, or right after an optimizer's step, which was the end
+        self._steps.end_step()
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        self._operations.named_phases.append(name)
+        try:
+            yield
+        finally:
+            self._operations.named_phases.pop()
+
+    def mark_step(self) -> None:
+        mark = getattr(self._mode, "mark_step", None)
+        if mark is not None:
+            mark()
