@@ -12,6 +12,7 @@ from rich.console import Console
 
 from ..batch.execute import BatchResult, FinishedRun, execute
 from ..batch.plan import BatchPlan
+from ..batch.reproducer import asked_for
 from ..errors import UsageError
 from ..modes.spec import parse_mode, parse_modes
 from ..recorder.config import FIRST_STEPS, LEVELS
@@ -22,12 +23,14 @@ from ..runs.outcomes import state_steps
 from .output import console, force_option, json_option, number, out_option, table, write_json
 from .processes import nproc_option, rank_rows
 from .progress import reporter_for
+from .script import module_option, script_argument, strict_option
 
 EXAMPLES = """\b
 Examples:
   numdrift run train.py --modes cpu,compile,lazy -- --epochs 10
   numdrift run train.py --mode cpu --mode "contracted=compile,contract=fast" --record ops --steps 0-2
   numdrift run train.py --modes cpu,compile --suffix before --name study
+  numdrift run -m package.train --modes cpu,compile --strict -- --epochs 10
   numdrift run train.py --modes cpu,compile,lazy --graphs -- --epochs 2
   numdrift run train.py --mode compile --mode "b=compile,kernel.tanh_backward=fma"
   numdrift run train.py --mode "mine=cpu,kernel.tanh_backward=mine.c" --trace-kernel tanh_backward
@@ -47,7 +50,7 @@ A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
 @click.command(
     epilog=EXAMPLES, help="Run SCRIPT in each mode, in a process of its own, and record what happens."
 )
-@click.argument("script", type=click.Path(path_type=Path))
+@script_argument
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
 @click.option("--modes", "listed", metavar="LIST", help="Modes by base, as in cpu,compile,lazy.")
 @click.option("--mode", "single", multiple=True, metavar="SPEC", help="One mode in full; may be repeated.")
@@ -107,6 +110,8 @@ A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
     is_flag=True,
     help="Keep a linear sketch of every tensor and gradient: sharded runs, which have them anyway, are compared with these.",
 )
+@module_option
+@strict_option
 @click.option("--timeout", type=float, metavar="SECONDS", help="End a run that takes longer.")
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Runs side by side at a time."
@@ -127,14 +132,17 @@ def command(**options: Any) -> int:
     return result.exit_code
 
 
-def _plan(script: Path, arguments: tuple[str, ...], **options: Any) -> BatchPlan:
+def _plan(script: str | None, arguments: tuple[str, ...], **options: Any) -> BatchPlan:
     suffix = check_name("--suffix", options["suffix"]) if options["suffix"] else ""
     if options["listed"] is None and not options["single"]:
         raise UsageError("no mode is given; for example --modes cpu,compile,lazy")
+    reproducer, arguments = asked_for(script, options["module"], arguments)
     return BatchPlan(
-        script=script,
+        script=reproducer.path,
+        module=reproducer.module,
+        strict=options["strict"],
         modes=parse_modes(options["listed"], options["single"]),
-        investigation=choose_investigation(options["out"], script, options["name"], suffix),
+        investigation=choose_investigation(options["out"], reproducer.named_after, options["name"], suffix),
         arguments=arguments,
         suffix=suffix,
         record=options["record"],
@@ -228,6 +236,8 @@ def _show(plan: BatchPlan, result: BatchResult, out: Console, options: dict[str,
         for problem in run.manifest.problems:
             errors.print(f"numdrift: mode {run.manifest.mode}: {problem}", soft_wrap=True)
         if not options["quiet"]:
+            for doubt in run.manifest.adopted.get("doubts", ()):
+                errors.print(f"numdrift: {run.manifest.mode}: {doubt['text']}", soft_wrap=True)
             for notice in run.manifest.notices:
                 errors.print(f"numdrift: {run.manifest.mode}: {notice}", soft_wrap=True)
     if to_stdout and not options["quiet"]:

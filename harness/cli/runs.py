@@ -120,6 +120,7 @@ def _summary(run: RecordedRun) -> dict[str, Any]:
         "path": str(run.path),
         "bytes": _bytes(run),
         "last_loss": losses[-1] if losses else None,
+        "logged": _last_logged(run),
     }
     return facts | {"recorded_steps": len(run.journal.steps), "value_steps": len(run.journal.value_steps)}
 
@@ -150,7 +151,13 @@ def _facts(run: RecordedRun) -> dict[str, str]:
     swaps = {one["swap"]: _calls(one["calls"]) for one in manifest.swaps}
     problems = {f"problem {number}": text for number, text in enumerate(manifest.problems, 1)}
     notices = {f"notice {number}": text for number, text in enumerate(manifest.notices, 1)}
-    return facts | rank_facts(manifest) | swaps | problems | notices
+    logged = {f"logged {name}": f"{value:.9g} last" for name, value in _last_logged(run).items()}
+    return facts | rank_facts(manifest) | logged | swaps | problems | notices
+
+
+def _last_logged(run: RecordedRun) -> dict[str, float]:
+    """The last of each of the values that the script gave by name."""
+    return {name: value for step in run.journal.steps for name, value in step.logged.items()}
 
 
 def _calls(counts: Mapping[str, int]) -> str:

@@ -28,6 +28,9 @@ class Mode(Protocol):
     """One way to execute a reproducer, inside its process.
 
     `device` is the torch device that the script is to use; the environment variable DEVICE carries it.
+
+    A mode may have a method `adopt_function(function)`, which gives what it executes in place of a function that computes
+    loss and gradients in one.
     """
 
     device: str

@@ -30,6 +30,7 @@ from . import frames
 from .config import RunConfig
 from .environment import fingerprint
 from .journal import EventLog
+from .main_module import execute
 from .origin import names_in
 from .recorder import Recorder
 from .variation import shift_seeds
@@ -48,14 +49,16 @@ def run(config: RunConfig) -> int:
     code = compile(Path(config.script).read_bytes(), config.script, "exec")
     facts = AdoptionFacts(log.write, strict=config.strict)
     try:
-        swaps = _swaps(config, log)
+        swaps = swaps_of(config, log)
         mode.prepare(ScriptFacts(names_in(code)), swaps)
         parallel.install(mode.device, facts)
         seed = UNSEEDED if config.mode.seed is None else config.mode.seed
         seeded = _seed_what_is_unseeded(seed, config.seed_shift)
         if config.seed_shift:
             shift_seeds(config.seed_shift)
+        facts.note("generators", f"{', '.join(seeded)}: seed {seed} where the script sets none")
         recorder = Recorder(config, mode, log, facts)
+        recorder.adoption.redirect()
         log.write("environment", seeded=seeded, digest=recorder.digest_implementation, **fingerprint())
     except NumdriftError as error:
         log.write(
@@ -93,7 +96,7 @@ def _write_modules(swaps: Swaps, log: EventLog) -> None:
         log.write("swap-modules", op=op, modules=modules)
 
 
-def _swaps(config: RunConfig, log: EventLog) -> Swaps:
+def swaps_of(config: RunConfig, log: EventLog) -> Swaps:
     """The swaps of the run's mode, counted in its journal. Raises what a request or kernel is wrong in."""
     journal = Path(config.journal)
     kernels = known_kernels([(op, Path(path)) for op, path in config.kernels])
@@ -117,7 +120,7 @@ def _record(
     recorder.start()
     status, facts, exit_code = "complete", {}, 0
     try:
-        _execute(config, code)
+        execute(config, code)
     except SystemExit as leaving:
         exit_code = _exit_code(leaving)
         if exit_code:
@@ -130,16 +133,6 @@ def _record(
         ending()
     recorder.finish(status, exit_code=exit_code, **facts)
     return exit_code
-
-
-def _execute(config: RunConfig, code: types.CodeType) -> None:
-    """Execute the script as `__main__`, with argv and the import path that Python would give it."""
-    main = types.ModuleType("__main__")
-    main.__dict__.update(__file__=config.script, __builtins__=__builtins__, __cached__=None)
-    sys.modules["__main__"] = main
-    sys.argv = [config.script, *config.arguments]
-    sys.path.insert(0, str(Path(config.script).parent))
-    exec(code, main.__dict__)  # noqa: S102, the script that the user asked to run
 
 
 def _exit_code(leaving: SystemExit) -> int:

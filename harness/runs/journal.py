@@ -6,7 +6,7 @@ import json
 import math
 import mmap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -44,6 +44,7 @@ class StepRecord:
     """One recorded step: its losses in the order of their backwards, `seconds` since training began.
 
     `generators` are the digests of the random generators' states at its beginning; a journal may have none.
+    `logged` are the values that the script gave by name; a loss that it gave is in `losses`.
     """
 
     step: int
@@ -51,6 +52,7 @@ class StepRecord:
     seconds: float
     generators: Mapping[str, str] = field(default_factory=dict)
     batches: Batches = ()
+    logged: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def loss(self) -> float | None:
@@ -139,6 +141,8 @@ class Journal:
         kind = event["event"]
         if kind == "step":
             self.steps.append(_step_record(event))
+        elif kind == "logged":
+            self._add_logged(event)
         elif kind == "tensors":
             self.tables[_a(int, event["table"])] = tuple(map(_tensor_entry, event["tensors"]))
         elif kind == "initial":
@@ -149,6 +153,17 @@ class Journal:
             _a(str, event["text"])
         elif kind == "end":
             _a(str, event["status"])
+
+    def _add_logged(self, event: Mapping[str, Any]) -> None:
+        """Take what the script said of a step that had ended."""
+        number, logged = _a(int, event["step"]), _numbers(event.get("logged", {}))
+        losses = tuple(float(loss) for loss in _a(list, event.get("losses", [])))
+        for place, known in reversed(list(enumerate(self.steps))):
+            if known.step == number:
+                self.steps[place] = replace(
+                    known, losses=losses or known.losses, logged={**known.logged, **logged}
+                )
+                return
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         return [event for event in self._events if event["event"] == kind]
@@ -258,7 +273,12 @@ def _step_record(event: Mapping[str, Any]) -> StepRecord:
         float(event["seconds"]),
         {_a(str, name): _a(str, digest) for name, digest in generators.items()},
         tuple(tuple(map(_argument, _a(list, call))) for call in _a(list, event.get("batches", []))),
+        _numbers(event.get("logged", {})),
     )
+
+
+def _numbers(values: object) -> dict[str, float]:
+    return {_a(str, name): float(value) for name, value in _a(dict, values).items()}
 
 
 def _argument(argument: object) -> tuple[str, tuple[int, ...], str]:
