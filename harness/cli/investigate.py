@@ -15,7 +15,7 @@ from ..batch.reproducer import Reproducer, asked_for
 from ..errors import UsageError
 from ..investigate.laboratory import Laboratory
 from ..investigate.pipeline import investigate, investigate_runs
-from ..investigate.plan import DEFAULT_STATE_BUDGET, InvestigationPlan
+from ..investigate.plan import DEFAULT_STATE_BUDGET, InvestigationPlan, compared_modes
 from ..investigate.recorded import recorded_runs
 from ..modes.spec import ModeSpec, parse_modes
 from ..recorder.selection import StepSelection
@@ -162,21 +162,7 @@ def command(script: str | None, arguments: tuple[str, ...], **options: Any) -> i
 
 def _modes(options: dict[str, Any]) -> list[ModeSpec]:
     listed = options["listed"] if options["listed"] or options["single"] else DEFAULT_MODES
-    specs = parse_modes(listed, options["single"])
-    if len(specs) < 2:
-        raise UsageError(
-            f"an investigation needs a reference and a mode to hold against it, not {specs[0]} alone"
-        )
-    return [_comparable(spec) for spec in specs]
-
-
-def _comparable(spec: ModeSpec) -> ModeSpec:
-    """Have compiled graphs draw the random numbers that eager draws, unless the mode says otherwise."""
-    return (
-        replace(spec, fallback_random="on")
-        if spec.base == "compile" and spec.fallback_random is None
-        else spec
-    )
+    return compared_modes(parse_modes(listed, options["single"]))
 
 
 def _plan(

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import click
 
-from ..errors import UsageError
 from ..investigate.laboratory import Laboratory
 from ..investigate.pipeline import localize_runs
 from ..investigate.plan import InvestigationPlan
-from ..investigate.recorded import require_parameters
+from ..investigate.recorded import pair_to_localize
 from ..runs.find import load_run
 from ..runs.layout import Investigation
 from .findings import show
@@ -61,13 +60,7 @@ def command(
     json_path: str | None,
 ) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    runs = [load_run(run_a), load_run(run_b)]
-    if runs[0].path.parent != runs[1].path.parent or runs[0].path == runs[1].path:
-        raise UsageError(
-            f"{run_a} and {run_b} are not two runs of one investigation: the experiments lie beside them"
-        )
-    for run in runs:
-        require_parameters(run)
+    runs = pair_to_localize(load_run(run_a), load_run(run_b))
     plan = InvestigationPlan(
         script=Path(runs[0].manifest.reproducer),
         modes=(),

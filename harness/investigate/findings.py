@@ -95,7 +95,7 @@ class Findings:
     def update(self, folder: Path) -> None:
         """Put these pairs into `investigation.json`; what it says of others, and of what was run, stays."""
         path, content = folder / INVESTIGATION, self.to_json()
-        known = _known(path)
+        known = known_findings(path)
         if known is not None:
             judged = [(pair["a"], pair["b"]) for pair in content["pairs"]]
             others = [pair for pair in known["pairs"] if (pair["a"], pair["b"]) not in judged]
@@ -107,7 +107,7 @@ class Findings:
         _put(path, content)
 
 
-def _known(path: Path) -> dict[str, Any] | None:
+def known_findings(path: Path) -> dict[str, Any] | None:
     """The content of an `investigation.json` of this schema, None where there is none that can be used."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

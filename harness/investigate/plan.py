@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from ..errors import UsageError
 from ..modes.spec import ModeSpec
 from ..recorder.selection import StepSelection
 from ..runs.layout import Investigation
 
 DEFAULT_STATE_BUDGET = 1 << 30
 """Bytes of states and outcomes that the reference keeps, and again each mode that is started from them."""
+
+
+def compared_modes(specs: Sequence[ModeSpec]) -> list[ModeSpec]:
+    """The modes of an investigation, of which compiled graphs draw eager's random numbers unless they say otherwise.
+
+    Raises UsageError for one mode alone.
+    """
+    if len(specs) < 2:
+        raise UsageError(
+            f"an investigation needs a reference and a mode to hold against it, not {specs[0]} alone"
+        )
+    return [
+        replace(spec, fallback_random="on")
+        if spec.base == "compile" and spec.fallback_random is None
+        else spec
+        for spec in specs
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,25 @@ def recorded_runs(out: Path, folder: Path, suffix: str | None) -> list[RecordedR
 
 
 def require_parameters(run: RecordedRun) -> None:
-    """Raises UsageError for a run without what a verdict needs."""
+    """Raises UsageError for a run without what a verdict needs, and for one that cannot be repeated."""
+    if run.manifest.in_process:
+        raise UsageError(
+            f"{run.path} was recorded within a running process, which cannot be repeated: put the training into a "
+            "script and investigate that, or compare what is recorded"
+        )
     if LEVELS.index(run.manifest.record) < LEVELS.index("params"):
         raise UsageError(
             f"{run.path} was recorded with --record {run.manifest.record}, and a verdict needs --record params: "
             "run it again with that"
         )
+
+
+def pair_to_localize(a: RecordedRun, b: RecordedRun) -> list[RecordedRun]:
+    """The two runs, which have to be of one investigation. Raises UsageError."""
+    if a.path.parent != b.path.parent or a.path == b.path:
+        raise UsageError(
+            f"{a.path} and {b.path} are not two runs of one investigation: the experiments lie beside them"
+        )
+    for run in (a, b):
+        require_parameters(run)
+    return [a, b]

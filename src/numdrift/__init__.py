@@ -6,18 +6,73 @@ Importing the package loads nothing heavy; public names are resolved at their fi
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .harness.adoption.script import device, log, mark_step, phase, step, steps
+    from .harness.drift.comparison import RunComparison, compare_runs
+    from .harness.interface.culprits import Culprit, Pair
+    from .harness.interface.investigating import compare, investigate, localize
+    from .harness.interface.investigation import Comparison, Investigation, load_investigation
+    from .harness.interface.recording import Recording, record
+    from .harness.interface.running import RunBatch, run
+    from .harness.runs.find import RecordedRun, load_run
+    from .harness.runs.journal import Journal
+    from .harness.runs.pickles import read_pickle
 
 _HOMES = {
+    "Comparison": "numdrift.harness.interface.investigation",
+    "Culprit": "numdrift.harness.interface.culprits",
+    "Investigation": "numdrift.harness.interface.investigation",
     "Journal": "numdrift.harness.runs.journal",
+    "Pair": "numdrift.harness.interface.culprits",
     "RecordedRun": "numdrift.harness.runs.find",
+    "Recording": "numdrift.harness.interface.recording",
+    "RunBatch": "numdrift.harness.interface.running",
     "RunComparison": "numdrift.harness.drift.comparison",
+    "compare": "numdrift.harness.interface.investigating",
     "compare_runs": "numdrift.harness.drift.comparison",
+    "device": "numdrift.harness.adoption.script",
+    "investigate": "numdrift.harness.interface.investigating",
+    "load_investigation": "numdrift.harness.interface.investigation",
     "load_run": "numdrift.harness.runs.find",
+    "localize": "numdrift.harness.interface.investigating",
+    "log": "numdrift.harness.adoption.script",
+    "mark_step": "numdrift.harness.adoption.script",
+    "phase": "numdrift.harness.adoption.script",
     "read_pickle": "numdrift.harness.runs.pickles",
+    "record": "numdrift.harness.interface.recording",
+    "run": "numdrift.harness.interface.running",
+    "step": "numdrift.harness.adoption.script",
+    "steps": "numdrift.harness.adoption.script",
 }
 
-__all__ = ["Journal", "RecordedRun", "RunComparison", "compare_runs", "load_run", "read_pickle"]
+__all__ = [
+    "Comparison",
+    "Culprit",
+    "Investigation",
+    "Journal",
+    "Pair",
+    "RecordedRun",
+    "Recording",
+    "RunBatch",
+    "RunComparison",
+    "compare",
+    "compare_runs",
+    "device",
+    "investigate",
+    "load_investigation",
+    "load_run",
+    "localize",
+    "log",
+    "mark_step",
+    "phase",
+    "read_pickle",
+    "record",
+    "run",
+    "step",
+    "steps",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,1 @@
+"""The Python interface: the command line's power for notebooks, custom loops and programs."""

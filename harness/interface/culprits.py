@@ -1,0 +1,119 @@
+"""Culprits and pairs as the Python interface gives them, from what `investigation.json` says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..investigate.culprit_words import lines_of
+
+NUMBERS = {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
+"""What stands in JSON for the numbers that it lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """One cause of a pair's drift.
+
+    `status` is `culprit` with both proofs, else `suspect`; `share_of_drift` is 0 to 1. `error_ulp` and `rho` are by side,
+    `a` and `b`. `script` is the standalone script that shows it, where one reproduces. `text` is for people, and `content`
+    has everything that `investigation.json` says (docs/guide/investigation-json.md).
+    """
+
+    kind: str
+    status: str | None
+    significance: str | None
+    phase: str | None
+    module: str | None
+    op: str | None
+    source: str | None
+    step: int | None
+    share_of_drift: float | None
+    swap_in_holds: bool | None
+    swap_out_holds: bool | None
+    error_ulp: Mapping[str, float]
+    rho: Mapping[str, float]
+    script: Path | None
+    text: Sequence[str]
+    content: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What is known of two runs; `a` is the reference, both are labels.
+
+    `verdict` is identical, rounding, beyond-rounding, different-setup, nondeterministic, nonfinite or failed; None while
+    nothing decides, and then `undecided` says what would. `score` and `threshold` are multiples of the reference's rounding
+    noise. `exit_code` is that of the command line: 0 without drift beyond rounding. `content` is as in `Culprit`.
+    """
+
+    a: str
+    b: str
+    verdict: str | None
+    undecided: str
+    text: Sequence[str]
+    notes: Sequence[str]
+    first_differing_step: int | None
+    first_significant_step: int | None
+    score: float | None
+    threshold: float | None
+    closer_to_fp64: str | None
+    culprits: Sequence[Culprit]
+    content: Mapping[str, Any]
+
+    @property
+    def exit_code(self) -> int:
+        if self.verdict == "failed":
+            return 3
+        return 0 if self.verdict in ("identical", "rounding") else 1
+
+
+def pair_of(content: Mapping[str, Any]) -> Pair:
+    """A pair of `investigation.json`. Raises KeyError where it lacks what schema 1 has."""
+    content = with_numbers(content)
+    return Pair(
+        **{name: content[name] for name in ("a", "b", "verdict", "undecided", "score", "threshold")},
+        **{
+            name: content[name]
+            for name in ("first_differing_step", "first_significant_step", "closer_to_fp64")
+        },
+        text=tuple(content["text"]),
+        notes=tuple(content["notes"]),
+        culprits=tuple(culprit_of(one, content["a"], content["b"]) for one in content["culprits"]),
+        content=content,
+    )
+
+
+def culprit_of(content: Mapping[str, Any], a: str, b: str) -> Culprit:
+    """A culprit of a pair; a difference in the set-up has neither place nor proof."""
+    proof = content.get("proof") or {}
+    script = content.get("script") or {}
+    return Culprit(
+        kind=content["kind"],
+        status=content.get("status"),
+        significance=content.get("significance"),
+        phase=content.get("phase"),
+        module=content.get("module"),
+        op=content.get("op"),
+        source=content.get("source"),
+        step=content.get("step"),
+        share_of_drift=content.get("share_of_drift"),
+        swap_in_holds=(proof.get("swap_in") or {}).get("holds"),
+        swap_out_holds=(proof.get("swap_out") or {}).get("holds"),
+        error_ulp=content.get("error_ulp") or {},
+        rho=content.get("rho") or {},
+        script=Path(script["path"]) if script.get("reproduces") and script.get("path") else None,
+        text=tuple(lines_of(content, a, b)) if proof else (str(content.get("text", "")),),
+        content=content,
+    )
+
+
+def with_numbers(value: Any) -> Any:
+    """A value of JSON with the numbers that JSON writes as text."""
+    if isinstance(value, Mapping):
+        return {key: with_numbers(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [with_numbers(one) for one in value]
+    return NUMBERS.get(value, value) if isinstance(value, str) else value

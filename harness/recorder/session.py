@@ -1,0 +1,143 @@
+"""A recording in a process that goes on afterwards: a notebook, or a program with a training loop of its own."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import torch_private
+from ..adoption.connection import connection
+from ..adoption.facts import AdoptionFacts
+from ..errors import NumdriftError, UsageError
+from ..modes.protocol import Mode, ScriptFacts
+from ..modes.registry import registry
+from ..modes.spec import ModeSpec
+from . import frames
+from .config import RunConfig
+from .environment import fingerprint
+from .journal import EventLog
+from .process import swaps_of
+from .recorder import Recorder
+
+NEEDS_A_PROCESS = ("python", "timeout", "env", "dtype")
+"""Keys of a mode that cannot be had, or cannot be taken back, in a process that runs already."""
+
+
+class Session:
+    """Records this process from `open` to `close`; then torch and the environment are what they were before.
+
+    A generator keeps its state: nothing is seeded, unless the mode states a seed. The lazy backend, once started, runs on.
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        self._config = config
+        self._undo = ExitStack()
+        self._recorder: Recorder | None = None
+
+    def open(self, names: frozenset[str]) -> None:
+        """Install the mode and the recorder; `names` are those that the training's code mentions.
+
+        Raises UsageError and NotAvailable, and leaves nothing behind then.
+        """
+        config, log = self._config, EventLog(Path(self._config.journal) / frames.EVENTS)
+        log.write("start", schema=frames.JOURNAL_SCHEMA, pid=os.getpid())
+        self._undo.callback(log.close)
+        try:
+            mode = registry.load(config.mode.base)(config.mode)
+            self._keep_settings(config.mode)
+            self._set_device(mode.device)
+            swaps = swaps_of(config, log)
+            self._undo.callback(swaps.close)
+            self._undo.callback(_leave, mode)
+            mode.prepare(ScriptFacts(names), swaps)
+            recorder = Recorder(config, mode, log, AdoptionFacts(log.write, strict=config.strict))
+            log.write("environment", seeded=[], digest=recorder.digest_implementation, **fingerprint())
+            recorder.start()
+        except BaseException as error:
+            with suppress(OSError):
+                log.write(
+                    "end", status=frames.REFUSED, steps=0, seconds=0.0, message=_line(error), exit_code=2
+                )
+            self._undo.close()
+            raise
+        self._recorder = recorder
+
+    def close(self, error: BaseException | None) -> int:
+        """End the recording, with the exception that ended the training if one did; gives the run's exit code."""
+        assert self._recorder is not None
+        status, exit_code, facts = "complete", 0, dict[str, Any]()
+        if isinstance(error, KeyboardInterrupt):
+            status, exit_code, facts = "killed", 130, {"message": "interrupted"}
+        elif isinstance(error, NumdriftError):
+            status, exit_code, facts = "crashed", error.exit_code, {"message": _line(error)}
+        elif isinstance(error, SystemExit) and error.code in (None, 0):
+            pass
+        elif error is not None:
+            status = "out-of-memory" if isinstance(error, MemoryError) else "crashed"
+            exit_code, facts = 1, {"message": _line(error) + self._place(error)}
+        try:
+            self._recorder.finish(status, exit_code=exit_code, **facts)
+        finally:
+            self._recorder = None
+            self._undo.close()
+        return exit_code
+
+    def _keep_settings(self, spec: ModeSpec) -> None:
+        """Have what the mode sets put back at the end."""
+        if spec.threads is not None:
+            self._undo.callback(torch.set_num_threads, torch.get_num_threads())
+        if spec.base == "compile":
+            # What was compiled before, or is compiled here, has other settings and other kernels.
+            torch.compiler.reset()
+            self._undo.callback(torch.compiler.reset)
+            if spec.backend in (None, "inductor"):
+                self._undo.enter_context(torch_private.inductor_settings_kept(spec.inductor))
+
+    def _set_device(self, device: str) -> None:
+        before = os.environ.get("DEVICE")
+        os.environ["DEVICE"] = device
+        self._undo.callback(_set_variable, "DEVICE", before)
+
+    def _place(self, error: BaseException) -> str:
+        own = [
+            frame
+            for frame in traceback.extract_tb(error.__traceback__)
+            if frame.filename == self._config.script
+        ]
+        return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
+
+
+def refuse_what_needs_a_process(spec: ModeSpec) -> None:
+    """Raises UsageError for a mode that cannot be had here, or while another recording is under way."""
+    given = [key for key in NEEDS_A_PROCESS if getattr(spec, key)]
+    if given:
+        raise UsageError(
+            f"mode {spec.name!r}: {given[0]} needs a process of its own; put the training into a script and give "
+            "that to numdrift.run"
+        )
+    connection.refuse_another()
+
+
+def _leave(mode: Mode) -> None:
+    leave = getattr(mode, "leave", None)
+    if leave is not None:
+        leave()
+
+
+def _set_variable(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
+
+
+def _line(error: BaseException) -> str:
+    lines = str(error).splitlines() or [""]
+    return (
+        lines[0] if isinstance(error, NumdriftError) else f"{type(error).__name__}: {lines[0]}".rstrip(": ")
+    )
