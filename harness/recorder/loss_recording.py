@@ -9,9 +9,10 @@ import torch
 
 from .. import torch_private
 from ..adoption.facts import AdoptionFacts
+from .found_tensors import tree_names
 from .guard import Guard
 from .journal import EventLog
-from .losses import Found, ScaledLosses, StepLosses, differentiates_parameters, tensors_in
+from .losses import Found, Function, ScaledLosses, StepLosses, differentiates_parameters, tensors_in
 from .origin import script_line
 from .tensors import OPTIMIZED
 from .training_tensors import TrainingTensors
@@ -26,7 +27,7 @@ WHERE: Mapping[Found, str] = {
 
 
 class LossRecording:
-    """Is told of gradients that are taken; `changed` is called when other tensors are the training's.
+    """Is told of gradients that are taken; `adopt` is how the mode takes over a function of torch.func, `changed` is called when other tensors are the training's.
 
     `found` is true once there was a loss. Where the script makes no optimizer, `end_step` is called as soon as a forward begins after a backward.
     `seen` tells whether anything of the step under way has been seen.
@@ -38,6 +39,7 @@ class LossRecording:
         training: TrainingTensors,
         log: EventLog,
         facts: AdoptionFacts,
+        adopt: Callable[[Function], Function] | None,
         failed: Callable[[str, Exception], None],
         changed: Callable[[], None],
         end_step: Callable[[], None],
@@ -47,6 +49,7 @@ class LossRecording:
         self._training = training
         self._log = log
         self._facts = facts
+        self._adopt = adopt
         self._failed = failed
         self._changed = changed
         self._end_step = end_step
@@ -87,6 +90,18 @@ class LossRecording:
                 self._tell(self._by_hand.function_called(arguments))
         self.forward_begins()
 
+    def adopted(self, function: Function) -> Function | None:
+        return None if self._adopt is None else self._adopt(function)
+
+    def function_returned(self, arguments: Sequence[Any], gradients: Any, loss: Any) -> None:
+        with self._guard("taking the gradients"):
+            if isinstance(loss, torch.Tensor):
+                self._add("function", [loss])
+            inputs, results = (
+                [one for _, one in tree_names(list(tree))] for tree in (arguments, [gradients])
+            )
+            self._by_hand.gradients_taken(inputs, results)
+
     def gradients_taken(self, outputs: Any, inputs: Any, results: Sequence[Any]) -> None:
         with self._guard("taking the gradients"):
             losses = plain_losses(tensors_in(outputs))
@@ -107,7 +122,7 @@ class LossRecording:
     def script_ended(self) -> None:
         """What was not seen to end ends now."""
         with self._guard("looking for the parameters"):
-            self._by_hand.script_ended()
+            self._tell(self._by_hand.script_ended())
         self.forward_begins()
 
     def take(self) -> tuple[torch.Tensor, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 
@@ -95,39 +95,65 @@ def tensors_in(tensors: Any) -> list[torch.Tensor]:
     return [tensor for tensor in listed if isinstance(tensor, torch.Tensor)]
 
 
-class GradientFunctions:
-    """Reports the outermost calls of functions that `torch.func.grad` and `grad_and_value` make.
+Function = Callable[..., Any]
 
-    `called` is given the arguments by which they differentiate, before the call.
-    """
+
+class FunctionObserver(Protocol):
+    """Who is told of functions that `torch.func.grad` and `grad_and_value` make."""
+
+    def function_called(self, arguments: Sequence[Any]) -> None:
+        """One is about to be called with these arguments to differentiate by."""
+
+    def adopted(self, function: Function) -> Function | None:
+        """The function as the mode executes it in place of the script's, None where it leaves it as it is."""
+
+    def function_returned(self, arguments: Sequence[Any], gradients: Any, loss: Any) -> None:
+        """An adopted one has computed this."""
+
+
+class GradientFunctions:
+    """Reports the outermost calls of functions that `torch.func.grad` and `grad_and_value` make."""
 
     NAMES = ("grad", "grad_and_value")
 
-    def __init__(self, called: Callable[[Any], None]) -> None:
-        self._called = called
-        self._originals = {name: getattr(torch.func, name) for name in self.NAMES}
+    def __init__(self, observer: FunctionObserver) -> None:
+        self._observer = observer
+        self._originals: dict[str, Function] = {name: getattr(torch.func, name) for name in self.NAMES}
 
     def install(self) -> None:
         for name, original in self._originals.items():
-            setattr(torch.func, name, self._reporting(original))
+            setattr(torch.func, name, self._reporting(name, original))
 
     def remove(self) -> None:
         for name, original in self._originals.items():
             setattr(torch.func, name, original)
 
-    def _reporting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _reporting(self, name: str, original: Function) -> Function:
         @functools.wraps(original)
-        def make(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False) -> Callable[..., Any]:
-            made: Callable[..., Any] = original(func, argnums, has_aux)
+        def make(func: Function, argnums: Any = 0, has_aux: bool = False) -> Function:
+            made: Function = original(func, argnums, has_aux)
             if torch.compiler.is_compiling():
                 return made
+            wanted = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+            whole: list[Function | None] = []
 
             @functools.wraps(made)
             def call(*args: Any, **kwargs: Any) -> Any:
-                if not torch.compiler.is_compiling() and not transformation_level():
-                    wanted = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-                    self._called([args[number] for number in wanted if -len(args) <= number < len(args)])
-                return made(*args, **kwargs)
+                if torch.compiler.is_compiling() or transformation_level():
+                    return made(*args, **kwargs)
+                arguments = [args[number] for number in wanted if -len(args) <= number < len(args)]
+                self._observer.function_called(arguments)
+                if not whole:
+                    whole.append(
+                        self._observer.adopted(self._originals["grad_and_value"](func, argnums, has_aux))
+                    )
+                if whole[0] is None:
+                    return made(*args, **kwargs)
+                gradients, value = whole[0](*args, **kwargs)
+                self._observer.function_returned(arguments, gradients, value[0] if has_aux else value)
+                if name == "grad":
+                    return (gradients, value[1]) if has_aux else gradients
+                return gradients, value
 
             return call
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
-import os
 import sys
 import types
+from pathlib import Path
 from typing import Any
 
 from .config import RunConfig
@@ -15,11 +15,11 @@ from .config import RunConfig
 def execute(config: RunConfig, code: types.CodeType) -> None:
     """Execute the script's code as `python SCRIPT` or, where it was asked for as a module, `python -m` does."""
     if config.module:
-        sys.path.insert(0, os.getcwd())
+        sys.path.insert(0, str(Path.cwd()))
         facts = _module_facts(config.module)
         first = config.script
     else:
-        sys.path.insert(0, os.path.dirname(os.path.realpath(config.script)))
+        sys.path.insert(0, str(Path(config.script).resolve().parent))
         facts = _script_facts(config.script)
         first = config.invoked or config.script
     main = types.ModuleType("__main__")

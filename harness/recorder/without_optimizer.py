@@ -63,13 +63,14 @@ class TrainingByHand:
         taken, self._gradients = self._gradients, {}
         return taken
 
-    def script_ended(self) -> None:
-        """Look once more for what a function's parameters have become: in the script's own variables."""
-        if self._of_function:
-            for value in list(vars(sys.modules["__main__"]).values()):
-                named = dict(tree_names(value))
-                if named.keys() == self._of_function:
-                    self._training.add_found(named.items())
+    def script_ended(self) -> bool:
+        """Look once more for what a function's parameters have become: the first of the script's own variables that
+        has their names, since a script has its parameters before their gradients. Says whether they are new."""
+        for value in list(vars(sys.modules["__main__"]).values()) if self._of_function else ():
+            named = dict(tree_names(value))
+            if named.keys() == self._of_function:
+                return self._training.add_found(named.items())
+        return False
 
 
 def plain_losses(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:

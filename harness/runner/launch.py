@@ -22,7 +22,7 @@ class Launch:
     """One process to start. `timeout` is in seconds; the streams go to files, straight from the process.
 
     `variables` are added to its environment: what must be there before torch is imported. `others` are the ranks from
-    1 on of a run of several processes, of which this is rank 0.
+    1 on of a run of several processes, of which this is rank 0. `reads_input` gives it our standard input.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Launch:
     timeout: float | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
     others: Sequence[Launch] = ()
+    reads_input: bool = False
 
 
 def interpreter(spec: ModeSpec) -> str:
@@ -66,7 +67,7 @@ def start(launch: Launch) -> subprocess.Popen[bytes]:
     with launch.stdout.open("ab") as stdout, launch.stderr.open("ab") as stderr:
         return subprocess.Popen(
             guest_command(launch.config, python=interpreter(launch.spec)),
-            stdin=subprocess.DEVNULL,
+            stdin=None if launch.reads_input else subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,
             env=environment(launch.spec, os.environ) | dict(launch.variables),

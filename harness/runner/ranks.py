@@ -96,6 +96,12 @@ class RunningRanks:
         self._stop_rest(how, why)
         return self._together(why)
 
+    def pass_on(self, number: signal.Signals) -> None:
+        """Send a signal to every rank that still runs."""
+        for rank, one in enumerate(self._running):
+            if rank not in self._ends:
+                one.pass_on(number)
+
     def _stop_rest(self, how: signal.Signals, why: Ended) -> None:
         left = [rank for rank in range(len(self._running)) if rank not in self._ends]
         for rank in left:

@@ -70,6 +70,11 @@ class Running:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, how)
 
+    def pass_on(self, number: signal.Signals) -> None:
+        """Send a signal to the script's process alone."""
+        with suppress(ProcessLookupError):
+            os.kill(self._process.pid, number)
+
     def end(self, why: Ended, patience: float) -> ProcessEnd:
         """Wait for the end of a process that was asked to; after so many seconds kill what is left."""
         with suppress(subprocess.TimeoutExpired):

@@ -11,6 +11,7 @@ from typing import Protocol
 from .launch import Launch
 from .ranks import RunningRanks
 from .running import Ended, ProcessEnd, Running
+from .signals import EndingSignal, signals_for
 from .tail import Progress
 
 __all__ = ["Ended", "ProcessEnd", "Reporter", "supervise"]
@@ -36,31 +37,48 @@ def supervise(
 ) -> bool:
     """Run every launch, at most `jobs` at a time; `finished` is called as each ends.
 
-    Gives False when Ctrl-C ended it early: what runs is then stopped, what waits is not started.
+    Gives False when Ctrl-C or a signal ended it early: what runs gets it and is stopped, what waits is not started.
     """
     waiting, running = deque(launches), list[Running | RunningRanks]()
-    try:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                running.append(_started(waiting.popleft()))
-                reporter.started(running[-1].launch.name)
-            for one in list(running):
-                end = one.poll()
-                if one.tail.advance():
-                    reporter.progressed(one.launch.name, one.tail.progress)
-                if end is not None:
-                    running.remove(one)
-                    _close(one, end, reporter, finished)
-            time.sleep(POLL_SECONDS)
-    except KeyboardInterrupt:
+
+    def pass_on(number: signal.Signals) -> None:
         for one in running:
-            _close(one, one.stop(signal.SIGINT, "interrupted"), reporter, finished)
+            one.pass_on(number)
+
+    try:
+        with signals_for(pass_on):
+            _until_ended(waiting, running, reporter, finished, jobs)
+    except (KeyboardInterrupt, EndingSignal) as asked:
+        how = asked.number if isinstance(asked, EndingSignal) else signal.SIGINT
+        for one in running:
+            _close(one, one.stop(how, "interrupted"), reporter, finished)
         return False
     except BaseException:
         for one in running:
             one.stop(signal.SIGTERM, "interrupted")
         raise
     return True
+
+
+def _until_ended(
+    waiting: deque[Launch],
+    running: list[Running | RunningRanks],
+    reporter: Reporter,
+    finished: Callable[[Launch, ProcessEnd], None],
+    jobs: int,
+) -> None:
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            running.append(_started(waiting.popleft()))
+            reporter.started(running[-1].launch.name)
+        for one in list(running):
+            end = one.poll()
+            if one.tail.advance():
+                reporter.progressed(one.launch.name, one.tail.progress)
+            if end is not None:
+                running.remove(one)
+                _close(one, end, reporter, finished)
+        time.sleep(POLL_SECONDS)
 
 
 def _started(launch: Launch) -> Running | RunningRanks:

@@ -9,9 +9,19 @@ import torch
 from torch.optim.optimizer import Optimizer, _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 from torch.utils.checkpoint import checkpoint
 
+from numdrift.harness.adoption.compiling import ScriptCompiles
+from numdrift.harness.adoption.facts import AdoptionFacts
+from numdrift.harness.adoption.notes import ScriptNotes
+from numdrift.harness.modes.compiled import CompileMode
+from numdrift.harness.modes.spec import parse_mode
 from numdrift.harness.recorder.hooks import Hooks, ModuleCalls
-from numdrift.harness.recorder.losses import Found, differentiates_parameters
+from numdrift.harness.recorder.losses import Found, Function, differentiates_parameters
 from numdrift.reproducers.sam import SAM
+
+COMPILES = ScriptCompiles(
+    CompileMode(parse_mode("compile,backend=eager")),
+    ScriptNotes(AdoptionFacts(lambda *_, **__: None), __file__),
+)
 
 
 class Seen:
@@ -46,6 +56,12 @@ class Seen:
     def function_called(self, arguments: Sequence[Any]) -> None:
         self.functions.append(arguments)
 
+    def adopted(self, function: Function) -> Function | None:
+        return None
+
+    def function_returned(self, arguments: Sequence[Any], gradients: Any, loss: Any) -> None:
+        raise AssertionError("no function was adopted")
+
     def gradients_taken(self, outputs: Any, inputs: Any, results: Sequence[Any]) -> None:
         self.gradients.append(results)
 
@@ -68,7 +84,7 @@ class Seen:
 @contextmanager
 def observed() -> Iterator[Seen]:
     seen = Seen()
-    hooks = Hooks(seen, seen)
+    hooks = Hooks(seen, seen, COMPILES)
     hooks.install()
     try:
         yield seen
@@ -344,7 +360,7 @@ def test_calls_closed_by_their_observer_stay_closed() -> None:
 def test_a_new_optimizer_opens_the_calls_again() -> None:
     # given module calls that are no longer observed, since the models are known
     seen = Seen()
-    hooks = Hooks(seen, seen)
+    hooks = Hooks(seen, seen, COMPILES)
     hooks.install()
     try:
         hooks.calls.close()
@@ -452,3 +468,20 @@ def test_a_compilation_inside_a_module_call_leaves_torch_untouched_in_it() -> No
         Compiling()(torch.zeros(1))
     # then
     assert inside == [True, True] and len(seen.modules) == 2
+
+
+def test_optimizers_that_step_within_a_backward_end_one_step_with_it() -> None:
+    # given
+    first, second = parameter(), parameter()
+    optimizers = {one: torch.optim.SGD([one], lr=0.5) for one in (first, second)}
+    order: list[str] = []
+    for one, optimizer in optimizers.items():
+        one.register_post_accumulate_grad_hook(lambda _, optimizer=optimizer: optimizer.step())
+    # when
+    with observed() as seen:
+        for _ in range(2):
+            (first * second).sum().backward()
+            order += [f"{seen.backwards} backwards, {len(seen.steps)} steps"]
+    # then
+    assert order == ["1 backwards, 1 steps", "2 backwards, 2 steps"]
+    assert len(seen.started) == 4
