@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -24,6 +26,8 @@ class CompileMode:
         self.backend = spec.backend or "inductor"
         self.eager = EagerMode(spec)
         self._verified = False
+        self._compiled: list[weakref.ref[torch.nn.Module]] = []
+        self._left: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self.device = self.eager.device = spec.device or "cpu"
 
     def prepare(self, script: ScriptFacts, swaps: Swaps) -> None:
@@ -50,8 +54,45 @@ class CompileMode:
     def adopt(self, module: torch.nn.Module) -> None:
         self.eager.adopt(module)
         module = within_wrapper(module)
-        if not torch_private.is_compiled_in_place(module):
+        if module not in self._left and not any(map(torch_private.is_compiled_by_script, module.modules())):
             torch_private.compile_in_place(module, self.backend)
+            self._compiled.append(weakref.ref(module))
+
+    def adopt_function(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Take over a function that computes a training's loss and gradients in one, as torch.func makes them."""
+        compiled: Callable[..., Any] = torch_private.own_compile()(function, backend=self.backend)
+        return compiled
+
+    def leave_alone(self, module: torch.nn.Module) -> None:
+        """A compiled function of the script's calls this module: do not compile it besides."""
+        self._left.add(module)
+
+    def settings(
+        self, mode: str | None, options: Mapping[str, Any] | None, dynamic: bool | None
+    ) -> Mapping[str, Any]:
+        """What the script's `torch.compile` keeps of its `mode` and `options`: all that Inductor is given, except
+        for options that the mode's own keys state."""
+        if self.backend != "inductor":
+            return {}
+        named = torch_private.inductor_mode_options(mode, dynamic) if mode not in (None, "default") else {}
+        chosen = {name.replace("-", "_"): value for name, value in {**named, **(options or {})}.items()}
+        kept = {name: value for name, value in chosen.items() if name not in self._stated()}
+        if kept == chosen:
+            return {"mode": mode} if mode else {"options": options} if options else {}
+        return {"options": kept} if kept else {}
+
+    def _stated(self) -> set[str]:
+        """The options of Inductor's that the mode's keys state."""
+        spec = self.spec
+        return set(spec.inductor) | {
+            name
+            for name, value in (
+                ("cpp.enable_floating_point_contract_flag", spec.contract),
+                ("emulate_precision_casts", spec.emulate_casts),
+                ("fallback_random", spec.fallback_random),
+            )
+            if value is not None
+        }
 
     def close(self, moment: Moment, settled: Callable[[], None] | None = None) -> None:
         self.eager.close(moment, settled)
@@ -62,6 +103,13 @@ class CompileMode:
                     "nothing was compiled in the first step, so this run would be plain eager: "
                     "call the model itself (model(x)), not its parts"
                 )
+
+    def leave(self) -> None:
+        """Make the modules that were compiled here eager again."""
+        for reference in self._compiled:
+            module = reference()
+            if module is not None:
+                torch_private.undo_compile_in_place(module)
 
     def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         return self.eager.read(tensors)

@@ -19,8 +19,9 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from ..adoption.compiling import ScriptCompiles
 from ..torch_private import transformation_level
-from .losses import Found, GradientFunctions, tensors_in
+from .losses import Found, FunctionObserver, GradientFunctions, tensors_in
 
 
 class Observer(Protocol):
@@ -48,14 +49,11 @@ class Observer(Protocol):
         """An optimizer has its groups; a wrapper around it may not."""
 
 
-class GradientObserver(Protocol):
+class GradientObserver(FunctionObserver, Protocol):
     """What is told of gradients that no `backward()` computes, and of scaled losses."""
 
     def stands_for_backward(self, outputs: Any, inputs: Any, arguments: Mapping[str, Any]) -> bool:
         """Whether a call of `torch.autograd.grad` outside of torch.func computes the training's gradients."""
-
-    def function_called(self, arguments: Sequence[Any]) -> None:
-        """A function of torch.func is about to be differentiated by these arguments."""
 
     def gradients_taken(self, outputs: Any, inputs: Any, results: Sequence[Any]) -> None:
         """`torch.autograd.grad` has given these results."""
@@ -119,7 +117,13 @@ class ModuleCalls:
         try:
             yield
         finally:
-            self._put(there)
+            if self._open or there is self._original:
+                self._put(there)
+
+    @property
+    def outside(self) -> bool:
+        """Whether a module that were called now would be an outermost one, and reported."""
+        return torch.nn.Module.__call__ is self._replacement
 
     def _put(self, function: Callable[..., Any]) -> None:
         torch.nn.Module.__call__ = function  # type: ignore[method-assign]
@@ -154,12 +158,14 @@ class StepNesting:
 class Hooks:
     """Installs every hook; `remove` takes them out again."""
 
-    def __init__(self, observer: Observer, gradients: GradientObserver) -> None:
+    def __init__(self, observer: Observer, gradients: GradientObserver, compiles: ScriptCompiles) -> None:
         self._observer = observer
+        self._compiles = compiles
         self._gradients = gradients
         self.calls = ModuleCalls(observer.module_called)
         self._nesting = StepNesting()
         self._in_backward = False
+        self._stepped_in_backward: Optimizer | None = None
         self._ended_steps = 0
         self._undo: list[Callable[[], None]] = []
 
@@ -174,7 +180,7 @@ class Hooks:
         self._wrap_gradients()
         self._wrap_scaler()
         self._wrap_optimizer_creation()
-        self._wrap_compile()
+        self._undo.append(self._compiles.install(self.calls, self._called_by_compiled))
 
     def remove(self) -> None:
         for undo in reversed(self._undo):
@@ -186,7 +192,11 @@ class Hooks:
             self._observer.step_started(optimizer)
 
     def _step_ended(self, optimizer: Optimizer, *_: Any) -> None:
-        if self._nesting.leave(optimizer):
+        if not self._nesting.leave(optimizer):
+            return
+        if self._in_backward:  # an optimizer for each parameter, called by its gradient's hook
+            self._stepped_in_backward = optimizer
+        else:
             self._ended_steps += 1
             self._observer.step_ended(optimizer)
 
@@ -205,9 +215,17 @@ class Hooks:
                 self._in_backward = not outermost
             if outermost:
                 self._observer.backward_ended()
+                self._end_step_in_backward()
 
         torch.autograd.backward = backward
         self._undo.append(lambda: setattr(torch.autograd, "backward", original))
+
+    def _end_step_in_backward(self) -> None:
+        """Optimizers that stepped within the backward end one step together, with it."""
+        optimizer, self._stepped_in_backward = self._stepped_in_backward, None
+        if optimizer is not None:
+            self._ended_steps += 1
+            self._observer.step_ended(optimizer)
 
     def _wrap_gradients(self) -> None:
         original = torch.autograd.grad
@@ -227,7 +245,7 @@ class Hooks:
             return results
 
         torch.autograd.grad = grad
-        functions = GradientFunctions(self._gradients.function_called)
+        functions = GradientFunctions(self._gradients)
         functions.install()
         self._undo += [lambda: setattr(torch.autograd, "grad", original), functions.remove]
 
@@ -277,14 +295,6 @@ class Hooks:
         Optimizer.__init__ = create  # type: ignore[method-assign, assignment]
         self._undo.append(lambda: setattr(Optimizer, "__init__", original))
 
-    def _wrap_compile(self) -> None:
-        """Have `torch.compile(model)`, which keeps the model's bound `__call__`, find torch's own."""
-        original = torch.compile
-
-        @functools.wraps(original)
-        def compile_(*args: Any, **kwargs: Any) -> Any:
-            with self.calls.closed():
-                return original(*args, **kwargs)
-
-        torch.compile = compile_
-        self._undo.append(lambda: setattr(torch, "compile", original))
+    def _called_by_compiled(self, module: torch.nn.Module) -> None:
+        """A compiled function is about to call the module, where nothing sees the call or its arguments."""
+        self._observer.module_called(module, (), {})

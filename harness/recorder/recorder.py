@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import Optimizer
 
+from ..adoption.adoption import ScriptAdoption
 from ..adoption.connection import connection
 from ..adoption.facts import AdoptionFacts
 from ..adoption.parallel import is_replicated
@@ -32,7 +33,7 @@ from .guard import Guard
 from .hooks import Hooks
 from .journal import EventLog, FrameFile, loss_to_json
 from .logged import described
-from .loss_recording import LossRecording
+from .loss_recording import LossRecording, require_device
 from .losses import Found
 from .operations import WITHOUT_VALUES, OperationRecorder
 from .optimizer_state import bindings
@@ -64,11 +65,13 @@ class Recorder:
             self._training,
             log,
             facts,
+            getattr(mode, "adopt_function", None),
             self._stop_recording,
             self._tensors_changed,
             self._seems_ended,
         )
-        self._hooks = Hooks(self, self.losses)
+        self.adoption = ScriptAdoption(config.script, mode, facts)
+        self._hooks = Hooks(self, self.losses, self.adoption.compiles)
         self._table: Table | None = None
         self._tables = 0
         self._described: list[dict[str, Any]] | None = None
@@ -121,6 +124,7 @@ class Recorder:
         self._broken = self._forgotten = True
         self._graphs.forget()
         self._experiments.forget()
+        self.adoption.forget()
         self._hooks.remove()
 
     def finish(self, status: str, **facts: Any) -> None:
@@ -172,13 +176,7 @@ class Recorder:
         self._setup.called(module, args, kwargs)
 
     def _adopt(self, module: torch.nn.Module) -> None:
-        kind = self._mode.device.partition(":")[0]
-        found = {parameter.device.type for parameter in module.parameters()}
-        if found != {kind}:
-            raise AdoptionError(
-                f"{type(module).__name__} is on {' and '.join(sorted(found))}, but this mode runs on {kind}: take "
-                'the device in the script from os.environ["DEVICE"] and move the model and the data there'
-            )
+        self.adoption.placement.place(module, self._training.optimizers())
         self._table = None
         self._mode.adopt(module)
         self._setup.adopted(self.step, module)
@@ -190,6 +188,8 @@ class Recorder:
             self._log.write("adopted", module=type(module).__name__, step=self.step, **replicated)
 
     def backward_started(self, losses: list[torch.Tensor], found: Found = "backward") -> None:
+        if not self._training.root_classes():
+            require_device(losses, self._mode.device)
         started = self.losses.backward_started(losses, found)
         self._experiments.backward_started(self.step, started)
         self._setup.begin_first()
@@ -212,6 +212,7 @@ class Recorder:
     def optimizer_made(self, optimizer: Optimizer) -> None:
         if self._training.add_optimizer(optimizer):
             self._table = None
+            self.adoption.placement.optimizer_made(optimizer)
         self._adopting = self.losses.optimized = True
 
     def step_started(self, optimizer: Optimizer) -> None:
@@ -262,7 +263,9 @@ class Recorder:
         if self._words.steps_are_own:
             by = "where the script says so"
         say_step(self._facts, by, script_line(self._config.script) or "")
-        say_parameters(self._facts, self._training.named(), self._training.root_classes())
+        named = self._training.named()
+        say_parameters(self._facts, named, self._training.root_classes())
+        self.adoption.first_step_ended([one.tensor for one in named])
 
     def _settled(self, step: int, ended: EndedStep | None) -> None:
         if ended is not None:

@@ -6,6 +6,14 @@ numdrift reads a name with a leading underscore from torch. Verified on torch 2.
 
 from __future__ import annotations
 
+from .accelerators import (
+    DISPATCH_KEYS,
+    answer_for,
+    forget_package,
+    no_accelerator,
+    redirect_traced_devices,
+    replace_initialisation,
+)
 from .compiling import (
     DecompositionTable,
     compile_alone,
@@ -13,13 +21,16 @@ from .compiling import (
     compiled_frames,
     inductor_decompositions,
     inductor_option,
+    inductor_settings_kept,
     is_being_traced,
     is_compiled_in_place,
     is_traced,
+    own_compile,
     replace_inductor_decompositions,
     set_inductor_numerics,
     set_inductor_options,
     traced_place,
+    undo_compile_in_place,
     without_wrapper,
 )
 from .composites import (
@@ -71,6 +82,7 @@ from .lazy import (
     lazy_has_value,
     lazy_mark_step,
     replace_lazy_mark_step,
+    replace_lazy_unscaling,
     start_lazy_backend,
     sync_lazy,
 )
@@ -105,6 +117,7 @@ from .operators import (
     written_names,
     written_values,
 )
+from .placing import enter_below, move_in_place, take_out
 from .probing import (
     Boxed,
     InnerCompilation,
@@ -114,6 +127,14 @@ from .probing import (
     fake_mode,
     watch_compiled_calls,
     watch_inner_compilations,
+)
+from .script_compiles import (
+    GraphBreak,
+    compiled_regions,
+    eager_wrapper,
+    graph_breaks,
+    inductor_mode_options,
+    is_compiled_by_script,
 )
 from .sharding import shard_offset
 from .taping import (
@@ -130,6 +151,7 @@ from .taping import (
 
 __all__ = [
     "CALL",
+    "DISPATCH_KEYS",
     "LAZY_KEY",
     "AotCompiler",
     "Argument",
@@ -137,6 +159,7 @@ __all__ = [
     "Compile",
     "DecompositionTable",
     "DynamoGraph",
+    "GraphBreak",
     "GraphInput",
     "InnerCompilation",
     "InnerGraph",
@@ -149,6 +172,7 @@ __all__ = [
     "ShownOps",
     "StorageMark",
     "Undo",
+    "answer_for",
     "arguments_of",
     "aten_operations",
     "autograd_numbers",
@@ -160,20 +184,28 @@ __all__ = [
     "compile_graph",
     "compile_in_place",
     "compiled_frames",
+    "compiled_regions",
     "copied_graph",
     "current_autograd_node",
     "decomposition_of",
     "dispatch_key",
     "dispatches_itself",
+    "eager_wrapper",
+    "enter_below",
     "fake_mode",
     "find_overload",
     "find_packet",
     "foreign_dispatch_mode",
+    "forget_package",
     "generated_module",
+    "graph_breaks",
     "inductor_decompositions",
+    "inductor_mode_options",
     "inductor_option",
+    "inductor_settings_kept",
     "is_being_traced",
     "is_compiled_by_inductor",
+    "is_compiled_by_script",
     "is_compiled_in_place",
     "is_composite",
     "is_operation_overload",
@@ -187,17 +219,23 @@ __all__ = [
     "lazy_kernels",
     "lazy_mark_step",
     "lazy_tensor_id",
+    "move_in_place",
     "near_op",
     "next_sequence_number",
+    "no_accelerator",
     "no_dispatch",
     "number_decomposed_calls",
     "op_behind",
     "original_kernel",
     "overloads_of",
+    "own_compile",
     "parts_of_op",
+    "redirect_traced_devices",
     "registered_operation",
     "replace_inductor_decompositions",
+    "replace_initialisation",
     "replace_lazy_mark_step",
+    "replace_lazy_unscaling",
     "replace_python_kernels",
     "retraces",
     "returns_something",
@@ -214,11 +252,13 @@ __all__ = [
     "start_lazy_backend",
     "storage_address",
     "sync_lazy",
+    "take_out",
     "torchscript_schema",
     "traced_graph",
     "traced_node",
     "traced_place",
     "transformation_level",
+    "undo_compile_in_place",
     "unwrapped",
     "version_of",
     "watch_aot",

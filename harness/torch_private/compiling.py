@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
+import inspect
 import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -29,18 +31,42 @@ def is_compiled_in_place(module: torch.nn.Module) -> bool:
     return getattr(module, "_compiled_call_impl", None) is not None
 
 
-def compile_in_place(module: torch.nn.Module, backend: str) -> None:
-    """Make calls of `module` go through torch.compile, the module staying the same object.
+def compile_in_place(module: torch.nn.Module, backend: Any, **arguments: Any) -> None:
+    """Make calls of `module` go through torch.compile, the module staying the same object. `arguments` are more of
+    torch.compile's.
 
     `module.compile()` does that, except for classes whose forward is torch's own, nn.Sequential above all:
     dynamo does not trace torch's files as an outermost frame and runs them eagerly without a word
     (torch 2.13). Those are entered through a frame of ours.
     """
-    if type(module).forward.__module__.partition(".")[0] == "torch":
-        require(module, "_compiled_call_impl")
-        module._compiled_call_impl = torch.compile(_outer_frame(module), backend=backend)
-    else:
-        module.compile(backend=backend)
+    require(module, "_compiled_call_impl")
+    of_torch = type(module).forward.__module__.partition(".")[0] == "torch"
+    entered = _outer_frame(module) if of_torch else module._call_impl
+    module._compiled_call_impl = own_compile()(entered, backend=backend, **arguments)
+
+
+def own_compile() -> Callable[..., Any]:
+    """torch's own `torch.compile`, also where the script's calls of it are routed elsewhere."""
+    found: Callable[..., Any] = inspect.unwrap(torch.compile)
+    return found
+
+
+def undo_compile_in_place(module: torch.nn.Module) -> None:
+    """Make calls of `module` eager again."""
+    vars(module).pop("_compiled_call_impl", None)
+
+
+@contextmanager
+def inductor_settings_kept(options: Iterable[str]) -> Iterator[None]:
+    """Put Inductor's numerics and these options of its config back at the end; an option that it lacks is left out."""
+    patch = private("torch._inductor.config", "patch")
+    config = importlib.import_module("torch._inductor.config")
+    kept = {}
+    for name in (*NUMERICS, *options):
+        with suppress(AttributeError):
+            kept[name] = functools.reduce(getattr, name.split("."), config)
+    with patch(kept):
+        yield
 
 
 def _outer_frame(module: torch.nn.Module) -> Callable[..., Any]:
@@ -52,7 +78,7 @@ def _outer_frame(module: torch.nn.Module) -> Callable[..., Any]:
 
 def compile_alone(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a function by itself, anew for every kind of arguments; it never falls back to eager execution."""
-    compiled = torch.compile(function, fullgraph=True, dynamic=False)
+    compiled = own_compile()(function, fullgraph=True, dynamic=False)
     patched = private("torch._dynamo.config", "patch")
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -100,6 +126,9 @@ def set_inductor_numerics(
         require(config, "fallback_random")
         config.fallback_random = fallback_random  # type: ignore[attr-defined]
 
+
+NUMERICS = ("cpp.enable_floating_point_contract_flag", "emulate_precision_casts", "fallback_random")
+"""The options that `set_inductor_numerics` sets."""
 
 SWITCHES = {"on": True, "true": True, "off": False, "false": False}
 

@@ -34,6 +34,26 @@ def replace_lazy_mark_step(replacement: Callable[..., None]) -> None:
     importlib.import_module("torch._lazy").mark_step = replacement  # type: ignore[attr-defined]
 
 
+def replace_lazy_unscaling() -> Callable[[], None]:
+    """Have gradient scalers unscale lazy gradients; gives the undo.
+
+    The lazy core executes `_amp_foreach_non_finite_check_and_unscale_` on the CPU and loses what it writes into a list
+    (torch 2.13): gradients stay scaled without a word.
+    """
+    original = private("torch", "_amp_foreach_non_finite_check_and_unscale_")
+
+    def unscale(gradients: Sequence[torch.Tensor], found: torch.Tensor, inverse: torch.Tensor) -> None:
+        if not any(one.device.type == "lazy" for one in gradients):
+            original(gradients, found, inverse)
+            return
+        for one in gradients:
+            found.copy_(torch.maximum(found, one.isfinite().logical_not().any().to(found.dtype)))
+            one.mul_(inverse)
+
+    torch._amp_foreach_non_finite_check_and_unscale_ = unscale
+    return lambda: setattr(torch, "_amp_foreach_non_finite_check_and_unscale_", original)
+
+
 def sync_lazy(tensors: Sequence[torch.Tensor]) -> None:
     """Execute what the given lazy tensors need, in one graph."""
     wanted = [tensor for tensor in tensors if tensor.device.type == "lazy"]
