@@ -11,8 +11,10 @@ from rich.console import Console
 from ..drift.comparison import RunComparison, compare_runs
 from ..errors import UsageError
 from ..investigate.judge import judge_pairs
+from ..json_text import plain
 from ..runs.find import RecordedRun, find_investigation, load_run, runs_with_suffixes
 from ..runs.layout import MANIFEST
+from . import global_batch as whole_batch
 from .findings import show_pair
 from .output import console, force_option, json_option, number, out_option, table, write_json
 
@@ -21,6 +23,7 @@ Examples:
   numdrift compare runs/sam_tanh
   numdrift compare runs/sam_tanh --suffix main
   numdrift compare runs/sam_tanh/cpu_main runs/sam_tanh/compile_main --json -
+  numdrift compare runs/one/cpu runs/two/cpu --global-batch
 
 \b
 The first run is the reference. A relative difference is |a - b| / |a|; ULP counts the representable numbers
@@ -44,12 +47,25 @@ Exit codes: 0 identical or rounding, 1 beyond rounding, undecided or another ver
     show_default=True,
     help="Parameters shown a pair (0: all).",
 )
+@click.option(
+    "--global-batch",
+    is_flag=True,
+    help="Hold RUN_B, of several processes, against RUN_A, of one process that takes the whole batch at each step.",
+)
 @out_option
 @force_option
 @json_option
 def command(
-    paths: tuple[str, ...], suffixes: tuple[str, ...], top: int, out: Path, force: bool, json_path: str | None
+    paths: tuple[str, ...],
+    suffixes: tuple[str, ...],
+    top: int,
+    global_batch: bool,
+    out: Path,
+    force: bool,
+    json_path: str | None,
 ) -> int:
+    if global_batch:
+        return _global_batch(paths, top, force, json_path)
     pairs = _pairs(paths, suffixes, out)
     compared = [compare_runs(a, b) for a, b in pairs if a.journal.steps and b.journal.steps] or [
         compare_runs(a, b) for a, b in pairs
@@ -70,6 +86,16 @@ def command(
         found.update(folder)
     failed = any(run.manifest.failed and run.manifest.status != "nonfinite" for pair in pairs for run in pair)
     return 3 if failed else found.exit_code
+
+
+def _global_batch(paths: tuple[str, ...], top: int, force: bool, json_path: str | None) -> int:
+    found = whole_batch.compare(paths)
+    if json_path:
+        content = {"schema": 1, "global_batch": plain(found.to_json())}
+        write_json(json_path, content, force=force)
+    if json_path != "-":
+        whole_batch.show(console(), found, top)
+    return whole_batch.exit_code(paths)
 
 
 def _pairs(

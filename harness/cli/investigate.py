@@ -23,6 +23,7 @@ from ..runner.supervise import Reporter
 from ..runs.layout import Investigation, choose_investigation
 from .findings import show
 from .output import console, force_option, json_option, out_option, write_json
+from .processes import nproc_option
 from .progress import reporter_for
 from .script import module_option, script_argument, strict_option
 from .understood import UnderstoodLines
@@ -35,6 +36,7 @@ Examples:
   numdrift investigate train.py --modes cpu,compile,lazy --json -
   numdrift investigate train.py --mode cpu --mode "new=cpu,env.ATTENTION=fused" --name attention
   numdrift investigate train.py --modes cpu,compile --envelope 8 --seeds 12
+  numdrift investigate train.py --modes cpu,compile --nproc 2
   numdrift investigate runs/train --suffix main
   numdrift investigate -m package.train --modes cpu,compile -- --epochs 10
 
@@ -96,6 +98,7 @@ knobs_option = click.option(
     help="Disk for the states of the steps, a mode; fewer steps are chosen when it is small.",
 )
 @click.option("--kernel", "kernels", multiple=True, metavar="OP=PATH", help="A kernel of your own (.c, .py).")
+@nproc_option
 @click.option("--timeout", type=float, metavar="SECONDS", help="End a run that takes longer.")
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Runs side by side at a time."
@@ -180,6 +183,7 @@ def _plan(
         state_budget=int(options["state_budget"] * 2**20),
         jobs=options["jobs"],
         timeout=options["timeout"],
+        nproc=options["nproc"],
         force=options["force"],
         kernels=[_own_kernel(text) for text in options["kernels"]],
         localize=options["localize"],

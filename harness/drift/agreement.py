@@ -73,8 +73,17 @@ def _held_alike(a: RecordedRun, b: RecordedRun) -> set[str]:
     return {
         name
         for name, one in left.items()
-        if name in right and one.shape == right[name].shape and one.shard == right[name].shard
+        if name in right and one.shape == right[name].shape and _place(one) == _place(right[name])
     }
+
+
+def _place(entry: TensorEntry) -> tuple[object, ...] | None:
+    """Where a part lies in the whole; of a sum that is spread over ranks none has a copy."""
+    shard = entry.shard
+    if shard is None:
+        return None
+    spread = any(word.startswith(("partial", "other")) for word in shard.placements)
+    return (shard.whole, shard.offset, shard.at if spread else ())
 
 
 def _parameters(run: RecordedRun) -> dict[str, TensorEntry]:

@@ -26,7 +26,8 @@ class PairFindings:
     mode's name, `equal`, or None without a referee. `steps` holds each step's score and those of its tensors,
     `curve` and `lag` what the whole trainings say. `compiler` has the scores of a step with other stages and settings
     of the compiler, `without` the whole training with the culprits swapped out. `runs_used` counts the trainings behind all this, `tests` the hybrids of
-    two tapes.
+    two tapes. Of runs of several processes `ranks` has the verdict of each rank, the worst of which is the pair's, and
+    `agreement` says of each run whether its ranks hold the same parameters.
     """
 
     a: str
@@ -52,6 +53,8 @@ class PairFindings:
     compiler: Mapping[str, Any] | None = None
     without: Mapping[str, Any] | None = None
     notes: Sequence[str] = ()
+    ranks: Sequence[Mapping[str, Any]] = ()
+    agreement: Mapping[str, Any] = field(default_factory=dict)
     runs_used: int = 0
     tests: int = 0
     seconds: float = 0.0
@@ -86,6 +89,10 @@ class Findings:
     def to_json(self) -> dict[str, Any]:
         """The file's content; what JSON has no number for (NaN, infinities) is text."""
         content: dict[str, Any] = plain(asdict(self))
+        for pair in content["pairs"]:
+            for several in ("ranks", "agreement"):
+                if not pair[several]:
+                    del pair[several]
         return {"schema": content.pop("schema"), **content}
 
     def write(self, folder: Path) -> None:

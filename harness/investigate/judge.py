@@ -23,6 +23,7 @@ from .curves import Curves, curves_of
 from .evidence import PairEvidence, evidence_for
 from .findings import Findings, PairFindings
 from .localized import culprits_in, localizations, notes_of
+from .ranks import judged_by_rank
 from .scores import Scores, scores_of, spec_of, with_choices
 from .settings import setting_culprits, setting_sentences, settings_of
 from .without import proven, trained_without
@@ -70,7 +71,12 @@ def described(run: RecordedRun) -> dict[str, Any]:
 
 
 def judge_pair(evidence: PairEvidence, comparisons: int = 1, step: int | None = None) -> PairFindings:
-    """Judge one pair. What cannot be read is said in the notes, and the rest is used."""
+    """Judge one pair, rank by rank where its runs have several."""
+    return judged_by_rank(evidence, lambda of_rank: _judge_process(of_rank, comparisons, step))
+
+
+def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -> PairFindings:
+    """Judge one process against another. What cannot be read is said in the notes, and the rest is used."""
     a, b = evidence.a, evidence.b
     unreadable: list[str] = []
     failed = _failed(evidence)

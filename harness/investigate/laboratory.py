@@ -145,5 +145,6 @@ def repeating(run: RecordedRun, name: str, **changes: Any) -> BatchPlan:
         "arguments": config.arguments,
         "kernels": [(op, Path(path)) for op, path in config.kernels],
         "keep_params": KeepParams.parse("last"),
+        "nproc": config.world_size,
     }
     return BatchPlan(**{**asked, **changes})

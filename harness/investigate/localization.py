@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..adoption.collectives import UNREPLAYED
 from ..batch.plan import BatchPlan
 from ..errors import JournalError
 from ..localize.record import Localization, folder_name, read_localization
 from ..modes.spec import ModeSpec
 from ..runner.launch import environment, guest_command
-from ..runs.outcomes import outcome_path, outcome_steps, state_steps, tape_path
+from ..runs.outcomes import outcome_path, outcome_steps, read_noise_record, state_steps, tape_path
 from .evidence import EvidenceFolder, PairEvidence, held, taped_at
 from .laboratory import Laboratory, Progress, repeating
 from .plan import InvestigationPlan
@@ -136,6 +137,11 @@ def _reference_tape(laboratory: Laboratory, task: Task, plan: InvestigationPlan)
     for run in task.evidence.taped:
         if tape_path(run.path, task.step).exists():
             return run.path
+    if (reason := _never_taped(task)) is not None:
+        laboratory.progress.say(
+            f"step {task.step} of {a.manifest.label}: {reason}; its cause is not looked for"
+        )
+        return None
     steps = selection([task.step])
     laboratory.experiments(
         f"tape of step {task.step}",
@@ -157,6 +163,16 @@ def _reference_tape(laboratory: Laboratory, task: Task, plan: InvestigationPlan)
         )
         return None
     return made.path
+
+
+def _never_taped(task: Task) -> str | None:
+    """Why no step of the reference can have a tape: its ranks speak with one another in each."""
+    for run in task.evidence.taped:
+        for step in outcome_steps(run.path):
+            reason = str((read_noise_record(run.path, step) or {}).get("reason", ""))
+            if reason.endswith(UNREPLAYED):
+                return reason
+    return None
 
 
 def _config(task: Task, reference: Path, other: Path, socket: Path, *, scripts: bool) -> dict[str, Any]:

@@ -73,4 +73,5 @@ def modes_of(plan: InvestigationPlan) -> BatchPlan:
         jobs=plan.jobs,
         force=plan.force,
         kernels=plan.kernels,
+        nproc=plan.nproc,
     )

@@ -35,7 +35,7 @@ def compared_modes(specs: Sequence[ModeSpec]) -> list[ModeSpec]:
 
 @dataclass(frozen=True, slots=True)
 class InvestigationPlan:
-    """One reproducer in some modes, the first of which is the reference.
+    """One reproducer in some modes, the first of which is the reference. Each run has `nproc` processes.
 
     `steps` are the steps to start from the reference's state (None: chosen), `envelope` counts perturbed trainings of
     the reference, `seeds` trainings of every mode with other seeds. `timeout` is in seconds a run, `state_budget` in
@@ -66,3 +66,4 @@ class InvestigationPlan:
     confirm: bool = True
     module: str = ""
     strict: bool = False
+    nproc: int = 1

@@ -82,7 +82,7 @@ def _check(shape: Sequence[int], whole: Sequence[int], offset: Sequence[int]) ->
     fits = len(shape) == len(whole) == len(offset) and all(
         begin >= 0 and begin + size <= of for size, of, begin in zip(shape, whole, offset, strict=True)
     )
-    if not fits and math.prod(shape):
+    if not fits and torch.Size(shape).numel():
         raise ValueError(f"a block {list(shape)} at {list(offset)} is not in a tensor {list(whole)}")
 
 

@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -15,12 +14,13 @@ from .launch import Launch
 from .running import GRACE_SECONDS, Ended, ProcessEnd, Running
 
 ADDRESS = "127.0.0.1"
+RUN_ID = "numdrift"
 
 UNHEARD_SECONDS = 0.2
 """A process that said nothing of its end has ended so much before we saw it, at most: several looks of ours."""
 
 
-def rank_variables(rank: int, world_size: int, port: int, run_id: str) -> dict[str, str]:
+def rank_variables(rank: int, world_size: int, port: int) -> dict[str, str]:
     """What torchrun gives each rank of one machine, but for its agent's store: rank 0 serves the ranks' own."""
     return {
         "RANK": str(rank),
@@ -34,7 +34,7 @@ def rank_variables(rank: int, world_size: int, port: int, run_id: str) -> dict[s
         "ROLE_WORLD_SIZE": str(world_size),
         "MASTER_ADDR": ADDRESS,
         "MASTER_PORT": str(port),
-        "TORCHELASTIC_RUN_ID": run_id,
+        "TORCHELASTIC_RUN_ID": RUN_ID,
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",
         "TORCHELASTIC_USE_AGENT_STORE": "False",
@@ -64,10 +64,10 @@ class RunningRanks:
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
         ranks = [replace(launch, others=()), *launch.others]
-        port, run_id = free_port(), uuid.uuid4().hex
+        port = free_port()
         self.began = time.monotonic()
         self._running = [
-            Running(_with_variables(one, rank, len(ranks), port, run_id)) for rank, one in enumerate(ranks)
+            Running(_with_variables(one, rank, len(ranks), port)) for rank, one in enumerate(ranks)
         ]
         self.tail = self._running[0].tail
         self._ends: dict[int, ProcessEnd] = {}
@@ -145,8 +145,6 @@ def _failed_at(launch: Launch, end: ProcessEnd) -> float:
         return end.at
 
 
-def _with_variables(launch: Launch, rank: int, world_size: int, port: int, run_id: str) -> Launch:
+def _with_variables(launch: Launch, rank: int, world_size: int, port: int) -> Launch:
     given = thread_variables(launch.spec, os.environ) | dict(launch.variables)
-    return replace(
-        launch, timeout=None, variables=given | rank_variables(rank, world_size, port, run_id), others=()
-    )
+    return replace(launch, timeout=None, variables=given | rank_variables(rank, world_size, port), others=())

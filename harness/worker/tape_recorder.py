@@ -11,6 +11,8 @@ from typing import Any
 import torch
 
 from .. import torch_private
+from ..adoption.collectives import NAMESPACES, SHARDED, unreplayed
+from ..adoption.shards import is_sharded
 from ..recorder.origin import script_line
 from .call_log import CallLog, Taken
 from .call_values import CallValues
@@ -136,11 +138,16 @@ class TapeRecorder:
     def _around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         if self._ignores() or _is_off_tape(operation):
             return operation(*args, **kwargs)
+        if _is_collective(operation):
+            self.give_up(unreplayed(operation.name()))
+            return operation(*args, **kwargs)
         taken: Taken | None = None
         grad = torch.is_grad_enabled()
         with self._looking():
             assert self._places is not None
             given = leaves([*args, *kwargs.values()])
+            if any(isinstance(one, torch.Tensor) and is_sharded(one) for one in given):
+                raise NotReplayable(SHARDED)
             differentiable = any(isinstance(one, torch.Tensor) and one.requires_grad for one in given)
             place = self._places.here(grad=grad, differentiable=differentiable)
             taken = self._log.take(operation, args, kwargs, place, grad=grad)
@@ -150,6 +157,10 @@ class TapeRecorder:
                 line = script_line(self._script)
                 self._log.complete(operation, args, kwargs, taken, outputs, line)
         return outputs
+
+
+def _is_collective(operation: Any) -> bool:
+    return torch_private.is_operation_overload(operation) and operation.namespace in NAMESPACES
 
 
 def _is_off_tape(operation: Any) -> bool:

@@ -144,12 +144,12 @@ def test_a_rank_that_hangs_is_a_timeout_of_the_run(numdrift: Numdrift, tmp_path:
         "--name",
         "ranks",
         "--timeout",
-        "30",
+        "60",
         "--",
         *arguments,
     )
     assert done.returncode == 3
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 100
     first, second = ranks(tmp_path)
     assert first.manifest.status == second.manifest.status == "timeout"
     assert "rank 1 1" in first.manifest.message

@@ -1,9 +1,9 @@
 """Train a small model on every rank's part of the data; rank --rank does at step --at what --then says.
 
 torchrun --nproc-per-node 2 ranks.py --wrap none|ddp|fully|tensor|compiled-ddp|ddp-compiled
-    [--at 2 --rank 1 --then raise|exit|hang|kill|poison|drift] [--backend gloo] [--save FOLDER]
+    [--at 2 --rank 1 --then raise|exit|hang|kill|scale|drift] [--backend gloo] [--save FOLDER]
 
-A run of one process, without torchrun's variables, trains on the whole batch. With --save each rank writes its losses
+The rank that the variable FAULT names has a loss that is a thousandth too large. A run of one process, without torchrun's variables, trains on the whole batch. With --save each rank writes its losses
 and its own parts of the parameters as RANK.npz.
 """
 
@@ -67,8 +67,10 @@ def go_wrong(how: str, model: nn.Module) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "hang":
         time.sleep(600)
-    if how == "poison":  # before the step: a gradient of this rank's alone
-        parameter.grad = None
+    if how == "scale":  # between backward and step: this rank's part of one gradient
+        assert parameter.grad is not None
+        with torch.no_grad():
+            local(parameter.grad).mul_(1.5)
     if how == "drift":
         with torch.no_grad():
             local(parameter).view(-1)[1] += 0.01
@@ -100,14 +102,17 @@ def main() -> None:
     loader = DataLoader(data, batch_size=16 // parts, sampler=sampler)
     model = wrapped(Model(args.width), args.wrap, world) if world > 1 else Model(args.width)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    fault = os.environ.get("FAULT") == str(rank)
     losses = []
     for step, (x, y) in enumerate(loader):
         optimizer.zero_grad()
-        if (step, rank) == (args.at, args.rank) and args.then != "poison":
+        if (step, rank) == (args.at, args.rank) and args.then != "scale":
             go_wrong(args.then, model)
         loss = nn.functional.mse_loss(model(x), y)
+        if fault:
+            loss = loss * 1.001
         loss.backward()
-        if (step, rank) == (args.at, args.rank) and args.then == "poison":
+        if (step, rank) == (args.at, args.rank) and args.then == "scale":
             go_wrong(args.then, model)
         optimizer.step()
         losses.append(loss.item())

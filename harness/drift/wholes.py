@@ -1,0 +1,175 @@
+"""What the ranks of a run recorded of a step, added up to the tensors that they are parts of.
+
+Counts and sums of squares add, minima and maxima are those of the parts, and sketches are linear. Of copies one counts.
+No hash is made of several: equal bits can be told of parts only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ..recorder.digest_record import Digest
+from ..recorder.sketch_record import Sketch, added
+from ..runs.find import RecordedRun
+from ..runs.journal import Array, ShardEntry, StepDigests, TensorEntry
+from ..runs.sketches import StepSketches, sketches_of
+
+What = Literal["gradient", "value"]
+
+
+@dataclass(frozen=True, slots=True)
+class WholeDigest:
+    """A tensor as its parts tell of it: statistics of the finite elements, None where they do not add up (a sum that is
+    spread over ranks), and its sketch, None where none was recorded."""
+
+    numel: int
+    nan: int | None
+    inf: int | None
+    minimum: float | None
+    maximum: float | None
+    l2: float | None
+    sketch: Sketch | None
+
+
+WholeStep = Mapping[tuple[What, str], WholeDigest]
+
+
+def whole_steps(ranks: Sequence[RecordedRun]) -> Iterator[tuple[int, WholeStep]]:
+    """The tensors of each step of which every rank has digests, gradients first."""
+    entries = [_entries(run) for run in ranks]
+    spread = [_spread_gradients(run) for run in ranks]
+    digests = [dict(run.journal.digests()) for run in ranks]
+    sketches = [dict(sketches_of(run)) for run in ranks]
+    for step in sorted(set.intersection(*(set(one) for one in digests))):
+        found: dict[tuple[What, str], WholeDigest] = {}
+        of_step = [one[step] for one in digests]
+        beside = [one.get(step) for one in sketches]
+        for what in ("gradient", "value"):
+            for name in _group(of_step[0], what):
+                parts = [_part(one, what, name) for one in of_step]
+                shards = [_shard(entries[rank], spread[rank], what, name) for rank in range(len(ranks))]
+                if any(one is None for one in parts):
+                    continue
+                whole = _whole(
+                    [one for one in parts if one is not None], shards, _sketch(beside, what, name, shards)
+                )
+                if whole is not None:
+                    found[what, name] = whole
+        yield step, found
+
+
+def whole_values(
+    ranks: Sequence[RecordedRun], step: int
+) -> tuple[dict[str, Array], dict[str, list[ShardEntry | None]]]:
+    """The kept values of a step put together from the ranks' parts, and where each rank's part lies.
+
+    Left out is what cannot be put together. Raises KeyError where a rank has not kept the step.
+    """
+    values = [run.journal.values(step) for run in ranks]
+    entries = [_entries(run) for run in ranks]
+    wholes, places = {}, {}
+    for name, first in values[0].items():
+        shards = [one[name].shard if name in one else None for one in entries]
+        if any(name not in one for one in values) or not all(_is_block(shard) for shard in shards):
+            continue
+        places[name] = shards
+        if shards[0] is None:
+            wholes[name] = first
+            continue
+        whole = np.zeros(shards[0].whole, first.dtype)
+        for part, shard in zip((one[name] for one in values), shards, strict=True):
+            if shard is not None:
+                whole[block_of(shard, part.shape)] = part
+        wholes[name] = whole
+    return wholes, places
+
+
+def block_of(shard: ShardEntry, shape: Sequence[int]) -> tuple[slice, ...]:
+    """Where a part of this shape lies in the whole."""
+    assert shard.offset is not None
+    return tuple(slice(first, first + size) for first, size in zip(shard.offset, shape, strict=True))
+
+
+def _is_block(shard: ShardEntry | None) -> bool:
+    return shard is None or (
+        shard.offset is not None and not any(word.startswith("partial") for word in shard.placements)
+    )
+
+
+def _entries(run: RecordedRun) -> dict[str, TensorEntry]:
+    return {one.name: one for table in run.journal.tables.values() for one in table}
+
+
+def _spread_gradients(run: RecordedRun) -> set[str]:
+    """The gradients that are placed otherwise than their parameters."""
+    return {event["tensor"] for event in run.journal.events("gradient-shard")}
+
+
+def _group(step: StepDigests, what: str) -> Mapping[str, Digest | None]:
+    return step.gradients if what == "gradient" else step.values
+
+
+def _part(step: StepDigests, what: str, name: str) -> Digest | None:
+    found = _group(step, what).get(name)
+    return found if found is not None and found.readable else None
+
+
+def _shard(
+    entries: Mapping[str, TensorEntry], spread: set[str], what: str, name: str
+) -> ShardEntry | Literal["spread"] | None:
+    if what == "gradient" and name in spread:
+        return "spread"
+    return entries[name].shard if name in entries else None
+
+
+def _counting(shards: Sequence[ShardEntry | str | None]) -> list[int]:
+    """The ranks whose parts make the whole: rank 0 of copies that no mesh knows of."""
+    return [
+        rank
+        for rank, shard in enumerate(shards)
+        if (rank == 0 if shard is None else isinstance(shard, ShardEntry) and shard.adds)
+    ]
+
+
+def _sketch(
+    steps: Sequence[StepSketches | None], what: str, name: str, shards: Sequence[ShardEntry | str | None]
+) -> Sketch | None:
+    found: list[Sketch] = []
+    for rank, step in enumerate(steps):
+        if shards[rank] is None and rank:
+            continue  # a copy; of a sharded tensor every rank wrote what it adds
+        group = None if step is None else step.gradients if what == "gradient" else step.values
+        sketch = None if group is None else group.get(name)
+        if sketch is None:
+            return None
+        found.append(sketch)
+    return added(found)
+
+
+def _whole(
+    parts: Sequence[Digest], shards: Sequence[ShardEntry | str | None], sketch: Sketch | None
+) -> WholeDigest | None:
+    spread = any(
+        shard == "spread" or (isinstance(shard, ShardEntry) and not _is_block(shard)) for shard in shards
+    )
+    counting = _counting(shards)
+    if spread or not counting:
+        shard = next((one for one in shards if isinstance(one, ShardEntry)), None)
+        numel = math.prod(shard.whole) if shard is not None else parts[0].numel
+        return WholeDigest(numel, None, None, None, None, None, sketch)
+    there = [parts[rank] for rank in counting]
+    finite = [one for one in there if not math.isnan(one.minimum)]
+    return WholeDigest(
+        sum(one.numel for one in there),
+        sum(one.nan for one in there),
+        sum(one.inf for one in there),
+        min((one.minimum for one in finite), default=None),
+        max((one.maximum for one in finite), default=None),
+        math.hypot(*(one.l2 for one in there)),
+        sketch,
+    )
