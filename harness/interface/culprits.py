@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +36,8 @@ class Culprit:
     error_ulp: Mapping[str, float]
     rho: Mapping[str, float]
     script: Path | None
-    text: Sequence[str]
-    content: Mapping[str, Any]
+    text: Sequence[str] = field(repr=False)
+    content: Mapping[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +53,15 @@ class Pair:
     b: str
     verdict: str | None
     undecided: str
-    text: Sequence[str]
-    notes: Sequence[str]
+    text: Sequence[str] = field(repr=False)
+    notes: Sequence[str] = field(repr=False)
     first_differing_step: int | None
     first_significant_step: int | None
     score: float | None
     threshold: float | None
     closer_to_fp64: str | None
-    culprits: Sequence[Culprit]
-    content: Mapping[str, Any]
+    culprits: Sequence[Culprit] = field(repr=False)
+    content: Mapping[str, Any] = field(repr=False)
 
     @property
     def exit_code(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ..batch.reproducer import asked_for
 from ..drift.comparison import compare_runs
@@ -69,7 +69,7 @@ def investigate(
     started, KeyboardInterrupt when Ctrl-C ended the runs.
     """
     laboratory = Laboratory(told(progress), jobs, timeout)
-    asked = {
+    asked: dict[str, Any] = {
         "steps": None if steps is None else StepSelection.parse(steps),
         "envelope": envelope,
         "seeds": seeds,

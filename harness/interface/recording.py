@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import sys
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ..adoption import script
 from ..batch.execute import PreparedRun, close_run
@@ -22,12 +23,14 @@ from ..recorder import frames
 from ..recorder.config import RunConfig
 from ..recorder.origin import names_in
 from ..recorder.selection import KeepParams, StepSelection
-from ..recorder.session import Session, refuse_what_needs_a_process
 from ..runner.launch import Launch
 from ..runner.supervise import ProcessEnd
 from ..runs.find import RecordedRun, load_run, runs_in
 from ..runs.layout import RunFolder, check_name, choose_investigation
 from ..runs.manifest import RunManifest
+
+if TYPE_CHECKING:
+    from ..recorder.session import Session
 
 Level = Literal["losses", "params", "ops", "tensors"]
 
@@ -68,11 +71,12 @@ class Recording:
         script.step()
 
     def __enter__(self) -> Self:
-        refuse_what_needs_a_process(self._spec)
+        sessions = importlib.import_module("numdrift.harness.recorder.session")  # with torch
+        sessions.refuse_what_needs_a_process(self._spec)
         self._folder.create(force=self._force)
         self._folder.config.write_text(json.dumps(self._config.to_json(), indent=2) + "\n", encoding="utf-8")
         self._manifest.write(self._folder.manifest)
-        session = Session(self._config)
+        session: Session = sessions.Session(self._config)
         self._began = time.monotonic()
         try:
             session.open(names_of(sys._getframe(1)))
