@@ -13,7 +13,7 @@ from ..errors import NumdriftError, UsageError
 from ..modes.spec import ModeSpec
 from ..recorder.config import DEFAULT_VALUE_BUDGET, FIRST_STEPS, LEVELS, NOISE_REPLAYS
 from ..recorder.selection import KeepParams, StepSelection
-from ..runner.launch import interpreter
+from ..runner.interpreters import check_interpreter
 from ..runs.layout import Investigation, RunFolder
 from ..runs.manifest import read_manifest
 from .kernels import check_kernels
@@ -29,7 +29,8 @@ class BatchPlan:
     `kernels` are the user's own, as (op, path); `trace_kernels` are ops whose first calls are written down.
     `resync` is the folder of another run's states; `positions` are all modes of the batch that this plan is a part of
     (empty: its own). `serve` is the path of a unix socket, for a plan of one mode. The other fields are those of
-    `RunConfig`. Each run has `nproc` processes, its ranks.
+    `RunConfig`. Each run has `nproc` processes, its ranks. With
+    `pass_through` the one run has our standard input.
     """
 
     script: Path
@@ -62,6 +63,7 @@ class BatchPlan:
     nproc: int = 1
     module: str = ""
     strict: bool = False
+    pass_through: bool = False
     sketches: bool = False
 
 
@@ -69,7 +71,7 @@ def check_plan(plan: BatchPlan) -> None:
     """Find what is wrong with a plan before any process starts. Raises UsageError."""
     check_script(plan.script)
     for spec in plan.modes:
-        interpreter(spec)
+        check_interpreter(spec)
     check_kernels(plan.modes, plan.kernels, plan.trace_kernels)
     if plan.record not in LEVELS:
         raise UsageError(f"--record {plan.record!r} is no level; the levels are {', '.join(LEVELS)}")
@@ -77,6 +79,8 @@ def check_plan(plan: BatchPlan) -> None:
         raise UsageError("--record tensors keeps every op's output: say of which steps, as in --steps 0,1")
     if plan.timeout is not None and not (plan.timeout > 0 and math.isfinite(plan.timeout)):
         raise UsageError(f"--timeout {plan.timeout:g} is no positive number of seconds")
+    if plan.pass_through and (len(plan.modes) > 1 or plan.nproc > 1):
+        raise UsageError("--pass-through runs the script as python would: give one mode, and one process")
     _check_processes(plan)
     _check_folder(plan)
     for spec in plan.modes:
