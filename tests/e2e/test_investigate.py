@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from numdrift import load_run
+
 from ..conftest import ROOT, Numdrift
 
 KINDS = ROOT / "tests" / "e2e" / "scripts" / "kinds.py"
@@ -243,3 +245,28 @@ def test_an_interrupted_run_is_made_again_and_a_failed_one_is_not(
     assert refused.returncode == 2
     assert "choose another --name" in refused.stderr.splitlines()[-1]
     assert json.loads(manifest.read_text())["status"] == "crashed"
+
+
+@pytest.mark.slow
+def test_the_stage_of_the_compiler_that_makes_the_drift_is_told_on_request(
+    numdrift: Numdrift, tmp_path: Path
+) -> None:
+    # when the founding training is investigated with the compiler's stages and settings
+    done = numdrift(
+        *("investigate", REPRODUCERS / "sam_tanh.py", "--modes", "cpu,compile", "--name", "k", "--knobs"),
+        *("--no-scripts", "--no-confirm", "--", "--epochs", "2"),
+    )
+    # then capture alone changes no bit, the whole compiler does, and plain runs of the stages say the same
+    assert done.returncode == 0, done.stdout + done.stderr
+    (pair,) = json.loads((tmp_path / "runs" / "k" / "investigation.json").read_text())["pairs"]
+    compiler = pair["compiler"]
+    assert compiler["stages"]["eager"] == 0 < compiler["score"]
+    assert set(compiler["settings"]) >= {"contract=fast", "inductor.cpp.simdlen=1"}
+    assert "by the compiler's stages: z" in done.stdout
+    plain = numdrift(
+        *("run", REPRODUCERS / "sam_tanh.py", "--mode", "cpu", "--mode", "e=compile,backend=eager"),
+        *("--name", "plain", "--", "--epochs", "1"),
+    )
+    assert plain.returncode == 0, plain.stderr
+    cpu, captured = (load_run(tmp_path / "runs" / "plain" / mode).journal.values(0) for mode in ("cpu", "e"))
+    assert all(captured[name].tobytes() == cpu[name].tobytes() for name in cpu)
