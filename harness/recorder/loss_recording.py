@@ -9,6 +9,7 @@ import torch
 
 from .. import torch_private
 from ..adoption.facts import AdoptionFacts
+from ..errors import AdoptionError
 from .found_tensors import tree_names
 from .guard import Guard
 from .journal import EventLog
@@ -150,3 +151,17 @@ class LossRecording:
 
     def _guard(self, doing: str) -> Guard:
         return Guard(self._failed, doing)
+
+
+def require_device(losses: Sequence[torch.Tensor], device: str) -> None:
+    """Refuse a training of no module that is somewhere else: its run would silently be another mode's.
+
+    Raises AdoptionError.
+    """
+    kind = device.partition(":")[0]
+    elsewhere = next((loss.device.type for loss in losses if loss.device.type != kind), None)
+    if elsewhere is not None:
+        raise AdoptionError(
+            f"the loss is on {elsewhere}, but this mode runs on {kind}, and no model was seen that could be moved there: "
+            'take the device in the script from os.environ["DEVICE"]'
+        )
