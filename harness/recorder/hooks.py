@@ -20,7 +20,7 @@ from torch.optim.optimizer import (
 )
 
 from ..adoption.compiling import ScriptCompiles
-from ..torch_private import transformation_level
+from ..torch_private import skip_frame, transformation_level, untraced
 from .losses import Found, FunctionObserver, GradientFunctions, tensors_in
 
 
@@ -173,8 +173,8 @@ class Hooks:
         self.calls.open()
         self._undo += [
             self.calls.close,
-            register_optimizer_step_pre_hook(self._step_started).remove,
-            register_optimizer_step_post_hook(self._step_ended).remove,
+            register_optimizer_step_pre_hook(untraced(self._step_started)).remove,
+            register_optimizer_step_post_hook(untraced(self._step_ended)).remove,
         ]
         self._wrap_backward()
         self._wrap_gradients()
@@ -202,26 +202,27 @@ class Hooks:
 
     def _wrap_backward(self) -> None:
         original = torch.autograd.backward
+        started, ended = untraced(self._observer.backward_started), untraced(self._backward_ended)
 
         @functools.wraps(original)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
             # A backward inside a backward (activation checkpointing) starts from no loss of the script's.
             outermost, self._in_backward = not self._in_backward, True
             if outermost:
-                self._observer.backward_started(tensors_in(tensors), "backward")
+                started(tensors_in(tensors), "backward")
             try:
                 original(tensors, *args, **kwargs)
             finally:
                 self._in_backward = not outermost
             if outermost:
-                self._observer.backward_ended()
-                self._end_step_in_backward()
+                ended()
 
-        torch.autograd.backward = backward
+        torch.autograd.backward = self._backward = backward
         self._undo.append(lambda: setattr(torch.autograd, "backward", original))
 
-    def _end_step_in_backward(self) -> None:
+    def _backward_ended(self) -> None:
         """Optimizers that stepped within the backward end one step together, with it."""
+        self._observer.backward_ended()
         optimizer, self._stepped_in_backward = self._stepped_in_backward, None
         if optimizer is not None:
             self._ended_steps += 1
@@ -290,6 +291,7 @@ class Hooks:
             self.calls.open()
             self._nesting.forget()
             original(optimizer, *args, **kwargs)
+            skip_frame(self._backward)  # torch has loaded dynamo for the optimizer
             self._observer.optimizer_made(optimizer)
 
         Optimizer.__init__ = create  # type: ignore[method-assign, assignment]

@@ -148,6 +148,7 @@ from .taping import (
     registered_operation,
     storage_address,
 )
+from .untraced import skip_frame, untraced
 
 __all__ = [
     "CALL",
@@ -249,6 +250,7 @@ __all__ = [
     "set_profiled_runs",
     "settle_view",
     "shard_offset",
+    "skip_frame",
     "start_lazy_backend",
     "storage_address",
     "sync_lazy",
@@ -259,6 +261,7 @@ __all__ = [
     "traced_place",
     "transformation_level",
     "undo_compile_in_place",
+    "untraced",
     "unwrapped",
     "version_of",
     "watch_aot",

@@ -1,0 +1,44 @@
+"""Functions of ours that a script's own compiled function comes to: dynamo leaves them to Python."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import torch
+
+from ..errors import NotAvailable
+from .presence import private
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def untraced(function: Function) -> Function:
+    """The function as dynamo never traces it, nor what it calls: a graph breaks there.
+
+    It does not load dynamo, which takes seconds: what has not been loaded traces nothing.
+    """
+    hidden: Callable[..., Any] | None = None
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal hidden
+        if hidden is None:
+            if "torch._dynamo" not in sys.modules:
+                return function(*args, **kwargs)
+            hidden = torch.compiler.disable(lambda *args, **kwargs: function(*args, **kwargs))
+        return hidden(*args, **kwargs)
+
+    call._torchdynamo_disable = True  # type: ignore[attr-defined]
+    skip_frame(call)
+    return call  # type: ignore[return-value]
+
+
+def skip_frame(function: Callable[..., Any]) -> None:
+    """Have dynamo trace what the function calls and not the function itself, once dynamo is there."""
+    if "torch._dynamo" in sys.modules:
+        with suppress(NotAvailable):  # it then compiles a frame of ours for nothing
+            private("torch._dynamo.decorators", "skip")(function)
