@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from ..adoption import script
 from ..batch.execute import PreparedRun, close_run
 from ..batch.kernels import check_kernels
-from ..errors import UsageError
+from ..errors import UsageError, nearest
 from ..modes.spec import ModeSpec, parse_mode
 from ..recorder import frames
-from ..recorder.config import RunConfig
+from ..recorder.config import LEVELS, RunConfig
 from ..recorder.origin import names_in
 from ..recorder.selection import KeepParams, StepSelection
 from ..runner.launch import Launch
@@ -151,6 +151,8 @@ def record(
     """
     frame = sys._getframe(1)
     spec = parse_mode(mode)
+    if record not in LEVELS:
+        raise UsageError(f"record={record!r} is no level; {nearest(record, LEVELS)}")
     named = Path(reproducer or reproducer_of(frame))
     own = [(op.removeprefix("aten."), Path(path)) for op, path in (kernels or {}).items()]
     check_kernels([spec], own, ())

@@ -26,6 +26,7 @@ class CompileMode:
         self.backend = spec.backend or "inductor"
         self.eager = EagerMode(spec)
         self._verified = False
+        self._compiled_before = torch_private.compiled_frames()
         self._compiled: list[weakref.ref[torch.nn.Module]] = []
         self._left: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self.device = self.eager.device = spec.device or "cpu"
@@ -98,7 +99,7 @@ class CompileMode:
         self.eager.close(moment, settled)
         if moment == "step" and not self._verified:
             self._verified = True
-            if not torch_private.compiled_frames():
+            if torch_private.compiled_frames() <= self._compiled_before:
                 raise AdoptionError(
                     "nothing was compiled in the first step, so this run would be plain eager: "
                     "call the model itself (model(x)), not its parts"

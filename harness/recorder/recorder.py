@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,12 @@ from ..modes.protocol import Mode
 from . import frames
 from .config import RunConfig
 from .digest import Digester
-from .digest_record import ABSENT
-from .ended_step import EndedStep, Said, Table, scalar
+from .ended_step import EndedStep, Table
 from .experiments import Experiments
 from .graphs import GraphRecording
 from .guard import Guard
 from .hooks import Hooks
-from .journal import EventLog, FrameFile, loss_to_json
-from .logged import described
+from .journal import EventLog
 from .loss_recording import LossRecording, require_device
 from .losses import Found
 from .operations import WITHOUT_VALUES, OperationRecorder
@@ -40,10 +38,9 @@ from .optimizer_state import bindings
 from .origin import script_line
 from .script_words import ScriptWords
 from .setup_facts import SetupFacts
-from .sketches import SketchFile
+from .step_writer import StepWriter
 from .training_tensors import TrainingTensors
 from .understood import say_ending, say_parameters, say_step
-from .values import ValueFiles
 
 SETTLED_STEP = 3
 """From this step on a model that was never called before is none of the training's."""
@@ -73,20 +70,14 @@ class Recorder:
         self.adoption = ScriptAdoption(config.script, mode, facts)
         self._hooks = Hooks(self, self.losses, self.adoption.compiles)
         self._table: Table | None = None
-        self._tables = 0
-        self._described: list[dict[str, Any]] | None = None
         self._digester = Digester()
-        self._digests = FrameFile(folder / frames.DIGESTS)
-        self._last_digests = b""
-        self._sketches = SketchFile(folder, log, asked=config.sketches)
-        self._values = ValueFiles(folder, config.keep_params, config.value_budget, self.notice)
+        self._writer = StepWriter(config, mode, log, self._digester, self.notice)
         self._operations = OperationRecorder(
             folder, self._digester, self._guard("recording an op"), values=config.records("tensors")
         )
         self._with_operations = config.records("ops")
         self._started = time.perf_counter()
         self._broken = self._forgotten = False
-        self._nonfinite_from: int | None = None
         self._graphs = GraphRecording(config, mode, functools.partial(bindings, self._training), self.notice)
         self._experiments = Experiments(config, mode, self._training, log, self.notice)
         self._setup = SetupFacts(
@@ -141,17 +132,18 @@ class Recorder:
             self._mode.close("end")
             self._graphs.reached("end", self.step)
             self._graphs.close()
-            self._write_said_late()
-            self._write_last_values()
+            if not self._broken:
+                self._writer.write_said(self._words.take(), self.step)
+            self._writer.write_last_values()
         if status == "complete" and self._broken:
             facts["message"] = "the recording stopped before the script did"
         if status == "complete":
             with self._guard("closing the journal"):
                 say_ending(self._facts, self.step, self.losses.found)
             status, facts = self._strictly(status, facts)
-        if status == "complete" and self._nonfinite_from is not None:
+        if status == "complete" and self._writer.nonfinite_from is not None:
             status = "nonfinite"
-            facts["message"] = f"the loss is not finite from step {self._nonfinite_from} on"
+            facts["message"] = f"the loss is not finite from step {self._writer.nonfinite_from} on"
         with self._guard("closing the journal"):
             self._log.write("end", status=status, steps=self.step, seconds=self._elapsed(), **facts)
 
@@ -174,6 +166,10 @@ class Recorder:
             else:  # a moving average that is first called to be evaluated: looked at, and left as it is
                 self._table = None
         self._setup.called(module, args, kwargs)
+
+    def module_reached(self, module: torch.nn.Module) -> None:
+        self._setup.calls_unseen()
+        self.module_called(module, (), {})
 
     def _adopt(self, module: torch.nn.Module) -> None:
         self.adoption.placement.place(module, self._training.optimizers())
@@ -216,6 +212,8 @@ class Recorder:
         self._adopting = self.losses.optimized = True
 
     def step_started(self, optimizer: Optimizer) -> None:
+        if self._training.add_optimizer(optimizer):  # one that was made before the recording
+            self._table, self.losses.optimized = None, True
         if self._table is None:
             self.losses.optimizer_steps()
         self._setup.optimizer_steps(self.step)
@@ -273,15 +271,16 @@ class Recorder:
         self._experiments.settled(step)
 
     def _ended_step(self) -> EndedStep:
-        table = self._table or self._new_table()
+        if self._table is None:
+            self._table = self._writer.table(self._training.named())
         taken = self.losses.take_gradients()
         gradients = tuple(
             taken.get(named.name) if named.tensor.grad is None else named.tensor.grad
-            for named in table.tensors
+            for named in self._table.tensors
             if named.kind == "parameter"
         )
         return EndedStep(
-            self.step, self.losses.take(), gradients, table, self._setup.end(), self._words.take()
+            self.step, self.losses.take(), gradients, self._table, self._setup.end(), self._words.take()
         )
 
     def _tensors_changed(self) -> None:
@@ -289,71 +288,11 @@ class Recorder:
         if not self.losses.optimized:
             self._setup.found(self.step)
 
-    def _new_table(self) -> Table:
-        tensors = tuple(self._training.named())
-        described = [named.describe() for named in tensors]
-        if described != self._described:  # else other tensors by the same names: a function's arguments
-            self._described = described
-            self._tables += 1
-            self._log.write("tensors", table=self._tables - 1, tensors=described)
-        self._table = Table(self._tables - 1, tensors)
-        return self._table
-
     def _record(self, ended: EndedStep) -> None:
         if self._broken:
             return
         with self._guard("recording a step"):
-            with_state = self._config.records("params") and ended.number in self._config.steps
-            # In one piece: the lazy mode may have to execute a graph for it.
-            said = [tensor for one in ended.said for tensor in one.tensors]
-            read = self._mode.read([*ended.losses, *said, *(ended.state if with_state else ())])
-            values = iter(read)
-            fields: dict[str, Any] = {"losses": [loss_to_json(scalar(next(values))) for _ in ended.losses]}
-            fields |= self._written(ended.said, values, ended.number)
-            self._note_nonfinite(ended.number, fields["losses"])
-            if with_state:
-                self._record_state(ended, list(values))
-            setup = self._setup.describe(ended.setup)
-            self._log.write("step", step=ended.number, **fields, seconds=self._elapsed(), **setup)
-
-    def _written(self, said: Sequence[Said], read: Iterator[torch.Tensor], step: int) -> dict[str, Any]:
-        """Write down what the script said of steps that are written already; gives what it said of `step`."""
-        told = {one.step: described(one, read) for one in said}
-        for number in (number for number in told if number < step):
-            self._log.write("logged", step=number, **told[number])
-            self._note_nonfinite(number, told[number].get("losses", ()))
-        return told.get(step, {})
-
-    def _write_said_late(self) -> None:
-        """Write what was said of the last step when it had ended; a step that has not ended is none."""
-        if not self._broken:
-            said = self._words.take()
-            read = self._mode.read([tensor for one in said for tensor in one.tensors])
-            self._written(said, iter(read), self.step)
-
-    def _note_nonfinite(self, step: int, losses: Sequence[float | str]) -> None:
-        if self._nonfinite_from is None and any(isinstance(loss, str) for loss in losses):
-            self._nonfinite_from = step
-
-    def _record_state(self, ended: EndedStep, read: list[torch.Tensor]) -> None:
-        number, step = ended.table.number, ended.number
-        count = len(ended.table.tensors)
-        digests = self._digester.digest(read)
-        size = len(ABSENT)
-        values, gradients = digests[: count * size], iter(_chunks(digests[count * size :], size))
-        self._last_digests = values
-        payload = [values, *(ABSENT if one is None else next(gradients) for one in ended.gradients)]
-        self._digests.frame(number, step, payload, sum(len(part) for part in payload))
-        self._values.keep(number, step, read[:count])
-        self._sketches.write(ended, read)
-
-    def _write_last_values(self) -> None:
-        """Keep the last step's values, provided that nothing changed them after it."""
-        if not self._config.records("params") or self._table is None or not self._last_digests:
-            return
-        read = self._mode.read([named.tensor for named in self._table.tensors])
-        if self._digester.digest(read) == self._last_digests:
-            self._values.write_last(self._table.number, self.step - 1, read)
+            self._writer.write(ended, functools.partial(self._setup.describe, ended.setup), self._elapsed())
 
     def _record_operations_of(self, step: int) -> None:
         with self._guard("recording operations"):
@@ -375,7 +314,3 @@ class Recorder:
 
     def _elapsed(self) -> float:
         return round(time.perf_counter() - self._started, 6)
-
-
-def _chunks(data: bytes, size: int) -> Iterator[bytes]:
-    return (data[start : start + size] for start in range(0, len(data), size))

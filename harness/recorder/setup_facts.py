@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from .. import torch_private
+from ..adoption.shards import local_tensor
 from ..modes.protocol import Mode
 from .batches import Argument, Batches
 from .config import RunConfig
@@ -51,6 +52,7 @@ class SetupFacts:
         log: EventLog,
         guard: AbstractContextManager[None],
     ) -> None:
+        self._compiled_before = torch_private.compiled_frames()
         self._mode_compiles = config.mode.base == "compile"
         self._perturb = None if config.resync else config.perturb
         self._training = training
@@ -69,11 +71,15 @@ class SetupFacts:
         """Record nothing any more."""
         self._active, self._batches = False, None
 
+    def calls_unseen(self) -> None:
+        """The models are called where nothing sees their arguments: say nothing of batches."""
+        self._batches = None
+
     def watches_calls(self, step: int) -> bool:
         """Whether the module calls are to be reported after the models are known."""
         if self._batches is None:
             return False
-        if self._mode_compiles or not torch_private.compiled_frames():
+        if self._mode_compiles or torch_private.compiled_frames() <= self._compiled_before:
             return True
         self._batches = None
         with self._guard:
@@ -93,7 +99,7 @@ class SetupFacts:
         with self._guard:
             new = self._unknown(self._training.named_of_roots())
             if self._perturb is not None:
-                perturb_([one.tensor for one in new if one.kind == "parameter"], self._perturb)
+                perturb_([local_tensor(one.tensor) for one in new if one.kind == "parameter"], self._perturb)
             if self._active:
                 self._initial.adopted(step, new)
 
