@@ -37,6 +37,7 @@ Examples:
   numdrift investigate train.py --mode cpu --mode "new=cpu,env.ATTENTION=fused" --name attention
   numdrift investigate train.py --modes cpu,compile --envelope 8 --seeds 12
   numdrift investigate train.py --modes cpu,compile --nproc 2
+  numdrift investigate train.py --modes cpu --nproc 2 --against-single
   numdrift investigate runs/train --suffix main
   numdrift investigate -m package.train --modes cpu,compile -- --epochs 10
 
@@ -99,6 +100,11 @@ knobs_option = click.option(
 )
 @click.option("--kernel", "kernels", multiple=True, metavar="OP=PATH", help="A kernel of your own (.c, .py).")
 @nproc_option
+@click.option(
+    "--against-single",
+    is_flag=True,
+    help="With --nproc: the reference is the first mode in one process, which takes the whole batch at each step.",
+)
 @click.option("--timeout", type=float, metavar="SECONDS", help="End a run that takes longer.")
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Runs side by side at a time."
@@ -165,7 +171,16 @@ def command(script: str | None, arguments: tuple[str, ...], **options: Any) -> i
 
 def _modes(options: dict[str, Any]) -> list[ModeSpec]:
     listed = options["listed"] if options["listed"] or options["single"] else DEFAULT_MODES
-    return compared_modes(parse_modes(listed, options["single"]))
+    return compared_modes(parse_modes(listed, options["single"]), alone=_against_single(options))
+
+
+def _against_single(options: dict[str, Any]) -> bool:
+    """Raises UsageError where there would be nothing but single processes."""
+    if options["against_single"] and options["nproc"] < 2:
+        raise UsageError(
+            "--against-single holds several processes against one: say how many, as in --nproc 2"
+        )
+    return bool(options["against_single"])
 
 
 def _plan(
@@ -184,6 +199,7 @@ def _plan(
         jobs=options["jobs"],
         timeout=options["timeout"],
         nproc=options["nproc"],
+        against_single=options["against_single"],
         force=options["force"],
         kernels=[_own_kernel(text) for text in options["kernels"]],
         localize=options["localize"],
@@ -202,8 +218,10 @@ def _own_kernel(text: str) -> tuple[str, Path]:
 
 def _refuse_modes(folder: Path, arguments: Sequence[str], options: dict[str, Any]) -> None:
     given = [name for name in ("listed", "single", "name", "kernels") if options[name]]
-    if given or arguments:
-        raise UsageError(f"{folder} is recorded: its modes and arguments are what they were; leave them out")
+    if given or arguments or options["nproc"] > 1 or options["against_single"]:
+        raise UsageError(
+            f"{folder} is recorded: its modes, arguments and processes are what they were; leave them out"
+        )
 
 
 class CommandLineProgress:

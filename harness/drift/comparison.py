@@ -36,7 +36,8 @@ class RunComparison:
     """Run b against run a, the reference.
 
     `first_tensor` is the first differing tensor by digests; `parameters_step` is the last step of which both
-    runs kept their values, and `parameters` the distances there; None where a run did not record them.
+    runs kept their values, and `parameters` the distances there; None where a run did not record them. With `whole_batch`
+    several ranks were held against one process, whose bits are not to be compared.
     """
 
     a: str
@@ -51,6 +52,7 @@ class RunComparison:
     parameters_step: int | None
     parameters: ParameterComparison | None
     notes: Sequence[str]
+    whole_batch: bool = False
 
     @property
     def first_differing_step(self) -> int | None:
@@ -62,7 +64,8 @@ class RunComparison:
     def identical(self) -> bool:
         """Whether nothing differs that both runs recorded, and they recorded the same steps."""
         return (
-            self.steps_a == self.steps_b
+            not self.whole_batch
+            and self.steps_a == self.steps_b
             and self.losses.first_differing_step is None
             and self.first_tensor is None
             and not (self.parameters and any(drift.differing for drift in self.parameters.drifts))
@@ -70,7 +73,12 @@ class RunComparison:
 
     def to_json(self) -> dict[str, Any]:
         """What it says, as plain values."""
-        return asdict(self) | {"identical": self.identical}
+        content = asdict(self) | {"identical": self.identical}
+        return (
+            content
+            if self.whole_batch
+            else {key: one for key, one in content.items() if key != "whole_batch"}
+        )
 
 
 def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:

@@ -17,16 +17,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from ..errors import JournalError, UsageError
 from ..recorder.sketch_record import ROUNDING, norm_estimate
-from ..runs.find import RecordedRun
+from ..runs.find import RecordedRun, ranks_of
 from ..runs.journal import Array, ShardEntry
 from ..runs.sketches import has_sketches
+from .comparison import RunComparison, compare_runs
 from .losses import LossDrift, loss_drift
 from .wholes import What, WholeDigest, WholeStep, block_of, whole_steps, whole_values
 
@@ -105,6 +106,16 @@ def mean_losses(ranks: Sequence[RecordedRun]) -> dict[int, float]:
     losses = [{one.step: one.loss for one in run.journal.steps if one.loss is not None} for run in ranks]
     common = set.intersection(*(set(one) for one in losses))
     return {step: math.fsum(one[step] for one in losses) / len(losses) for step in sorted(common)}
+
+
+def whole_batch_compared(single: RecordedRun, several: RecordedRun) -> RunComparison:
+    """Two runs compared as any two are, but with the mean of the ranks' losses, and without tensors of one rank alone.
+
+    Never identical: what the ranks recorded together has no bits to hold against those of one process.
+    """
+    losses = _losses(single, ranks_of(several))
+    compared = compare_runs(single, several)
+    return replace(compared, losses=losses, first_tensor=None, parameters=None, whole_batch=True)
 
 
 def _losses(single: RecordedRun, ranks: Sequence[RecordedRun]) -> LossDrift:

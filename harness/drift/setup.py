@@ -13,6 +13,9 @@ from .recorded import first_computed_difference
 from .setup_difference import KINDS, SetupDifference
 from .step_inputs import batch_setup, generator_setup
 
+OF_LAUNCHER = "TORCHELASTIC_"
+"""Variables that say how ranks were started, which changes no number."""
+
 FACTS = {
     "torch": "torch",
     "python": "Python",
@@ -57,6 +60,8 @@ def environment_differences(a: RecordedRun, b: RecordedRun) -> list[str]:
     for name in sorted(
         (variables[0].keys() | variables[1].keys()) - {"DEVICE"}
     ):  # numdrift's own, by the mode
+        if name.startswith(OF_LAUNCHER):
+            continue
         ours, theirs = (one.get(name) for one in variables)
         if ours != theirs:
             found.append(f"{name} {_shown(ours)} against {_shown(theirs)}")

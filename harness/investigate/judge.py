@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from ..drift.calibration import threshold_for
 from ..drift.comparison import RunComparison, compare_runs
+from ..drift.global_batch import whole_batch_compared
 from ..drift.nonfinite import nonfinite
 from ..drift.repetition import Repetition, repetition
 from ..drift.score import StepScore
@@ -26,9 +27,13 @@ from .localized import culprits_in, localizations, notes_of
 from .ranks import judged_by_rank
 from .scores import Scores, scores_of, spec_of, with_choices
 from .settings import setting_culprits, setting_sentences, settings_of
+from .whole_outcomes import holds_one_against_several
 from .without import proven, trained_without
 
 Kind = TypeVar("Kind")
+
+OF_ONE_RANK = ("initial", "generator", "batch")
+"""Kinds of set-up differences that tell nothing of a rank against a process that has the whole."""
 
 ENDED = {
     "crashed": "crashed",
@@ -84,8 +89,11 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
         return PairFindings(
             a=a.manifest.label, b=b.manifest.label, verdict="failed", text=[f"failed: {'; '.join(failed)}"]
         )
-    compared = compare_runs(a, b)
+    several = holds_one_against_several(evidence)
+    compared = whole_batch_compared(a, b) if several else compare_runs(a, b)
     setup = setup_differences(a, b, _state(evidence.a_again), _state(evidence.b_again))
+    if several:
+        setup = [one for one in setup if one.kind not in OF_ONE_RANK]
     localized = localizations(evidence)
     if any(culprit["kind"] == "mark-step" for one in localized for culprit in one.culprits):
         setup = [one for one in setup if one.kind != "generator"]  # the mode drew again what it had drawn
@@ -112,7 +120,8 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
             command=_command(evidence),
         )
     )
-    referee = _readable(lambda: accuracy_of(evidence), None, unreadable) if not compared.identical else None
+    alike = compared.identical or several
+    referee = None if alike else _readable(lambda: accuracy_of(evidence), None, unreadable)
     curves = curves_of(evidence, comparisons)
     fault = scores.threshold.fault
     compiler = settings_of(evidence)

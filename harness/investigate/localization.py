@@ -25,6 +25,9 @@ from .laboratory import Laboratory, Progress, repeating
 from .plan import InvestigationPlan
 from .scores import spec_of
 from .steps import selection
+from .whole_outcomes import holds_one_against_several
+
+AGAINST_ONE = "ops of several ranks are not replayed, so its cause is not looked for"
 
 LOCALIZER = "numdrift.harness.localize.process"
 PATIENCE = 24 * 3600.0
@@ -134,6 +137,11 @@ def _inputs(task: Task) -> dict[str, Any]:
 def _reference_tape(laboratory: Laboratory, task: Task, plan: InvestigationPlan) -> Path | None:
     """The folder of the run that has the reference's tape of the step, which is made where there is none."""
     a = task.evidence.a
+    if holds_one_against_several(task.evidence):
+        laboratory.progress.say(
+            f"step {task.step} of {task.evidence.b.manifest.label} is held against one process: {AGAINST_ONE}"
+        )
+        return None
     for run in task.evidence.taped:
         if tape_path(run.path, task.step).exists():
             return run.path

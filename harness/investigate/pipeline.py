@@ -14,6 +14,9 @@ from .judge import judge
 from .laboratory import Interrupted, Laboratory
 from .plan import InvestigationPlan
 
+SINGLE = "single"
+"""What the run of a single process is called beside those of several."""
+
 
 def investigate(plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
     """Run the modes, repeat them, start their steps from one state, measure the noise, judge every pair,
@@ -23,10 +26,18 @@ def investigate(plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
     anything is started, KeyboardInterrupt when Ctrl-C ended a round of runs.
     """
     try:
-        runs = laboratory.free(modes_of(plan))
+        runs = laboratory.free(modes_of(plan)) if not plan.against_single else _with_single(plan, laboratory)
     except Interrupted:
         raise KeyboardInterrupt from None
     return investigate_runs(runs, plan, laboratory)
+
+
+def _with_single(plan: InvestigationPlan, laboratory: Laboratory) -> list[RecordedRun]:
+    """The free runs, after one of the first mode in a single process, which has the name `single`."""
+    single = replace(plan.modes[0], name=SINGLE)
+    names = [SINGLE, *(spec.name for spec in plan.modes)]
+    alone = replace(modes_of(plan), modes=[single], nproc=1, sketches=True, positions=names)
+    return [*laboratory.free(alone), *laboratory.free(replace(modes_of(plan), positions=names))]
 
 
 def investigate_runs(

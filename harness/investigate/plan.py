@@ -16,12 +16,12 @@ DEFAULT_STATE_BUDGET = 1 << 30
 """Bytes of states and outcomes that the reference keeps, and again each mode that is started from them."""
 
 
-def compared_modes(specs: Sequence[ModeSpec]) -> list[ModeSpec]:
+def compared_modes(specs: Sequence[ModeSpec], *, alone: bool = False) -> list[ModeSpec]:
     """The modes of an investigation, of which compiled graphs draw eager's random numbers unless they say otherwise.
 
-    Raises UsageError for one mode alone.
+    Raises UsageError for one mode alone, unless it is to be held against itself in another number of processes.
     """
-    if len(specs) < 2:
+    if len(specs) < 2 and not alone:
         raise UsageError(
             f"an investigation needs a reference and a mode to hold against it, not {specs[0]} alone"
         )
@@ -35,7 +35,8 @@ def compared_modes(specs: Sequence[ModeSpec]) -> list[ModeSpec]:
 
 @dataclass(frozen=True, slots=True)
 class InvestigationPlan:
-    """One reproducer in some modes, the first of which is the reference. Each run has `nproc` processes.
+    """One reproducer in some modes, the first of which is the reference. Each run has `nproc` processes. With
+    `against_single` the reference is instead the first mode in one process, which takes the whole batch at each step.
 
     `steps` are the steps to start from the reference's state (None: chosen), `envelope` counts perturbed trainings of
     the reference, `seeds` trainings of every mode with other seeds. `timeout` is in seconds a run, `state_budget` in
@@ -67,3 +68,4 @@ class InvestigationPlan:
     module: str = ""
     strict: bool = False
     nproc: int = 1
+    against_single: bool = False

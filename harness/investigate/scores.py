@@ -10,7 +10,7 @@ from ..drift.calibration import Threshold, threshold_for
 from ..drift.noise import Noise, read_noise
 from ..drift.score import EDGE, StepScore, score_step
 from ..drift.verdict import worst_of
-from ..errors import JournalError
+from ..errors import JournalError, RunNotFound
 from ..localize.record import Localization
 from ..modes.spec import ModeSpec
 from ..recorder.config import RunConfig
@@ -18,6 +18,7 @@ from ..runs.find import RecordedRun
 from ..runs.outcomes import outcome_steps, read_outcome
 from ..runs.tensor_file import TensorFile
 from .evidence import PairEvidence
+from .whole_outcomes import outcome_against
 
 ANEW = " (remove that run's folder, and `numdrift investigate` makes it anew)"
 
@@ -54,8 +55,8 @@ def scores_of(evidence: PairEvidence) -> Scores:
             continue
         try:
             a = read_outcome(outcomes[step].path, step)
-            b = read_outcome(started[step].path, step)
-        except JournalError as error:
+            b = outcome_against(evidence, started[step], step)
+        except (JournalError, RunNotFound) as error:
             unusable.append(f"step {step} is not scored: {error}{ANEW}")
             continue
         scored.append(score_step(a, b, _noise_of(step, a, noises, evidence)))
@@ -73,7 +74,7 @@ def score_of(evidence: PairEvidence, run: RecordedRun, step: int) -> StepScore |
         return None
     a = read_outcome(outcomes[step].path, step)
     return score_step(
-        a, read_outcome(run.path, step), _noise_of(step, a, _taped_noise(evidence)[0], evidence)
+        a, outcome_against(evidence, run, step), _noise_of(step, a, _taped_noise(evidence)[0], evidence)
     )
 
 

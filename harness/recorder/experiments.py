@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from torch.nn.parameter import is_lazy
 
+from ..adoption.shards import local_tensor
 from ..modes.protocol import Mode
 from .config import RunConfig
 from .guard import Guard
@@ -161,7 +162,7 @@ class Experiments:
 
     def _keep_state(self, step: int) -> None:
         state = training_state(self._training, self._mode.device, step)
-        values: Mapping[str, torch.Tensor] = state.tensors
+        values = {name: local_tensor(one) for name, one in state.tensors.items()}
         if self._mode.device in WITHOUT_VALUES:
             values = dict(zip(values, self._mode.read(list(values.values())), strict=True))
         self._states.write(step, state, values)
@@ -171,7 +172,7 @@ class Experiments:
             for name, tensor in values.items():
                 if not is_lazy(tensor) and not tensor.is_meta:
                     for watcher in self._watching:
-                        watcher.saw(name, tensor)
+                        watcher.saw(name, local_tensor(tensor))
 
     def _execute(self) -> None:
         """Have the mode execute what is pending, where it holds something back."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..adoption.shards import local_tensor, own_part
 from .hyperparameters import PLAIN
 from .tensors import put
 from .training_tensors import StateSlot, TrainingTensors, gradients
@@ -144,8 +145,9 @@ def _at_home(
         return value.clone()
     follows = recorded_parameter is not None and value.dtype == recorded_parameter.dtype
     dtype = parameter.dtype if follows else value.dtype
-    if value.shape != parameter.shape:
+    value = own_part(parameter, value)
+    if value.shape != local_tensor(parameter).shape:
         return value.to(parameter.device, dtype, copy=True)
     made = torch.empty_like(parameter, dtype=dtype, requires_grad=False)
-    made.copy_(value)
+    local_tensor(made).copy_(value)
     return made

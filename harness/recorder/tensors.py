@@ -12,7 +12,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from ..adoption.parallel import plain_name, wrapper_paths
-from ..adoption.shards import local_tensor, shard_of
+from ..adoption.shards import local_tensor, own_part, shard_of
 
 OPTIMIZED = "optimized."
 """What the name of a parameter begins with that only an optimizer is known to hold; its place there follows."""
@@ -96,7 +96,7 @@ def put(there: torch.Tensor, value: torch.Tensor) -> bool:
 
     Past autograd: a value that the script computed from the tensor before can still be differentiated.
     """
-    there = local_tensor(there)
+    there, value = local_tensor(there), own_part(there, value)
     if is_lazy(there) or there.is_meta or there.layout != torch.strided or there.shape != value.shape:
         return False
     try:

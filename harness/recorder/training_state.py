@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
+from ..adoption.shards import local_tensor, own_part
 from ..torch_private import without_dispatch_modes, without_function_modes
 from . import generators
 from .hyperparameters import hyperparameters, set_hyperparameters
@@ -102,7 +103,8 @@ def _set_gradient(one: NamedTensor, state: TrainingState) -> bool:
     if value is None:
         parameter.grad = None
         return True
-    if value.shape != parameter.shape:
+    value = own_part(parameter, value)
+    if value.shape != local_tensor(parameter).shape:
         return False
     if key in state.facts["sparse"]:
         value = value.to_sparse(state.facts["sparse"][key])
@@ -110,6 +112,6 @@ def _set_gradient(one: NamedTensor, state: TrainingState) -> bool:
         return True
     if parameter.grad is None or not put(parameter.grad, value):
         made = torch.empty_like(parameter, requires_grad=False)
-        made.copy_(value)
+        local_tensor(made).copy_(value)
         parameter.grad = made
     return True
