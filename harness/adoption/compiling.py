@@ -72,7 +72,7 @@ class ScriptCompiles:
                 torch_private.compile_in_place(module, **self._arguments(kwargs))
 
         torch.compile = routed
-        torch.nn.Module.compile = in_place  # type: ignore[method-assign]
+        torch.nn.Module.compile = in_place  # type: ignore[method-assign, assignment]
 
         def undo() -> None:
             torch.compile = compile_

@@ -140,10 +140,9 @@ class CudaStandIns:
                 return typed(tensor, dtype, *args, **kwargs)
             return tensor.to(device, getattr(torch, named.rpartition(".")[2]).dtype)
 
-        torch.Tensor.record_stream = record_stream  # type: ignore[method-assign]
-        torch.Tensor.type = type_  # type: ignore[method-assign]
-        self._undo.append(lambda: delattr(torch.Tensor, "record_stream"))
-        self._undo.append(lambda: delattr(torch.Tensor, "type"))
+        for name, method in (("record_stream", record_stream), ("type", type_)):
+            setattr(torch.Tensor, name, method)
+            self._undo.append(functools.partial(delattr, torch.Tensor, name))
 
     def _properties(self) -> SimpleNamespace:
         return SimpleNamespace(

@@ -43,7 +43,7 @@ class DeviceRedirection:
 
     def install(self) -> None:
         try:
-            self._undo.append(torch_private.answer_for(self.kinds, self._kind))
+            self._undo.append(torch_private.answer_for(self.kinds, self.device))
         except NotAvailable as error:
             self._notes.doubt(f"devices that the script names are not redirected: {error}")
             return
@@ -63,6 +63,8 @@ class DeviceRedirection:
             self._redirect_numbers()
         if self._kind in WITHOUT_STORAGE:
             self._replace(torch.Tensor, "__reduce_ex__", _saved_from_cpu(torch.Tensor.__reduce_ex__))
+            self._replace(torch.nn.Module, "to", _keeping_parameters(torch.nn.Module.to))
+            self._replace(torch.nn.Module, "cuda", _keeping_parameters(torch.nn.Module.cuda))
         if self._kind == "lazy":
             self._undo.append(torch_private.replace_lazy_unscaling())
 
@@ -175,6 +177,28 @@ def _with_numbers(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(self, *args, **kwargs)
 
     return method
+
+
+def _keeping_parameters(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that moves a module, whose parameters stay the same objects, as on an accelerator.
+
+    torch would make new ones: an optimizer that is there would go on with the old ones, and tied weights come apart.
+    """
+
+    @functools.wraps(original)
+    def move(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        before = torch.__future__.get_swap_module_params_on_conversion()
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        try:
+            return original(module, *args, **kwargs)
+        except RuntimeError as error:
+            if "swap" not in str(error):  # somebody else holds what is behind a parameter
+                raise
+        finally:
+            torch.__future__.set_swap_module_params_on_conversion(before)
+        return original(module, *args, **kwargs)
+
+    return move
 
 
 def _saved_from_cpu(original: Callable[..., Any]) -> Callable[..., Any]:

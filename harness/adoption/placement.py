@@ -32,7 +32,7 @@ class Placement:
         found = {parameter.device.type for parameter in module.parameters()}
         if found <= {self.kind}:
             return
-        name = type(module).__name__
+        name = type(getattr(module, "_orig_mod", module)).__name__
         if found - {self.kind, "cpu"} or self.kind == "cpu":
             raise AdoptionError(
                 f"{name} is on {' and '.join(sorted(found))}, but this mode runs on {self.kind}: take "

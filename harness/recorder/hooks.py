@@ -30,6 +30,9 @@ class Observer(Protocol):
     def module_called(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """An outermost module is about to be called with these arguments."""
 
+    def module_reached(self, module: torch.nn.Module) -> None:
+        """A compiled function is about to call the module, where neither its calls nor their arguments are seen."""
+
     def backward_started(self, losses: list[torch.Tensor], found: Found) -> None:
         """A backward from these tensors is about to run, or a call of `torch.autograd.grad` that stands for one."""
 
@@ -180,7 +183,7 @@ class Hooks:
         self._wrap_gradients()
         self._wrap_scaler()
         self._wrap_optimizer_creation()
-        self._undo.append(self._compiles.install(self.calls, self._called_by_compiled))
+        self._undo.append(self._compiles.install(self.calls, self._observer.module_reached))
 
     def remove(self) -> None:
         for undo in reversed(self._undo):
@@ -296,7 +299,3 @@ class Hooks:
 
         Optimizer.__init__ = create  # type: ignore[method-assign, assignment]
         self._undo.append(lambda: setattr(Optimizer, "__init__", original))
-
-    def _called_by_compiled(self, module: torch.nn.Module) -> None:
-        """A compiled function is about to call the module, where nothing sees the call or its arguments."""
-        self._observer.module_called(module, (), {})

@@ -9,6 +9,7 @@ from __future__ import annotations
 from .accelerators import (
     DISPATCH_KEYS,
     answer_for,
+    device_meant,
     forget_package,
     no_accelerator,
     redirect_traced_devices,
@@ -189,6 +190,7 @@ __all__ = [
     "copied_graph",
     "current_autograd_node",
     "decomposition_of",
+    "device_meant",
     "dispatch_key",
     "dispatches_itself",
     "eager_wrapper",

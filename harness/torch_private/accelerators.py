@@ -30,22 +30,33 @@ NEVER_USED = 5
 """The number of IDEEP, for which no build of torch has anybody."""
 
 
-def answer_for(kinds: Sequence[str], kind: str) -> Undo:
-    """Have `kind` answer where torch asks which device of one of `kinds` is the current one; gives the undo.
+_meant: dict[str, str] = {}
+"""The device that stands for an accelerator in this process, by the accelerator's name."""
+
+
+def device_meant(device: torch.device) -> torch.device:
+    """The device on which what is made on `device` comes to be."""
+    return torch.device(_meant.get(device.type, device))
+
+
+def answer_for(kinds: Sequence[str], device: str) -> Undo:
+    """Have `device` answer where torch asks which device of one of `kinds` is the current one; gives the undo.
 
     `tensor.to("cuda")` asks that, and goes where the answer says. Raises NotAvailable where this torch keeps its
     answers otherwise.
     """
-    guards = _guards()
+    guards, kind = _guards(), device.partition(":")[0]
     if kind not in DEVICE_NUMBERS or not guards[DEVICE_NUMBERS[kind]]:
         raise NotAvailable("redirected devices", f"torch {torch.__version__} has nobody to answer for {kind}")
     before = {one: guards[DEVICE_NUMBERS[one]] for one in kinds}
     for one in kinds:
         guards[DEVICE_NUMBERS[one]] = guards[DEVICE_NUMBERS[kind]]
+        _meant[one] = device
 
     def undo() -> None:
         for one, address in before.items():
             guards[DEVICE_NUMBERS[one]] = address
+            _meant.pop(one, None)
 
     return undo
 

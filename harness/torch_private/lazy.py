@@ -50,8 +50,9 @@ def replace_lazy_unscaling() -> Callable[[], None]:
             found.copy_(torch.maximum(found, one.isfinite().logical_not().any().to(found.dtype)))
             one.mul_(inverse)
 
-    torch._amp_foreach_non_finite_check_and_unscale_ = unscale
-    return lambda: setattr(torch, "_amp_foreach_non_finite_check_and_unscale_", original)
+    name = original.__name__
+    setattr(torch, name, unscale)
+    return lambda: setattr(torch, name, original)
 
 
 def sync_lazy(tensors: Sequence[torch.Tensor]) -> None:

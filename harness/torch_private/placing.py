@@ -37,7 +37,7 @@ def move_in_place(tensor: torch.Tensor, device: str) -> None:
     if hooks:
         tensor._backward_hooks = hooks
     if after:
-        tensor._post_accumulate_grad_hooks = after  # type: ignore[attr-defined]
+        tensor._post_accumulate_grad_hooks = after
 
 
 def enter_below(mode: TorchFunctionMode) -> None:

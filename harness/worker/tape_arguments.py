@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ..torch_private import device_meant
 from .tape import GeneratorState, View
 
 DTYPE_NAMES = """
@@ -66,7 +67,7 @@ class Encoder:
             self.states.append(value.state)
             return {"generator": [value.device, len(self.states) - 1]}
         if isinstance(value, torch.device):
-            return {"device": str(value)}
+            return {"device": str(device_meant(value))}
         for kind, known in (
             ("dtype", torch.dtype),
             ("layout", torch.layout),

@@ -68,6 +68,9 @@ class Seen:
     def loss_scaled(self, losses: Any, results: Any) -> None:
         self.scaled.append((losses, results))
 
+    def module_reached(self, module: torch.nn.Module) -> None:
+        self.modules.append(module)
+
     def backward_ended(self) -> None:
         self.backwards += 1
 
