@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from ..drift.comparison import RunComparison, compare_runs
 from ..errors import UsageError
 from ..investigate.judge import judge_pairs
 from ..json_text import plain
-from ..runs.find import RecordedRun, find_investigation, load_run, runs_with_suffixes
+from ..runs.find import RecordedRun, find_investigation, load_run, ranks_of, runs_with_suffixes
 from ..runs.layout import MANIFEST
 from . import global_batch as whole_batch
 from .findings import show_pair
@@ -67,7 +68,7 @@ def command(
     if global_batch:
         return _global_batch(paths, top, force, json_path)
     pairs = _pairs(paths, suffixes, out)
-    compared = [compare_runs(a, b) for a, b in pairs if a.journal.steps and b.journal.steps] or [
+    compared = [one for a, b in pairs if a.journal.steps and b.journal.steps for one in _compared(a, b)] or [
         compare_runs(a, b) for a, b in pairs
     ]
     found = judge_pairs(pairs)
@@ -96,6 +97,17 @@ def _global_batch(paths: tuple[str, ...], top: int, force: bool, json_path: str 
     if json_path != "-":
         whole_batch.show(console(), found, top)
     return whole_batch.exit_code(paths)
+
+
+def _compared(a: RecordedRun, b: RecordedRun) -> list[RunComparison]:
+    """The distances of two runs, rank by rank where both have as many processes."""
+    count = a.manifest.world_size
+    if count == 1 or b.manifest.world_size != count:
+        return [compare_runs(a, b)]
+    found = [compare_runs(one, other) for one, other in zip(ranks_of(a), ranks_of(b), strict=True)]
+    return [
+        replace(one, a=f"{one.a} rank {rank}", b=f"{one.b} rank {rank}") for rank, one in enumerate(found)
+    ]
 
 
 def _pairs(

@@ -40,7 +40,8 @@ SMALLEST = 2.0**-24
 @dataclass(frozen=True, slots=True)
 class TensorDistance:
     """How far a tensor is from the single run's after (gradient: in) a step. `rank` is the one whose part is farthest
-    away, where the tensor is sharded and its values are kept; `nonfinite` tells of other numbers of NaNs or infinities.
+    away, where the tensor is sharded and its values are kept (of a gradient: whose part of the value that it moved);
+    `nonfinite` tells of other numbers of NaNs or infinities.
     """
 
     step: int
@@ -134,10 +135,14 @@ def _distances(single: RecordedRun, ranks: Sequence[RecordedRun]) -> Iterator[li
         if theirs is None:
             continue
         exact = _exact(single, ranks, step)
-        yield [
-            exact.get(name, found) if what == "value" and name in exact else found
-            for (what, name), found in _estimated(step, ours, theirs)
-        ]
+        yield [_best(found, exact.get(name)) for (_, name), found in _estimated(step, ours, theirs)]
+
+
+def _best(found: TensorDistance, value: TensorDistance | None) -> TensorDistance:
+    """The exact distance of a value in place of its estimate; a gradient has the rank of the value that it moved."""
+    if value is None:
+        return found
+    return value if found.what == "value" else replace(found, rank=value.rank if found.relative_l2 else None)
 
 
 def _estimated(

@@ -177,6 +177,90 @@ def test_nccl_is_gloo_where_the_mode_runs_on_the_cpu(numdrift: Numdrift, tmp_pat
         assert "nccl is gloo in this mode" in texts
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("wrap", ["fully", "tensor", "ddp"])
+def test_a_run_of_several_processes_is_held_against_one(
+    wrap: str, numdrift: Numdrift, tmp_path: Path
+) -> None:
+    # given a single process, and two with and without a fault in one rank's part of one gradient
+    one = numdrift("run", SCRIPT, "--modes", "cpu", "--name", "one", "--sketches", "--", "--wrap", "none")
+    modes = ["--mode", "cpu", "--mode", "b=cpu,env.AT=2"]
+    arguments = ["--wrap", wrap, "--rank", "1", "--then", "scale"]
+    two = numdrift("run", SCRIPT, "--nproc", "2", *modes, "--name", "ranks", "--", *arguments)
+    assert (one.returncode, two.returncode) == (0, 0), one.stderr + two.stderr
+
+    def against_one(mode: str) -> dict[str, Any]:
+        done = numdrift("compare", "runs/one/cpu", f"runs/ranks/{mode}", "--global-batch", "--json", "-")
+        assert done.returncode == 1, done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)["global_batch"]
+        return found
+
+    # then the clean one is as near as rounding takes it, and the other one's fault has a step, a tensor and a rank
+    clean = against_one("cpu")
+    assert clean["losses"]["max_relative"] < 1e-6
+    assert max(step["relative_l2"] for step in clean["largest"]) < 1e-4
+    at = against_one("b")["jump"]["at"]
+    assert (at["step"], at["tensor"]) == (2, "up.weight")
+    assert at["relative_l2"] > 1e-2
+    if wrap == "ddp":
+        assert at["rank"] is None
+    else:
+        assert (at["what"], at["how"], at["rank"]) == ("gradient", "sketch", 1)
+
+    # and rank by rank the two runs of two processes first differ there, in that rank alone at first
+    done = numdrift("compare", "runs/ranks/cpu", "runs/ranks/b", "--json", "-")
+    content = json.loads(done.stdout)
+    ranked = {one["b"]: one["first_tensor"] for one in content["distances"]}
+    assert ranked["b rank 1"] == {"step": 2, "tensor": "up.weight", "what": "gradient"}
+    assert ranked["b rank 0"]["step"] == 3
+    assert [one["rank"] for one in content["pairs"][0]["ranks"]] == [0, 1]
+
+
+@pytest.mark.slow
+def test_a_pair_is_judged_rank_by_rank(numdrift: Numdrift, tmp_path: Path) -> None:
+    modes = ["--mode", "cpu", "--mode", "b=cpu,env.FAULT=1"]
+    arguments = ["--nproc", "2", *modes, "--steps", "0,1", "--name", "ranks", "--jobs", "2", "--json", "-"]
+    done = numdrift("investigate", SCRIPT, *arguments, "--", "--steps", "2", timeout=900)
+    assert done.returncode == 1, done.stderr
+    pair = json.loads(done.stdout)["pairs"][0]
+    assert pair["verdict"] == "beyond-rounding"
+    assert [one["verdict"] for one in pair["ranks"]] == ["beyond-rounding"] * 2
+    assert pair["score"] == max(one["score"] for one in pair["ranks"])
+    assert set(pair["agreement"]) == {"cpu", "b"}
+    assert all(one["agree"] for one in pair["agreement"].values())
+    # no step is replayed, which is said in one line, and nothing is localized
+    said = "ops of several ranks are not replayed; the verdict stands on the rank-by-rank comparison"
+    assert any(note.endswith(said) for note in pair["notes"])
+    assert pair["culprits"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fault", "verdict"), [("none", "rounding"), ("1", "beyond-rounding")])
+def test_sharded_processes_are_judged_against_one(
+    fault: str, verdict: str, numdrift: Numdrift, tmp_path: Path
+) -> None:
+    modes = ["--mode", f"b=cpu,env.FAULT={fault}", "--against-single"]
+    arguments = [
+        "--nproc",
+        "2",
+        *modes,
+        "--name",
+        "ranks",
+        "--jobs",
+        "2",
+        "--localize",
+        "none",
+        "--json",
+        "-",
+    ]
+    done = numdrift("investigate", SCRIPT, *arguments, "--", "--steps", "2", "--wrap", "fully", timeout=900)
+    assert done.returncode == (verdict != "rounding"), done.stderr
+    pair = json.loads(done.stdout)["pairs"][0]
+    assert (pair["a"], pair["b"], pair["verdict"]) == ("single", "b", verdict)
+    # the loss and every parameter, gradient and momentum of both steps were held against the whole batch's
+    assert [step["compared"] for step in pair["steps"]] == [13, 13]
+
+
 def test_lazy_has_no_collectives(numdrift: Numdrift) -> None:
     done = numdrift("run", SCRIPT, "--nproc", "2", "--modes", "cpu,lazy")
     assert done.returncode == 2

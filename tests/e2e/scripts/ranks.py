@@ -3,7 +3,7 @@
 torchrun --nproc-per-node 2 ranks.py --wrap none|ddp|fully|tensor|compiled-ddp|ddp-compiled
     [--at 2 --rank 1 --then raise|exit|hang|kill|scale|drift] [--backend gloo] [--save FOLDER]
 
-The rank that the variable FAULT names has a loss that is a thousandth too large. A run of one process, without torchrun's variables, trains on the whole batch. With --save each rank writes its losses
+The variable AT stands for --at. The rank that the variable FAULT names has a loss that is a thousandth too large. A run of one process, without torchrun's variables, trains on the whole batch. With --save each rank writes its losses
 and its own parts of the parameters as RANK.npz.
 """
 
@@ -102,17 +102,18 @@ def main() -> None:
     loader = DataLoader(data, batch_size=16 // parts, sampler=sampler)
     model = wrapped(Model(args.width), args.wrap, world) if world > 1 else Model(args.width)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    at = int(os.environ.get("AT", args.at))
     fault = os.environ.get("FAULT") == str(rank)
     losses = []
     for step, (x, y) in enumerate(loader):
         optimizer.zero_grad()
-        if (step, rank) == (args.at, args.rank) and args.then != "scale":
+        if (step, rank) == (at, args.rank) and args.then != "scale":
             go_wrong(args.then, model)
         loss = nn.functional.mse_loss(model(x), y)
         if fault:
             loss = loss * 1.001
         loss.backward()
-        if (step, rank) == (args.at, args.rank) and args.then == "scale":
+        if (step, rank) == (at, args.rank) and args.then == "scale":
             go_wrong(args.then, model)
         optimizer.step()
         losses.append(loss.item())
