@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,10 +31,11 @@ class Model(nn.Module):
         self.down = nn.Linear(width, 1)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return self.down(torch.tanh(self.up(inputs)))
+        outputs: torch.Tensor = self.down(torch.tanh(self.up(inputs)))
+        return outputs
 
 
-def wrapped(model: nn.Module, how: str, world: int) -> nn.Module:
+def wrapped(model: nn.Module, how: str, world: int) -> Any:
     if how == "ddp":
         return DistributedDataParallel(model)
     if how == "compiled-ddp":
@@ -98,7 +100,7 @@ def main() -> None:
         1 if args.wrap == "tensor" else world
     )  # every rank of a tensor-parallel model sees the whole batch
     place = rank if parts > 1 else 0
-    sampler = DistributedSampler(data, parts, place, shuffle=False)
+    sampler: DistributedSampler[Any] = DistributedSampler(data, parts, place, shuffle=False)
     loader = DataLoader(data, batch_size=16 // parts, sampler=sampler)
     model = wrapped(Model(args.width), args.wrap, world) if world > 1 else Model(args.width)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -120,7 +122,9 @@ def main() -> None:
     print(f"rank {rank}: {losses[-1]:.6f}")
     if args.save is not None:
         args.save.mkdir(parents=True, exist_ok=True)
-        named = {f"param/{name}": local(one).detach().numpy() for name, one in model.named_parameters()}
+        named: dict[str, Any] = {
+            f"param/{name}": local(one).detach().numpy() for name, one in model.named_parameters()
+        }
         np.savez(args.save / f"{rank}.npz", losses=np.array(losses), **named)
     if world > 1:
         with contextlib.suppress(RuntimeError):
