@@ -44,6 +44,8 @@ def investigate(
     seeds: int = 0,
     state_budget: float = DEFAULT_STATE_BUDGET / 2**20,
     kernels: OwnKernels | None = None,
+    nproc: int = 1,
+    against_single: bool = False,
     timeout: float | None = None,
     jobs: int = 2,
     localize: Localized = True,
@@ -63,12 +65,14 @@ def investigate(
     `modes` are as in `numdrift.run` (default cpu and compile). `script` may also be the folder of an investigation that is
     recorded, and `suffix` one of its batches. What was run already under this `name` is not run again. `localize=False`
     judges and looks for no cause. The other options are the command's (docs/guide/investigate.md): `state_budget` in MiB,
-    `timeout` in seconds a run, `envelope` and `seeds` count further trainings.
+    `timeout` in seconds a run, `envelope` and `seeds` count further trainings. Each run has `nproc` processes, with
+    `against_single` held against the first mode in one.
 
     Prints nothing unless `progress`. Writes `investigation.json` into the folder. Raises UsageError before anything is
     started, KeyboardInterrupt when Ctrl-C ended the runs.
     """
-    laboratory = Laboratory(told(progress), jobs, timeout)
+    teller = told(progress)
+    laboratory = Laboratory(teller, jobs, timeout)
     asked: dict[str, Any] = {
         "steps": None if steps is None else StepSelection.parse(steps),
         "envelope": envelope,
@@ -86,26 +90,34 @@ def investigate(
     }
     with passive_threads():
         if script is not None and Path(script).is_dir():
-            if modes or arguments or name or kernels:
+            if modes or arguments or name or kernels or nproc > 1 or against_single:
                 raise UsageError(
-                    f"{script} is recorded: its modes and arguments are what they were; leave them out"
+                    f"{script} is recorded: its modes, arguments and processes are what they were; leave them out"
                 )
             runs = recorded_runs(Path(out), Path(script), suffix)
             folder = InvestigationFolder(runs[0].path.parent)
             plan = InvestigationPlan(script=Path(script), modes=(), investigation=folder, **asked)
-            return _found(investigate_runs(runs, plan, laboratory), folder.path)
+            return _found(investigate_runs(runs, plan, laboratory), folder.path, teller.said)
+        if against_single and nproc < 2:
+            raise UsageError(
+                "against_single holds several processes against one: say how many, as in nproc=2"
+            )
         reproducer, words = asked_for(None if script is None else str(script), module, tuple(arguments))
         plan = InvestigationPlan(
             script=reproducer.path,
             module=reproducer.module,
             strict=strict,
-            modes=compared_modes(specs_of(modes if modes is not None else "cpu,compile")),
+            modes=compared_modes(
+                specs_of(modes if modes is not None else "cpu,compile"), alone=against_single
+            ),
+            nproc=nproc,
+            against_single=against_single,
             investigation=choose_investigation(Path(out), reproducer.named_after, name, ""),
             arguments=words,
             kernels=own_kernels(kernels),
             **asked,
         )
-        return _found(investigate_plan(plan, laboratory), plan.investigation.path)
+        return _found(investigate_plan(plan, laboratory), plan.investigation.path, teller.said)
 
 
 def compare(a: RecordedRun | Recording | Path | str, b: RecordedRun | Recording | Path | str) -> Comparison:
@@ -155,9 +167,10 @@ def localize(
         scripts=scripts,
         confirm=confirm,
     )
+    teller = told(progress)
     with passive_threads():
-        found = localize_runs(runs, plan, Laboratory(told(progress), jobs, timeout))
-    return _found(found, folder.path)
+        found = localize_runs(runs, plan, Laboratory(teller, jobs, timeout))
+    return _found(found, folder.path, teller.said)
 
 
 def loaded(run: RecordedRun | Recording | Path | str) -> RecordedRun:
@@ -167,5 +180,5 @@ def loaded(run: RecordedRun | Recording | Path | str) -> RecordedRun:
     return run if isinstance(run, RecordedRun) else load_run(run)
 
 
-def _found(findings: Findings, folder: Path) -> Investigation:
-    return investigation_of(findings.to_json(), folder)
+def _found(findings: Findings, folder: Path, said: Sequence[str] = ()) -> Investigation:
+    return investigation_of(findings.to_json(), folder, tuple(said))

@@ -51,6 +51,9 @@ class Comparison:
     distances: RunComparison
     pair: Pair
 
+    def __repr__(self) -> str:
+        return f"Comparison({str(self.a.path)!r}, {str(self.b.path)!r}: {self.verdict or 'undecided'})"
+
     @property
     def verdict(self) -> str | None:
         """The pair's verdict; None while the experiments that decide are missing (`numdrift.investigate` makes them)."""
@@ -97,7 +100,8 @@ class Investigation:
         found.pairs[0].verdict
         found.culprits_frame()
 
-    `content` is what `investigation.json` says (docs/guide/investigation-json.md).
+    `content` is what `investigation.json` says (docs/guide/investigation-json.md), `said` what was told while it was made:
+    the rounds of runs, and what could not be done.
     """
 
     path: Path
@@ -105,6 +109,7 @@ class Investigation:
     reference: str
     pairs: Sequence[Pair]
     content: Mapping[str, Any] = field(repr=False)
+    said: Sequence[str] = field(default=(), repr=False, compare=False)
 
     @cached_property
     def runs(self) -> Mapping[str, RecordedRun]:
@@ -182,11 +187,11 @@ def load_investigation(path: Path | str) -> Investigation:
     return investigation_of(content, folder)
 
 
-def investigation_of(content: Mapping[str, Any], folder: Path) -> Investigation:
+def investigation_of(content: Mapping[str, Any], folder: Path, said: Sequence[str] = ()) -> Investigation:
     """What the content of an `investigation.json` says. Raises JournalError where it lacks what schema 1 has."""
     try:
         pairs = tuple(pair_of(one) for one in content["pairs"])
-        return Investigation(folder, content["reproducer"], content["reference"], pairs, content)
+        return Investigation(folder, content["reproducer"], content["reference"], pairs, content, said)
     except (KeyError, TypeError) as error:
         raise JournalError(folder / INVESTIGATION, f"lacks {error}") from error
 

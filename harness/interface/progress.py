@@ -11,7 +11,10 @@ from ..runner.tail import Progress as RunProgress
 
 
 class Silent:
-    """Tells nothing; takes rounds of runs and runs alike."""
+    """Tells nothing; takes rounds of runs and runs alike. `said` is what there was to tell."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
 
     def started(self, name: str) -> None:
         """A run has begun."""
@@ -24,6 +27,7 @@ class Silent:
 
     def say(self, text: str) -> None:
         """Something happens that whoever waits should know."""
+        self.said.append(text)
 
     @contextmanager
     def round(self, title: str, names: Sequence[str]) -> Iterator[Reporter]:
@@ -36,6 +40,7 @@ class Lines(Silent):
     """Tells in a line of each round, and of each run that has ended."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._last: dict[str, RunProgress] = {}
 
     def progressed(self, name: str, progress: RunProgress) -> None:
@@ -47,6 +52,7 @@ class Lines(Silent):
         self.say(f"  {name}: {steps}, {end.seconds:.1f} s")
 
     def say(self, text: str) -> None:
+        super().say(text)
         print(text, file=sys.stderr, flush=True)
 
 
