@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -153,6 +154,37 @@ def test_a_rank_that_hangs_is_a_timeout_of_the_run(numdrift: Numdrift, tmp_path:
     first, second = ranks(tmp_path)
     assert first.manifest.status == second.manifest.status == "timeout"
     assert "rank 1 1" in first.manifest.message
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("interruptible")
+def test_interrupting_ends_every_rank(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "numdrift", "run", str(SCRIPT), "--nproc", "2", "--modes", "cpu"]
+    running = subprocess.Popen(
+        [*command, "--name", "ranks", "--", "--at", "1", "--then", "hang"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    journals = [tmp_path / "runs/ranks/cpu" / place / "journal/events.jsonl" for place in ("", "rank1")]
+
+    def both_stepped() -> bool:
+        return all(one.exists() and '"event":"step"' in one.read_text() for one in journals)
+
+    until = time.monotonic() + 200
+    while not both_stepped():
+        assert time.monotonic() < until and running.poll() is None, "waited in vain"
+        time.sleep(0.1)
+    pids = [json.loads(one.read_text().splitlines()[0])["pid"] for one in journals]
+    os.kill(running.pid, signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "Traceback" not in said
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    first, second = ranks(tmp_path)
+    assert first.manifest.interrupted
+    assert [one["status"] for one in first.manifest.ranks] == ["killed", "killed"]
+    assert [len(run.journal.steps) for run in (first, second)] == [1, 1]
 
 
 @pytest.mark.slow
