@@ -89,10 +89,16 @@ ARROWS = [
         spared=("harness/cli",),
     ),
     Arrow(
-        "only the command line is above the investigation",
+        "only the command line and the Python interface are above the investigation",
         of=("harness", "kernels", "plots"),
         never=harness("investigate"),
-        spared=("harness/cli", "harness/investigate"),
+        spared=("harness/cli", "harness/interface", "harness/investigate"),
+    ),
+    Arrow(
+        "the Python interface is beside the command line",
+        of=("harness", "kernels", "plots"),
+        never=harness("interface"),
+        spared=("harness/interface",),
     ),
     Arrow(
         "judging runs nothing and draws nothing",
