@@ -23,7 +23,8 @@ class Classifier(nn.Module):
         self.head = nn.Linear(32, 4)
 
     def forward(self, points: torch.Tensor) -> torch.Tensor:
-        return self.head(self.body(points))
+        logits: torch.Tensor = self.head(self.body(points))
+        return logits
 
 
 def main() -> None:

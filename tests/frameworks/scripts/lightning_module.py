@@ -11,6 +11,7 @@ import argparse
 import lightning as L
 import torch
 from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -22,7 +23,8 @@ class Autoencoder(L.LightningModule):
         self.decoder = nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 16))
 
     def forward(self, points: torch.Tensor) -> torch.Tensor:
-        return self.decoder(self.encoder(points))
+        decoded: torch.Tensor = self.decoder(self.encoder(points))
+        return decoded
 
     def training_step(self, batch: list[torch.Tensor], batch_idx: int) -> torch.Tensor:
         loss = nn.functional.mse_loss(self(batch[0]), batch[0])
@@ -32,7 +34,7 @@ class Autoencoder(L.LightningModule):
     def validation_step(self, batch: list[torch.Tensor], batch_idx: int) -> None:
         self.log("val_loss", nn.functional.mse_loss(self(batch[0]), batch[0]))
 
-    def configure_optimizers(self) -> dict[str, object]:
+    def configure_optimizers(self) -> OptimizerLRScheduler:
         optimizer = torch.optim.AdamW(self.parameters(), lr=1e-2)
         scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
 
 
-class Counting(Dataset):
+class Counting(Dataset[dict[str, torch.Tensor]]):
     """Sequences that count up from somewhere by somewhat, modulo the vocabulary."""
 
     def __init__(self, size: int, length: int, vocabulary: int) -> None:
