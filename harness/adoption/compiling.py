@@ -177,7 +177,7 @@ def _names(code: types.CodeType) -> Iterator[str]:
 def _name(target: Any) -> str:
     if isinstance(target, torch.nn.Module):
         return type(target).__name__
-    return str(getattr(target, "__qualname__", type(target).__name__)).removeprefix("<locals>.")
+    return str(getattr(target, "__qualname__", type(target).__name__)).rpartition("<locals>.")[2]
 
 
 def _shown(value: Any) -> str:

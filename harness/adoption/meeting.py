@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 READS = frozenset({"numpy", "__array__", "__dlpack__"})
 """What gives the values away, and can only do that on the CPU."""
 
-ACROSS = frozenset({"copy_", "to", "type_as", "_pack_padded_sequence", "tensor_split"})
+ACROSS = frozenset({"to", "type_as", "_pack_padded_sequence", "tensor_split"})
 """What takes tensors of both: it carries from one to the other, or wants its counts on the CPU."""
 
 FOLLOWS_FIRST = frozenset({"__getitem__", "index_select", "__setitem__", "__set__"})

@@ -43,11 +43,12 @@ def move_in_place(tensor: torch.Tensor, device: str) -> None:
 def enter_below(mode: TorchFunctionMode) -> None:
     """Enter a function mode below those that are on, so that leaving one of them leaves this one on.
 
-    torch's own mode of a default device has to stay the lowest.
+    The mode of `torch.set_default_device` has to stay the lowest; that of `with torch.device(...)`, which is left by
+    taking out the highest there is, has not.
     """
     context = private("torch.utils._device", "DeviceContext")
     above = _taken_out()
-    if above and isinstance(above[0], context):
+    if above and isinstance(above[0], context) and hasattr(above[0], "old_device"):
         _push(above.pop(0))
     _push(mode)
     for one in above:
