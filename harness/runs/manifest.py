@@ -52,7 +52,7 @@ class RunManifest:
     in_process: bool = False
     rank: int = 0
     world_size: int = 1
-    ranks: Sequence[Mapping[str, Any]] = ()
+    ranks: Sequence[Mapping[str, Any]] = field(default_factory=list)
     agreement: Mapping[str, Any] | None = None
     schema: int = SCHEMA
 
