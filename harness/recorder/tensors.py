@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from ..adoption.parallel import plain_name, wrapper_paths
 from ..adoption.shards import local_tensor, own_part, shard_of
+from .origin import under_construction
 
 OPTIMIZED = "optimized."
 """What the name of a parameter begins with that only an optimizer is known to hold; its place there follows."""
@@ -51,11 +52,24 @@ class RootModules:
         self._prefixes: set[str] = set()
 
     def add(self, module: torch.nn.Module) -> bool:
-        """Take note of a called module; says whether it is a new root that holds parameters."""
-        if module in self._seen:
+        """Take note of a called module; says whether it is a new root that holds parameters.
+
+        One that is called while a module is built (to see the shape of what it gives) is only a part of that.
+        """
+        if module in self._seen or under_construction():
             return False
         self._seen.update(module.modules())
         if next(module.parameters(), None) is None:
+            return False
+        self._name(module)
+        return True
+
+    def expect(self, module: torch.nn.Module) -> bool:
+        """Take the names of a module that was not called yet: to `add` it is still new. Says whether its names are."""
+        return module not in self._seen and self._name(module)
+
+    def _name(self, module: torch.nn.Module) -> bool:
+        if any(root() is module for _, root, _ in self._roots):
             return False
         prefix = "" if not self._prefixes else self._free_prefix(variable_name(module))
         self._prefixes.add(prefix)

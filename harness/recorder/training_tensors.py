@@ -44,6 +44,10 @@ class TrainingTensors:
         """Take note of a called module; says whether it is a new root that holds parameters."""
         return self._roots.add(module)
 
+    def expect_root(self, module: torch.nn.Module) -> bool:
+        """Take the names of a module that was not called yet; says whether they are new."""
+        return self._roots.expect(module)
+
     def root_classes(self) -> list[str]:
         """The classes of the root modules, in the order of their first call."""
         return self._roots.classes()

@@ -32,7 +32,7 @@ class TrainingByHand:
         unknown = [tensor for tensor in tensors if id(tensor) not in known]
         if not unknown:
             return False
-        roots = [module for module in find_modules(unknown) if self._training.add_root(module)]
+        roots = [module for module in find_modules(unknown) if self._training.expect_root(module)]
         held = {id(one.tensor) for one in self._training.named_of_roots()}
         left = [tensor for tensor in unknown if id(tensor) not in held]
         return self._training.add_found(zip(find_names(left), left, strict=True)) or bool(roots)

@@ -16,9 +16,10 @@ class Habit:
 
     `steps` are the steps that it trains, `losses` the number of losses of each (one number where all have as many).
     `not_in` gives, of the modes in which it cannot run, the reason in one line, as a part of what numdrift says.
-    `cuda`: it asks for a GPU whatever the machine has. `compiles`: it calls torch.compile by itself. `module`: it is
-    started as `-m module`. `exit_code` is its own. `printed` is what stands before a loss that it prints; "" means that
-    it prints other losses than those of its steps.
+    `cuda`: it asks for a GPU whatever the machine has; `reads_device`: it takes the device from DEVICE.
+    `compiles_model`: it compiles its model by itself. `lazy_as_cpu` says why its lazy run can only be held against the
+    bare one on the CPU. `module`: it is started as `-m module`. `exit_code` is its own. `printed` is what stands before a
+    loss that it prints.
     """
 
     script: str
@@ -28,11 +29,12 @@ class Habit:
     arguments: tuple[str, ...] = ()
     not_in: Mapping[str, str] = field(default_factory=dict)
     cuda: bool = False
-    compiles: bool = False
+    reads_device: bool = False
+    compiles_model: bool = False
+    lazy_as_cpu: str = ""
     module: str = ""
     exit_code: int = 0
     printed: str = "loss"
-    reads_device: bool = False
 
     @property
     def name(self) -> str:
@@ -47,15 +49,13 @@ class Habit:
         """How many losses each step has."""
         return (self.losses,) * self.steps if isinstance(self.losses, int) else self.losses
 
-    @property
-    def has_device(self) -> bool:
-        """Whether the script names a device at all, so that its bare run can be sent elsewhere by its text."""
-        return '"cuda"' in self.path.read_text(encoding="utf-8") or self.reads_device
-
     def on(self, device: str) -> str:
         """The text of the script for a device, written by hand as its author would."""
         text = self.path.read_text(encoding="utf-8")
         replaced = text.replace('"cuda:0"', '"cuda"').replace("torch.cuda.is_available()", "True")
+        replaced = replaced.replace('torch.device("cuda", 0)', '"cuda"')
         for call in (".cuda()", ".cuda(non_blocking=True)"):
             replaced = replaced.replace(call, '.to("cuda")')
+        if device == "lazy":  # which torch has no autocast for
+            replaced = replaced.replace("autocast(device_type=device,", 'autocast(device_type="cpu",')
         return replaced.replace('"cuda"', f'"{device}"')

@@ -10,22 +10,22 @@ DEVICES = [
     Habit("device_flag.py", "device from a flag", 4, arguments=("--steps", "4"), cuda=True),
     Habit("device_environment.py", "device from the environment", 4, reads_device=True),
     Habit("device_if_available.py", "`torch.cuda.is_available()`", 4),
-    Habit("device_nowhere.py", "no device at all", 4),
+    Habit("device_nowhere.py", "no device at all", 4, lazy_as_cpu="it names no device"),
     Habit("device_default.py", "`torch.set_default_device`", 4, cuda=True),
 ]
 
 COMPILED = [
-    Habit("compiled_module.py", "`torch.compile(model)`", 4, compiles=True),
-    Habit("compiled_function.py", "`@torch.compile` on a function", 4, compiles=True),
-    Habit("compiled_step.py", "a compiled training step", 4, compiles=True),
-    Habit("compiled_method.py", "`@torch.compile` on a method", 4, compiles=True),
-    Habit("compiled_options.py", "torch.compile with options", 4, compiles=True),
-    Habit("compiled_in_place.py", "`module.compile()`", 4, compiles=True),
+    Habit("compiled_module.py", "`torch.compile(model)`", 4, compiles_model=True),
+    Habit("compiled_function.py", "`@torch.compile` on a function", 4),
+    Habit("compiled_step.py", "a compiled training step", 4, compiles_model=True),
+    Habit("compiled_method.py", "`@torch.compile` on a method", 4),
+    Habit("compiled_options.py", "torch.compile with options", 4, compiles_model=True),
+    Habit("compiled_in_place.py", "`module.compile()`", 4, compiles_model=True),
 ]
 
 PRECISION = [
     Habit("autocast_bfloat16.py", "autocast in bfloat16", 4),
-    Habit("grad_scaler.py", "autocast in float16 with GradScaler", 4, cuda=True),
+    Habit("grad_scaler.py", "autocast in float16 with GradScaler", 6, cuda=True),
     Habit("float64_default.py", "`torch.set_default_dtype(float64)`", 5),
     Habit("bfloat16_model.py", "a model in bfloat16", 4),
 ]
@@ -58,7 +58,7 @@ MODELS = [
     Habit("loss_in_model.py", "the loss in an output object", 4),
     Habit("bare_function.py", "a function and a list of tensors", 4),
     Habit("parts.py", "encoder and decoder called apart", 4),
-    Habit("tied_weights.py", "tied weights", 4),
+    Habit("tied_weights.py", "tied weights", 4, lazy_as_cpu='torch\'s `.to("lazy")` unties them'),
     Habit("averaged_model.py", "`AveragedModel`", 4),
     Habit("average_by_hand.py", "`copy.deepcopy` averaged by hand", 4),
     Habit("checkpoint_reentrant.py", "checkpointing, reentrant", 4),
@@ -68,6 +68,7 @@ MODELS = [
     Habit("spectral_norm.py", "`spectral_norm`", 4),
     Habit("lora.py", "LoRA adapters", 4),
     Habit("gradient_hooks.py", "hooks on tensors and modules", 4),
+    Habit("dry_run.py", "a part called in the constructor", 4),
     Habit("hidden_state.py", "hidden state carried over batches", 4),
     Habit("dropout.py", "dropout", 4),
     Habit("scripted.py", "`torch.jit.script`", 4),

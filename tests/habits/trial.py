@@ -80,7 +80,7 @@ def environment(**variables: str) -> dict[str, str]:
 
 def run_bare(habit: Habit, mode: str, folder: Path, scripts: Path = SCRIPTS) -> Bare:
     """Run the script by plain python; for another device in a copy of `scripts` in which that device is written."""
-    on_cpu = mode == "lazy" and not habit.has_device
+    on_cpu = mode == "lazy" and bool(habit.lazy_as_cpu)
     mode = "cpu" if on_cpu else mode
     device = DEVICES[mode]
     if habit.cuda or (device != "cpu" and not habit.reads_device):
@@ -96,9 +96,8 @@ def run_bare(habit: Habit, mode: str, folder: Path, scripts: Path = SCRIPTS) -> 
             PYTHONPATH=str(BARE),
             BARE_MODE=mode,
             BARE_RESULT=str(result),
-            BARE_COMPILES=str(int(habit.compiles)),
+            BARE_COMPILE="off" if mode != "compile" else "own" if habit.compiles_model else "outermost",
             DEVICE=device,
-            **({"TORCH_COMPILE_DISABLE": "1"} if habit.compiles and mode != "compile" else {}),
         ),
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -117,8 +116,6 @@ def run_bare(habit: Habit, mode: str, folder: Path, scripts: Path = SCRIPTS) -> 
 
 def printed_losses(habit: Habit, stdout: bytes) -> tuple[float, ...]:
     """The losses in the order in which the script printed them."""
-    if not habit.printed:
-        return ()
     found = re.findall(rf"\b{habit.printed}:? {NUMBER}", stdout.decode(errors="replace"))
     return tuple(map(float, found))
 
@@ -151,7 +148,7 @@ def differences(habit: Habit, bare: Bare, run: RecordedRun) -> Iterator[str]:
     if counts != habit.losses_of_steps:
         yield f"losses a step {counts}, expected {habit.losses_of_steps}"
     recorded = tuple(loss for step in journal.steps for loss in step.losses)
-    if habit.printed and recorded != bare.losses:
+    if recorded != bare.losses:
         yield f"losses {recorded}, bare {bare.losses}"
     if not bare.parameters:
         yield "the bare run showed no parameter"

@@ -1,12 +1,12 @@
 """Watches a bare training without numdrift; python imports it at its start where this folder is on PYTHONPATH.
 
-Environment: BARE_MODE is cpu, compile or lazy, BARE_RESULT the file to write, BARE_COMPILES is 1 where the script
-compiles by itself. They are taken out of the environment, so processes that the script starts are left alone.
+Environment: BARE_MODE is cpu, compile or lazy, BARE_RESULT the file to write. BARE_COMPILE is `off` (calls of
+torch.compile give back what they got), `own` (they are left alone), or `outermost` (and outermost modules are compiled).
+They are taken out of the environment, so processes that the script starts are left alone.
 
 What an outside observer sees of a training, by public names of torch: the values of each optimizer's parameters when its
 step has ended, else those of the script's global variables at the end. As JSON, shape, dtype and SHA-256 of each tensor.
-In compile mode it compiles the outermost modules in place before their first call, in lazy mode it cuts the graph after
-each backward and each step.
+In lazy mode it cuts the graph after each backward and each step.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ from typing import Any
 Described = list[tuple[list[int], str, str]]
 
 
-def watch(mode: str, result: Path, *, compiles: bool) -> None:
+def watch(mode: str, result: Path, compiling: str) -> None:
     torch = importlib.import_module("torch")
     seen = Seen(torch, lazy=mode == "lazy")
     importlib.import_module("torch.optim.optimizer").register_optimizer_step_post_hook(seen.stepped)
     if mode == "lazy":
         cut_lazy_graphs(torch, seen)
-    if mode == "compile" and not compiles:
+    if compiling == "off":
+        torch.compile = lambda model=None, **_: model if model is not None else lambda function: function
+        torch.nn.Module.compile = lambda *_, **__: None
+    elif compiling == "outermost":
         compile_outermost(torch)
     atexit.register(lambda: result.write_text(json.dumps(seen.parameters()), encoding="utf-8"))
 
@@ -124,8 +127,4 @@ def compile_outermost(torch: Any) -> None:
 
 
 if "BARE_RESULT" in os.environ:
-    watch(
-        os.environ.pop("BARE_MODE"),
-        Path(os.environ.pop("BARE_RESULT")),
-        compiles=os.environ.pop("BARE_COMPILES") == "1",
-    )
+    watch(os.environ.pop("BARE_MODE"), Path(os.environ.pop("BARE_RESULT")), os.environ.pop("BARE_COMPILE"))

@@ -1,12 +1,14 @@
 """Autocast in bfloat16 on the CPU.
 
 Where: training on CPUs with AMX, and tests of mixed precision. Autocast stays the script's; parameters, gradients and
-losses are recorded in the types that they have.
+losses are recorded in the types that they have. Lazy tensors have no autocast, which the run says.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class Net(nn.Module):
@@ -20,12 +22,12 @@ class Net(nn.Module):
 
 
 torch.manual_seed(0)
-model = Net()
+model = Net().to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 inputs, labels = torch.randn(4, 16, 8), torch.randint(0, 4, (4, 16))
 for x, y in zip(inputs, labels, strict=True):
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = F.cross_entropy(model(x), y)
+        loss = F.cross_entropy(model(x.to(device)), y.to(device))
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

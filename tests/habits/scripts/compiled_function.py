@@ -1,7 +1,7 @@
 """Single functions are compiled, by the decorator: a loss, an activation.
 
-Where: code that compiles its hot spots only. The function is compiled in a mode that compiles; the model around it is
-left as the script has it, since the script says itself what is to be compiled.
+Where: code that compiles its hot spots only. A mode that compiles compiles the function as the script says, and the
+model beside it as in any other script; another mode leaves both eager.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """`@torch.compile` stands on a method of the model's class.
 
-Where: models with one expensive part. Only that part is compiled, as the script has it; the rest of the model is eager.
+Where: models with one expensive part. A mode that compiles compiles the whole model, that part within it.
 """
 
 import torch

@@ -6,6 +6,7 @@ Where: physics and Gaussian processes. Everything is recorded in float64, losses
 import torch
 from torch import nn
 
+device = "cuda" if torch.cuda.is_available() else "cpu"
 torch.set_default_dtype(torch.float64)
 torch.manual_seed(0)
 
@@ -21,9 +22,9 @@ class Potential(nn.Module):
         return torch.exp(-distances) @ self.heights
 
 
-points = torch.rand(40, 2) * 2 - 1
+points = (torch.rand(40, 2) * 2 - 1).to(device)
 energies = torch.sin(3 * points[:, 0]) * points[:, 1]
-model = Potential()
+model = Potential().to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
 for _ in range(5):
     loss = ((model(points) - energies) ** 2).mean()

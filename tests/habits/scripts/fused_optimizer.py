@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+device = "cuda" if torch.cuda.is_available() else "cpu"
+
 
 class Net(nn.Module):
     def __init__(self):
@@ -19,7 +21,7 @@ class Net(nn.Module):
 
 
 torch.manual_seed(0)
-model = Net()
+model = Net().to(device)
 slow, fast = list(model.fc1.parameters()), list(model.fc2.parameters())
 optimizers = [
     torch.optim.AdamW(slow, lr=0.01, fused=True),
@@ -27,7 +29,7 @@ optimizers = [
 ]
 inputs, labels = torch.randn(3, 16, 8), torch.randint(0, 4, (3, 16))
 for x, y in zip(inputs, labels, strict=True):
-    loss = F.cross_entropy(model(x), y)
+    loss = F.cross_entropy(model(x.to(device)), y.to(device))
     loss.backward()
     for optimizer in optimizers:
         optimizer.step()

@@ -7,6 +7,8 @@ was called.
 import torch
 from torch import nn
 
+device = "cuda" if torch.cuda.is_available() else "cpu"
+
 
 class Net(nn.Module):
     def __init__(self):
@@ -20,8 +22,8 @@ class Net(nn.Module):
 
 torch.manual_seed(0)
 x = torch.linspace(-1, 1, 32)[:, None]
-y = torch.sin(3 * x)
-model = Net()
+x, y = x.to(device), torch.sin(3 * x).to(device)
+model = Net().to(device)
 optimizer = torch.optim.LBFGS(model.parameters(), lr=1.0, max_iter=4, line_search_fn="strong_wolfe")
 
 

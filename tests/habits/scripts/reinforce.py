@@ -8,6 +8,8 @@ import torch
 from torch import nn
 from torch.distributions import Categorical
 
+device = "cuda" if torch.cuda.is_available() else "cpu"
+
 
 class Policy(nn.Module):
     def __init__(self):
@@ -20,18 +22,18 @@ class Policy(nn.Module):
 
 
 torch.manual_seed(0)
-policy = Policy()
+policy = Policy().to(device)
 optimizer = torch.optim.Adam(policy.parameters(), lr=0.02)
 for episode in range(4):
     state, logs, rewards = torch.tensor([0.1 * episode, 0.0]), [], []
     for _ in range(6):
-        distribution = Categorical(policy(state.unsqueeze(0)))
+        distribution = Categorical(policy(state.unsqueeze(0).to(device)))
         action = distribution.sample()
         logs.append(distribution.log_prob(action))
         push = 0.2 * action.item() - 0.1
         state = torch.tensor([state[0].item() + push, push])
         rewards.append(-abs(state[0].item()))
-    returns = torch.tensor(rewards).flip(0).cumsum(0).flip(0)
+    returns = torch.tensor(rewards).flip(0).cumsum(0).flip(0).to(device)
     loss = -(torch.cat(logs) * (returns - returns.mean())).sum()
     optimizer.zero_grad()
     loss.backward()

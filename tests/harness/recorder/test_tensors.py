@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -117,3 +118,62 @@ def test_a_tensor_describes_itself() -> None:
     described = NamedTensor("w", "buffer", tensor).describe()
     assert described == {"name": "w", "kind": "buffer", "shape": [2, 3], "dtype": "bfloat16"}
     assert NamedTensor("w", "buffer", torch.tensor(1)).describe()["shape"] == []
+
+
+def test_a_module_whose_names_were_looked_up_is_new_when_it_is_called() -> None:
+    # given: LBFGS, whose step begins before anything was called
+    roots, model = RootModules(), nn.Linear(2, 2)
+    # when
+    expected = [roots.expect(model), roots.expect(model)]
+    before = names(roots)
+    called = [roots.add(model), roots.add(model)]
+    # then
+    assert expected == [True, False]
+    assert called == [True, False]
+    assert before == names(roots) == ["weight", "bias"]
+
+
+class Measured(nn.Module):
+    """Calls a part of itself while it is built, to see the shape of what it gives."""
+
+    def __init__(self, called: Callable[[nn.Module], bool]) -> None:
+        super().__init__()
+        self.first = nn.Linear(2, 3)
+        self.was_new = called(self.first)
+        self.second = nn.Linear(3, 1)
+
+
+def test_a_part_that_is_called_while_its_model_is_built_is_no_model() -> None:
+    # given
+    roots = RootModules()
+    # when
+    model = Measured(roots.add)
+    # then
+    assert not model.was_new
+    assert roots.add(model)
+    assert names(roots) == ["first.weight", "first.bias", "second.weight", "second.bias"]
+
+
+def test_a_parametrization_that_is_computed_is_no_model() -> None:
+    # given
+    roots, called = RootModules(), list[bool]()
+    layer = nn.Linear(2, 2)
+    nn.utils.parametrize.register_parametrization(
+        layer, "weight", Doubled(lambda one: called.append(roots.add(one)))
+    )
+    # when
+    called.clear()
+    assert layer.weight.shape == (2, 2)
+    # then
+    assert called == [False]
+
+
+class Doubled(nn.Module):
+    def __init__(self, called: Callable[[nn.Module], None]) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(2.0))
+        self.called = called
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        self.called(self)
+        return weight * self.factor
