@@ -232,12 +232,17 @@ def test_a_run_of_several_processes_is_held_against_one(
     assert clean["losses"]["max_relative"] < 1e-6
     assert max(step["relative_l2"] for step in clean["largest"]) < 1e-4
     at = against_one("b")["jump"]["at"]
-    assert (at["step"], at["tensor"]) == (2, "up.weight")
-    assert at["relative_l2"] > 1e-2
-    if wrap == "ddp":
-        assert at["rank"] is None
+    assert at["relative_l2"] > 1e-3
+    if (
+        wrap == "ddp"
+    ):  # a copy: rank 0's is held against the one, and shows it when the gradients are averaged again
+        assert at["step"] == 3
+        agreement = ranks(tmp_path, "b")[0].manifest.agreement
+        assert agreement is not None
+        assert agreement["first"] == {"step": 2, "what": "gradient", "tensor": "up.weight", "rank": 1}
     else:
-        assert (at["what"], at["how"], at["rank"]) == ("gradient", "sketch", 1)
+        assert (at["step"], at["tensor"], at["what"]) == (2, "up.weight", "gradient")
+        assert (at["how"], at["rank"]) == ("sketch", 1)
 
     # and rank by rank the two runs of two processes first differ there, in that rank alone at first
     done = numdrift("compare", "runs/ranks/cpu", "runs/ranks/b", "--json", "-")
