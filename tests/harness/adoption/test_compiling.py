@@ -50,7 +50,8 @@ class Net(torch.nn.Module):
         self.inner = torch.nn.Linear(2, 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(self.inner(x))
+        out: torch.Tensor = torch.tanh(self.inner(x))
+        return out
 
 
 X = torch.ones(1, 2)
@@ -101,9 +102,9 @@ def test_an_eager_mode_compiles_nothing() -> None:
 
 def test_what_is_left_eager_has_the_names_that_scripts_rely_on() -> None:
     model = Net()
-    by_torch = torch.compile(model, backend="eager")
+    by_torch: Any = torch.compile(model, backend="eager")
     with routed(None):
-        left = torch.compile(model)
+        left: Any = torch.compile(model)
     assert type(left) is type(by_torch)
     assert left._orig_mod is model
     assert (
@@ -142,7 +143,8 @@ def test_a_compiled_function_reports_the_models_that_it_calls() -> None:
 
         @torch.compile
         def loss_of(x: torch.Tensor) -> torch.Tensor:
-            return model(x).sum()
+            loss: torch.Tensor = model(x).sum()
+            return loss
 
         def run() -> None:
             loss_of(X).backward()
@@ -157,11 +159,11 @@ def test_a_model_that_the_script_compiles_is_not_compiled_again() -> None:
     mode = compile_mode()
     with routed(mode):
         wrapped, in_place, parts, by_forward, plain = Net(), Net(), Net(), Net(), Net()
-        compiled = torch.compile(wrapped)
+        compiled: Any = torch.compile(wrapped)
         in_place.compile()
         before = in_place._compiled_call_impl
         parts.inner.compile()
-        by_forward.forward = torch.compile(by_forward.forward)
+        vars(by_forward)["forward"] = torch.compile(by_forward.forward)
         for module in (compiled, in_place, parts, by_forward, plain):
             mode.adopt(module)
         assert in_place._compiled_call_impl is before
@@ -213,14 +215,16 @@ class Trainer:
         self.model = model
 
     def step(self, x: torch.Tensor) -> torch.Tensor:
-        return self.model(x)
+        out: torch.Tensor = self.model(x)
+        return out
 
 
 def test_the_modules_of_a_function_are_found_where_it_reaches_them() -> None:
     model, other = Net(), Net()
 
     def closed_over(x: torch.Tensor) -> torch.Tensor:
-        return other(x)
+        out: torch.Tensor = other(x)
+        return out
 
     assert modules_called_by(Trainer(model).step, (X,), {}) == [model]
     assert modules_called_by(closed_over, (X,), {}) == [other]

@@ -114,7 +114,7 @@ def test_what_is_made_for_an_accelerator_is_what_the_cpu_makes(name: str, device
         lambda x: x.to(device=1),
         lambda x: x.pin_memory(),
         lambda x: x.type("torch.cuda.FloatTensor"),
-        lambda x: x.type(torch.cuda.FloatTensor),
+        lambda x: x.type(vars(torch.cuda)["FloatTensor"]),
     ],
     ids=["cuda", "cuda-0", "to-0", "to-device-1", "pin_memory", "type-by-name", "type"],
 )
@@ -305,7 +305,7 @@ class Doubling(torch.autograd.Function):
 
 def test_a_function_for_autocast_goes_backward_in_the_autocast_of_its_forward(facts: Facts) -> None:
     # given
-    function = type(
+    function: Any = type(
         "Decorated",
         (Doubling,),
         {
@@ -351,7 +351,8 @@ class Sent(torch.nn.Module):
         made = torch.tensor([1.0, 2.0, 3.0], device=self.device)
         with torch.autocast(self.device, dtype=torch.bfloat16):
             inner = self.inner(x.to(self.device))
-        return (inner + noise + count + made).to(device=self.device).tanh()
+        out: torch.Tensor = (inner + noise + count + made).to(device=self.device).tanh()
+        return out
 
 
 def test_what_is_compiled_sends_to_the_modes_device(facts: Facts) -> None:
@@ -386,7 +387,7 @@ class Subclass(torch.Tensor):
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         cls.asked.append(func)
-        return super().__torch_function__(func, types, args, kwargs or {})
+        return super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
 
 
 def test_a_tensor_subclass_is_asked_for_the_method_that_it_finds_on_torch(facts: Facts) -> None:
