@@ -55,6 +55,8 @@ class CompileMode:
     def adopt(self, module: torch.nn.Module) -> None:
         self.eager.adopt(module)
         module = within_wrapper(module)
+        if isinstance(module, torch.jit.ScriptModule):  # which dynamo does not look into
+            return
         if module not in self._left and not any(map(torch_private.is_compiled_by_script, module.modules())):
             torch_private.compile_in_place(module, self.backend)
             self._compiled.append(weakref.ref(module))

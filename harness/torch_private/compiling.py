@@ -105,7 +105,9 @@ def compiled_frames() -> int:
     """How many Python frames dynamo has compiled in this process."""
     if "torch._dynamo.utils" not in sys.modules:
         return 0
-    return int(private("torch._dynamo.utils", "counters")["frames"]["ok"])
+    counters = private("torch._dynamo.utils", "counters")
+    # fullgraph=True counts no frame (torch 2.13)
+    return int(counters["frames"]["ok"] or counters["stats"]["unique_graphs"])
 
 
 def set_inductor_numerics(

@@ -63,6 +63,10 @@ class Outcome:
         return self.run.manifest.message
 
     @property
+    def doubts(self) -> list[str]:
+        return [event["text"] for event in self.run.journal.events("doubt")]
+
+    @property
     def found(self) -> str:
         losses = self.run.manifest.adopted.get("loss", [])
         return str(losses[0]["source"]).removeprefix(f"{SCRIPTS}/") if losses else ""

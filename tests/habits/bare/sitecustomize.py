@@ -25,7 +25,7 @@ Described = list[tuple[list[int], str, str]]
 
 
 def watch(mode: str, result: Path, compiling: str) -> None:
-    torch = importlib.import_module("torch")
+    torch: Any = importlib.import_module("torch")
     seen = Seen(torch, lazy=mode == "lazy")
     importlib.import_module("torch.optim.optimizer").register_optimizer_step_post_hook(seen.stepped)
     if mode == "lazy":
@@ -121,9 +121,22 @@ def compile_outermost(torch: Any) -> None:
     def stepped(*_: Any) -> None:
         open_for_models[0] = False
 
+    compile_functions(torch)
     module_class.__call__ = call
     optimizer_class.__init__ = made
     importlib.import_module("torch.optim.optimizer").register_optimizer_step_post_hook(stepped)
+
+
+def compile_functions(torch: Any) -> None:
+    """Compile what `torch.func.grad_and_value` makes, once for each function that it is given."""
+    original, made = torch.func.grad_and_value, dict[Any, Any]()
+
+    def grad_and_value(function: Any) -> Any:
+        if function not in made:
+            made[function] = torch.compile(original(function))
+        return made[function]
+
+    torch.func.grad_and_value = grad_and_value
 
 
 if "BARE_RESULT" in os.environ:
