@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
+
+import torch
 
 from ..adoption.facts import AdoptionFacts
 from ..modes.protocol import Mode
@@ -50,6 +53,7 @@ class ScriptWords:
         self._guard = guard
         self._seen = seen
         self._heard = False
+        self._hears: Callable[[Mapping[str, Any]], None] | None = None
 
     @property
     def device(self) -> str:
@@ -61,6 +65,13 @@ class ScriptWords:
         return self.logged.take()
 
     def log(self, values: Mapping[str, Any]) -> None:
+        if self._hears is None and "torch._dynamo" in sys.modules:
+            # Within a function that the script compiles: its graph breaks here, and nothing of this is traced.
+            self._hears = torch.compiler.disable(self._hear)
+        hear = self._hears or self._hear
+        hear(values)
+
+    def _hear(self, values: Mapping[str, Any]) -> None:
         with self._guard:
             late = not self._begun() and self._steps.step > 0 and not self.steps_are_own
             self.logged.add(self._steps.step - late, values)

@@ -99,6 +99,19 @@ for i in range(4):
     say(loss * 3, loss * 2)
     numdrift.step()
 """,
+    "in a compiled function": """
+@torch.compile(backend="eager")
+def compiled():
+    loss = forward()
+    numdrift.log(loss=loss * 3, twice=loss * 2)
+    return loss + 0
+
+for i in range(4):
+    loss = compiled()
+    loss.backward()
+    first.step(); first.zero_grad(); second.zero_grad()
+    say(loss * 3, loss * 2)
+""",
     "functions alone": """
 weight = torch.ones(4, 1, device=device)
 for i in range(4):
@@ -183,7 +196,9 @@ for i in range(2):
     ran, _ = recorded(tmp_path, loop, record="ops")
     # then
     lines = (tmp_path / "run/journal/ops.jsonl").read_text().splitlines()
-    found = {(line.split('"op":"')[1].split('"')[0], line.split('"phase":"')[1].split('"')[0]) for line in lines}
+    found = {
+        (line.split('"op":"')[1].split('"')[0], line.split('"phase":"')[1].split('"')[0]) for line in lines
+    }
     assert ran.exit_code == 0
     assert {phase for op, phase in found if op == "aten.exp.default"} == {"inner"}
     assert {phase for op, phase in found if op == "aten.tanh_backward.default"} == {"loss"}
