@@ -180,6 +180,8 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
 def _command(evidence: PairEvidence) -> str:
     """What makes the experiments that a pair lacks: for runs of one investigation, without running them again."""
     a, b = evidence.a, evidence.b
+    if a.manifest.in_process or b.manifest.in_process:
+        return "numdrift investigate SCRIPT"
     if a.path.parent != b.path.parent or a.manifest.suffix != b.manifest.suffix:
         return "numdrift investigate"
     suffix = f" --suffix {a.manifest.suffix}" if a.manifest.suffix else ""

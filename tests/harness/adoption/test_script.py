@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -137,7 +138,7 @@ def plain(script: Path, device: str = "cpu") -> str:
     return done.stdout
 
 
-def recorded(tmp_path: Path, loop: str, mode: str = "cpu", **options: object) -> tuple[Ran, Path]:
+def recorded(tmp_path: Path, loop: str, mode: str = "cpu", **options: Any) -> tuple[Ran, Path]:
     script = tmp_path / "train.py"
     script.write_text(TRAINING + loop)
     return run(script, tmp_path / "run", mode, **options), script
