@@ -127,13 +127,14 @@ def _prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int)
         stdout=folder.stdout,
         stderr=folder.stderr,
         timeout=spec.timeout if spec.timeout is not None else plan.timeout,
+        reads_input=plan.pass_through,
         variables=lazy_dump(folder.path.absolute()) if plan.graphs and spec.base == "lazy" else {},
     )
     return PreparedRun(folder, manifest, launch)
 
 
 def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int = 0) -> RunConfig:
-    """What the process of one run of a plan is told, or of one rank of it: only rank 0 keeps tapes and is served."""
+    """What the process of one run of a plan is told, or of one rank of it: only rank 0 is served and keeps graphs."""
     return RunConfig(
         script=str(plan.script.absolute()),
         module=plan.module,
@@ -153,7 +154,7 @@ def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int = 0
         states=plan.states,
         outcomes=plan.outcomes,
         resync="" if plan.resync is None else str(_resync_folder(plan.resync.absolute(), rank)),
-        tapes=None if rank else plan.tapes,
+        tapes=plan.tapes,
         noise_replays=plan.noise_replays,
         edge_replays=plan.edge_replays,
         perturb=plan.perturb,
