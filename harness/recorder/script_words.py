@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
@@ -11,10 +11,32 @@ import torch
 
 from ..adoption.facts import AdoptionFacts
 from ..modes.protocol import Mode
+from ..torch_private import next_sequence_number, sequence_number
 from .ended_step import Said
 from .logged import LoggedValues
 from .operations import OperationRecorder
 from .origin import script_line
+
+MOST_NODES = 1000
+"""How many nodes of a value's graph are looked at."""
+
+
+def made_after(border: int, values: Iterable[Any]) -> bool:
+    """Whether a graph of these values consists of nothing older than the autograd node with this number: then a forward
+    has begun that was not seen, as one within a function that the script compiles."""
+    nodes = [
+        value.grad_fn for value in values if isinstance(value, torch.Tensor) and value.grad_fn is not None
+    ]
+    waiting, seen = list(nodes), set(nodes)
+    for node in waiting:  # grows while it is walked
+        number = sequence_number(node)
+        if number is not None and number < border:
+            return False
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen and len(seen) < MOST_NODES:
+                seen.add(following)
+                waiting.append(following)
+    return bool(nodes)
 
 
 class Steps(Protocol):
@@ -53,6 +75,7 @@ class ScriptWords:
         self._guard = guard
         self._seen = seen
         self._heard = False
+        self._border = 0
         self._hears: Callable[[Mapping[str, Any]], None] | None = None
 
     @property
@@ -61,6 +84,7 @@ class ScriptWords:
 
     def take(self) -> tuple[Said, ...]:
         """A step has ended: give what was said since the last one."""
+        self._border = next_sequence_number()
         self._heard = False
         return self.logged.take()
 
@@ -73,7 +97,8 @@ class ScriptWords:
 
     def _hear(self, values: Mapping[str, Any]) -> None:
         with self._guard:
-            late = not self._begun() and self._steps.step > 0 and not self.steps_are_own
+            unseen = not self._begun() and self._steps.step > 0 and not self.steps_are_own
+            late = unseen and not made_after(self._border, values.values())
             self.logged.add(self._steps.step - late, values)
             self._heard = self._heard or not late
             if "loss" in values:
