@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,15 +12,15 @@ import click
 from rich.console import Console
 
 from ..batch.execute import BatchResult, FinishedRun, execute
+from ..batch.options import kept_states, resynced, steps_of_graphs
 from ..batch.plan import BatchPlan
 from ..batch.reproducer import asked_for
 from ..errors import UsageError
 from ..modes.spec import parse_mode, parse_modes
 from ..recorder.config import FIRST_STEPS, LEVELS
 from ..recorder.selection import KeepParams, StepSelection
-from ..runs.find import load_run
-from ..runs.layout import STATES, check_name, choose_investigation
-from ..runs.outcomes import state_steps
+from ..runner.pass_through import PassThrough
+from ..runs.layout import check_name, choose_investigation
 from .output import console, force_option, json_option, number, out_option, table, write_json
 from .processes import nproc_option, rank_rows
 from .progress import reporter_for
@@ -116,6 +117,11 @@ A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Runs side by side at a time."
 )
+@click.option(
+    "--pass-through",
+    is_flag=True,
+    help="Behave as `python SCRIPT`: the script's input, output, signals and exit code, and nothing of our own.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Print failures and nothing else.")
 @click.option("--verbose", "-v", is_flag=True, help="Print what the scripts printed, too.")
 @out_option
@@ -123,6 +129,8 @@ A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
 @json_option
 def command(**options: Any) -> int:
     plan = _plan(**options)
+    if plan.pass_through:
+        return _pass_through(plan)
     names = [spec.name for spec in plan.modes]
     with reporter_for(names, quiet=options["quiet"]) as reporter:
         result = execute(plan, reporter)
@@ -130,6 +138,17 @@ def command(**options: Any) -> int:
     if options["json_path"]:
         write_json(options["json_path"], _json(plan, result))
     return result.exit_code
+
+
+def _pass_through(plan: BatchPlan) -> int:
+    """Run the one mode with its streams as ours; gives the script's exit code, as a shell has it for a signal."""
+    folder = plan.investigation.run(plan.modes[0].name, plan.suffix)
+    streams = {folder.stdout: sys.stdout.buffer, folder.stderr: sys.stderr.buffer}
+    result = execute(plan, PassThrough(streams))
+    code = next((run.manifest.exit_code for run in result.runs), None)
+    if code is None:
+        return result.exit_code
+    return 128 - code if code < 0 else code
 
 
 def _plan(script: str | None, arguments: tuple[str, ...], **options: Any) -> BatchPlan:
@@ -141,6 +160,7 @@ def _plan(script: str | None, arguments: tuple[str, ...], **options: Any) -> Bat
         script=reproducer.path,
         module=reproducer.module,
         strict=options["strict"],
+        pass_through=options["pass_through"],
         modes=parse_modes(options["listed"], options["single"]),
         investigation=choose_investigation(options["out"], reproducer.named_after, options["name"], suffix),
         arguments=arguments,
@@ -155,51 +175,12 @@ def _plan(script: str | None, arguments: tuple[str, ...], **options: Any) -> Bat
         kernels=[_own_kernel(text) for text in options["kernels"]],
         trace_kernels=options["trace_kernels"],
         graphs=options["graphs"],
-        graph_steps=_graph_steps(options["graph_steps"], options["graphs"]),
-        states=_states(options["states"]),
+        graph_steps=steps_of_graphs(options["graph_steps"], options["graphs"]),
+        states=kept_states(options["states"]),
         nproc=options["nproc"],
         sketches=options["sketches"],
-        **_resynced(options["resync"], StepSelection.parse(options["steps"])),
+        **resynced(options["resync"], StepSelection.parse(options["steps"])),
     )
-
-
-def _graph_steps(text: str | None, graphs: bool) -> StepSelection:
-    if text is None:
-        return FIRST_STEPS
-    if not text.strip():
-        raise UsageError("--graph-steps names no step; steps count from 0, as in 0,5,10-19")
-    if not graphs:
-        raise UsageError("--graph-steps says which graphs --graphs captures; add --graphs")
-    try:
-        return StepSelection.parse(text)
-    except UsageError as error:
-        raise UsageError(str(error).replace("--steps", "--graph-steps", 1)) from None
-
-
-def _states(text: str | None) -> StepSelection | None:
-    if text is None or text == "all":
-        return None if text is None else StepSelection()
-    if not text.strip():
-        raise UsageError("--states names no step; write all, or steps as in 0,5,10-19")
-    try:
-        return StepSelection.parse(text)
-    except UsageError as error:
-        raise UsageError(str(error).replace("--steps", "--states", 1)) from None
-
-
-def _resynced(reference: Path | None, steps: StepSelection) -> dict[str, Any]:
-    """The outcomes of the resynced steps are kept: they are what a resync is for."""
-    if reference is None:
-        return {}
-    run = load_run(reference)
-    kept = [step for step in state_steps(run.path) if step in steps]
-    asked = [first for first, last in steps.ranges if first == last and first not in kept]
-    if not kept or asked:
-        lacking = f"no state of step {asked[0]}" if asked else "no states to start these steps from"
-        raise UsageError(
-            f"{reference} kept {lacking}; run it with --states {asked[0] if asked else 'all'}, under another --name"
-        )
-    return {"resync": run.path / STATES, "outcomes": StepSelection(tuple((step, step) for step in kept))}
 
 
 def _own_kernel(text: str) -> tuple[str, Path]:
