@@ -102,7 +102,13 @@ def compile_outermost(torch: Any) -> None:
             return original(module, *args, **kwargs)
         module_class.__call__ = original
         try:
-            if open_for_models[0] and module not in known and next(module.parameters(), None) is not None:
+            built = type(module).__module__ == "torch.nn.utils.parametrize"  # called while its model is built
+            if (
+                open_for_models[0]
+                and not built
+                and module not in known
+                and next(module.parameters(), None) is not None
+            ):
                 known.update(module.modules())
                 if type(module).__module__.startswith(
                     "torch.nn"
