@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from ..adoption.parallel import plain_name, wrapper_paths
 from ..adoption.shards import local_tensor, own_part, shard_of
-from .origin import under_construction
+from .construction import under_construction
 
 OPTIMIZED = "optimized."
 """What the name of a parameter begins with that only an optimizer is known to hold; its place there follows."""

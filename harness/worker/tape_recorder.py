@@ -145,7 +145,7 @@ class TapeRecorder:
         grad = torch.is_grad_enabled()
         with self._looking():
             assert self._places is not None
-            given = leaves([*args, *kwargs.values()])
+            given = list(leaves([*args, *kwargs.values()]))
             if any(isinstance(one, torch.Tensor) and is_sharded(one) for one in given):
                 raise NotReplayable(SHARDED)
             differentiable = any(isinstance(one, torch.Tensor) and one.requires_grad for one in given)
