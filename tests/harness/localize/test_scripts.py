@@ -272,6 +272,7 @@ def test_a_script_shows_what_its_culprit_says(
     said = printed(capsys.readouterr().out)
     for culprit in found.culprits:
         script = culprit["script"]
+        assert script["path"] is not None, script["why"]
         assert script["reproduces"], (culprit, body(tmp_path, script["path"]))
         body(tmp_path, script["path"])
         if culprit["sites"] == 1:
