@@ -87,11 +87,10 @@ def test_an_investigation_across_interpreters_finds_what_one_of_a_single_interpr
             f"same=cpu,python={PYTHON}",
         ),
         *("--mode", f"compiled=compile,python={PYTHON}"),
-        *("--mode", f"planted=cpu,python={PYTHON},kernel.tanh_backward=bf16"),
         *WIDE,
         timeout=900,
     )
-    assert done.returncode == 1, done.stderr
+    assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "runs/t/investigation.json").read_text())
     pairs = {pair["b"]: pair for pair in found["pairs"]}
     assert pairs["same"]["verdict"] == "identical"
@@ -99,14 +98,6 @@ def test_an_investigation_across_interpreters_finds_what_one_of_a_single_interpr
     for key in ("verdict", "first_differing_step", "score", "closer_to_fp64"):
         assert pairs["compiled"][key] == pairs["compile"][key], key
     assert _culprits(pairs["compiled"]) == _culprits(pairs["compile"]) != []
-
-    assert pairs["planted"]["verdict"] == "beyond-rounding"
-    [planted] = pairs["planted"]["culprits"]
-    assert (planted["op"], planted["phase"], planted["status"]) == (
-        "aten.tanh_backward",
-        "backward",
-        "culprit",
-    )
 
 
 def _culprits(pair: dict[str, Any]) -> list[tuple[Any, ...]]:

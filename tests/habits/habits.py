@@ -189,3 +189,45 @@ PENDING: dict[tuple[str, str], str] = {
     ): "an argument that is moved at the call is no longer what the gradient is taken by",
 }
 """What does not work yet, by script and mode, with the reason."""
+
+COMPILED = frozenset(
+    [
+        "accumulation",
+        "autocast_bfloat16",
+        "autograd_grad",
+        "average_by_hand",
+        "checkpoint_plain",
+        "checkpoint_reentrant",
+        "compiled_function",
+        "compiled_in_place",
+        "compiled_method",
+        "compiled_module",
+        "compiled_options",
+        "compiled_step",
+        "custom_function",
+        "declared_step",
+        "device_cuda_factories",
+        "device_cuda_method",
+        "device_flag",
+        "dropout",
+        "gan",
+        "grad_scaler",
+        "growing_model",
+        "hidden_state",
+        "lbfgs",
+        "log_by_name",
+        "lora",
+        "loss_in_model",
+        "optimizer_in_backward",
+        "parts",
+        "resume",
+        "sam",
+        "tied_weights",
+        "torch_func",
+        "trainer_class",
+        "update_by_hand",
+        "validation",
+        "weight_norm",
+    ]
+)
+"""Those whose habit meets the compiler: the tests compile these. The page's command compiles all, in half an hour."""
