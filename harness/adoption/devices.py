@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from .. import torch_private
-from ..errors import NotAvailable
+from ..errors import AdoptionError, NotAvailable
 from .notes import ScriptNotes
 
 ACCELERATORS = ("cuda", "xpu", "mps", "hpu")
@@ -67,6 +67,7 @@ class DeviceRedirection:
             self._replace(torch.nn.Module, "cuda", _keeping_parameters(torch.nn.Module.cuda))
         if self._kind == "lazy":
             self._undo.append(torch_private.replace_lazy_unscaling())
+            self._replace(torch, "set_default_device", self._refusing(torch.set_default_device))
 
     def redirect_traced(self) -> None:
         """Redirect in what is compiled, too. Loads the compiler."""
@@ -87,6 +88,20 @@ class DeviceRedirection:
         if isinstance(value, str) and value.partition(":")[0] in self.kinds:
             return self.device if self._is_redirected(value.partition(":")[0]) else value
         return value
+
+    def _refusing(self, original: Callable[[Any], None]) -> Callable[[Any], None]:
+        """A default device `lazy` ends the process inside of torch's lazy core (segmentation fault, torch 2.13)."""
+
+        def set_default_device(device: Any) -> None:
+            meant = None if device is None else torch.device(self.meant(device))
+            if meant is not None and meant.type == "lazy":
+                raise AdoptionError(
+                    "torch.set_default_device cannot be lazy, which torch's lazy core does not survive: leave the default "
+                    'device out in this mode, and move the model and the data to os.environ["DEVICE"]'
+                )
+            original(device)
+
+        return set_default_device
 
     def redirected(self, kind: str) -> None:
         """Note that `kind` was asked for."""

@@ -11,7 +11,13 @@ DEVICES = [
     Habit("device_environment.py", "device from the environment", 4, reads_device=True),
     Habit("device_if_available.py", "`torch.cuda.is_available()`", 4),
     Habit("device_nowhere.py", "no device at all", 4, lazy_as_cpu="it names no device"),
-    Habit("device_default.py", "`torch.set_default_device`", 4, cuda=True),
+    Habit(
+        "device_default.py",
+        "`torch.set_default_device`",
+        4,
+        cuda=True,
+        not_in={"lazy": "torch.set_default_device cannot be lazy"},
+    ),
 ]
 
 COMPILED = [
@@ -182,7 +188,6 @@ QUICK = ["trainer_class", "accumulation", "early_stop", "progress_bar", "sam"]
 """Those that the fast tests run, in cpu mode."""
 
 PENDING: dict[tuple[str, str], str] = {
-    ("device_default", "lazy"): "a default device `lazy` ends the process inside of the lazy core",
     (
         "gradient_penalty",
         "lazy",
@@ -190,7 +195,7 @@ PENDING: dict[tuple[str, str], str] = {
 }
 """What does not work yet, by script and mode, with the reason."""
 
-COMPILED = frozenset(
+MEETS_COMPILER = frozenset(
     [
         "accumulation",
         "autocast_bfloat16",
