@@ -187,14 +187,6 @@ HABITS = [*DEVICES, *COMPILED, *PRECISION, *UPDATES, *MODELS, *LOOPS, *PROCESSES
 QUICK = ["trainer_class", "accumulation", "early_stop", "progress_bar", "sam"]
 """Those that the fast tests run, in cpu mode."""
 
-PENDING: dict[tuple[str, str], str] = {
-    (
-        "gradient_penalty",
-        "lazy",
-    ): "an argument that is moved at the call is no longer what the gradient is taken by",
-}
-"""What does not work yet, by script and mode, with the reason."""
-
 MEETS_COMPILER = frozenset(
     [
         "accumulation",

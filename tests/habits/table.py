@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from .habit import MODES, Habit
-from .habits import HABITS, PENDING
+from .habits import HABITS
 from .trial import Outcome, try_habit
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "adoption.md"
@@ -73,11 +73,10 @@ def _row(row: Sequence[Outcome]) -> str:
 
 
 def _cell(one: Outcome) -> str:
-    reason = PENDING.get((one.habit.name, one.mode))
     if one.mode in one.habit.not_in:
         return one.habit.not_in[one.mode]
     if one.wrong:
-        return f"not yet: {reason or one.wrong[0]}"
+        return f"not yet: {one.wrong[0]}"
     mark = " ¹" if one.bare is not None and one.bare.on_cpu else ""
     return f"as bare{mark}, {one.overhead:.2f}"
 

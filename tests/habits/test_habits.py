@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from .habit import MODES, SCRIPTS, Habit
-from .habits import HABITS, MEETS_COMPILER, PENDING, QUICK
+from .habits import HABITS, MEETS_COMPILER, QUICK
 from .trial import recorded_parameters, run_bare, try_habit
 
 BY_NAME = {habit.name: habit for habit in HABITS}
@@ -23,9 +23,7 @@ def test_recorded_on_the_cpu_as_bare(name: str, tmp_path: Path) -> None:
 def test_recorded_in_every_mode_as_bare(name: str, tmp_path: Path) -> None:
     habit = BY_NAME[name]
     wanted = [mode for mode in MODES if mode != "compile" or name in MEETS_COMPILER]
-    modes = [mode for mode in wanted if (name, mode) not in PENDING and mode not in habit.not_in]
-    if not modes:
-        pytest.skip("; ".join(PENDING[name, mode] for mode in MODES if (name, mode) in PENDING))
+    modes = [mode for mode in wanted if mode not in habit.not_in]
 
     assert wrong_in(habit, modes, tmp_path) == {}
 
@@ -34,7 +32,7 @@ def test_recorded_in_every_mode_as_bare(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [habit.name for habit in HABITS if habit.not_in])
 def test_what_cannot_work_says_why(name: str, tmp_path: Path) -> None:
     habit = BY_NAME[name]
-    modes = [mode for mode in habit.not_in if (name, mode) not in PENDING]
+    modes = list(habit.not_in)
 
     for outcome in try_habit(habit, modes, tmp_path, bare=False):
         assert any(habit.not_in[outcome.mode] in text for text in [outcome.message, *outcome.doubts])
@@ -76,9 +74,8 @@ def test_scripts_know_nothing_of_numdrift() -> None:
     assert {habit.name for habit in HABITS if "import numdrift" in habit.path.read_text()} == told
 
 
-def test_pending_and_quick_name_scripts() -> None:
-    assert {name for name, _ in PENDING} | set(QUICK) | MEETS_COMPILER <= set(BY_NAME)
-    assert {mode for _, mode in PENDING} <= set(MODES)
+def test_what_is_chosen_are_scripts() -> None:
+    assert set(QUICK) | MEETS_COMPILER <= set(BY_NAME)
 
 
 def wrong_in(habit: Habit, modes: list[str], folder: Path) -> dict[str, tuple[str, ...]]:
