@@ -259,25 +259,20 @@ torch.save([one.detach() for one in model.parameters()], sys.argv[2])
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["wrapped", "in-place", "function"])
-def test_a_script_that_compiles_by_itself_keeps_its_bits_in_eager_mode(
+def test_a_script_that_compiles_by_itself_is_eager_in_eager_mode(
     how: str, numdrift: Numdrift, tmp_path: Path
 ) -> None:
     # given
     script = tmp_path / "train.py"
     script.write_text(COMPILING)
-    subprocess.run([sys.executable, str(script), how, str(tmp_path / "bare.pt")], check=True)
+    environment = os.environ | {"TORCH_COMPILE_DISABLE": "1"}
+    subprocess.run([sys.executable, str(script), how, str(tmp_path / "bare.pt")], check=True, env=environment)
     # when
     record(numdrift, script, "cpu", arguments=(how, str(tmp_path / "recorded.pt")))
     # then
     bare, recorded = torch.load(tmp_path / "bare.pt"), torch.load(tmp_path / "recorded.pt")
     assert all(torch.equal(one, other) for one, other in zip(bare, recorded, strict=True))
-    graphs = run_of(tmp_path, "cpu")
-    assert {"dynamo", "pre", "post", "stream"} == {entry.stage for entry in graphs.entries}
-    bound = [graphs.graph(entry.name).values for entry in graphs.entries if entry.stage == "pre"]
-    names = {value.binding for values in bound for value in values.values()}
-    prefix = "inner." if how == "in-place" else ""
-    assert how == "function" or f"parameter {prefix}0.weight" in names
-    assert not [name for name in names if "_orig_mod" in name]
+    assert "pre" in {entry.stage for entry in run_of(tmp_path, "cpu").entries}
 
 
 @pytest.mark.slow
