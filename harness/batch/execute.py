@@ -164,6 +164,7 @@ def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int = 0
         rank=rank,
         world_size=plan.nproc,
         sketches=plan.sketches,
+        instruments=plan.instruments,
     )
 
 

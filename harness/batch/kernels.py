@@ -15,6 +15,22 @@ from ..errors import ModeError, UsageError
 from ..modes.spec import ModeSpec
 from ..recorder import frames
 
+OwnKernels = Mapping[str, Path | str]
+"""Kernels of the user's own: the path of each by its op."""
+
+
+def stated_kernel(text: str) -> tuple[str, Path]:
+    """The op and the path in `OP=PATH`. Raises UsageError."""
+    op, equals, path = text.partition("=")
+    if not (op and equals and path):
+        raise UsageError(f"--kernel {text!r} is not OP=PATH, as in --kernel tanh_backward=mine.c")
+    return op.removeprefix("aten."), Path(path)
+
+
+def own_kernels(kernels: OwnKernels | None) -> list[tuple[str, Path]]:
+    """The ops, without `aten.`, and the paths of kernels of the user's own."""
+    return [(op.removeprefix("aten."), Path(path)) for op, path in (kernels or {}).items()]
+
 
 def requests_of(spec: ModeSpec) -> tuple[SwapRequest, ...]:
     """The swaps of a mode. Raises ModeError for a key that is none."""

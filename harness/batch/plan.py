@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ..errors import NumdriftError, UsageError
 from ..modes.spec import ModeSpec
@@ -65,6 +66,7 @@ class BatchPlan:
     strict: bool = False
     pass_through: bool = False
     sketches: bool = False
+    instruments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def check_plan(plan: BatchPlan) -> None:

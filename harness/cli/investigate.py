@@ -11,12 +11,13 @@ from typing import Any
 
 import click
 
+from ..batch.kernels import stated_kernel
 from ..batch.reproducer import Reproducer, asked_for
 from ..errors import UsageError
 from ..investigate.laboratory import Laboratory
 from ..investigate.pipeline import investigate, investigate_runs
 from ..investigate.plan import DEFAULT_STATE_BUDGET, InvestigationPlan, compared_modes
-from ..investigate.recorded import recorded_runs
+from ..investigate.recorded import changes_nothing, recorded_runs
 from ..modes.spec import ModeSpec, parse_modes
 from ..recorder.selection import StepSelection
 from ..runner.supervise import Reporter
@@ -201,7 +202,7 @@ def _plan(
         nproc=options["nproc"],
         against_single=options["against_single"],
         force=options["force"],
-        kernels=[_own_kernel(text) for text in options["kernels"]],
+        kernels=[stated_kernel(text) for text in options["kernels"]],
         localize=options["localize"],
         scripts=options["scripts"],
         knobs=options["knobs"],
@@ -209,19 +210,10 @@ def _plan(
     )
 
 
-def _own_kernel(text: str) -> tuple[str, Path]:
-    op, equals, path = text.partition("=")
-    if not (op and equals and path):
-        raise UsageError(f"--kernel {text!r} is not OP=PATH, as in --kernel tanh_backward=mine.c")
-    return op.removeprefix("aten."), Path(path)
-
-
 def _refuse_modes(folder: Path, arguments: Sequence[str], options: dict[str, Any]) -> None:
     given = [name for name in ("listed", "single", "name", "kernels") if options[name]]
     if given or arguments or options["nproc"] > 1 or options["against_single"]:
-        raise UsageError(
-            f"{folder} is recorded: its modes, arguments and processes are what they were; leave them out"
-        )
+        raise changes_nothing(folder)
 
 
 class CommandLineProgress:

@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 
 from ..batch.execute import BatchResult, FinishedRun, execute
+from ..batch.kernels import stated_kernel
 from ..batch.options import kept_states, resynced, steps_of_graphs
 from ..batch.plan import BatchPlan
 from ..batch.reproducer import asked_for
@@ -172,7 +173,7 @@ def _plan(script: str | None, arguments: tuple[str, ...], **options: Any) -> Bat
         timeout=options["timeout"],
         jobs=options["jobs"],
         force=options["force"],
-        kernels=[_own_kernel(text) for text in options["kernels"]],
+        kernels=[stated_kernel(text) for text in options["kernels"]],
         trace_kernels=options["trace_kernels"],
         graphs=options["graphs"],
         graph_steps=steps_of_graphs(options["graph_steps"], options["graphs"]),
@@ -181,13 +182,6 @@ def _plan(script: str | None, arguments: tuple[str, ...], **options: Any) -> Bat
         sketches=options["sketches"],
         **resynced(options["resync"], StepSelection.parse(options["steps"])),
     )
-
-
-def _own_kernel(text: str) -> tuple[str, Path]:
-    op, equals, path = text.partition("=")
-    if not (op and equals and path):
-        raise UsageError(f"--kernel {text!r} is not OP=PATH, as in --kernel tanh_backward=mine.c")
-    return op.removeprefix("aten."), Path(path)
 
 
 def _show(plan: BatchPlan, result: BatchResult, out: Console, options: dict[str, Any]) -> None:

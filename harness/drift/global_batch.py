@@ -23,9 +23,10 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import JournalError, UsageError
+from ..recorder.shard_record import Shard
 from ..recorder.sketch_record import ROUNDING, norm_estimate
 from ..runs.find import RecordedRun, ranks_of
-from ..runs.journal import Array, ShardEntry
+from ..runs.journal import Array
 from ..runs.sketches import has_sketches
 from .comparison import RunComparison, compare_runs
 from .losses import LossDrift, loss_drift
@@ -204,9 +205,7 @@ def _norm(a: Array, b: Array | None = None) -> float:
     return float(np.linalg.norm(apart)) if np.isfinite(apart).all() else math.inf
 
 
-def _farthest(
-    a: Array, b: Array, shards: Sequence[ShardEntry | None], ranks: Sequence[RecordedRun]
-) -> int | None:
+def _farthest(a: Array, b: Array, shards: Sequence[Shard | None], ranks: Sequence[RecordedRun]) -> int | None:
     """The rank whose part is farthest away, None for a tensor that is not sharded."""
     parts = {}
     for rank, shard in enumerate(shards):

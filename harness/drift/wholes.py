@@ -14,9 +14,10 @@ from typing import Literal
 import numpy as np
 
 from ..recorder.digest_record import Digest
+from ..recorder.shard_record import Shard
 from ..recorder.sketch_record import Sketch, added
 from ..runs.find import RecordedRun
-from ..runs.journal import Array, ShardEntry, StepDigests, TensorEntry
+from ..runs.journal import Array, StepDigests, TensorEntry
 from ..runs.sketches import StepSketches, sketches_of
 
 What = Literal["gradient", "value"]
@@ -65,7 +66,7 @@ def whole_steps(ranks: Sequence[RecordedRun]) -> Iterator[tuple[int, WholeStep]]
 
 def whole_values(
     ranks: Sequence[RecordedRun], step: int
-) -> tuple[dict[str, Array], dict[str, list[ShardEntry | None]]]:
+) -> tuple[dict[str, Array], dict[str, list[Shard | None]]]:
     """The kept values of a step put together from the ranks' parts, and where each rank's part lies.
 
     Left out is what cannot be put together. Raises KeyError where a rank has not kept the step.
@@ -89,13 +90,13 @@ def whole_values(
     return wholes, places
 
 
-def block_of(shard: ShardEntry, shape: Sequence[int]) -> tuple[slice, ...]:
+def block_of(shard: Shard, shape: Sequence[int]) -> tuple[slice, ...]:
     """Where a part of this shape lies in the whole."""
     assert shard.offset is not None
     return tuple(slice(first, first + size) for first, size in zip(shard.offset, shape, strict=True))
 
 
-def _is_block(shard: ShardEntry | None) -> bool:
+def _is_block(shard: Shard | None) -> bool:
     return shard is None or (
         shard.offset is not None and not any(word.startswith("partial") for word in shard.placements)
     )
@@ -121,23 +122,23 @@ def _part(step: StepDigests, what: str, name: str) -> Digest | None:
 
 def _shard(
     entries: Mapping[str, TensorEntry], spread: set[str], what: str, name: str
-) -> ShardEntry | Literal["spread"] | None:
+) -> Shard | Literal["spread"] | None:
     if what == "gradient" and name in spread:
         return "spread"
     return entries[name].shard if name in entries else None
 
 
-def _counting(shards: Sequence[ShardEntry | str | None]) -> list[int]:
+def _counting(shards: Sequence[Shard | str | None]) -> list[int]:
     """The ranks whose parts make the whole: rank 0 of copies that no mesh knows of."""
     return [
         rank
         for rank, shard in enumerate(shards)
-        if (rank == 0 if shard is None else isinstance(shard, ShardEntry) and shard.adds)
+        if (rank == 0 if shard is None else isinstance(shard, Shard) and shard.adds)
     ]
 
 
 def _sketch(
-    steps: Sequence[StepSketches | None], what: str, name: str, shards: Sequence[ShardEntry | str | None]
+    steps: Sequence[StepSketches | None], what: str, name: str, shards: Sequence[Shard | str | None]
 ) -> Sketch | None:
     found: list[Sketch] = []
     for rank, step in enumerate(steps):
@@ -152,14 +153,12 @@ def _sketch(
 
 
 def _whole(
-    parts: Sequence[Digest], shards: Sequence[ShardEntry | str | None], sketch: Sketch | None
+    parts: Sequence[Digest], shards: Sequence[Shard | str | None], sketch: Sketch | None
 ) -> WholeDigest | None:
-    spread = any(
-        shard == "spread" or (isinstance(shard, ShardEntry) and not _is_block(shard)) for shard in shards
-    )
+    spread = any(shard == "spread" or (isinstance(shard, Shard) and not _is_block(shard)) for shard in shards)
     counting = _counting(shards)
     if spread or not counting:
-        shard = next((one for one in shards if isinstance(one, ShardEntry)), None)
+        shard = next((one for one in shards if isinstance(one, Shard)), None)
         numel = math.prod(shard.whole) if shard is not None else parts[0].numel
         return WholeDigest(numel, None, None, None, None, None, sketch)
     there = [parts[rank] for rank in counting]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from ..batch.kernels import OwnKernels, own_kernels
 from ..batch.reproducer import asked_for
 from ..drift.comparison import compare_runs
 from ..errors import UsageError
@@ -15,7 +16,7 @@ from ..investigate.laboratory import Laboratory
 from ..investigate.pipeline import investigate as investigate_plan
 from ..investigate.pipeline import investigate_runs, localize_runs
 from ..investigate.plan import DEFAULT_STATE_BUDGET, InvestigationPlan, compared_modes
-from ..investigate.recorded import pair_to_localize, recorded_runs
+from ..investigate.recorded import changes_nothing, pair_to_localize, recorded_runs
 from ..recorder.selection import StepSelection
 from ..runs.find import RecordedRun, load_run
 from ..runs.layout import Investigation as InvestigationFolder
@@ -23,7 +24,7 @@ from ..runs.layout import choose_investigation
 from .investigation import Comparison, Investigation, investigation_of
 from .progress import told
 from .recording import Recording
-from .running import OwnKernels, own_kernels, specs_of
+from .running import specs_of
 from .waiting import passive_threads
 
 Localized = bool | Literal["all", "faults", "none"]
@@ -81,9 +82,7 @@ def investigate(
         "jobs": jobs,
         "timeout": timeout,
         "force": force,
-        "localize": {True: "all", False: "none"}.get(localize, localize)
-        if isinstance(localize, bool)
-        else localize,
+        "localize": _whose(localize),
         "scripts": scripts,
         "confirm": confirm,
         "knobs": knobs,
@@ -91,9 +90,7 @@ def investigate(
     with passive_threads():
         if script is not None and Path(script).is_dir():
             if modes or arguments or name or kernels or nproc > 1 or against_single:
-                raise UsageError(
-                    f"{script} is recorded: its modes, arguments and processes are what they were; leave them out"
-                )
+                raise changes_nothing(script)
             runs = recorded_runs(Path(out), Path(script), suffix)
             folder = InvestigationFolder(runs[0].path.parent)
             plan = InvestigationPlan(script=Path(script), modes=(), investigation=folder, **asked)
@@ -182,3 +179,11 @@ def loaded(run: RecordedRun | Recording | Path | str) -> RecordedRun:
 
 def _found(findings: Findings, folder: Path, said: Sequence[str] = ()) -> Investigation:
     return investigation_of(findings.to_json(), folder, tuple(said))
+
+
+def _whose(localize: Localized) -> str:
+    if isinstance(localize, bool):
+        return "all" if localize else "none"
+    if localize not in ("all", "faults", "none"):
+        raise UsageError(f"localize={localize!r} is none of 'all', 'faults', 'none', True and False")
+    return localize

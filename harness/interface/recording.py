@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ..adoption import script
 from ..batch.execute import PreparedRun, close_run
-from ..batch.kernels import check_kernels
+from ..batch.kernels import check_kernels, own_kernels
 from ..errors import UsageError, nearest
 from ..modes.spec import ModeSpec, parse_mode
 from ..recorder import frames
@@ -154,7 +154,7 @@ def record(
     if record not in LEVELS:
         raise UsageError(f"record={record!r} is no level; {nearest(record, LEVELS)}")
     named = Path(reproducer or reproducer_of(frame))
-    own = [(op.removeprefix("aten."), Path(path)) for op, path in (kernels or {}).items()]
+    own = own_kernels(kernels)
     check_kernels([spec], own, ())
     investigation = choose_investigation(Path(out), named, name, suffix)
     folder = investigation.run(spec.name, check_name("suffix", suffix) if suffix else "")

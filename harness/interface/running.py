@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..batch.execute import execute
+from ..batch.kernels import OwnKernels, own_kernels
 from ..batch.options import kept_states, resynced, steps_of_graphs
 from ..batch.plan import BatchPlan
 from ..batch.reproducer import asked_for
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from .recording import Level
-
-OwnKernels = Mapping[str, Path | str]
-"""Kernels of the user's own: the path of each by its op."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +128,6 @@ def run(
 def specs_of(modes: str | Sequence[str]) -> list[ModeSpec]:
     """The modes that were given. Raises UsageError and ModeError."""
     return parse_modes(modes) if isinstance(modes, str) else parse_modes(None, list(modes))
-
-
-def own_kernels(kernels: OwnKernels | None) -> list[tuple[str, Path]]:
-    return [(op.removeprefix("aten."), Path(path)) for op, path in (kernels or {}).items()]
 
 
 def path_of(run: RecordedRun | Path | str) -> Path:

@@ -11,8 +11,9 @@ import numpy as np
 
 from ..drift.wholes import block_of
 from ..errors import JournalError
+from ..recorder.shard_record import Shard
 from ..runs.find import RecordedRun, ranks_of
-from ..runs.journal import Array, ShardEntry, TensorEntry
+from ..runs.journal import Array, TensorEntry
 from ..runs.outcomes import read_outcome
 from ..runs.tensor_file import TensorFile
 from .evidence import PairEvidence
@@ -50,7 +51,7 @@ def _together(files: Sequence[TensorFile], entries: Sequence[Mapping[str, Tensor
     return TensorFile(found, first.dtypes, first.facts)
 
 
-def _joined(parts: Sequence[Array], shards: Sequence[ShardEntry | None]) -> Array:
+def _joined(parts: Sequence[Array], shards: Sequence[Shard | None]) -> Array:
     assert shards[0] is not None
     whole = np.zeros(shards[0].whole, parts[0].dtype)
     for part, shard in zip(parts, shards, strict=True):
@@ -59,7 +60,7 @@ def _joined(parts: Sequence[Array], shards: Sequence[ShardEntry | None]) -> Arra
     return whole
 
 
-def _shard(key: str, entries: Mapping[str, TensorEntry], part: Array) -> ShardEntry | None:
+def _shard(key: str, entries: Mapping[str, TensorEntry], part: Array) -> Shard | None:
     """Where a rank's part of a value lies: that of the parameter whose it is, if it has its shape."""
     kind, _, name = key.partition(" ")
     name = name.partition(" ")[2] if kind == "gradient" else name

@@ -10,6 +10,7 @@ from numdrift.kernels.swaps.engine import Swaps
 
 from ..adoption.shards import local_tensor
 from ..errors import NotAvailable
+from .adapters.eager import EagerAdapter
 from .precision import convert
 from .protocol import Moment, ScriptFacts
 from .spec import ModeSpec
@@ -47,6 +48,9 @@ class EagerMode:
             self.swaps.step_ended()
         if settled is not None:
             settled()
+
+    def adapter(self) -> EagerAdapter:
+        return EagerAdapter(self.spec)
 
     def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         return [local_tensor(tensor).detach().cpu() for tensor in tensors]

@@ -17,6 +17,7 @@ import torch
 from numdrift.kernels.swaps.engine import Swaps
 
 from .. import torch_private
+from .adapters.lazy import LazyAdapter
 from .eager import EagerMode
 from .protocol import Moment, ScriptFacts
 from .spec import ModeSpec
@@ -54,6 +55,9 @@ class LazyMode:
             self._mark_and_settle()
         elif moment == "end" or (moment == "step" and self.policy == "off"):
             self._settle()
+
+    def adapter(self) -> LazyAdapter:
+        return LazyAdapter(self.eager.spec)
 
     def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         if self.policy == "off":

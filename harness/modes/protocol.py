@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from numdrift.kernels.swaps.engine import Swaps
 
+    from .adapter import Adapter
     from .spec import ModeSpec
 
 Moment = Literal["backward", "step", "end"]
@@ -54,3 +55,6 @@ class Mode(Protocol):
         """Give the values as CPU tensors; a tensor that lives on the CPU is given itself, not copied.
 
         Of a tensor that is sharded over ranks this is the part that is here."""
+
+    def adapter(self) -> Adapter:
+        """What the bring-up tools ask the mode's backend."""

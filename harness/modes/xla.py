@@ -12,6 +12,7 @@ import torch
 from numdrift.kernels.swaps.engine import Swaps
 
 from ..errors import NotAvailable
+from .adapters.xla import XlaAdapter
 from .eager import EagerMode
 from .protocol import Moment, ScriptFacts
 from .spec import ModeSpec
@@ -55,6 +56,9 @@ class XlaMode:
         """The script says that the graph may be cut here."""
         if self.policy in ("auto", "phase"):
             self._model.mark_step()
+
+    def adapter(self) -> XlaAdapter:
+        return XlaAdapter(self.eager.spec)
 
     def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         return [tensor.detach().cpu() for tensor in tensors]

@@ -43,6 +43,7 @@ class RunConfig:
     an error of what was not understood of the script.
     `rank` is this process's among `world_size` processes of the run; `sketches` asks for linear sketches of every tensor,
     which runs with sharded tensors have anyway.
+    `instruments` are the bring-up tools that look on, by name, each with its options (JSON); see recorder/instruments.py.
     `serve` is the path of a unix socket at which the process answers after the script has ended well; "" means that it
     exits then, as ever.
     """
@@ -75,6 +76,7 @@ class RunConfig:
     rank: int = 0
     world_size: int = 1
     sketches: bool = False
+    instruments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def records(self, level: str) -> bool:
         return LEVELS.index(self.record) >= LEVELS.index(level)

@@ -12,7 +12,6 @@ import types
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -23,7 +22,7 @@ from numdrift.kernels.swaps.trace import CallTrace
 
 from ..adoption import parallel
 from ..adoption.facts import AdoptionFacts
-from ..errors import AdoptionError, KernelError, NumdriftError
+from ..errors import NumdriftError
 from ..modes.protocol import Mode, ScriptFacts
 from ..modes.registry import registry
 from . import frames
@@ -33,6 +32,7 @@ from .journal import EventLog
 from .main_module import execute
 from .origin import names_in
 from .recorder import Recorder
+from .script_end import ScriptEnd, end_of, own_trace
 from .variation import shift_seeds
 
 UNSEEDED = 0
@@ -118,56 +118,28 @@ def _record(
     config: RunConfig, code: types.CodeType, recorder: Recorder, mode: Mode, ending: Callable[[], None]
 ) -> int:
     recorder.start()
-    status, facts, exit_code = "complete", {}, 0
+    ended: BaseException | None = None
     try:
         execute(config, code)
-    except SystemExit as leaving:
-        exit_code = _exit_code(leaving)
-        if exit_code:
-            status, facts = "crashed", {"message": f"the script called sys.exit({leaving.code!r})"}
-    except KeyboardInterrupt:
-        status, facts, exit_code = "killed", {"message": "interrupted"}, 130
     except BaseException as error:  # noqa: BLE001, whatever ends the script is its result
-        status, facts, exit_code = _crashed(config, error)
+        ended = error
+    end = end_of(ended, config.script)
+    _print_as_python_would(ended, end, config.script)
     with suppress(OSError):
         ending()
-    recorder.finish(status, exit_code=exit_code, **facts)
-    return exit_code
+    recorder.finish(end.status, exit_code=end.exit_code, **end.facts())
+    return end.exit_code
 
 
-def _exit_code(leaving: SystemExit) -> int:
-    if leaving.code is None:
-        return 0
-    if isinstance(leaving.code, int):
-        return leaving.code & 0xFF
-    print(leaving.code, file=sys.stderr)
-    return 1
-
-
-def _crashed(config: RunConfig, error: BaseException) -> tuple[str, dict[str, Any], int]:
-    """Print the script's own part of the traceback, and say in one line what happened where."""
-    if isinstance(error, KernelError):
-        print(f"numdrift: {error}", file=sys.stderr)
-        return "crashed", {"message": str(error)}, error.exit_code
-    if isinstance(error, AdoptionError):
-        print(f"numdrift: {error}", file=sys.stderr)
-        return frames.REFUSED, {"message": str(error)}, error.exit_code
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename != config.script:
-        trace = trace.tb_next
-    traceback.print_exception(type(error), error, trace or error.__traceback__)
-    own = [frame for frame in traceback.extract_tb(trace) if frame.filename == config.script]
-    where = f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
-    lines = str(error).splitlines() or [""]
-    text = f"{type(error).__name__}: {lines[0]}".rstrip(": ")
-    status = "out-of-memory" if _is_out_of_memory(error) else "crashed"
-    return status, {"message": text + where}, 1
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    names = [kind.__name__ for kind in type(error).__mro__]
-    allocator = "can't allocate memory" in str(error) or "not enough memory" in str(error)
-    return "OutOfMemoryError" in names or isinstance(error, MemoryError) or allocator
+def _print_as_python_would(error: BaseException | None, end: ScriptEnd, script: str) -> None:
+    """The script's own part of the traceback; an error that says everything has one line."""
+    if isinstance(error, SystemExit):
+        if error.code is not None and not isinstance(error.code, int):
+            print(error.code, file=sys.stderr)
+    elif end.told:
+        print(f"numdrift: {end.message}", file=sys.stderr)
+    elif error is not None and not isinstance(error, KeyboardInterrupt):
+        traceback.print_exception(type(error), error, own_trace(error, script))
 
 
 def _seed_what_is_unseeded(torch_seed: int, offset: int) -> list[str]:

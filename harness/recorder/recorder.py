@@ -30,6 +30,7 @@ from .experiments import Experiments
 from .graphs import GraphRecording
 from .guard import Guard
 from .hooks import Hooks
+from .instruments import Instruments, Surroundings
 from .journal import EventLog
 from .loss_recording import LossRecording, require_device
 from .losses import Found
@@ -77,7 +78,7 @@ class Recorder:
         )
         self._with_operations = config.records("ops")
         self._started = time.perf_counter()
-        self._broken = self._forgotten = False
+        self._broken = self._forgotten = self._in_forward = False
         self._graphs = GraphRecording(config, mode, functools.partial(bindings, self._training), self.notice)
         self._experiments = Experiments(config, mode, self._training, log, self.notice)
         self._setup = SetupFacts(
@@ -89,6 +90,8 @@ class Recorder:
             self, mode, self._operations, facts, config.script, self._guard("hearing the script"),
             lambda: self.losses.seen,
         )  # fmt: skip
+        self._instruments = Instruments(self._surroundings, config)
+        self._words.hear_phases(self._instruments.phase)
 
     @property
     def digest_implementation(self) -> str:
@@ -108,12 +111,14 @@ class Recorder:
                     "called; losses, parameters and digests are recorded as always"
                 )
         self._graphs.install()
+        self._instruments.install()
         self._record_operations_of(0)
 
     def forget(self) -> None:
         """Stop without a trace: this is a fork of the recorded process (a data loader's worker)."""
         self._broken = self._forgotten = True
         self._graphs.forget()
+        self._instruments.forget()
         self._experiments.forget()
         self.adoption.forget()
         self._hooks.remove()
@@ -129,8 +134,11 @@ class Recorder:
             self._operations.leave()
             self._experiments.leave()
             self._graphs.closing("end")
+            self._instruments.reached("closing", self.step)
             self._mode.close("end")
             self._graphs.reached("end", self.step)
+            self._instruments.reached("end", self.step)
+            self._instruments.close()
             self._graphs.close()
             if not self._broken:
                 self._writer.write_said(self._words.take(), self.step)
@@ -154,6 +162,17 @@ class Recorder:
             return frames.REFUSED, facts | {"message": str(error), "exit_code": error.exit_code}
         return status, facts
 
+    def _surroundings(self, options: Mapping[str, Any]) -> Surroundings:
+        return Surroundings(
+            self._config,
+            options,
+            self._mode,
+            Path(self._config.journal).parent,
+            self._training.named,
+            self._log.write,
+            self.notice,
+        )
+
     def notice(self, text: str) -> None:
         """Write down something that whoever reads the run should know."""
         self._log.write("notice", step=self.step, text=text)
@@ -166,6 +185,9 @@ class Recorder:
             else:  # a moving average that is first called to be evaluated: looked at, and left as it is
                 self._table = None
         self._setup.called(module, args, kwargs)
+        if not self._in_forward:
+            self._in_forward = True
+            self._instruments.reached("forward", self.step)
 
     def module_reached(self, module: torch.nn.Module) -> None:
         self._setup.calls_unseen()
@@ -179,6 +201,7 @@ class Recorder:
         self._experiments.begin(self.step)
         self._setup.begin_first()
         self._graphs.adopted(module)
+        self._instruments.adopted(module)
         with self._guard("describing a model"):
             replicated = {"replicated": True} if is_replicated(module) else {}
             self._log.write("adopted", module=type(module).__name__, step=self.step, **replicated)
@@ -191,6 +214,7 @@ class Recorder:
         self._setup.begin_first()
         self._operations.phase = "backward"
         self._graphs.backward_started(losses)
+        self._instruments.reached("backward", self.step)
 
     def step_skipped(self, optimizer: Optimizer) -> None:
         with self._guard("noting a skipped step"):
@@ -202,8 +226,11 @@ class Recorder:
         self._operations.phase = "optimizer"
         self._experiments.backward_ended()
         self._graphs.closing("backward")
+        self._instruments.reached("closing", self.step)
         self._mode.close("backward", self._setup.after_backward(self.step))
         self._graphs.reached("backward", self.step)
+        self._instruments.reached("optimizer", self.step)
+        self._in_forward = False
 
     def optimizer_made(self, optimizer: Optimizer) -> None:
         if self._training.add_optimizer(optimizer):
@@ -246,8 +273,11 @@ class Recorder:
                 self._understood()
         self.losses.take(), self._words.take()
         self.step += 1
+        self._instruments.reached("closing", number)
         self._mode.close("step", functools.partial(self._settled, number, ended))
         self._graphs.reached("step", self.step)
+        self._instruments.reached("step", self.step)
+        self._in_forward = False
         self._experiments.begin(self.step)
         self._record_operations_of(self.step)
         self._setup.begin()

@@ -77,6 +77,11 @@ class ScriptWords:
         self._heard = False
         self._border = 0
         self._hears: Callable[[Mapping[str, Any]], None] | None = None
+        self._phases: Callable[..., None] | None = None
+
+    def hear_phases(self, heard: Callable[..., None]) -> None:
+        """Have `heard(name, begins=...)` called where the script enters and leaves a phase."""
+        self._phases = heard
 
     @property
     def device(self) -> str:
@@ -123,10 +128,14 @@ class ScriptWords:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         self._operations.named_phases.append(name)
+        if self._phases is not None:
+            self._phases(name, begins=True)
         try:
             yield
         finally:
             self._operations.named_phases.pop()
+            if self._phases is not None:
+                self._phases(name, begins=False)
 
     def mark_step(self) -> None:
         mark = getattr(self._mode, "mark_step", None)

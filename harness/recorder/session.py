@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import traceback
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from .. import torch_private
 from ..adoption.connection import connection
 from ..adoption.facts import AdoptionFacts
-from ..errors import NumdriftError, UsageError
+from ..errors import UsageError
 from ..modes.protocol import Mode, ScriptFacts
 from ..modes.registry import registry
 from ..modes.spec import ModeSpec
@@ -23,6 +21,7 @@ from .environment import fingerprint
 from .journal import EventLog
 from .process import swaps_of
 from .recorder import Recorder
+from .script_end import end_of, first_line
 
 NEEDS_A_PROCESS = ("python", "timeout", "env", "dtype")
 """Keys of a mode that cannot be had, or cannot be taken back, in a process that runs already."""
@@ -61,7 +60,7 @@ class Session:
         except BaseException as error:
             with suppress(OSError):
                 log.write(
-                    "end", status=frames.REFUSED, steps=0, seconds=0.0, message=_line(error), exit_code=2
+                    "end", status=frames.REFUSED, steps=0, seconds=0.0, message=first_line(error), exit_code=2
                 )
             self._undo.close()
             raise
@@ -70,22 +69,13 @@ class Session:
     def close(self, error: BaseException | None) -> int:
         """End the recording, with the exception that ended the training if one did; gives the run's exit code."""
         assert self._recorder is not None
-        status, exit_code, facts = "complete", 0, dict[str, Any]()
-        if isinstance(error, KeyboardInterrupt):
-            status, exit_code, facts = "killed", 130, {"message": "interrupted"}
-        elif isinstance(error, NumdriftError):
-            status, exit_code, facts = "crashed", error.exit_code, {"message": _line(error)}
-        elif isinstance(error, SystemExit) and error.code in (None, 0):
-            pass
-        elif error is not None:
-            status = "out-of-memory" if isinstance(error, MemoryError) else "crashed"
-            exit_code, facts = 1, {"message": _line(error) + self._place(error)}
+        end = end_of(error, self._config.script)
         try:
-            self._recorder.finish(status, exit_code=exit_code, **facts)
+            self._recorder.finish(end.status, exit_code=end.exit_code, **end.facts())
         finally:
             self._recorder = None
             self._undo.close()
-        return exit_code
+        return end.exit_code
 
     def _keep_settings(self, spec: ModeSpec) -> None:
         """Have what the mode sets put back at the end."""
@@ -102,14 +92,6 @@ class Session:
         before = os.environ.get("DEVICE")
         os.environ["DEVICE"] = device
         self._undo.callback(_set_variable, "DEVICE", before)
-
-    def _place(self, error: BaseException) -> str:
-        own = [
-            frame
-            for frame in traceback.extract_tb(error.__traceback__)
-            if frame.filename == self._config.script
-        ]
-        return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
 
 
 def refuse_what_needs_a_process(spec: ModeSpec) -> None:
@@ -134,10 +116,3 @@ def _set_variable(name: str, value: str | None) -> None:
         os.environ.pop(name, None)
     else:
         os.environ[name] = value
-
-
-def _line(error: BaseException) -> str:
-    lines = str(error).splitlines() or [""]
-    return (
-        lines[0] if isinstance(error, NumdriftError) else f"{type(error).__name__}: {lines[0]}".rstrip(": ")
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -63,7 +64,7 @@ class SketchFile:
                 here, there = shard_of(parameter), None if gradient is None else shard_of(gradient)
                 if there is not None and there != here:
                     self._told.add(name)
-                    self._log.write("gradient-shard", tensor=name, shard=there.to_json())
+                    self._log.write("gradient-shard", tensor=name, shard=asdict(there))
 
 
 def _parameters(ended: EndedStep) -> Iterator[tuple[str, torch.Tensor, torch.Tensor | None]]:

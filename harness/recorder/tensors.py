@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -36,7 +36,7 @@ class NamedTensor:
         shard = shard_of(self.tensor)
         if shard is None:
             return described
-        return described | {"shape": list(local_tensor(self.tensor).shape), "shard": shard.to_json()}
+        return described | {"shape": list(local_tensor(self.tensor).shape), "shard": asdict(shard)}
 
 
 class RootModules:

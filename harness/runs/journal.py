@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ..errors import JournalError
 from ..recorder import frames
 from ..recorder.digest_record import RECORD_BYTES, Digest, iter_unpack, unpack
+from ..recorder.shard_record import Shard
 
 Array = NDArray[Any]
 Kind = TypeVar("Kind")
@@ -61,28 +62,6 @@ class StepRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardEntry:
-    """Where a rank's part lies in a tensor of shape `whole`: it begins at `offset`, None where that is not known.
-
-    `placements` has a word for each dimension of the device mesh, of shape `mesh` and with this rank `at`:
-    `shard 0`, `replicate` or `partial sum`.
-    """
-
-    whole: tuple[int, ...]
-    offset: tuple[int, ...] | None
-    placements: tuple[str, ...]
-    mesh: tuple[int, ...]
-    at: tuple[int, ...]
-
-    @property
-    def adds(self) -> bool:
-        """Whether this rank's part counts where the parts are added up: of equal copies only the first one's does."""
-        return all(
-            place == 0 for place, word in zip(self.at, self.placements, strict=True) if word == "replicate"
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class TensorEntry:
     """A recorded tensor: `kind` is parameter or buffer, `dtype` torch's name.
 
@@ -94,7 +73,7 @@ class TensorEntry:
     kind: str
     shape: tuple[int, ...]
     dtype: str
-    shard: ShardEntry | None = None
+    shard: Shard | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,14 +281,14 @@ def _shape(shape: object) -> tuple[int, ...]:
 
 def _tensor_entry(entry: Mapping[str, Any]) -> TensorEntry:
     shape = _shape(entry["shape"])
-    shard = _shard_entry(entry["shard"]) if "shard" in entry else None
+    shard = _shard(entry["shard"]) if "shard" in entry else None
     return TensorEntry(_a(str, entry["name"]), _a(str, entry["kind"]), shape, _a(str, entry["dtype"]), shard)
 
 
-def _shard_entry(entry: Mapping[str, Any]) -> ShardEntry:
+def _shard(entry: Mapping[str, Any]) -> Shard:
     offset = None if entry["offset"] is None else _shape(entry["offset"])
     placements = tuple(_a(str, word) for word in _a(list, entry["placements"]))
-    return ShardEntry(_shape(entry["whole"]), offset, placements, _shape(entry["mesh"]), _shape(entry["at"]))
+    return Shard(_shape(entry["whole"]), offset, placements, _shape(entry["mesh"]), _shape(entry["at"]))
 
 
 def _initial_tensor(entry: Mapping[str, Any]) -> InitialTensor:
