@@ -176,7 +176,7 @@ def recorded_parameters(run: RecordedRun) -> Counter[Tensor]:
 
 
 def try_habit(habit: Habit, modes: Sequence[str], folder: Path, *, bare: bool = True) -> list[Outcome]:
-    """Run a habit in these modes, bare and recorded."""
+    """Run a habit in these modes, recorded and, where it can work there, bare."""
     folder.mkdir(parents=True, exist_ok=True)
     done = run_recorded(habit, modes, folder)
     if not (folder / "habit").exists():
@@ -186,5 +186,6 @@ def try_habit(habit: Habit, modes: Sequence[str], folder: Path, *, bare: bool = 
         own = folder / f"bare-{mode}"
         own.mkdir()
         run = load_run(folder / "habit" / mode)
-        outcomes.append(Outcome(habit, mode, run, run_bare(habit, mode, own) if bare else None))
+        works = bare and mode not in habit.not_in
+        outcomes.append(Outcome(habit, mode, run, run_bare(habit, mode, own) if works else None))
     return outcomes
