@@ -6,7 +6,10 @@
     │   ├── CollisionError        an output that exists already
     │   ├── RunNotFound           a run, investigation or batch that is not there
     │   ├── GraphsNotFound        graphs that a run did not record, or has not
+    │   ├── MetricsNotFound       metrics that a run did not take
     │   ├── KernelNotFound        an op or a kernel that is not there
+    │   ├── SnapshotError         a snapshot that cannot be read, or not be executed
+    │   ├── PartitionError        a module that cannot be partitioned within the limits (a ValueError, too)
     │   └── CompileError          a kernel's source that does not compile
     ├── JournalError              a recorded file that cannot be read
     ├── AdoptionError             the script does not do what its mode needs
@@ -65,8 +68,31 @@ class GraphsNotFound(UsageError):
     """Graphs that a run did not record, or that it has no such of."""
 
 
+class MetricsNotFound(UsageError):
+    """Metrics that a run did not take."""
+
+
 class KernelNotFound(UsageError):
     """An op that torch does not have, or a kernel that the op does not have."""
+
+
+class PartitionError(UsageError, ValueError):
+    """A module whose partition breaks a limit: `limit` is the setting's name, `found` what there is, `allowed` its value."""
+
+    def __init__(self, message: str, limit: str, found: float, allowed: float) -> None:
+        super().__init__(message)
+        self.limit = limit
+        self.found = found
+        self.allowed = allowed
+
+
+class SnapshotError(UsageError):
+    """A snapshot that cannot be read or executed here; `path` is the file."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path}: {why}")
+        self.path = path
+        self.why = why
 
 
 class CompileError(UsageError):

@@ -10,7 +10,7 @@ import torch
 
 from .. import torch_private
 from ..errors import NotAvailable
-from ..modes.protocol import Mode
+from ..modes.protocol import Mode, compiles
 from .autocast import AutocastRedirection
 from .compiling import ScriptCompiles
 from .cuda import CudaStandIns
@@ -29,8 +29,7 @@ class ScriptAdoption:
     def __init__(self, script: str, mode: Mode, facts: AdoptionFacts) -> None:
         self._mode = mode
         self._notes = ScriptNotes(facts, script)
-        # A mode compiles when it says what becomes of the script's own settings.
-        compiler: Any = mode if hasattr(mode, "settings") else None
+        compiler: Any = mode if compiles(mode) else None
         self._compiles = compiler is not None
         self.placement = Placement(mode.device, self._notes)
         self.compiles = ScriptCompiles(compiler, self._notes)

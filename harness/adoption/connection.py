@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import UsageError
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Listener(Protocol):
@@ -31,6 +34,15 @@ class Listener(Protocol):
 
     def mark_step(self) -> None:
         """A lazy graph may be cut here."""
+
+    def show(self, values: Sequence[Any], sep: str, end: str) -> None:
+        """Print these values, tensors among them, once the step has been executed."""
+
+    def show_copies(self, values: Sequence[torch.Tensor], text: str) -> None:
+        """Print a text with these values in its holes once the step has been executed."""
+
+    def run_after_step(self, closure: Callable[..., Any], values: Sequence[Any]) -> None:
+        """Call the closure with these values once the step has been executed."""
 
 
 class Connection:

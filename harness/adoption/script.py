@@ -1,14 +1,16 @@
-"""What a training script may say about itself: `numdrift.log`, `step`, `steps`, `phase`, `mark_step`, `device`.
+"""What a training script may say about itself: `numdrift.log`, `step`, `steps`, `phase`, `mark_step`, `device`, and what it
+wants to see of its tensors: `print`, `after_step`.
 
-Every function works in every mode. Without a recording (`python train.py`) they do nothing, so they can stay in
-the script. Importing them loads no torch.
+Every function works in every mode. Without a recording (`python train.py`) they do nothing, or what Python does, so they can
+stay in the script. Importing them loads no torch.
 """
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -97,6 +99,37 @@ def mark_step() -> None:
     listener = connection.listener
     if listener is not None:
         listener.mark_step()
+
+
+def print(*values: Any, sep: str = " ", end: str = "\n") -> None:
+    """Print, as Python's `print` does, once the step has been executed.
+
+        numdrift.print("hidden", hidden)
+
+    Tensors are read when the step has ended, so nothing is computed or waited for here: in lazy mode no graph ends, within
+    a compiled function no graph breaks. What is printed are the values that a tensor has then, after what was done to it
+    in place. Give the tensor itself, not a text with it. Between two steps, and outside of numdrift, it prints at once.
+    """
+    listener = connection.listener
+    if listener is None:
+        builtins.print(*values, sep=sep, end=end)
+    else:
+        listener.show(values, sep, end)
+
+
+def after_step(closure: Callable[..., Any], *values: Any) -> None:
+    """Call `closure(*values)` once the step has been executed, tensors among the values as CPU tensors with their values.
+
+        numdrift.after_step(lambda loss: writer.add_scalar("loss", loss, epoch), loss)
+
+    As for `print`, no graph ends in lazy mode; within a compiled function the graph breaks here. What the closure raises
+    is raised where the step ends. Between two steps, and outside of numdrift, it is called at once.
+    """
+    listener = connection.listener
+    if listener is None:
+        closure(*values)
+    else:
+        listener.run_after_step(closure, values)
 
 
 def device() -> torch.device:

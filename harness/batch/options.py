@@ -51,6 +51,15 @@ def resynced(reference: Path | None, steps: StepSelection) -> dict[str, Any]:
     return {"resync": run.path / STATES, "outcomes": StepSelection(tuple((step, step) for step in kept))}
 
 
+def measured(metrics: bool, graphs: bool) -> dict[str, dict[str, Any]]:
+    """The instruments of `--metrics`. Raises UsageError beside `--graphs`."""
+    if metrics and graphs:
+        raise UsageError(
+            "--metrics beside --graphs (or GRAPH_VISUALIZATION=1) would measure the capture of the graphs: run it twice"
+        )
+    return {"metrics": {}} if metrics else {}
+
+
 def _selection(option: str, text: str) -> StepSelection:
     try:
         return StepSelection.parse(text)

@@ -1,8 +1,8 @@
-"""`numdrift plot`: loss curves and their drift, the envelope of rounding, the drift of every tensor."""
+"""`numdrift plot`: loss curves and their drift, the envelope of rounding, the drift of every tensor, steps' times."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -14,15 +14,19 @@ from numdrift.plots.drift_heatmap import drift_heatmap
 from numdrift.plots.envelope import envelope
 from numdrift.plots.loss_curve import loss_curve
 from numdrift.plots.loss_drift import loss_drift
+from numdrift.plots.step_timeline import StepTimes, step_timeline
 
 from ..errors import CollisionError, UsageError
+from ..metrics.read import metrics_of
+from ..metrics.record import FILE as METRICS
+from ..metrics.record import WORKED, StepMetrics
 from ..runs.find import RecordedRun, find_investigation, runs_with_suffixes
 from ..runs.layout import Investigation
 from .drawn_pairs import DrawnPair, drawn_pairs
 from .output import console, force_option, out_option
 
 FORMATS = ("png", "svg")
-SUBJECTS = ("loss", "envelope", "drift")
+SUBJECTS = ("loss", "envelope", "drift", "timeline")
 
 EXAMPLES = """\b
 Examples:
@@ -30,12 +34,14 @@ Examples:
   numdrift plot --suffix before --suffix after
   numdrift plot sam_tanh --what drift
   numdrift plot sam_tanh --what envelope
+  numdrift plot sam_tanh --what timeline
 
 \b
 loss      loss curves of the batches, and their drift
 envelope  a mode's loss within what a one-ULP change of the initial parameters does: needs the findings of
           `numdrift investigate --envelope 8`
 drift     the score of every tensor at every step that `numdrift investigate` compared
+timeline  what each step of each mode spends on compiling, executing and transferring: needs `numdrift run --metrics`
 envelope and drift draw a picture for each pair of modes.
 """
 
@@ -67,12 +73,17 @@ def command(
     out: Path,
     force: bool,
 ) -> int:
-    if what != "loss" and suffixes:
+    if what in ("envelope", "drift") and suffixes:
         raise UsageError(
             f"--suffix is of batches of losses: leave it out, --what {what} draws pairs of modes"
         )
     folder = find_investigation(out, investigation, suffixes=suffixes)
-    figures = loss_figures(folder, suffixes, output) if what == "loss" else pair_figures(folder, what, output)
+    if what == "loss":
+        figures = loss_figures(folder, suffixes, output)
+    elif what == "timeline":
+        figures = timeline_figures(folder, suffixes, output)
+    else:
+        figures = pair_figures(folder, what, output)
     _write(figures, force=force)
     return 0
 
@@ -89,6 +100,32 @@ def loss_figures(folder: Path, suffixes: tuple[str, ...], output: Path | None) -
     if any(curve.reference is not None for curve in curves):
         figures[plain.with_name(_drift_name(plain.name))] = loss_drift(curves, title=title_of(runs))
     return figures
+
+
+def timeline_figures(folder: Path, suffixes: tuple[str, ...], output: Path | None) -> dict[Path, Figure]:
+    """The parts of every step of the runs that took metrics, by path without file type."""
+    runs = runs_with_suffixes(folder, suffixes)
+    measured = [metrics_of(run) for run in runs if (run.path / METRICS).exists()]
+    if not measured:
+        metrics_of(runs[0])
+    several = len({run.manifest.suffix for run in runs}) > 1
+    modes = [
+        StepTimes(
+            one.run.manifest.label if several else one.run.manifest.mode,
+            [part.step for part in one.steps if part.step is not None],
+            times_of(one.steps),
+        )
+        for one in measured
+    ]
+    drawn = tuple(dict.fromkeys(run.manifest.suffix for run in runs))
+    plain = output or Investigation(folder).plot(drawn, "timeline")
+    return {plain: step_timeline(modes, title=title_of(runs))}
+
+
+def times_of(steps: Sequence[StepMetrics]) -> list[list[float]]:
+    """The seconds of each part, in the order of `PARTS`, of each step."""
+    worked = [[step.seconds_of(kind) for step in steps] for kind in WORKED]
+    return [*worked, [step.recording for step in steps], [step.other for step in steps]]
 
 
 def pair_figures(folder: Path, what: str, output: Path | None) -> dict[Path, Figure]:

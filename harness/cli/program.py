@@ -18,11 +18,17 @@ INTERNAL_ERROR = 70
 COMMANDS = {
     "investigate": "Decide whether modes differ by more than rounding, which side is right, and which op it is.",
     "run": "Run a training script in several modes and record what happens.",
+    "analyze": "Say which operators of a training a mode's backend supports, and where the others are.",
+    "partition": "Put what a mode's backend supports of a model there, and the rest on the CPU.",
     "compare": "Say from which step on runs differ, and by how much.",
     "localize": "Find the op that makes two recorded runs differ, and prove it by swapping it.",
+    "profile": "Trace steps of a training script in several modes, and say where their time goes.",
     "plot": "Draw the loss curves of one or more batches, and their drift.",
+    "metrics": "Show what each mode's backend compiled, executed and transferred, and what it cost.",
     "graph": "List and open the graphs of a run, and say in what two runs' graphs differ.",
     "kernels": "List the kernels of an op, measure them, sweep them over all inputs, compile one.",
+    "bundle": "Pack an investigation into one archive for whoever owns the kernel, and open such an archive.",
+    "snapshot": "Keep single executions with inputs, outputs and graph, and execute them again in any mode.",
     "runs": "List, show and remove what was recorded.",
     "doctor": "Say which modes work on this machine, and what the others lack.",
 }

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from ..batch.execute import BatchResult, FinishedRun, execute
 from ..batch.kernels import stated_kernel
-from ..batch.options import kept_states, resynced, steps_of_graphs
+from ..batch.options import kept_states, measured, resynced, steps_of_graphs
 from ..batch.plan import BatchPlan
 from ..batch.reproducer import asked_for
 from ..errors import UsageError
@@ -34,6 +34,7 @@ Examples:
   numdrift run train.py --modes cpu,compile --suffix before --name study
   numdrift run -m package.train --modes cpu,compile --strict -- --epochs 10
   numdrift run train.py --modes cpu,compile,lazy --graphs -- --epochs 2
+  numdrift run train.py --modes compile,lazy --metrics -- --epochs 2
   numdrift run train.py --mode compile --mode "b=compile,kernel.tanh_backward=fma"
   numdrift run train.py --mode "mine=cpu,kernel.tanh_backward=mine.c" --trace-kernel tanh_backward
   numdrift run train.py --modes cpu,compile --nproc 2
@@ -44,7 +45,7 @@ Examples:
 A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
   bases  cpu, compile, lazy, xla, cuda, hpu, npu, mps, xpu
   keys   device, backend, dtype, threads, seed, contract, emulate_casts, fallback_random, mark_step,
-         python, timeout, env.<NAME>, kernel.<op>[@<module>][:<nth>], decompose.<op>,
+         execute, python, timeout, env.<NAME>, kernel.<op>[@<module>][:<nth>], decompose.<op>,
          inductor.<option>
 """
 
@@ -105,6 +106,11 @@ A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
     type=click.Path(path_type=Path),
     metavar="RUN",
     help="Start each of --steps from the state that this run kept there: one step's drift, without what came before.",
+)
+@click.option(
+    "--metrics",
+    is_flag=True,
+    help="Measure what each mode's backend compiles, executes and transfers; `numdrift metrics` shows it.",
 )
 @nproc_option
 @click.option(
@@ -180,6 +186,7 @@ def _plan(script: str | None, arguments: tuple[str, ...], **options: Any) -> Bat
         states=kept_states(options["states"]),
         nproc=options["nproc"],
         sketches=options["sketches"],
+        instruments=measured(options["metrics"], options["graphs"]),
         **resynced(options["resync"], StepSelection.parse(options["steps"])),
     )
 
@@ -207,7 +214,7 @@ def _show(plan: BatchPlan, result: BatchResult, out: Console, options: dict[str,
             out.print(run.folder.stdout.read_text(errors="replace").rstrip())
     errors = console(stderr=True)
     for run in result.runs:
-        _show_failure(run, errors)
+        show_failure(run, errors)
         for problem in run.manifest.problems:
             errors.print(f"numdrift: mode {run.manifest.mode}: {problem}", soft_wrap=True)
         if not options["quiet"]:
@@ -219,9 +226,11 @@ def _show(plan: BatchPlan, result: BatchResult, out: Console, options: dict[str,
         out.print(f"Wrote {plan.investigation.path}")
         if plan.graphs:
             out.print(f"`numdrift graph list {plan.investigation.path}` shows the graphs.", soft_wrap=True)
+        if "metrics" in plan.instruments:
+            out.print(f"`numdrift metrics {plan.investigation.path}` shows the metrics.", soft_wrap=True)
 
 
-def _show_failure(run: FinishedRun, errors: Console) -> None:
+def show_failure(run: FinishedRun, errors: Console) -> None:
     manifest = run.manifest
     if manifest.failed:
         kept = f"steps 0 to {manifest.steps - 1} are kept" if manifest.steps else "no step was recorded"

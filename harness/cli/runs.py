@@ -12,10 +12,10 @@ from typing import Any
 import click
 
 from ..errors import UsageError
-from ..investigate.evidence import EVIDENCE, EvidenceFolder
+from ..investigate.evidence import EvidenceFolder
 from ..investigate.findings import INVESTIGATION
 from ..runs.find import RecordedRun, find_investigation, investigations, load_run, runs_in, runs_with_suffixes
-from ..runs.layout import MANIFEST, Investigation
+from ..runs.layout import EVIDENCE, MANIFEST, Investigation
 from .output import console, json_option, out_option, table, write_json
 from .processes import rank_facts
 

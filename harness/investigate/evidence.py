@@ -9,8 +9,7 @@ from pathlib import Path
 
 from ..errors import NumdriftError
 from ..runs.find import RecordedRun, load_run
-
-EVIDENCE = "evidence"
+from ..runs.layout import EVIDENCE
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,8 @@ def trained_without(
 
 def _sentence(evidence: PairEvidence, fix: Remedy, compared: RunComparison, envelope: Envelope | None) -> str:
     a, b = evidence.a.manifest.label, evidence.b.manifest.label
-    begin = f"trained to the end with {', '.join(fix.swaps)}"
+    swaps = ", ".join(fix.swaps)
+    begin = f"trained to the end {swaps if swaps.startswith('without ') else f'with {swaps}'}"
     run = evidence.without
     if run is not None and run.manifest.failed and run.manifest.status != "nonfinite":
         return f"{begin}, {b} ended after {len(run.journal.steps)} steps: {run.manifest.status}, {run.manifest.message}"

@@ -6,6 +6,7 @@ a plug-in that has an adapter is served by all of them (docs/guide/add-a-backend
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -14,7 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 if TYPE_CHECKING:
     import torch
 
+    from .spec import ModeSpec
+
 Kind = Literal["compile", "execute", "transfer", "fallback"]
+
+Tell = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +30,7 @@ class OperatorCall:
     `complex64[4], complex64[4]`. `call` is the line of the script that it comes from (`train.py:24`, "" where that is not
     known). `instructions` are what the backend made of it, in its own language. Where the backend could not do it,
     `failure_at` says which part of the backend refused (`lazy core`, `inductor lowering`) and `reason` why; both are ""
-    for a supported one.
+    for a supported one. `failing` are those of the instructions that it could not do, empty where that is all of them.
     """
 
     kind: str
@@ -34,6 +39,7 @@ class OperatorCall:
     instructions: tuple[str, ...] = ()
     failure_at: str = ""
     reason: str = ""
+    failing: tuple[str, ...] = ()
 
     @property
     def supported(self) -> bool:
@@ -79,6 +85,10 @@ class Adapter(Protocol):
     instruction_set: str
     """What the backend's own instructions are called in reports: `inductor`, `lazy`, `hlo`."""
 
+    executes_at_once: bool
+    """Whether an operator is executed where it is called: there are no graphs then, and a phase of a step (forward,
+    backward, optimizer) is one execution."""
+
     def versions(self) -> Mapping[str, str]:
         """Versions of what takes part, by name (`torch`, `torch_xla`)."""
 
@@ -86,7 +96,11 @@ class Adapter(Protocol):
         self, script: str, told: Callable[[OperatorCall], None]
     ) -> AbstractContextManager[None]:
         """Within the context `told` hears of every operator that the backend is given. `script` is the path of the
-        training script, for the lines. Changes no bit of the results."""
+        training script, for the lines. Changes no bit of the results. Raises NotAvailable when it is called, not within."""
+
+    def without_execution(self) -> AbstractContextManager[None]:
+        """Within the context the backend captures and lowers what it is given and executes nothing: what is read from it
+        is zeros. Raises NotAvailable when it is called, not within."""
 
     def supports(self, node: torch.fx.Node) -> Verdict:
         """Whether the backend can do an aten node of an FX graph, whose `meta["val"]` and those of its inputs are fake
@@ -96,11 +110,19 @@ class Adapter(Protocol):
         """What executes an aten graph on the backend: it takes the graph's inputs as CPU tensors and gives its outputs as
         a tuple of CPU tensors. `inputs` are examples, fake or real."""
 
-    def observe_work(self, script: str, told: Callable[[Work], None]) -> AbstractContextManager[None]:
-        """Within the context `told` hears of what the backend compiles, executes and transfers."""
+    def observe_work(self, script: str, told: Callable[[Work], None]) -> AbstractContextManager[Tell]:
+        """Within the context `told` hears of what the backend compiles, executes and transfers. What the context gives
+        tells of what has not been told yet, and raises what has failed. Changes no bit of the results, and no graph."""
 
     def counters(self) -> Mapping[str, int]:
         """The backend's own counters as they stand, by its own names."""
 
     def report(self) -> str:
         """The backend's own report in its own form; "" where it has none."""
+
+
+def load_adapter(target: str, spec: ModeSpec) -> Adapter:
+    """Make one of the adapters of `adapters/`, named `module:class`, which only a run with a bring-up tool needs."""
+    module, _, name = target.partition(":")
+    made: Adapter = getattr(importlib.import_module(f"{__package__}.adapters.{module}"), name)(spec)
+    return made

@@ -13,7 +13,7 @@ from numdrift.kernels.swaps.engine import Swaps
 from .. import torch_private
 from ..adoption.parallel import within_wrapper
 from ..errors import AdoptionError, UsageError, nearest
-from .adapters.inductor import CompileAdapter
+from .adapter import Adapter, load_adapter
 from .eager import EagerMode
 from .protocol import Moment, ScriptFacts
 from .spec import LADDER, ModeSpec
@@ -115,8 +115,8 @@ class CompileMode:
             if module is not None:
                 torch_private.undo_compile_in_place(module)
 
-    def adapter(self) -> CompileAdapter:
-        return CompileAdapter(self.spec)
+    def adapter(self) -> Adapter:
+        return load_adapter("inductor:CompileAdapter", self.spec)
 
     def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         return self.eager.read(tensors)

@@ -10,7 +10,7 @@ from numdrift.kernels.swaps.engine import Swaps
 
 from ..adoption.shards import local_tensor
 from ..errors import NotAvailable
-from .adapters.eager import EagerAdapter
+from .adapter import Adapter, load_adapter
 from .precision import convert
 from .protocol import Moment, ScriptFacts
 from .spec import ModeSpec
@@ -49,8 +49,8 @@ class EagerMode:
         if settled is not None:
             settled()
 
-    def adapter(self) -> EagerAdapter:
-        return EagerAdapter(self.spec)
+    def adapter(self) -> Adapter:
+        return load_adapter("eager:EagerAdapter", self.spec)
 
     def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         return [local_tensor(tensor).detach().cpu() for tensor in tensors]

@@ -6,6 +6,8 @@ A policy says where the pending graph is cut and executed:
     phase   after each backward and after each optimizer step, besides the script's own places
     step    after each optimizer step only; the script's own calls do nothing
     off     nowhere; what a run records is then executed by one sync at the end of each step
+
+With `execute=op` each op is a graph of its own, compiled and executed where it is called; a mark_step finds nothing then.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import torch
 from numdrift.kernels.swaps.engine import Swaps
 
 from .. import torch_private
-from .adapters.lazy import LazyAdapter
+from .adapter import Adapter, load_adapter
 from .eager import EagerMode
 from .protocol import Moment, ScriptFacts
 from .spec import ModeSpec
@@ -34,7 +36,8 @@ class LazyMode:
         self.eager.device = self.device
         self._mark = torch_private.lazy_mark_step()
         self._waiting: list[Callable[[], None]] = []
-        self._about_to_cut: Callable[[], None] | None = None
+        self._undo_op_by_op: Callable[[], None] = lambda: None
+        self._cutting: list[tuple[Callable[[], None], Callable[[], None]]] = []
 
     def prepare(self, script: ScriptFacts, swaps: Swaps) -> None:
         torch_private.start_lazy_backend()
@@ -42,6 +45,8 @@ class LazyMode:
         if self.policy == "auto":
             self.policy = "script" if "mark_step" in script.names else "phase"
         torch_private.replace_lazy_mark_step(self._marked_by_script)
+        if self.eager.spec.execute == "op":
+            self._undo_op_by_op = torch_private.execute_lazy_op_by_op()
 
     def adopt(self, module: torch.nn.Module) -> None:
         self.eager.adopt(module)
@@ -56,12 +61,12 @@ class LazyMode:
         elif moment == "end" or (moment == "step" and self.policy == "off"):
             self._settle()
 
-    def adapter(self) -> LazyAdapter:
-        return LazyAdapter(self.eager.spec)
+    def adapter(self) -> Adapter:
+        return load_adapter("lazy:LazyAdapter", self.eager.spec)
 
     def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         if self.policy == "off":
-            torch_private.sync_lazy(tensors)
+            torch_private.sync_lazy(tensors, "recording")
         with torch.no_grad():  # detach() would make a graph of its own for each tensor
             return [tensor.cpu() for tensor in tensors]
 
@@ -69,9 +74,9 @@ class LazyMode:
         """Execute what is pending now, whatever the policy says: a state is read or put in place from outside."""
         self._mark_and_settle()
 
-    def observe_cuts(self, about_to_cut: Callable[[], None]) -> None:
-        """Have `about_to_cut` called before each mark_step, the script's own included."""
-        self._about_to_cut = about_to_cut
+    def observe_cuts(self, about_to_cut: Callable[[], None], cut: Callable[[], None] = lambda: None) -> None:
+        """Have `about_to_cut` called before each mark_step, the script's own included, and `cut` after it."""
+        self._cutting.append((about_to_cut, cut))
 
     def mark_step(self) -> None:
         """The script says that the graph may be cut here."""
@@ -80,15 +85,18 @@ class LazyMode:
     def leave(self) -> None:
         """Give the script's own `mark_step` back; the backend itself cannot be stopped."""
         torch_private.replace_lazy_mark_step(self._mark)
+        self._undo_op_by_op()
 
     def _marked_by_script(self, *args: object, **kwargs: object) -> None:
         if self.policy in ("script", "phase"):
             self._mark_and_settle()
 
     def _mark_and_settle(self) -> None:
-        if self._about_to_cut is not None:
-            self._about_to_cut()
+        for about_to_cut, _ in self._cutting:
+            about_to_cut()
         self._mark()
+        for _, cut in self._cutting:
+            cut()
         self._settle()
 
     def _settle(self) -> None:

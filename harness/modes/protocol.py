@@ -58,3 +58,9 @@ class Mode(Protocol):
 
     def adapter(self) -> Adapter:
         """What the bring-up tools ask the mode's backend."""
+
+
+def compiles(mode: Mode) -> bool:
+    """Whether a mode has what the script computes compiled: it says then what becomes of the script's own settings of
+    torch.compile (see `CompileMode.settings`), as a plug-in does that is made of `CompileMode`."""
+    return hasattr(mode, "settings")

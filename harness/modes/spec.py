@@ -21,6 +21,7 @@ from .registry import registry
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 MARK_STEP_POLICIES = ("auto", "phase", "step", "off")
+EXECUTIONS = ("graph", "op")
 LADDER = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
 """torch.compile's stages between eager and Inductor: capture, autograd capture, decomposition, code generation."""
 DTYPES = ("float32", "float64", "bfloat16", "float16")
@@ -41,6 +42,7 @@ class ModeSpec:
     emulate_casts: str | None = None
     fallback_random: str | None = None
     mark_step: str | None = None
+    execute: str | None = None
     python: str | None = None
     timeout: float | None = None
     env: Mapping[str, str] = field(default_factory=dict)
@@ -116,6 +118,7 @@ PLAIN_KEYS: Mapping[str, Callable[[str], Any]] = {
     "emulate_casts": _one_of("on", "off"),
     "fallback_random": _one_of("on", "off"),
     "mark_step": _one_of(*MARK_STEP_POLICIES),
+    "execute": _one_of(*EXECUTIONS),
     "python": _text,
     "timeout": _seconds,
 }
@@ -134,6 +137,7 @@ BASES_OF_KEY: Mapping[str, tuple[str, ...]] = {
     "decompose": ("compile",),
     "inductor": ("compile",),
     "mark_step": ("lazy", "xla"),
+    "execute": ("lazy",),
 }
 
 

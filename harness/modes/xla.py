@@ -12,7 +12,7 @@ import torch
 from numdrift.kernels.swaps.engine import Swaps
 
 from ..errors import NotAvailable
-from .adapters.xla import XlaAdapter
+from .adapter import Adapter, load_adapter
 from .eager import EagerMode
 from .protocol import Moment, ScriptFacts
 from .spec import ModeSpec
@@ -57,8 +57,8 @@ class XlaMode:
         if self.policy in ("auto", "phase"):
             self._model.mark_step()
 
-    def adapter(self) -> XlaAdapter:
-        return XlaAdapter(self.eager.spec)
+    def adapter(self) -> Adapter:
+        return load_adapter("xla:XlaAdapter", self.eager.spec)
 
     def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         return [tensor.detach().cpu() for tensor in tensors]

@@ -11,7 +11,7 @@ from ..graphs.capture.choose import capture_for
 from ..graphs.capture.protocol import Capture
 from ..graphs.capture.request import CaptureRequest, NamedTensors
 from ..graphs.folder import FOLDER, GraphFolder
-from ..modes.protocol import Mode, Moment
+from ..modes.protocol import Mode, Moment, compiles
 from .config import RunConfig
 
 
@@ -35,7 +35,7 @@ class GraphRecording:
             request = CaptureRequest(
                 self._folder, config.script, config.graph_steps, named_tensors, self._failed
             )
-            self._capture = capture_for(config.mode.base, request)
+            self._capture = capture_for("compile" if compiles(mode) else config.mode.base, request)
             if self._capture is None:
                 reason = f"graphs cannot be captured on {mode.device}"
                 self._folder.unavailable("pre", reason)

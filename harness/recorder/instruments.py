@@ -25,7 +25,13 @@ Progress = Literal["forward", "backward", "optimizer", "closing", "step", "end"]
 """A root module is about to be called for the first time in a step; a backward begins; it has ended; the mode is about to
 close a piece of work (and may execute a graph); the next step begins; the script has ended."""
 
-INSTRUMENTS: Mapping[str, str] = {}
+INSTRUMENTS: Mapping[str, str] = {
+    "partition": "numdrift.harness.partition.instrument:PartitionInstrument",
+    "metrics": "numdrift.harness.metrics.observing.instrument:MetricsInstrument",
+    "support": "numdrift.harness.support.observing.instrument:SupportInstrument",
+    "profile": "numdrift.harness.profiling.capture.instrument:ProfileInstrument",
+    "snapshots": "numdrift.harness.snapshots.instrument:SnapshotInstrument",
+}
 """By name: `module:class`, of which `Instrument` is the form."""
 
 
@@ -44,6 +50,8 @@ class Surroundings:
     named: Callable[[], list[NamedTensor]]
     write: Callable[..., None]
     notice: Callable[[str], None]
+    bound: Callable[[], Mapping[str, torch.Tensor]] = dict
+    """What the script's tensors are to it: `parameter net.0.weight`, `gradient net.0.weight`, `state net.0.weight.exp_avg`."""
 
 
 class Instrument(Protocol):
@@ -90,11 +98,19 @@ class Instruments:
     def adopted(self, module: torch.nn.Module) -> None:
         self._each(lambda one: one.adopted(module))
 
+    def called(self, module: torch.nn.Module) -> None:
+        """An outermost module is about to be called. For those instruments that have a method `called(module)`."""
+        self._each(lambda one: getattr(one, "called", lambda module: None)(module))
+
     def reached(self, progress: Progress, step: int) -> None:
         self._each(lambda one: one.reached(progress, step))
 
     def phase(self, name: str, *, begins: bool) -> None:
         self._each(lambda one: one.phase(name, begins))
+
+    def failed(self, message: str) -> None:
+        """The script has ended by an error. For those instruments that have a method `failed(message)`."""
+        self._each(lambda one: getattr(one, "failed", lambda message: None)(message))
 
     def close(self) -> None:
         while self._there:

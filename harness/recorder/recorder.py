@@ -23,6 +23,7 @@ from ..adoption.parallel import is_replicated
 from ..errors import AdoptionError
 from ..modes.protocol import Mode
 from . import frames
+from .after_step import Waiting
 from .config import RunConfig
 from .digest import Digester
 from .ended_step import EndedStep, Table
@@ -134,6 +135,8 @@ class Recorder:
             self._operations.leave()
             self._experiments.leave()
             self._graphs.closing("end")
+            if status != "complete":
+                self._instruments.failed(str(facts.get("message", status)))
             self._instruments.reached("closing", self.step)
             self._mode.close("end")
             self._graphs.reached("end", self.step)
@@ -143,6 +146,8 @@ class Recorder:
             if not self._broken:
                 self._writer.write_said(self._words.take(), self.step)
             self._writer.write_last_values()
+        with self._guard("doing what waited for the end of a step"):
+            self._words.after_step.settle(self._words.after_step.take())
         if status == "complete" and self._broken:
             facts["message"] = "the recording stopped before the script did"
         if status == "complete":
@@ -171,6 +176,7 @@ class Recorder:
             self._training.named,
             self._log.write,
             self.notice,
+            functools.partial(bindings, self._training),
         )
 
     def notice(self, text: str) -> None:
@@ -184,6 +190,7 @@ class Recorder:
                 self._adopt(module)
             else:  # a moving average that is first called to be evaluated: looked at, and left as it is
                 self._table = None
+        self._instruments.called(module)
         self._setup.called(module, args, kwargs)
         if not self._in_forward:
             self._in_forward = True
@@ -258,7 +265,7 @@ class Recorder:
     def end_step(self) -> None:
         """The step that is under way is over."""
         self._adopting = False
-        watched = self._setup.watches_calls(self.step) or self._words.logged.used
+        watched = self._setup.watches_calls(self.step) or self._words.logged.used or self._config.instruments
         if self.losses.optimized and not watched:
             self._hooks.calls.close()
         number, ended = self.step, None
@@ -272,9 +279,10 @@ class Recorder:
             if number == 0:
                 self._understood()
         self.losses.take(), self._words.take()
+        waiting = self._words.after_step.take()
         self.step += 1
         self._instruments.reached("closing", number)
-        self._mode.close("step", functools.partial(self._settled, number, ended))
+        self._mode.close("step", functools.partial(self._settled, number, ended, waiting))
         self._graphs.reached("step", self.step)
         self._instruments.reached("step", self.step)
         self._in_forward = False
@@ -295,10 +303,11 @@ class Recorder:
         say_parameters(self._facts, named, self._training.root_classes())
         self.adoption.first_step_ended([one.tensor for one in named])
 
-    def _settled(self, step: int, ended: EndedStep | None) -> None:
+    def _settled(self, step: int, ended: EndedStep | None, waiting: Sequence[Waiting]) -> None:
         if ended is not None:
             self._record(ended)
         self._experiments.settled(step)
+        self._words.after_step.settle(waiting)
 
     def _ended_step(self) -> EndedStep:
         if self._table is None:

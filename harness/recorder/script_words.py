@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ import torch
 from ..adoption.facts import AdoptionFacts
 from ..modes.protocol import Mode
 from ..torch_private import next_sequence_number, sequence_number
+from .after_step import AfterStep, Waiting, plain_tensors, showing_op, text_of, write_text
 from .ended_step import Said
 from .logged import LoggedValues
 from .operations import OperationRecorder
@@ -47,11 +49,15 @@ class Steps(Protocol):
     def end_step(self) -> None:
         """The step that is under way is over."""
 
+    def notice(self, text: str) -> None:
+        """Write down something that whoever reads the run should know."""
+
 
 class ScriptWords:
     """Listens to one script (see `adoption/connection.py`).
 
-    `steps_are_own` is true once the script says itself where its steps end, `logged` has the values that it gave.
+    `steps_are_own` is true once the script says itself where its steps end, `logged` has the values that it gave,
+    `after_step` what it wants to see once the step has been executed.
     `seen` tells whether anything of the step under way has been seen.
     """
 
@@ -78,6 +84,9 @@ class ScriptWords:
         self._border = 0
         self._hears: Callable[[Mapping[str, Any]], None] | None = None
         self._phases: Callable[..., None] | None = None
+        self._hears_closure: Callable[..., None] | None = None
+        self._show_op = showing_op() if "torch._dynamo" in sys.modules else None
+        self.after_step = AfterStep(mode, steps.notice)
 
     def hear_phases(self, heard: Callable[..., None]) -> None:
         """Have `heard(name, begins=...)` called where the script enters and leaves a phase."""
@@ -128,14 +137,48 @@ class ScriptWords:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         self._operations.named_phases.append(name)
-        if self._phases is not None:
-            self._phases(name, begins=True)
+        heard = (
+            None if torch.compiler.is_compiling() else self._phases
+        )  # a compiled function keeps its one graph
+        if heard is not None:
+            heard(name, begins=True)
         try:
             yield
         finally:
             self._operations.named_phases.pop()
-            if self._phases is not None:
-                self._phases(name, begins=False)
+            if heard is not None:
+                heard(name, begins=False)
+
+    def show(self, values: Sequence[Any], sep: str, end: str) -> None:
+        tensors: list[torch.Tensor] = []
+        text = text_of(values, tensors, sep, end)
+        if torch.compiler.is_compiling():
+            if self._show_op is not None:
+                self._show_op(tensors, text)
+        else:
+            self._wait(plain_tensors(tensors), functools.partial(write_text, text))
+
+    def show_copies(self, values: Sequence[torch.Tensor], text: str) -> None:
+        self.after_step.add(Waiting(values, functools.partial(write_text, text)), between=False)
+
+    def run_after_step(self, closure: Callable[..., Any], values: Sequence[Any]) -> None:
+        if self._hears_closure is None and "torch._dynamo" in sys.modules:
+            self._hears_closure = torch.compiler.disable(self._hear_closure)
+        hear = self._hears_closure or self._hear_closure
+        hear(closure, values)
+
+    def _hear_closure(self, closure: Callable[..., Any], values: Sequence[Any]) -> None:
+        tensors = plain_tensors([value for value in values if isinstance(value, torch.Tensor)])
+
+        def call(read: Sequence[torch.Tensor]) -> None:
+            following = iter(read)
+            closure(*(next(following) if isinstance(value, torch.Tensor) else value for value in values))
+
+        self._wait(tensors, call)
+
+    def _wait(self, tensors: Sequence[torch.Tensor], does: Callable[[Sequence[torch.Tensor]], None]) -> None:
+        between = self._steps.step > 0 and not self._begun() and not made_after(self._border, tensors)
+        self.after_step.add(Waiting(tensors, does), between=between)
 
     def mark_step(self) -> None:
         mark = getattr(self._mode, "mark_step", None)

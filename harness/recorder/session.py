@@ -12,7 +12,7 @@ from .. import torch_private
 from ..adoption.connection import connection
 from ..adoption.facts import AdoptionFacts
 from ..errors import UsageError
-from ..modes.protocol import Mode, ScriptFacts
+from ..modes.protocol import Mode, ScriptFacts, compiles
 from ..modes.registry import registry
 from ..modes.spec import ModeSpec
 from . import frames
@@ -48,7 +48,7 @@ class Session:
         self._undo.callback(log.close)
         try:
             mode = registry.load(config.mode.base)(config.mode)
-            self._keep_settings(config.mode)
+            self._keep_settings(config.mode, compiles=compiles(mode))
             self._set_device(mode.device)
             swaps = swaps_of(config, log)
             self._undo.callback(swaps.close)
@@ -77,15 +77,15 @@ class Session:
             self._undo.close()
         return end.exit_code
 
-    def _keep_settings(self, spec: ModeSpec) -> None:
+    def _keep_settings(self, spec: ModeSpec, *, compiles: bool) -> None:
         """Have what the mode sets put back at the end."""
         if spec.threads is not None:
             self._undo.callback(torch.set_num_threads, torch.get_num_threads())
-        if spec.base == "compile":
+        if compiles:
             # What was compiled before, or is compiled here, has other settings and other kernels.
             torch.compiler.reset()
             self._undo.callback(torch.compiler.reset)
-            if spec.backend in (None, "inductor"):
+            if spec.base == "compile" and spec.backend in (None, "inductor"):
                 self._undo.enter_context(torch_private.inductor_settings_kept(spec.inductor))
 
     def _set_device(self, device: str) -> None:

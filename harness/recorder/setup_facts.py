@@ -16,7 +16,7 @@ import torch
 
 from .. import torch_private
 from ..adoption.shards import local_tensor
-from ..modes.protocol import Mode
+from ..modes.protocol import Mode, compiles
 from .batches import Argument, Batches
 from .config import RunConfig
 from .digest import Digester
@@ -53,7 +53,7 @@ class SetupFacts:
         guard: AbstractContextManager[None],
     ) -> None:
         self._compiled_before = torch_private.compiled_frames()
-        self._mode_compiles = config.mode.base == "compile"
+        self._mode_compiles = compiles(mode)
         self._perturb = None if config.resync else config.perturb
         self._training = training
         self._log = log

@@ -13,6 +13,8 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 MANIFEST = "run.json"
 JOURNAL = "journal"
 STATES = "states"
+EVIDENCE = "evidence"
+"""The folder beside an investigation's runs that holds those of its experiments."""
 
 
 def check_name(what: str, text: str) -> str:

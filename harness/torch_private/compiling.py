@@ -40,9 +40,15 @@ def compile_in_place(module: torch.nn.Module, backend: Any, **arguments: Any) ->
     (torch 2.13). Those are entered through a frame of ours.
     """
     require(module, "_compiled_call_impl")
+    module._compiled_call_impl = compiled_call(module, backend, **arguments)
+
+
+def compiled_call(module: torch.nn.Module, backend: Any, **arguments: Any) -> Callable[..., Any]:
+    """What `compile_in_place` puts in place of the module's call."""
     of_torch = type(module).forward.__module__.partition(".")[0] == "torch"
     entered = _outer_frame(module) if of_torch else module._call_impl
-    module._compiled_call_impl = own_compile()(entered, backend=backend, **arguments)
+    compiled: Callable[..., Any] = own_compile()(entered, backend=backend, **arguments)
+    return compiled
 
 
 def own_compile() -> Callable[..., Any]:

@@ -13,7 +13,7 @@ from ..errors import NotAvailable
 from .presence import private, require
 
 Taken = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], None]
-"""Takes an op that has run: its overload, its arguments, and what it returned."""
+"""Takes an op that has run, or that has failed: its overload, its arguments, and what it returned or raised."""
 
 
 class UnorderedMode(TorchDispatchMode):
@@ -37,11 +37,13 @@ def dispatch_modes() -> list[Any]:
 
 
 class ShownOps(UnorderedMode):
-    """Shows each op that has run to `taken`; compilers ignore it, so what they build stays what it is."""
+    """Shows each op that has run to `taken`, and one that has raised to `failed`; compilers ignore it, so what they build
+    stays what it is."""
 
-    def __init__(self, taken: Taken) -> None:
+    def __init__(self, taken: Taken, failed: Taken | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._taken = taken
+        self._failed = failed
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -51,7 +53,12 @@ class ShownOps(UnorderedMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         named = kwargs or {}
-        outputs = func(*args, **named)
+        try:
+            outputs = func(*args, **named)
+        except Exception as error:
+            if self._failed is not None:
+                self._failed(func, args, named, error)
+            raise
         if func.namespace not in ("profiler", "prim"):
             self._taken(func, args, named, outputs)
         return outputs

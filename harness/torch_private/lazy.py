@@ -55,11 +55,23 @@ def replace_lazy_unscaling() -> Callable[[], None]:
     return lambda: setattr(torch, name, original)
 
 
-def sync_lazy(tensors: Sequence[torch.Tensor]) -> None:
-    """Execute what the given lazy tensors need, in one graph."""
+def sync_lazy(tensors: Sequence[torch.Tensor], reason: str = "read") -> None:
+    """Execute what the given lazy tensors need, in one graph. `reason` is what an observer is told."""
     wanted = [tensor for tensor in tensors if tensor.device.type == "lazy"]
     if wanted:
-        private("torch._C._lazy", "_sync_multi")(wanted, [], True, True)
+        _reasons.append(reason)
+        try:
+            private("torch._C._lazy", "_sync_multi")(wanted, [], True, True)
+        finally:
+            _reasons.pop()
+
+
+_reasons: list[str] = []
+
+
+def sync_reason() -> str:
+    """Why the sync that is under way was ordered; "sync" where somebody else has ordered it."""
+    return _reasons[-1] if _reasons else "sync"
 
 
 def lazy_has_value(tensor: torch.Tensor) -> bool:

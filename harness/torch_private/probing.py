@@ -114,3 +114,19 @@ class ProbeOp:
 
     def close(self) -> None:
         self._library._destroy()
+
+
+def annotate(module: torch.fx.GraphModule, inputs: Sequence[Any], mode: Any) -> None:
+    """Note at each node of a graph of ops what it gives, as `compile_graph` needs it; `inputs` are fake, of this mode."""
+    given = iter(inputs)
+    values: dict[torch.fx.Node, Any] = {}
+    with mode, torch.no_grad():
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                values[node] = next(given)
+            elif node.op == "call_function":
+                args = torch.fx.node.map_arg(node.args, values.__getitem__)
+                kwargs = torch.fx.node.map_arg(node.kwargs, values.__getitem__)
+                values[node] = node.target(*args, **kwargs)
+            if node.op != "output":
+                node.meta["val"] = values[node]

@@ -63,6 +63,14 @@ class StorageMark:
     def __init__(self, tensor: torch.Tensor) -> None:
         self._reference = StorageWeakRef(tensor.untyped_storage())
 
+    def storage(self) -> torch.UntypedStorage | None:
+        """The storage, None once nobody else holds it any more."""
+        revive = getattr(torch.UntypedStorage, "_new_with_weak_ptr", None)
+        if revive is None or self._reference.expired():
+            return None
+        found: torch.UntypedStorage | None = revive(self._reference.cdata)
+        return found
+
 
 def storage_address(tensor: torch.Tensor) -> int:
     """The address of a tensor's storage object, the same for all tensors that share memory."""

@@ -144,6 +144,23 @@ class CallLog:
         raise NotReplayable(f"{operation} gives a {type(value).__name__}, which a tape cannot hold")
 
 
+def raising(operation: Any, taken: Taken, line: str | None) -> Call:
+    """A call that gave an error: in place of outputs it has one None."""
+    return Call(
+        op=str(operation),
+        arguments=taken.arguments,
+        keywords=taken.keywords,
+        outputs=(None,),
+        fresh=(False,),
+        phase=taken.place.phase,
+        module=taken.place.module,
+        line=line,
+        sequence=taken.place.sequence,
+        grad=taken.grad,
+        draw=None,
+    )
+
+
 def given_by(
     call: Call, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], results: list[Any]
 ) -> list[torch.Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
@@ -40,10 +41,14 @@ class Executor(Protocol):
 
 
 class CompiledGraphs:
-    """Remembers each graph from `install` to `remove`; while there is an `executor`, it has the graphs executed."""
+    """Remembers each graph from `install` to `remove`; while there is an `executor`, it has the graphs executed.
 
-    def __init__(self) -> None:
+    `op_by_op`: the backend executes its graphs by eager ops, one by one. Any other one is given them with probes, too.
+    """
+
+    def __init__(self, *, op_by_op: bool) -> None:
         self.executor: Executor | None = None
+        self._op_by_op = op_by_op
         self._undo: list[torch_private.Undo] = []
         self._graphs: dict[int, CompiledGraph] = {}
         self._regions: dict[int, int] = {}
@@ -116,7 +121,12 @@ class CompiledGraphs:
         region = self._region()
 
         def compile_(module: torch.fx.GraphModule, example_inputs: Any) -> Any:
-            graph = CompiledGraph(region, phase, torch_private.copied_graph(module))
+            copied = torch_private.copied_graph(module)
+            probed = None
+            if not self._op_by_op and self._probes is not None:
+                again = functools.partial(_compiled_again, compiler, example_inputs)
+                probed = ProbedGraph(copied, again, self._probes)
+            graph = CompiledGraph(region, phase, copied, probed)
             compiled = compiler(module, example_inputs)
 
             def run(*args: Any) -> Any:
@@ -129,3 +139,18 @@ class CompiledGraphs:
             return torch_private.called_like(compiled, run)
 
         return compile_
+
+
+def _compiled_again(
+    compiler: torch_private.AotCompiler, example_inputs: Any, module: torch.fx.GraphModule
+) -> torch_private.Boxed:
+    """What a backend's compiler makes of a graph, taking its inputs in one list."""
+    with torch.no_grad():
+        compiled: torch_private.Boxed = compiler(module, example_inputs)
+    if getattr(compiled, "_boxed_call", False):
+        return compiled
+
+    def boxed(inputs: list[Any]) -> Any:
+        return compiled(*inputs)
+
+    return boxed

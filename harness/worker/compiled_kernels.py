@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -65,14 +65,27 @@ class CompiledNodes:
         return [next(own) if given else None for given in self.results[number]]
 
 
+class NodeCompiler(Protocol):
+    """Compiles a graph of aten ops; `inputs` are fake."""
+
+    def __call__(
+        self, module: torch.fx.GraphModule, inputs: Sequence[Any], *, backward: bool
+    ) -> torch_private.Boxed: ...
+
+
+compile_node: NodeCompiler = torch_private.compile_graph
+"""By Inductor, as it is configured now."""
+
+
 class NodeKernels:
-    """The kernels of the compiled nodes of a step, compiled when they are first needed.
+    """The kernels of the compiled nodes of a step, compiled when they are first needed, by `compile_`.
 
     Nodes that draw random numbers or write to an argument are not among them: the compiler calls eager's kernels there.
     """
 
-    def __init__(self, tape: Tape) -> None:
+    def __init__(self, tape: Tape, compile_: NodeCompiler = compile_node) -> None:
         self._tape = tape
+        self._compile_graph = compile_
         self._known: dict[NodeKind, tuple[CompiledNodes, int]] = {}
 
     def prepare(self, positions: Iterable[int]) -> None:
@@ -102,7 +115,7 @@ class NodeKernels:
 
     def _compile(self, kinds: Sequence[NodeKind]) -> None:
         module, inputs, results = graph_of(kinds)
-        run = torch_private.compile_graph(module, inputs, backward=kinds[0].backward)
+        run = self._compile_graph(module, inputs, backward=kinds[0].backward)
         compiled = CompiledNodes(kinds, results, run)
         self._known.update({kind: (compiled, number) for number, kind in enumerate(kinds)})
 

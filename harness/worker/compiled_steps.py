@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .call_values import CallValues
-from .compiled_kernels import NodeKernels, is_generated
+from .compiled_kernels import NodeCompiler, NodeKernels, compile_node, is_generated
 from .replay import Execution, executed, set_apart
 from .tape import Tape, leaves
 
@@ -16,14 +16,14 @@ from .tape import Tape, leaves
 class RecordedKernels:
     """The kernels of one step. `notes` say which of its values are unknown, and why.
 
-    With `generates` the mode's compiler makes kernels of its own; without, it executes graphs by eager ops.
+    `compile_` is the mode's compiler, which makes kernels of its own; None for one that executes graphs by eager ops.
     """
 
-    def __init__(self, tape: Tape, values: CallValues, *, generates: bool) -> None:
+    def __init__(self, tape: Tape, values: CallValues, compile_: NodeCompiler | None) -> None:
         self.notes = tuple(dict.fromkeys(values.notes))
-        self._generates = generates
+        self._generates = compile_ is not None
         self._values = values
-        self._nodes = NodeKernels(tape)
+        self._nodes = NodeKernels(tape, compile_ or compile_node)
 
     def digests(self) -> list[list[str | None]]:
         """For each call digests of its fresh outputs and of what it wrote; None for a value that is unknown."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,13 @@ import torch
 
 from .. import torch_private
 from ..errors import NotAvailable
-from ..modes.protocol import Mode
+from ..modes.protocol import Mode, compiles
 from ..recorder.config import RunConfig
 from ..recorder.operations import WITHOUT_VALUES
 from .call_log import OPAQUE
 from .call_values import CallValues
 from .compiled_graphs import CompiledGraphs
+from .compiled_kernels import NodeCompiler, compile_node
 from .compiled_steps import STEPS, RecordedKernels
 from .noise import StepNoise, in_words, measure_noise
 from .tape import NotReplayable
@@ -26,8 +27,8 @@ from .tape_recorder import TapeRecorder
 
 INDUCTOR = "inductor"
 
-COMPILING = "compile"
-"""The mode whose compiled graphs are taken apart."""
+OP_BY_OP = ("eager", "aot_eager", "aot_eager_decomp_partition")
+"""Backends that execute what was captured by eager ops."""
 
 
 class TapeRecording:
@@ -51,7 +52,11 @@ class TapeRecording:
         self._values: CallValues | None = None
         if config.tapes is None or self._unavailable is not None:
             return
-        if config.mode.base == COMPILING:
+        self._compile: NodeCompiler | None = None
+        if compiles(mode):
+            backend = getattr(mode, "backend", None)
+            if backend not in OP_BY_OP:
+                self._compile = compile_node if backend == INDUCTOR else _by_adapter(mode)
             self._unavailable = self._watch_graphs()
         else:
             self._watch_compiling()
@@ -115,7 +120,7 @@ class TapeRecording:
         assert values is not None
         self._folder.mkdir(parents=True, exist_ok=True)
         write_tape(tape_file(self._folder, step), tape)
-        STEPS[step] = RecordedKernels(tape, values, generates=self._config.mode.backend in (None, INDUCTOR))
+        STEPS[step] = RecordedKernels(tape, values, self._compile)
 
     def _replayed(self, recorder: TapeRecorder, step: int) -> StepNoise:
         if self._script_compiles and torch_private.compiled_frames():
@@ -165,7 +170,7 @@ class TapeRecording:
 
     def _watch_graphs(self) -> str | None:
         """Take compiled graphs apart; gives the reason where that is not possible."""
-        self._graphs = CompiledGraphs()
+        self._graphs = CompiledGraphs(op_by_op=self._compile is None)
         try:
             self._graphs.install()
         except NotAvailable as error:
@@ -193,3 +198,20 @@ def _unavailable(config: RunConfig, mode: Mode) -> str | None:
     if kind in WITHOUT_VALUES:
         return f"on {kind} an op has no value when it is called"
     return None
+
+
+def _by_adapter(mode: Mode) -> NodeCompiler:
+    """What a plug-in's backend makes of a graph, by its adapter."""
+    adapter = mode.adapter()
+
+    def compile_(
+        module: torch.fx.GraphModule, inputs: Sequence[Any], *, backward: bool
+    ) -> torch_private.Boxed:
+        execute = adapter.compile_graph(module, inputs)
+
+        def boxed(inputs: list[Any]) -> Any:
+            return execute(*inputs)
+
+        return boxed
+
+    return compile_

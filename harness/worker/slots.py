@@ -50,6 +50,14 @@ class SlotTable:
         """The slot of a tensor's storage, None for one that was not met."""
         return self._numbers.get(torch_private.storage_address(tensor))
 
+    def tensor(self, view: View) -> torch.Tensor | None:
+        """The tensor that a view stands for, on the storage itself; None where that is gone."""
+        storage = self._marks[view.slot].storage()
+        if storage is None or view.extent * view.dtype.itemsize > storage.nbytes():
+            return None
+        empty = torch.empty(0, dtype=view.dtype, device=storage.device)
+        return empty.set_(storage, view.offset, view.size, view.stride)
+
     def assign(self, tensor: torch.Tensor, slot: int) -> None:
         """From now on the storage of this tensor is that of the slot, whatever it was before; others may be as well."""
         self._numbers[torch_private.storage_address(tensor)] = slot

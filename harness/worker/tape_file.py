@@ -43,6 +43,11 @@ def exact_file(tape: Path) -> Path:
 
 def write_tape(path: Path, tape: Tape) -> None:
     """Write a tape. Raises OSError (disk full)."""
+    write_tensors(path, *described_tape(tape))
+
+
+def described_tape(tape: Tape) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """The tensors of a tape by their names, and all else that it is as JSON."""
     encoder = Encoder()
     tensors = {f"input {slot}": data for slot, data in tape.inputs.items()}
     tensors |= {f"watched {number}": one.value for number, one in enumerate(tape.watched)}
@@ -60,7 +65,7 @@ def write_tape(path: Path, tape: Tape) -> None:
         "watched": [[one.position, one.name, encoder.encode(one.view)] for one in tape.watched],
     }
     tensors |= {f"generator {number}": state for number, state in enumerate(encoder.states)}
-    write_tensors(path, tensors, facts)
+    return tensors, facts
 
 
 def read_tape(path: Path) -> Tape:
@@ -69,10 +74,15 @@ def read_tape(path: Path) -> Tape:
     if facts.get("schema") != SCHEMA:
         raise JournalError(path, f"is no tape of schema {SCHEMA}")
     try:
-        return _Reading(tensors, facts).tape()
+        return understood_tape(tensors, facts)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         complaint = (str(error).splitlines() or [""])[0]
         raise JournalError(path, f"is a damaged tape ({type(error).__name__}: {complaint})") from error
+
+
+def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> Tape:
+    """The tape that `described_tape` has described. Raises ValueError, TypeError, KeyError and RecursionError."""
+    return _Reading(tensors, facts).tape()
 
 
 def _call_to_json(call: Call, encoder: Encoder) -> dict[str, Any]:

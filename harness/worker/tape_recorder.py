@@ -14,13 +14,13 @@ from .. import torch_private
 from ..adoption.collectives import NAMESPACES, SHARDED, unreplayed
 from ..adoption.shards import is_sharded
 from ..recorder.origin import script_line
-from .call_log import CallLog, Taken
+from .call_log import CallLog, Taken, raising
 from .call_values import CallValues
 from .compiled_graphs import CompiledGraph
 from .compiled_regions import Region, Regions
 from .owners import owners_of
 from .places import Places
-from .tape import NotReplayable, Tape, Watched, leaves
+from .tape import Call, NotReplayable, Tape, View, Watched, leaves
 
 OFF_TAPE = ("profiler", "prim")
 """Namespaces of calls that compute nothing and carry handles which nothing could write down."""
@@ -33,11 +33,13 @@ class TapeRecorder:
     """Records from `start` to `stop`. Whatever it cannot take ends the tape, with the `reason`, and not the training.
 
     `script` is the file whose lines are noted. With `modules` the modules' calls are followed by hooks. With `values`
-    compiled graphs, whose executions are then led to `executed`, are taken apart.
+    compiled graphs, whose executions are then led to `executed`, are taken apart. `raised` is the last op that gave an
+    error, which is not on the tape.
     """
 
     def __init__(self, step: int, script: str, *, modules: bool, values: CallValues | None = None) -> None:
         self.reason: str | None = None
+        self.raised: Call | None = None
         self._step = step
         self._script = script
         self._modules = modules
@@ -100,6 +102,17 @@ class TapeRecorder:
         table = self._log.table
         return Tape(self._step, table.slots, table.inputs, calls, tuple(self._watched))
 
+    def view_of(self, tensor: torch.Tensor) -> View | None:
+        """What the tape knows a tensor by; None where it has not met the tensor's memory."""
+        with self._looking():
+            if self.reason is None and self._log.table.slot_of(tensor) is not None:
+                return self._log.table.view(tensor.detach(), is_input=False)
+        return None
+
+    def alive(self, view: View) -> torch.Tensor | None:
+        """What a view holds now; None once nobody but the tape knows its memory."""
+        return self._log.table.tensor(view)
+
     def give_up(self, reason: str) -> None:
         """End the tape; the first reason stays."""
         if self.reason is None:
@@ -151,7 +164,12 @@ class TapeRecorder:
             differentiable = any(isinstance(one, torch.Tensor) and one.requires_grad for one in given)
             place = self._places.here(grad=grad, differentiable=differentiable)
             taken = self._log.take(operation, args, kwargs, place, grad=grad)
-        outputs = operation(*args, **kwargs)
+        try:
+            outputs = operation(*args, **kwargs)
+        except Exception:
+            if taken is not None:
+                self.raised = raising(operation, taken, script_line(self._script))
+            raise
         if taken is not None:
             with self._looking():
                 line = script_line(self._script)

@@ -9,16 +9,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .harness.adoption.script import device, log, mark_step, phase, step, steps
+    from .harness.adoption.script import after_step, device, log, mark_step, phase, print, step, steps
     from .harness.drift.comparison import RunComparison, compare_runs
     from .harness.interface.culprits import Culprit, Pair
     from .harness.interface.investigating import compare, investigate, localize
     from .harness.interface.investigation import Comparison, Investigation, load_investigation
     from .harness.interface.recording import Recording, record
     from .harness.interface.running import RunBatch, run
+    from .harness.partition.config import PartitionConfig
+    from .harness.partition.module import partition
     from .harness.runs.find import RecordedRun, load_run
     from .harness.runs.journal import Journal
     from .harness.runs.pickles import read_pickle
+    from .harness.snapshots.callback import on_snapshot
 
 _HOMES = {
     "Comparison": "numdrift.harness.interface.investigation",
@@ -26,10 +29,12 @@ _HOMES = {
     "Investigation": "numdrift.harness.interface.investigation",
     "Journal": "numdrift.harness.runs.journal",
     "Pair": "numdrift.harness.interface.culprits",
+    "PartitionConfig": "numdrift.harness.partition.config",
     "RecordedRun": "numdrift.harness.runs.find",
     "Recording": "numdrift.harness.interface.recording",
     "RunBatch": "numdrift.harness.interface.running",
     "RunComparison": "numdrift.harness.drift.comparison",
+    "after_step": "numdrift.harness.adoption.script",
     "compare": "numdrift.harness.interface.investigating",
     "compare_runs": "numdrift.harness.drift.comparison",
     "device": "numdrift.harness.adoption.script",
@@ -39,7 +44,10 @@ _HOMES = {
     "localize": "numdrift.harness.interface.investigating",
     "log": "numdrift.harness.adoption.script",
     "mark_step": "numdrift.harness.adoption.script",
+    "on_snapshot": "numdrift.harness.snapshots.callback",
+    "partition": "numdrift.harness.partition.module",
     "phase": "numdrift.harness.adoption.script",
+    "print": "numdrift.harness.adoption.script",
     "read_pickle": "numdrift.harness.runs.pickles",
     "record": "numdrift.harness.interface.recording",
     "run": "numdrift.harness.interface.running",
@@ -53,10 +61,12 @@ __all__ = [
     "Investigation",
     "Journal",
     "Pair",
+    "PartitionConfig",
     "RecordedRun",
     "Recording",
     "RunBatch",
     "RunComparison",
+    "after_step",
     "compare",
     "compare_runs",
     "device",
@@ -66,7 +76,10 @@ __all__ = [
     "localize",
     "log",
     "mark_step",
+    "on_snapshot",
+    "partition",
     "phase",
+    "print",
     "read_pickle",
     "record",
     "run",

@@ -30,8 +30,11 @@ def test_a_command_of_the_documents_is_understood(line: str) -> None:
     own = words[: words.index("--")] if "--" in words else words
     names = [word for word in own if not word.startswith("-")]
     help_text = CliRunner().invoke(program, [names[0], "--help"]).output
-    if names[0] in ("runs", "kernels", "graph"):
+    if names[0] in ("runs", "kernels", "graph", "snapshot"):
         help_text += CliRunner().invoke(program, [*names[:2], "--help"]).output
+    if names[0] == "bundle":
+        part = names[1] if names[1] in ("show", "open") else "make"
+        help_text += CliRunner().invoke(program, ["bundle", part, "--help"]).output
     for option in (word for word in own if word.startswith("--")):
         assert option in help_text, option
 

@@ -20,6 +20,7 @@ CASES = [(reproducer, mode, "params") for reproducer in STEPS for mode in PLAIN]
 CASES += [(reproducer, mode, "ops") for reproducer in STEPS for mode in ("cpu", "lazy")]
 CASES += [("resnet_digits", "compile", "ops"), ("sam_tanh", "cpu", "losses")]
 CASES += [(reproducer, mode, "graphs") for reproducer in STEPS for mode in PLAIN]
+CASES += [("sam_tanh", "compile", "metrics"), ("char_gpt", "lazy", "metrics")]
 
 
 @pytest.mark.slow
@@ -36,7 +37,7 @@ def test_recording_changes_no_bit(
         capture_output=True,
         check=True,
     )
-    how = ["--graphs"] if level == "graphs" else ["--record", level]
+    how = [f"--{level}"] if level in ("graphs", "metrics") else ["--record", level]
     recorded_save = tmp_path / "recorded.npz"
     done = numdrift("run", script, "--modes", mode, *how, "--", *arguments, "--save", recorded_save)
     assert done.returncode == 0, done.stderr

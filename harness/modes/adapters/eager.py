@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ...errors import NotAvailable
-from ..adapter import OperatorCall, Verdict, Work
+from ...support.observing.eager import observe_eager
+from ..adapter import OperatorCall, Tell, Verdict, Work
+from .on_device import asked_by_execution, graph_on
 
 if TYPE_CHECKING:
     from ..spec import ModeSpec
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 class EagerAdapter:
     name = "eager"
     instruction_set = "aten"
+    executes_at_once = True
 
     def __init__(self, spec: ModeSpec) -> None:
         self.spec = spec
@@ -28,16 +31,33 @@ class EagerAdapter:
     def observe_support(
         self, script: str, told: Callable[[OperatorCall], None]
     ) -> AbstractContextManager[None]:
-        raise NotAvailable("support analysis", "eager has none")
+        return observe_eager(script, self.spec.device or self.spec.base, told)
+
+    def without_execution(self) -> AbstractContextManager[None]:
+        raise NotAvailable(
+            f"a dry run in mode {self.spec.name!r}",
+            "it executes each operator when it is called",
+            "take --mode lazy or --mode compile, or leave --dry out",
+        )
 
     def supports(self, node: torch.fx.Node) -> Verdict:
-        raise NotAvailable("asking for support", "eager has none")
+        return asked_by_execution(node, self._device, f"kernels of {self._device}")
 
     def compile_graph(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        raise NotAvailable("compiling a graph", "eager has none")
+        return graph_on(graph, self._device)
 
-    def observe_work(self, script: str, told: Callable[[Work], None]) -> AbstractContextManager[None]:
-        raise NotAvailable("metrics", "eager has none")
+    @property
+    def _device(self) -> str:
+        """Raises NotAvailable when this machine has no such device."""
+        device = self.spec.device or self.spec.base
+        try:
+            torch.empty((), device=device)
+        except (RuntimeError, AssertionError) as error:
+            raise NotAvailable(f"device {device!r}", str(error).splitlines()[0]) from error
+        return device
+
+    def observe_work(self, script: str, told: Callable[[Work], None]) -> AbstractContextManager[Tell]:
+        return nullcontext(lambda: None)
 
     def counters(self) -> Mapping[str, int]:
         return {}

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...errors import NotAvailable
-from ..adapter import OperatorCall, Verdict, Work
+from ... import torch_private
+from ...metrics.observing.lazy_work import LazyWork
+from ...support.observing.lazy import observe_lazy
+from ...torch_private import lazy_counters, lazy_report, start_lazy_backend, sync_lazy
+from ..adapter import OperatorCall, Tell, Verdict, Work
+from .on_device import asked_by_execution, graph_on
 
 if TYPE_CHECKING:
     from ..spec import ModeSpec
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
 class LazyAdapter:
     name = "lazy (TorchScript)"
     instruction_set = "lazy"
+    executes_at_once = False
 
     def __init__(self, spec: ModeSpec) -> None:
         self.spec = spec
@@ -28,19 +33,24 @@ class LazyAdapter:
     def observe_support(
         self, script: str, told: Callable[[OperatorCall], None]
     ) -> AbstractContextManager[None]:
-        raise NotAvailable("support analysis", "lazy (TorchScript) has none")
+        return observe_lazy(script, told)
+
+    def without_execution(self) -> AbstractContextManager[None]:
+        return torch_private.lazy_without_execution()
 
     def supports(self, node: torch.fx.Node) -> Verdict:
-        raise NotAvailable("asking for support", "lazy (TorchScript) has none")
+        start_lazy_backend()
+        return asked_by_execution(node, "lazy", "lazy core", sync_lazy, lazy_counters)
 
     def compile_graph(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        raise NotAvailable("compiling a graph", "lazy (TorchScript) has none")
+        start_lazy_backend()
+        return graph_on(graph, "lazy", sync_lazy)
 
-    def observe_work(self, script: str, told: Callable[[Work], None]) -> AbstractContextManager[None]:
-        raise NotAvailable("metrics", "lazy (TorchScript) has none")
+    def observe_work(self, script: str, told: Callable[[Work], None]) -> AbstractContextManager[Tell]:
+        return LazyWork(script, told)
 
     def counters(self) -> Mapping[str, int]:
-        return {}
+        return lazy_counters()
 
     def report(self) -> str:
-        return ""
+        return lazy_report()

@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ... import torch_private
 from ...errors import NotAvailable
-from ..adapter import OperatorCall, Verdict, Work
+from ...metrics.observing.xla_work import XlaWork, xla_counters, xla_metrics
+from ...support.observing.xla import observe_xla
+from ...torch_private.xla_execution import start_xla, sync_xla
+from ..adapter import OperatorCall, Tell, Verdict, Work
+from .on_device import asked_by_execution, graph_on
 
 if TYPE_CHECKING:
     from ..spec import ModeSpec
@@ -18,29 +23,39 @@ if TYPE_CHECKING:
 class XlaAdapter:
     name = "xla"
     instruction_set = "hlo"
+    executes_at_once = False
 
     def __init__(self, spec: ModeSpec) -> None:
         self.spec = spec
 
     def versions(self) -> Mapping[str, str]:
-        return {"torch": torch.__version__}
+        return {"torch": torch.__version__, **torch_private.xla_versions()}
 
     def observe_support(
         self, script: str, told: Callable[[OperatorCall], None]
     ) -> AbstractContextManager[None]:
-        raise NotAvailable("support analysis", "xla has none")
+        return observe_xla(script, told)
+
+    def without_execution(self) -> AbstractContextManager[None]:
+        raise NotAvailable(
+            f"a dry run in mode {self.spec.name!r}",
+            "torch_xla executes a graph wherever a value is read",
+            "take --mode lazy or --mode compile, or leave --dry out",
+        )
 
     def supports(self, node: torch.fx.Node) -> Verdict:
-        raise NotAvailable("asking for support", "xla has none")
+        start_xla()
+        return asked_by_execution(node, "xla", "xla lowering", sync_xla, xla_counters)
 
     def compile_graph(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        raise NotAvailable("compiling a graph", "xla has none")
+        start_xla()
+        return graph_on(graph, "xla", sync_xla)
 
-    def observe_work(self, script: str, told: Callable[[Work], None]) -> AbstractContextManager[None]:
-        raise NotAvailable("metrics", "xla has none")
+    def observe_work(self, script: str, told: Callable[[Work], None]) -> AbstractContextManager[Tell]:
+        return XlaWork(script, told)
 
     def counters(self) -> Mapping[str, int]:
-        return {}
+        return xla_counters()
 
     def report(self) -> str:
-        return ""
+        return str(xla_metrics().metrics_report())

@@ -17,6 +17,7 @@ from numdrift.harness.modes.eager import EagerMode
 from numdrift.harness.modes.spec import parse_mode
 from numdrift.harness.recorder.config import RunConfig
 from numdrift.harness.recorder.selection import StepSelection
+from numdrift.harness.worker.compiled_kernels import compile_node
 from numdrift.harness.worker.compiled_steps import STEPS, RecordedKernels
 from numdrift.harness.worker.digests import digest_of
 from numdrift.harness.worker.recording import TapeRecording
@@ -315,7 +316,7 @@ def _like(old: object, new: object) -> object:
 @pytest.mark.slow
 def test_a_kernel_is_the_same_alone_and_among_others(tmp_path: Path) -> None:
     run = taped("images", INDUCTOR, tmp_path)
-    together, alone = run.kernels, RecordedKernels(run.tape, run.kernels._values, generates=True)
+    together, alone = run.kernels, RecordedKernels(run.tape, run.kernels._values, compile_node)
     chosen = [
         one
         for one in executions(run.tape)

@@ -1,0 +1,50 @@
+"""`numdrift bundle`: an investigation in one archive, for whoever owns the kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ..program import LazyGroup
+
+COMMANDS = {
+    "make": "Pack an investigation (what `numdrift bundle INVESTIGATION` does).",
+    "show": "List what is in a bundle.",
+    "open": "Check a bundle, unpack it, and replay what is in it.",
+}
+
+EXAMPLES = """\b
+Examples:
+  numdrift bundle runs/train
+  numdrift bundle runs/train --redact --to train.zip
+  numdrift bundle runs/train --to s3://bucket/train.zip
+  numdrift bundle show train.zip
+  numdrift bundle open s3://bucket/train.zip --to train --replay
+"""
+
+
+class BundleGroup(LazyGroup):
+    """A group whose first word may also be the investigation that is to be packed."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and args[0] not in COMMANDS:
+            args = ["make", *args]
+        return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0].startswith("-") and args[0] not in ("-h", "--help"):
+            args = ["make", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(
+    cls=BundleGroup,
+    package=__name__,
+    summaries=COMMANDS,
+    epilog=EXAMPLES,
+    subcommand_metavar="INVESTIGATION | COMMAND [ARGS]...",
+    help="Pack an investigation into one archive, and open such an archive: findings, graphs, the culprits' scripts, snapshots.",
+)
+def command() -> None:
+    pass

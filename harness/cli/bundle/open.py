@@ -1,0 +1,109 @@
+"""`numdrift bundle open`: check it, unpack it, replay what is in it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...bundle.archive import Bundle
+from ...bundle.opening import extract
+from ...bundle.replaying import Replayed, replay_scripts, replay_snapshots
+from ..output import console, force_option, json_option, table, write_json
+from .place import local_copy
+from .shown import bytes_bar, mebibytes
+
+EXAMPLES = """\b
+Examples:
+  numdrift bundle open train.numdrift.zip
+  numdrift bundle open train.numdrift.zip --to elsewhere --replay --mode cpu
+  numdrift bundle open s3://bucket/train.zip --replay --run-scripts
+
+\b
+Every file is checked against its SHA-256, and nothing is unpacked unless all are right. --replay executes snapshots:
+only ops that torch has registered, no code of the bundle's. --run-scripts executes the bundle's Python scripts with your
+rights: only for a bundle whose maker you trust.
+Exit codes: 0 opened (and everything that was replayed gives what was recorded), 1 something does not, 2 wrong usage,
+3 the bundle is damaged or was changed.
+"""
+
+
+@click.command(epilog=EXAMPLES, help="Check BUNDLE, a path or URL, and unpack it into a folder.")
+@click.argument("bundle")
+@click.option(
+    "--to",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Where to (default: its name).",
+)
+@click.option("--replay", is_flag=True, help="Execute its snapshots and compare with what they gave.")
+@click.option(
+    "--mode", metavar="SPEC", help="The mode to replay in (default: that in which each snapshot was taken)."
+)
+@click.option(
+    "--run-scripts", is_flag=True, help="Execute the culprits' scripts. They are somebody's Python."
+)
+@click.option("--quiet", "-q", is_flag=True, help="Print what does not replay and nothing else.")
+@force_option
+@json_option
+def command(
+    bundle: str,
+    to: Path | None,
+    replay: bool,
+    mode: str | None,
+    run_scripts: bool,
+    quiet: bool,
+    force: bool,
+    json_path: str | None,
+) -> int:
+    folder = to or Path(Path(bundle).name.removesuffix(".zip").removesuffix(".numdrift"))
+    with local_copy(bundle) as archive, bytes_bar("checking", quiet=quiet) as unpacked:
+        opened = extract(archive, folder, force=force, unpacked=unpacked)
+    results = [
+        *(replay_snapshots(folder, mode) if replay or mode else ()),
+        *(replay_scripts(folder) if run_scripts else ()),
+    ]
+    if json_path:
+        write_json(json_path, _json(opened, folder, results))
+    failed = [one for one in results if not one.holds]
+    if json_path != "-" and not quiet:
+        console().print(
+            f"Opened {folder}: {len(opened.files):,} files, {mebibytes(opened.bytes)}, every one as it was packed",
+            soft_wrap=True,
+        )
+        _show(results)
+        _say_what_else(opened, replay=replay or bool(mode), run_scripts=run_scripts)
+    for one in failed:
+        console(stderr=True).print(f"numdrift: {one.path}: {one.text}", soft_wrap=True)
+    return 1 if failed else 0
+
+
+def _show(results: list[Replayed]) -> None:
+    if results:
+        rows = table("replayed", "result")
+        for one in results:
+            rows.add_row(one.path, one.text)
+        console().print(rows)
+
+
+def _say_what_else(bundle: Bundle, *, replay: bool, run_scripts: bool) -> None:
+    out = console()
+    if bundle.redacted:
+        out.print(
+            "It is redacted: digests stand in place of tensors, so nothing in it can be replayed.",
+            soft_wrap=True,
+        )
+        return
+    if not replay and bundle.of_kind("snapshots"):
+        out.print("--replay executes its snapshots.")
+    if not run_scripts and any(one.path.endswith(".py") for one in bundle.of_kind("repro")):
+        out.print(
+            "--run-scripts executes the culprits' scripts, which are Python of the bundle's maker.",
+            soft_wrap=True,
+        )
+
+
+def _json(bundle: Bundle, folder: Path, results: list[Replayed]) -> dict[str, Any]:
+    return {"folder": str(folder), **asdict(bundle), "replayed": [asdict(one) for one in results]}

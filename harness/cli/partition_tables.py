@@ -1,0 +1,142 @@
+"""How `numdrift partition` shows a partition: operators, where they run and why, and the subgraphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+
+from ..partition.journal import BisectionRecord, TensorCheck
+from ..partition.record import GraphPartition, OperatorRow
+from ..partition.running import Partitioned
+from .output import number, table
+
+
+def show(out: Console, done: Partitioned) -> None:
+    """Print every graph that differs from those before it, and what came of the checks."""
+    shown: list[GraphPartition] = []
+    for graph in done.record.graphs:
+        if not any(_alike(graph, other) for other in shown):
+            shown.append(graph)
+            _show_graph(out, graph, done.record.backend)
+    repeated = len(done.record.graphs) - len(shown)
+    if repeated:
+        out.print(f"{repeated} more graphs are partitioned like one of these.")
+    for note in done.record.notes:
+        out.print(note, soft_wrap=True)
+    if done.record.checks:
+        out.print(checked(done.record.checks), soft_wrap=True)
+    if done.record.bisection is not None:
+        _show_bisection(out, done.record.bisection)
+    if done.comparison is not None:
+        out.print(_compared(done), soft_wrap=True)
+    out.print(f"Wrote {done.path}")
+
+
+def _alike(a: GraphPartition, b: GraphPartition) -> bool:
+    return (a.phase, a.module, a.operators, a.subgraphs) == (b.phase, b.module, b.operators, b.subgraphs)
+
+
+def _show_graph(out: Console, graph: GraphPartition, backend: str) -> None:
+    counted = "operators as written" if graph.as_written else "operators as dispatched"
+    out.print(f"{graph.module}, {graph.phase} ({counted})", style="bold")
+    rows = table("operator", ">count", "supported", "runs on", "configuration", "line", "why")
+    for kind, lines in _by_kind(graph.operators):
+        for row in lines:
+            rows.add_row(
+                kind, f"{row.count:,}", "yes" if row.supported else "no", row.device,
+                row.configuration, row.call, _why(row),
+            )  # fmt: skip
+    out.print(rows)
+    out.print(
+        f"{graph.percentage:.2f}% of operators ({graph.supported} of {graph.total}) are supported by {backend}"
+    )
+    rows = table(">subgraph", "runs on", ">operators", "which")
+    for subgraph in graph.subgraphs:
+        which = ", ".join(f"{kind}:{count}" for kind, count in subgraph.operators.items())
+        rows.add_row(str(subgraph.number), subgraph.device, f"{subgraph.size:,}", which)
+    out.print(rows)
+    out.print()
+
+
+def _by_kind(operators: Sequence[OperatorRow]) -> Iterable[tuple[str, list[OperatorRow]]]:
+    """Unsupported operators one by one, first; of the others those of one kind and place together."""
+    yield from ((row.kind, [row]) for row in operators if not row.supported)
+    together: dict[tuple[str, str], list[OperatorRow]] = {}
+    for row in operators:
+        if row.supported:
+            together.setdefault((row.kind, row.device), []).append(row)
+    for (kind, device), rows in together.items():
+        yield (
+            kind,
+            [
+                OperatorRow(
+                    kind,
+                    _one_or_many([row.configuration for row in rows], "configurations"),
+                    _one_or_many([row.call for row in rows], "lines"),
+                    sum(row.count for row in rows),
+                    device,
+                    moved=rows[0].moved,
+                )
+            ],
+        )
+
+
+def _why(row: OperatorRow) -> str:
+    if not row.supported:
+        return f"{row.failure_at}: {row.reason}"
+    return "ops_to_partition" if row.moved else ""
+
+
+def _one_or_many(texts: Sequence[str], what: str) -> str:
+    different = list(dict.fromkeys(texts))
+    return f"{len(different)} {what}" if len(different) > 1 else different[0]
+
+
+def checked(checks: Sequence[TensorCheck]) -> str:
+    """How far a module's outputs and gradients are from the unpartitioned module's, in one sentence a kind."""
+    return " ".join(
+        _checked(what, [one for one in checks if one.what == what]) for what in ("output", "gradient")
+    ).strip()
+
+
+def _checked(what: str, checks: Sequence[TensorCheck]) -> str:
+    if not checks:
+        return ""
+    identical = sum(one.identical for one in checks)
+    said = f"{identical} of {len(checks)} {what}{'s' * (len(checks) != 1)} identical to the unpartitioned module's"
+    if identical == len(checks):
+        return f"{said}."
+    worst = max(checks, key=lambda one: one.relative)
+    return (
+        f"{said}; the furthest, {what} {worst.name}, by {number(worst.largest)} where its values reach "
+        f"{number(worst.scale)}."
+    )
+
+
+def _show_bisection(out: Console, found: BisectionRecord) -> None:
+    """Drifts are relative: by the largest value of the output or gradient that is furthest."""
+    if not found.whole:
+        out.print("Nothing drifts: there is nothing to look for.")
+        return
+    rows = table("carries drift", "line", ">alone on the backend", ">left without it")
+    for carrier in found.carriers:
+        kinds = ", ".join(kind for kind, _ in carrier.operators)
+        lines = ", ".join(dict.fromkeys(line for _, line in carrier.operators if line))
+        rows.add_row(kinds, lines, number(carrier.alone), number(carrier.without))
+    out.print(rows)
+    out.print(
+        f"The whole module drifts by {number(found.whole)} (relative); {found.asked} partitions were executed."
+    )
+
+
+def _compared(done: Partitioned) -> str:
+    found = done.comparison
+    assert found is not None
+    if found.identical:
+        return f"Identical to the unpartitioned run on the CPU, in all {found.steps_b:,} steps."
+    step = found.first_differing_step
+    first = "" if step is None else f" from step {step} on"
+    relative = found.losses.max_relative
+    losses = f", losses by at most {number(relative)} of their value" if relative else ", losses not at all"
+    return f"Differs from the unpartitioned run on the CPU{first}{losses}; `numdrift compare {done.path}` says more."

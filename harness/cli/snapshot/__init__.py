@@ -1,0 +1,34 @@
+"""`numdrift snapshot`: single executions with their inputs, their outputs and their graph."""
+
+from __future__ import annotations
+
+import click
+
+from ..program import LazyGroup
+
+COMMANDS = {
+    "take": "Run a training script in each mode, and keep chosen executions of it, a file each.",
+    "list": "List the snapshots of a run.",
+    "show": "Show what a snapshot holds: its ops, its inputs and its outputs.",
+    "replay": "Execute a snapshot, in any mode, and compare what it gives with what it gave.",
+}
+
+EXAMPLES = """\b
+Examples:
+  numdrift snapshot take train.py --modes compile,lazy --steps 3 -- --epochs 2
+  numdrift snapshot take train.py --modes compile --on nonfinite
+  numdrift snapshot list runs/train
+  numdrift snapshot show runs/train/compile/snapshots/0-forward-step000003-execution000003.safetensors
+  numdrift snapshot replay runs/train/compile/snapshots/0-forward-step000003-execution000003.safetensors --mode cpu
+"""
+
+
+@click.group(
+    cls=LazyGroup,
+    package=__name__,
+    summaries=COMMANDS,
+    epilog=EXAMPLES,
+    help="Keep single executions of a training with their inputs, their outputs and their graph, and execute them again.",
+)
+def command() -> None:
+    pass

@@ -1,0 +1,129 @@
+"""What `numdrift snapshot show` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ...errors import SnapshotError
+from ...snapshots.contents import Contents, PortFacts, contents_of
+from ...snapshots.execution import in_mib
+from ...snapshots.file import read_snapshot
+from ...snapshots.index import entries_of
+from ...snapshots.record import Snapshot
+from ..output import console, table, write_json
+
+SCHEMA = 1
+MOST_ROWS = 40
+"""Inputs or outputs that are shown; --json has all."""
+
+
+def readable(path: Path) -> Snapshot:
+    """Read the snapshot in a file. Raises SnapshotError, also for one that was never written to its end."""
+    if not path.exists():
+        known = {one.path.name: one for one in entries_of(path.parent.parent)}
+        entry = known.get(path.name)
+        if entry is not None:
+            raise SnapshotError(path, f"is incomplete: {entry.incomplete}")
+        raise SnapshotError(
+            path, "there is no such file; `numdrift snapshot list` shows the snapshots of a run"
+        )
+    if path.is_dir():
+        raise SnapshotError(path, "is a folder; `numdrift snapshot list` shows the snapshots of a run")
+    return read_snapshot(path)
+
+
+def show(path: Path, json_path: str | None) -> int:
+    snapshot = readable(path)
+    contents = contents_of(snapshot)
+    if json_path:
+        write_json(json_path, as_json(path, snapshot, contents))
+    if json_path == "-":
+        return 0
+    out = console()
+    for line in _heading(path, snapshot):
+        out.print(line, soft_wrap=True)
+    ops = ", ".join(f"{op.removeprefix('aten.')} {count}x" for op, count in contents.ops.items())
+    out.print(
+        f"{len(snapshot.tape.calls):,} call{'s' * (len(snapshot.tape.calls) != 1)}: {ops or 'none'}",
+        soft_wrap=True,
+    )
+    _ports(out, "inputs", contents.inputs)
+    _ports(out, "outputs", contents.outputs)
+    sensitive = snapshot.sensitive()
+    if sensitive:
+        listed = ", ".join(f"{words} ({count})" for words, count in sensitive.items())
+        out.print(f"\nIt may be confidential: it holds the values of {listed}.", soft_wrap=True)
+    return 0
+
+
+def _heading(path: Path, snapshot: Snapshot) -> list[str]:
+    execution, around = snapshot.execution, snapshot.around
+    place = f"rank {around.rank} of {around.world_size}, " if around.world_size > 1 else ""
+    lines = [
+        (
+            f"{execution.name}: step {execution.step}, execution {execution.count}, {place}"
+            f"device {execution.device_index} ({', '.join(around.devices)})"
+        ),
+        (
+            f"taken in mode {around.spec} with torch {around.torch}, {around.threads} threads, "
+            f"from {Path(around.script).name}; {in_mib(path.stat().st_size)}, holds {' and '.join(snapshot.held) or 'the graph'}"
+        ),
+    ]
+    if snapshot.reason != "chosen":
+        lines.append(f"taken because of: {snapshot.reason}")
+    if snapshot.error:
+        lines.append(f"it gave the error {snapshot.error}")
+    if snapshot.unplayable:
+        lines.append(f"it cannot be replayed: {snapshot.unplayable}")
+    return [*lines, *snapshot.notes]
+
+
+def _ports(out: Console, title: str, ports: Sequence[PortFacts]) -> None:
+    if not ports:
+        return
+    rows = table(title, "dtype", "shape", ">min", ">max", ">NaN", ">infinite")
+    for one in ports[:MOST_ROWS]:
+        rows.add_row(
+            one.name,
+            one.dtype,
+            "x".join(map(str, one.shape)) or "scalar",
+            _number(one.minimum),
+            _number(one.maximum),
+            "-" if one.nan is None else f"{one.nan:,}",
+            "-" if one.inf is None else f"{one.inf:,}",
+        )
+    out.print()
+    out.print(rows)
+    if len(ports) > MOST_ROWS:
+        out.print(f"and {len(ports) - MOST_ROWS} more, which --json has")
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6g}"
+
+
+def as_json(path: Path, snapshot: Snapshot, contents: Contents) -> dict[str, Any]:
+    """Everything that is said of a snapshot, without its values."""
+    return {
+        "schema": SCHEMA,
+        "path": str(path),
+        "bytes": path.stat().st_size,
+        **{name: value for name, value in asdict(snapshot.execution).items() if name != "count"},
+        "execution": snapshot.execution.count,
+        **asdict(snapshot.around),
+        "reason": snapshot.reason,
+        "holds": list(snapshot.held),
+        "error": snapshot.error,
+        "unplayable": snapshot.unplayable,
+        "notes": list(snapshot.notes),
+        "calls": len(snapshot.tape.calls),
+        "ops": contents.ops,
+        "inputs": [asdict(one) for one in contents.inputs],
+        "outputs": [asdict(one) for one in contents.outputs],
+        "sensitive": snapshot.sensitive(),
+    }

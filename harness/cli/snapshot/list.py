@@ -1,0 +1,84 @@
+"""`numdrift snapshot list`: the snapshots of runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...runs.find import RecordedRun, ranks_of
+from ...snapshots.execution import in_mib
+from ...snapshots.index import Entry, entries_of
+from ..graph.selection import mode_option, recorded_runs, target_argument
+from ..output import console, json_option, out_option, table, write_json
+
+SCHEMA = 1
+
+EXAMPLES = """\b
+Examples:
+  numdrift snapshot list runs/train
+  numdrift snapshot list runs/train/compile --json -
+
+\b
+An execution is counted by its graph, from 0. A snapshot is incomplete where it could not be written to its end.
+"""
+
+
+@click.command(
+    epilog=EXAMPLES, help="List the snapshots of a run, or of an investigation (default: the newest)."
+)
+@target_argument
+@mode_option
+@out_option
+@json_option
+def command(target: str | None, mode: str | None, out: Path, json_path: str | None) -> int:
+    runs = recorded_runs(target, out, mode)
+    found = [(one, entries_of(one.path)) for run in runs for one in ranks_of(run)]
+    listed = [(run, entries) for run, entries in found if entries]
+    if json_path:
+        write_json(json_path, {"schema": SCHEMA, "runs": [_record(run, entries) for run, entries in listed]})
+    if json_path == "-":
+        return 0
+    out_console = console()
+    if not listed:
+        out_console.print(
+            f"{runs[0].path.parent} has no snapshots; `numdrift snapshot take` takes some", soft_wrap=True
+        )
+        return 0
+    for number, (run, entries) in enumerate(listed):
+        out_console.print("\n" * (number > 0) + f"{run.path} ({run.manifest.spec})", soft_wrap=True)
+        rows = table(
+            ">step", "graph", ">execution", "holds", ">calls", ">size", "taken because", "file", title=None
+        )
+        for one in entries:
+            rows.add_row(*_row(one))
+        out_console.print(rows)
+    return 0
+
+
+def _row(one: Entry) -> tuple[str, ...]:
+    facts = one.facts
+    return (
+        str(facts.get("step", "-")),
+        str(facts.get("graph", "-")),
+        str(facts.get("execution", "-")),
+        " ".join(facts.get("held", ())) or "the graph alone",
+        f"{facts.get('calls', 0):,}",
+        in_mib(one.size),
+        str(facts.get("reason", "-")),
+        f"incomplete: {one.incomplete}" if one.incomplete else one.path.name,
+    )
+
+
+def _record(run: RecordedRun, entries: list[Entry]) -> dict[str, Any]:
+    return {
+        "path": str(run.path),
+        "mode": run.manifest.mode,
+        "spec": run.manifest.spec,
+        "rank": run.manifest.rank,
+        "snapshots": [
+            {"path": str(one.path), "bytes": one.size, "incomplete": one.incomplete, **one.facts}
+            for one in entries
+        ],
+    }

@@ -1,0 +1,46 @@
+"""`numdrift snapshot replay`: a snapshot executed again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from numdrift.kernels.registry import load_target
+
+from ..output import json_option
+from .show import file_argument
+
+REPLAYING = "numdrift.harness.cli.snapshot.outcome:replay"
+"""Imports torch, which help does without."""
+
+EXAMPLES = """\b
+Examples:
+  numdrift snapshot replay SNAPSHOT
+  numdrift snapshot replay SNAPSHOT --mode cpu
+  numdrift snapshot replay SNAPSHOT --mode "compile,contract=fast" --json -
+
+\b
+Nothing but the file is needed: no script, and no run. In an eager mode the ops are executed one by one; any other
+mode's backend compiles the graph that they are. Random ops give what they drew.
+
+\b
+An output is within rounding if it is no farther from the recorded one than 16 times what random rounding after every op
+moves it (the L2 norm, rms of 8 repetitions), with NaN and infinities at the same places.
+Exit codes: 0 all outputs are identical or within rounding (or an error was recorded and there is one again), 1 one is beyond,
+2 the file cannot be read, or not be executed in this mode.
+"""
+
+
+@click.command(
+    epilog=EXAMPLES, help="Execute the snapshot in FILE, and compare what it gives with what it gave."
+)
+@file_argument
+@click.option(
+    "--mode", metavar="SPEC", help="The mode to execute it in (default: the one that it was taken in)."
+)
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing; the exit code says it.")
+@json_option
+def command(file: Path, mode: str | None, quiet: bool, json_path: str | None) -> int:
+    code: int = load_target(REPLAYING)(file, mode, quiet=quiet, json_path=json_path)
+    return code

@@ -1,0 +1,36 @@
+"""`numdrift snapshot show`: what one snapshot holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from numdrift.kernels.registry import load_target
+
+from ..output import json_option
+
+SHOWING = "numdrift.harness.cli.snapshot.contents:show"
+"""Imports torch, which help does without."""
+
+EXAMPLES = """\b
+Examples:
+  numdrift snapshot show runs/train/compile/snapshots/0-forward-step000003-execution000003.safetensors
+  numdrift snapshot show SNAPSHOT --json -
+
+\b
+An input or output is called what it is to the script (parameter, gradient, input), else by the op that gave it.
+`saved` values are what a forward keeps for its backward.
+"""
+
+file_argument = click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+
+
+@click.command(
+    epilog=EXAMPLES, help="Show what the snapshot in FILE holds: its ops, its inputs and its outputs."
+)
+@file_argument
+@json_option
+def command(file: Path, json_path: str | None) -> int:
+    code: int = load_target(SHOWING)(file, json_path)
+    return code

@@ -1,0 +1,290 @@
+"""`numdrift snapshot take`: a training in several modes, of which chosen executions are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...batch.execute import BatchResult, FinishedRun, execute
+from ...batch.plan import BatchPlan
+from ...batch.reproducer import asked_for
+from ...errors import UsageError
+from ...modes.spec import ModeSpec, parse_modes
+from ...recorder.selection import KeepParams, StepSelection
+from ...runs.layout import choose_investigation, rank_folder
+from ...snapshots.choice import Choice
+from ...snapshots.execution import KEYWORDS, MIB, in_mib
+from ...snapshots.index import FOLDER, Entry, entries_of
+from ..output import console, force_option, json_option, out_option, table, write_json
+from ..processes import nproc_option
+from ..progress import reporter_for
+from ..run import show_failure
+from ..script import module_option, script_argument
+from .drift import first_differing_steps
+
+SCHEMA = 1
+
+EXAMPLES = """\b
+Examples:
+  numdrift snapshot take train.py --modes compile,lazy --steps 3 -- --epochs 2
+  numdrift snapshot take train.py --modes compile --graph "*-forward" --executions 2 --what outputs
+  numdrift snapshot take train.py --modes compile --on nonfinite --then stop
+  numdrift snapshot take train.py --modes compile --on error
+  numdrift snapshot take train.py --modes cpu,compile --on drift
+  numdrift snapshot take train.py --modes cpu --callback choose.py:choose --limit-size 500
+
+\b
+An execution is what a mode executes as a unit: with torch.compile each call of a compiled graph, in lazy mode what a
+cut executes, and eagerly the forward, the backward and the optimizer of a step. Steps and executions count from 0.
+Without --steps, --executions, --graph, --on and a callback it is those of step 0.
+
+\b
+A callback says of each execution what is kept of it:
+  def choose(name, device_index, execution_count, step):
+      return "inputs outputs" if step == 5 else ""
+It answers "inputs", "outputs", "inputs outputs" or "" for nothing. A script gives its own by numdrift.on_snapshot(choose).
+
+\b
+Snapshots are runs/<name>/<mode>/snapshots/<graph>-step000003-execution000003.safetensors. They hold parameters and
+batches: look at what `numdrift snapshot show` says of a file before you hand it on.
+Exit codes: 0 done, 2 wrong usage (or nothing was there to be taken), 3 a run failed.
+"""
+
+
+@click.command(
+    epilog=EXAMPLES,
+    help="Run SCRIPT in each mode, and keep chosen executions of it: inputs, outputs and graph, a file each.",
+)
+@script_argument
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
+@click.option("--modes", "listed", metavar="LIST", help="Modes by base, as in cpu,compile,lazy.")
+@click.option("--mode", "single", multiple=True, metavar="SPEC", help="One mode in full; may be repeated.")
+@click.option("--steps", metavar="LIST", help="Of these steps, as in 0,5,10-19.")
+@click.option("--executions", metavar="LIST", help="Where the graph ran so often before, as in 2 or 0,10-.")
+@click.option(
+    "--graph", "graphs", multiple=True, metavar="PATTERN",
+    help='Of graphs with this name, as in "0-forward" or "backward*"; may be repeated.',
+)  # fmt: skip
+@click.option(
+    "--rank", "ranks", default="0", show_default=True, metavar="LIST", help="On these ranks, or on all."
+)
+@click.option(
+    "--on", type=click.Choice(("nonfinite", "error", "drift")),
+    help="Of the first execution that gives a NaN or an infinity; that gives an error; of the first step that differs "
+    "from that of the first mode.",
+)  # fmt: skip
+@click.option(
+    "--then", type=click.Choice(("stop", "go-on")),
+    help="Once all that was asked for is taken: end the training (default with --on), or let it go on.",
+)  # fmt: skip
+@click.option("--callback", metavar="FILE.py:FUNCTION", help="Ask a function of yours of each execution.")
+@click.option(
+    "--what", default="inputs outputs", show_default=True, metavar="WORDS",
+    help="What is kept: inputs, outputs or both. The graph always is.",
+)  # fmt: skip
+@click.option(
+    "--limit-size", type=click.FloatRange(min=0, min_open=True), metavar="MIB", help="Disk that a run's snapshots take at most."
+)  # fmt: skip
+@click.option("--limit-count", type=click.IntRange(min=1), metavar="N", help="Snapshots of a run at most.")
+@click.option("--name", help="Name of the investigation (default: the script's, numbered).")
+@nproc_option
+@module_option
+@click.option("--timeout", type=float, metavar="SECONDS", help="End a run that takes longer.")
+@click.option("--quiet", "-q", is_flag=True, help="Print failures and nothing else.")
+@out_option
+@force_option
+@json_option
+def command(script: str | None, arguments: tuple[str, ...], **options: Any) -> int:
+    choice = choice_of(options)
+    plan = _plan(script, arguments, options)
+    if options["on"] == "drift":
+        return _of_drift(plan, choice, options)
+    return _taken(_with(plan, plan.modes, choice), options)
+
+
+def choice_of(options: dict[str, Any]) -> Choice:
+    """What the options ask for. Raises UsageError."""
+    on = options["on"] or ""
+    return Choice(
+        steps=_selection("--steps", options["steps"]),
+        executions=_selection("--executions", options["executions"]),
+        names=tuple(options["graphs"]),
+        ranks=StepSelection() if options["ranks"] == "all" else _ranks(options["ranks"]),
+        what=_words(options["what"]),
+        on=on,
+        callback=_callback(options["callback"]),
+        stops=options["then"] == "stop" or (bool(on) and options["then"] is None),
+        limit_size=None if options["limit_size"] is None else int(options["limit_size"] * MIB),
+        limit_count=options["limit_count"],
+    )
+
+
+def _selection(option: str, text: str | None) -> StepSelection | None:
+    if text is None:
+        return None
+    if not text.strip():
+        raise UsageError(f"{option} names nothing; counting begins with 0, as in 0,5,10-19")
+    try:
+        return StepSelection.parse(text)
+    except UsageError as error:
+        raise UsageError(str(error).replace("--steps", option, 1)) from None
+
+
+def _ranks(text: str) -> StepSelection:
+    found = _selection("--rank", text)
+    assert found is not None
+    return found
+
+
+def _words(text: str) -> tuple[str, ...]:
+    words = text.split()
+    wrong = next((one for one in words if one not in KEYWORDS), None)
+    if wrong is not None or not words:
+        raise UsageError(f'--what {text!r}: the words are inputs and outputs, as in --what "inputs outputs"')
+    return tuple(one for one in KEYWORDS if one in words)
+
+
+def _callback(text: str | None) -> str:
+    if text is None:
+        return ""
+    path, colon, name = text.rpartition(":")
+    if not colon or not name.isidentifier():
+        raise UsageError(f"--callback {text!r} is not FILE.py:FUNCTION")
+    if not Path(path).is_file():
+        raise UsageError(f"--callback {text!r}: there is no file {path}")
+    return f"{Path(path).absolute()}:{name}"
+
+
+def _plan(script: str | None, arguments: tuple[str, ...], options: dict[str, Any]) -> BatchPlan:
+    if options["listed"] is None and not options["single"]:
+        raise UsageError("no mode is given; for example --modes compile,lazy")
+    reproducer, arguments = asked_for(script, options["module"], arguments)
+    modes = parse_modes(options["listed"], options["single"])
+    if options["on"] == "drift" and len(modes) < 2:
+        raise UsageError(
+            "--on drift needs two modes, the first of which is the reference, as in --modes cpu,compile"
+        )
+    return BatchPlan(
+        script=reproducer.path,
+        module=reproducer.module,
+        modes=modes,
+        investigation=choose_investigation(options["out"], reproducer.named_after, options["name"], ""),
+        arguments=arguments,
+        record="losses",
+        keep_params=KeepParams.parse("last"),
+        timeout=options["timeout"],
+        force=options["force"],
+        nproc=options["nproc"],
+    )
+
+
+def _with(plan: BatchPlan, modes: Sequence[ModeSpec], choice: Choice, **changed: Any) -> BatchPlan:
+    return replace(plan, **{"modes": modes, "instruments": {"snapshots": choice.to_json()}, **changed})
+
+
+def _taken(plan: BatchPlan, options: dict[str, Any]) -> int:
+    with reporter_for([spec.name for spec in plan.modes], quiet=options["quiet"]) as reporter:
+        result = execute(plan, reporter)
+    return _show(result, options)
+
+
+def _of_drift(plan: BatchPlan, choice: Choice, options: dict[str, Any]) -> int:
+    """Train every mode, find each one's first step that differs from the reference's, and train it again for that."""
+    names = [spec.name for spec in plan.modes]
+    with reporter_for(names, quiet=options["quiet"]) as reporter:
+        result = execute(_with(plan, plan.modes, choice, record="params", instruments={}), reporter)
+    if result.exit_code:
+        return _show(result, options)
+    found = first_differing_steps([(run.manifest.mode, run.journal) for run in result.runs])
+    finished: list[FinishedRun] = []
+    for spec in plan.modes[1:]:
+        step = found.get(spec.name)
+        if not options["quiet"]:
+            what = "no step differs" if step is None else f"step {step} is the first that differs"
+            then = "nothing is taken" if step is None else "it is trained again"
+            text = f"numdrift: {spec.name}: {what} from {names[0]}'s: {then}"
+            console(stderr=True).print(text, soft_wrap=True)
+        if step is None:
+            continue
+        at = StepSelection(((step, step),))
+        again = _with(plan, [spec], _of_step(choice, at), force=True, positions=names)
+        with reporter_for([spec.name], quiet=options["quiet"]) as reporter:
+            finished += execute(again, reporter).runs
+    return _show(BatchResult(finished, result.interrupted), options)
+
+
+def _of_step(choice: Choice, step: StepSelection) -> Choice:
+    data = choice.to_json()
+    return Choice.from_json({**data, "on": "", "steps": str(step)})
+
+
+def snapshots_of(run: FinishedRun) -> list[Entry]:
+    """The snapshots of all ranks of a run."""
+    folders = [rank_folder(run.folder.path, rank) for rank in range(run.manifest.world_size)]
+    return [entry for folder in folders for entry in entries_of(folder)]
+
+
+def _show(result: BatchResult, options: dict[str, Any]) -> int:
+    taken = {run.manifest.mode: snapshots_of(run) for run in result.runs}
+    if options["json_path"]:
+        write_json(
+            options["json_path"], {"schema": SCHEMA, "runs": [_record(run, taken) for run in result.runs]}
+        )
+    out, errors = console(), console(stderr=True)
+    if options["json_path"] != "-" and not options["quiet"]:
+        rows = table("mode", "status", ">steps", ">snapshots", ">size", "in")
+        for run in result.runs:
+            entries = [one for one in taken[run.manifest.mode] if not one.incomplete]
+            rows.add_row(
+                run.manifest.mode,
+                run.manifest.status,
+                f"{run.manifest.steps:,}",
+                f"{len(entries):,}",
+                in_mib(sum(one.size for one in entries)),
+                str(run.folder.path / FOLDER) if entries else "-",
+            )
+        if result.runs:
+            out.print(rows)
+    for run in result.runs:
+        show_failure(run, errors)
+        for problem in [*run.manifest.problems, *([] if options["quiet"] else run.manifest.notices)]:
+            errors.print(f"numdrift: {run.manifest.mode}: {problem}", soft_wrap=True)
+        if not taken[run.manifest.mode]:
+            errors.print(f"numdrift: {run.manifest.mode}: {_nothing(run, options)}", soft_wrap=True)
+    if options["json_path"] != "-" and not options["quiet"] and any(taken.values()):
+        where = result.runs[0].folder.path.parent
+        out.print(f"`numdrift snapshot list {where}` lists them.", soft_wrap=True)
+    selects = any(options[name] for name in ("steps", "executions", "graphs", "callback"))
+    missed = selects and not options["on"] and any(not taken[run.manifest.mode] for run in result.runs)
+    return max(result.exit_code, UsageError.exit_code if missed else 0)
+
+
+def _nothing(run: FinishedRun, options: dict[str, Any]) -> str:
+    """Why a run has no snapshot."""
+    event = next(iter(run.journal.events("snapshots")), None)
+    if event is None or not event["ran"]:
+        return "no snapshot was taken: no execution was seen"
+    ran = ", ".join(f"{name} ({count}x)" for name, count in list(event["ran"].items())[:8])
+    what = {
+        "nonfinite": "every execution gave finite values",
+        "error": "no execution gave an error",
+    }.get(options["on"] or "", "none of the executions is one that was asked for")
+    return f"no snapshot was taken: {what}; there were {ran} in {event['steps']} steps"
+
+
+def _record(run: FinishedRun, taken: dict[str, list[Entry]]) -> dict[str, Any]:
+    return {
+        "mode": run.manifest.mode,
+        "path": str(run.folder.path),
+        "status": run.manifest.status,
+        "message": run.manifest.message,
+        "notices": list(run.manifest.notices),
+        "snapshots": [
+            {"path": str(one.path), "bytes": one.size, "incomplete": one.incomplete, **one.facts}
+            for one in taken[run.manifest.mode]
+        ],
+    }

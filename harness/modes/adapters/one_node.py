@@ -1,0 +1,135 @@
+"""One aten node as a graph of its own: what a backend is asked about."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+
+
+class Unanswerable(ValueError):
+    """A node that is no question to a backend: an input is no tensor, or one whose sizes are not numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorKind:
+    """What of a tensor decides about support: all but its values. Shape and strides in elements."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    device: torch.device
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> TensorKind:
+        """Raises Unanswerable."""
+        sizes = (*tensor.shape, *tensor.stride())
+        if not all(isinstance(one, int) for one in sizes):
+            raise Unanswerable(f"the shape {tuple(tensor.shape)} is not static")
+        return cls(tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), tensor.device)
+
+    def __str__(self) -> str:
+        return f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}"
+
+    def empty(self) -> torch.Tensor:
+        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
+
+    def example(self) -> torch.Tensor:
+        """A tensor on the CPU that hardly any op refuses: an identity where it is square, else ones; of integers zeros."""
+        numbers = self.dtype.is_floating_point or self.dtype.is_complex
+        extent = extent_of(self.shape, self.stride)
+        made = torch.full((extent,), int(numbers), dtype=self.dtype, device="cpu")
+        view = made.as_strided(self.shape, self.stride)
+        square = len(self.shape) > 1 and self.shape[-1] == self.shape[-2]
+        if numbers and square and extent == view.numel():
+            view.copy_(torch.eye(self.shape[-1], dtype=torch.float32))
+        return view
+
+
+def extent_of(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """How many elements of memory a tensor reaches over; fewer than it has where it is expanded."""
+    if 0 in shape:
+        return 0
+    return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class OneNode:
+    """`graph` takes tensors of `inputs` and gives the tensors of the node's result as a tuple."""
+
+    graph: torch.fx.GraphModule
+    inputs: tuple[TensorKind, ...]
+
+
+def one_node(node: torch.fx.Node) -> OneNode:
+    """The graph of a node whose `meta["val"]`, and those of its inputs, are fake tensors.
+
+    Raises Unanswerable.
+    """
+    graph = torch.fx.Graph()
+    kinds: list[TensorKind] = []
+    known: dict[torch.fx.Node, torch.fx.Node] = {}
+
+    def placed(one: torch.fx.Node) -> torch.fx.Node:
+        if one not in known:
+            value = one.meta.get("val")
+            if not isinstance(value, torch.Tensor):
+                raise Unanswerable(f"the input {one.name} of {node.target} is no tensor")
+            kinds.append(TensorKind.of(value))
+            known[one] = graph.placeholder(f"input_{len(known)}")
+        return known[one]
+
+    args = torch.fx.node.map_arg(node.args, placed)
+    kwargs = torch.fx.node.map_arg(node.kwargs, placed)
+    call = graph.call_function(_target(node), args, kwargs)
+    value = node.meta.get("val")
+    if isinstance(value, (list, tuple)):
+        chosen = [at for at, one in enumerate(value) if isinstance(one, torch.Tensor)]
+        graph.output(tuple(graph.call_function(operator.getitem, (call, at)) for at in chosen))
+    else:
+        graph.output((call,) if isinstance(value, torch.Tensor) else ())
+    return OneNode(torch.fx.GraphModule(torch.nn.Module(), graph), tuple(kinds))
+
+
+def _target(node: torch.fx.Node) -> Callable[..., Any]:
+    assert callable(node.target)
+    return node.target
+
+
+def configuration_of(node: torch.fx.Node) -> str:
+    """The arguments of a node's call, tensors by dtype and shape: `float32[32, 10], 1, False`. Raises Unanswerable."""
+
+    def shown(value: Any) -> str:
+        if isinstance(value, torch.fx.Node):
+            fake = value.meta.get("val")
+            return str(TensorKind.of(fake)) if isinstance(fake, torch.Tensor) else value.name
+        if isinstance(value, (list, tuple)):
+            return f"[{', '.join(map(shown, value))}]"
+        return str(value).removeprefix("torch.")
+
+    named = [f"{name}={shown(value)}" for name, value in node.kwargs.items()]
+    return ", ".join([*map(shown, node.args), *named])
+
+
+def identity_of(node: torch.fx.Node) -> tuple[Any, ...]:
+    """What two nodes have alike of which a backend can do either both or none. Raises Unanswerable."""
+
+    def known(value: Any) -> Any:
+        if isinstance(value, torch.fx.Node):
+            fake = value.meta.get("val")
+            return TensorKind.of(fake) if isinstance(fake, torch.Tensor) else None
+        if isinstance(value, (list, tuple)):
+            return tuple(map(known, value))
+        return (type(value), str(value))
+
+    named = tuple(sorted((name, known(value)) for name, value in node.kwargs.items()))
+    return (str(node.target), tuple(map(known, node.args)), named)
+
+
+def examples(kinds: Sequence[TensorKind]) -> list[torch.Tensor]:
+    """Tensors with values, on the CPU."""
+    return [kind.example() for kind in kinds]

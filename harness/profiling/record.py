@@ -1,0 +1,137 @@
+"""`profile.json`: where the time of one run's traced steps went. Schema 1."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import JournalError
+
+SCHEMA = 1
+TABLES = "profile.json"
+TRACE = "trace.json"
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRow:
+    """`milliseconds` of all traced steps together on the script's thread; `share` is of what they took."""
+
+    phase: str
+    milliseconds: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRow:
+    """A block that the script names, the time of what is within it included."""
+
+    block: str
+    calls: int
+    milliseconds: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class OpRow:
+    """Ops that are alike in all of this: `milliseconds` is their own time, without that of the ops that they call.
+    `kind` is as in `step_times.OpKey`; `module` and `line` are "" where they are not known."""
+
+    op: str
+    kind: str
+    phase: str
+    module: str
+    line: str
+    calls: int
+    milliseconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionRow:
+    """What made lazy graphs be executed: `mark_step`, or an op that needed a value."""
+
+    cause: str
+    line: str
+    calls: int
+    milliseconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class UntracedStep:
+    """A step that was not traced, and how many graphs were compiled in it (None where that is not counted)."""
+
+    step: int
+    seconds: float
+    compiled: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRow:
+    """Of what a generated kernel was made."""
+
+    name: str
+    ops: Sequence[str]
+    modules: Sequence[str]
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class RunProfile:
+    """One mode's. `steps` are those that were traced, the last one maybe not to its end (`partial`); `untraced` are those
+    before and after; `over` says why the tracing ended; `step_milliseconds` is what each traced step took, `own_milliseconds`
+    what the recording took besides. `problem` says why there is no trace."""
+
+    mode: str
+    type: str
+    asked: str
+    steps: Sequence[int]
+    partial: bool
+    untraced: Sequence[UntracedStep]
+    over: str
+    bytes: int
+    step_milliseconds: Sequence[float]
+    own_milliseconds: float
+    phases: Sequence[PhaseRow]
+    blocks: Sequence[BlockRow]
+    ops: Sequence[OpRow]
+    executions: Sequence[ExecutionRow]
+    kernels: Sequence[KernelRow]
+    notices: Sequence[str]
+    problem: str = ""
+    schema: int = SCHEMA
+
+    @property
+    def milliseconds(self) -> float:
+        """What the traced steps took together, without the recording."""
+        return sum(self.step_milliseconds)
+
+    def write(self, path: Path) -> None:
+        written = path.with_name(f".{path.name}.part")
+        written.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+        written.replace(path)
+
+
+def read_profile(path: Path) -> RunProfile:
+    """Raises JournalError."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise JournalError(path, f"cannot be read: {error}") from error
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        raise JournalError(path, f"is of a schema that this version does not know (it knows {SCHEMA})")
+    rows: Mapping[str, Any] = {
+        "untraced": UntracedStep,
+        "phases": PhaseRow,
+        "blocks": BlockRow,
+        "ops": OpRow,
+        "executions": ExecutionRow,
+        "kernels": KernelRow,
+    }
+    try:
+        return RunProfile(
+            **{**data, **{name: [row(**one) for one in data[name]] for name, row in rows.items()}}
+        )
+    except (TypeError, KeyError) as error:
+        raise JournalError(path, f"lacks or misnames a field: {error}") from error

@@ -1,0 +1,69 @@
+"""The index of a run's snapshots: what was begun, and what ended well. Nothing here imports torch.
+
+    {"event": "begin", "file": "0-forward-step000003-execution000003.safetensors", "bytes": 120400, ...}
+    {"event": "end", "file": "0-forward-step000003-execution000003.safetensors", "bytes": 121016}
+    {"event": "incomplete", "file": "...", "reason": "No space left on device"}
+
+The first line is there before the file is, so a snapshot without a last one was cut off, whatever cut it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+FOLDER = "snapshots"
+INDEX = "snapshots.jsonl"
+
+CUT_OFF = "the run was ended while it was written"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One snapshot of a run as the index has it. `size` is that of its file, the estimated one where it is incomplete;
+    `incomplete` says why it is, "" where it is whole. `facts` are what the index says of it besides."""
+
+    path: Path
+    size: int
+    incomplete: str
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def entries_of(run: Path) -> list[Entry]:
+    """The snapshots of a run, in the order in which they were taken; one that was taken twice is its last."""
+    begun: dict[str, dict[str, Any]] = {}
+    ends: dict[str, dict[str, Any]] = {}
+    for line in _lines(run / FOLDER / INDEX):
+        name = Path(str(line.get("file", ""))).name
+        if line.get("event") == "begin":
+            begun[name] = line
+            ends.pop(name, None)
+        elif name in begun:
+            ends[name] = line
+    return [_entry(run / FOLDER / name, line, ends.get(name)) for name, line in begun.items()]
+
+
+def _entry(path: Path, begun: dict[str, Any], end: dict[str, Any] | None) -> Entry:
+    facts = {name: value for name, value in begun.items() if name not in ("event", "file", "bytes")}
+    if end is None:
+        return Entry(path, begun["bytes"], CUT_OFF, facts)
+    if end["event"] == "incomplete":
+        return Entry(path, begun["bytes"], str(end.get("reason", "")), facts)
+    missing = "" if path.exists() else "its file is gone"
+    return Entry(path, end["bytes"], missing, facts)
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return
+    for line in text.splitlines():
+        with suppress(ValueError):
+            found = json.loads(line)
+            if isinstance(found, dict) and isinstance(found.get("bytes", 0), int):
+                yield found

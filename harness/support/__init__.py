@@ -1,0 +1,1 @@
+"""Support analysis: which operators of a training a mode's backend can do, asked of the backend itself."""

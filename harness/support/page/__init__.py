@@ -1,0 +1,1 @@
+"""The support analysis as one HTML page that needs no network."""

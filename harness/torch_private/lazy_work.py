@@ -1,0 +1,169 @@
+"""What the lazy core does: the cuts that are ordered, the copies that make others, its counters and its own report.
+
+A copy of a lazy tensor to the CPU is one op (`aten::_to_copy`), whoever asks for it: a script that reads a value, and the
+core itself, which copies the arguments of an op that it has no kernel for, runs the op on the CPU and copies the results
+back. Verified on torch 2.13.0.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from .dispatching import Overrides, original_kernel
+from .graph_stages import Undo, replace_attribute, undo_all
+from .lazy import sync_reason
+from .lazy_graphs import LAZY_KEY
+from .presence import private, require
+
+COMPILED, FOUND = "UncachedCompile", "CachedCompile"
+"""The core's counters of graphs that it compiled, and that it had compiled before."""
+
+MARK = "mark_step"
+
+_SIZES = re.compile(r"Metric: TensorsGraphSize\n  TotalSamples: (\d+)\n  Accumulator: ([\d.]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A pending graph that was ordered to be executed: `reason` is `mark_step`, or what `sync_lazy` was told.
+
+    `began` is in seconds of the process's clock; after `scheduled` seconds the graph was traced, compiled where it was new
+    and handed over, and after `executed` more it had been executed. `counted` is what the counters of
+    graphs grew by.
+    """
+
+    reason: str
+    began: float
+    scheduled: float
+    executed: float
+    counted: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy between a lazy tensor and the CPU, which may have executed a graph (`counted`, as in Cut).
+
+    `fell_back` has the `aten::` counters that grew since the last copy: what the core now runs on the CPU. `returns` says
+    that it hands a result of such an op back, `own` that it is none of the training's. `caller` is the Python frame that led to it, of a backward the frame that waits for it.
+    """
+
+    to_cpu: bool
+    bytes: int
+    began: float
+    seconds: float
+    counted: Mapping[str, int]
+    fell_back: Sequence[str]
+    returns: bool
+    own: bool
+    caller: Any
+
+
+def watch_lazy_cuts(seen: Callable[[Cut], None]) -> Undo:
+    """Have `seen` told of each mark_step and sync. A graph is waited for, so that its execution can be timed."""
+    core = private("torch._C", "_lazy")
+    for name in ("_mark_step", "_sync_multi", "_wait_device_ops"):
+        require(core, name)
+    mark, sync = core._mark_step, core._sync_multi
+
+    def timed(reason: str, schedule: Callable[[], None]) -> None:
+        before, began = _executions(), perf_counter()
+        schedule()
+        scheduled = perf_counter()
+        core._wait_device_ops([])
+        executed = perf_counter()
+        counted = grown(before, _executions())
+        seen(Cut(reason, began, scheduled - began, executed - scheduled, counted))
+
+    def marked(device: str = "", devices: Sequence[str] = (), wait: bool = True) -> None:
+        timed(MARK, lambda: mark(device, list(devices), False))
+
+    def synced(
+        tensors: Sequence[torch.Tensor], devices: Sequence[str], wait: bool = True, sync_ltc_data: bool = True
+    ) -> None:
+        timed(sync_reason(), lambda: sync(list(tensors), list(devices), False, sync_ltc_data))
+
+    return undo_all(
+        [replace_attribute(core, "_mark_step", marked), replace_attribute(core, "_sync_multi", synced)]
+    )
+
+
+def watch_lazy_copies(seen: Callable[[Copy], None], is_own: Callable[[Any], bool]) -> Undo:
+    """Have `seen` told of each copy between a lazy tensor and the CPU. One of which `is_own` says, of the Python frame that
+    led to it, that it is none of the training's, is only told of where it has executed a graph.
+
+    Only the kernel of this one op is replaced, by one that calls it: no node of a graph changes.
+    """
+    operation = torch.ops.aten._to_copy.default
+    kernel = original_kernel(operation, LAZY_KEY)
+    before = _fallbacks()
+    overrides = Overrides()
+
+    def copied(tensor: torch.Tensor, **kwargs: Any) -> Any:
+        nonlocal before
+        device = kwargs.get("device")
+        caller = sys._getframe().f_back
+        if tensor.device.type == "lazy" and (device is None or device.type == "lazy"):
+            return kernel(tensor, **kwargs)
+        own = caller is not None and is_own(caller)
+        to_cpu = tensor.device.type == "lazy"
+        fell_back: list[str] = []
+        if to_cpu and not own:
+            now = _fallbacks()
+            fell_back, before = list(grown(before, now)), now
+        executions, began = _executions(), perf_counter()
+        made = kernel(tensor, **kwargs)
+        seconds, counted = perf_counter() - began, grown(executions, _executions())
+        if own and not counted:
+            return made
+        returns = not to_cpu and "layout" not in kwargs
+        size = made.numel() * made.element_size()
+        seen(
+            Copy(
+                to_cpu, size, began, seconds, counted, fell_back, returns, own, caller or _main_thread_frame()
+            )
+        )
+        return made
+
+    overrides.replace(operation, LAZY_KEY, copied)
+    return overrides.close
+
+
+def _fallbacks() -> dict[str, int]:
+    """How often each op has run on the CPU."""
+    value = private("torch._C._lazy", "_counter_value")
+    names = private("torch._C._lazy", "_counter_names")()
+    return {name: value(name) or 0 for name in names if name.startswith("aten::")}
+
+
+def _executions() -> dict[str, int]:
+    value = private("torch._C._lazy", "_counter_value")
+    return {name: value(name) or 0 for name in (COMPILED, FOUND)}
+
+
+def grown(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+    """What each counter has grown by, of those that have."""
+    return {name: value - before.get(name, 0) for name, value in now.items() if value != before.get(name, 0)}
+
+
+def lazy_graph_sizes() -> tuple[int, float]:
+    """How many graphs the core has executed since the process began, and the nodes of all of them."""
+    found = _SIZES.search(lazy_report())
+    return (int(found[1]), float(found[2])) if found else (0, 0.0)
+
+
+def lazy_report() -> str:
+    """The core's own report of what it has measured."""
+    return str(private("torch._C._lazy", "_metrics_report")())
+
+
+def _main_thread_frame() -> Any:
+    """A backward runs on a thread that has no frame of the script's."""
+    return sys._current_frames().get(threading.main_thread().ident or 0)

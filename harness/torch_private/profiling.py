@@ -1,0 +1,217 @@
+"""What the profiler takes of torch besides `torch.profiler`: the lazy core's executions, Inductor's kernels by name, the
+script's lines, and whether the script has a profiler of its own. Verified on torch 2.13.0.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+
+from .graph_stages import Undo, replace_attribute, undo_all
+from .lazy_graphs import lazy_counters
+from .presence import private, require
+from .script_compiles import compiled_regions
+
+LAZY_CUTS = ("_mark_step", "_sync_multi")
+XLA_CUTS = ("_xla_step_marker", "_xla_sync_multi")
+"""What executes the pending graph: at a mark_step, and where tensors are asked for."""
+
+LOG_LEVEL = "KINETO_LOG_LEVEL"
+TAKEN = "_numdrift_taken"
+WITHIN = "_numdrift_kernel"
+"""The attribute by which a kernel that shows itself holds the kernel."""
+
+
+def around_cuts(base: str, around: Callable[[], AbstractContextManager[object]]) -> Undo:
+    """Have every call that cuts and executes the pending graph of lazy tensors happen within a context of `around`."""
+    module, names = ("torch_xla._XLAC", XLA_CUTS) if base == "xla" else ("torch._C._lazy", LAZY_CUTS)
+    holder = importlib.import_module(module)
+    return undo_all(
+        [
+            replace_attribute(holder, name, _within(getattr(holder, name), around))
+            for name in names
+            if hasattr(holder, name)
+        ]
+    )
+
+
+def _within(
+    function: Callable[..., Any], around: Callable[[], AbstractContextManager[object]]
+) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with around():
+            return function(*args, **kwargs)
+
+    return call
+
+
+def name_inductor_kernels(named: Callable[[str], Callable[[], Any]]) -> Undo:
+    """Have each call of a generated C++ kernel happen within what `named(kernel)` begins: it gives the function that
+    begins a range and gives its handle.
+
+    The generated code stays as it is, and so does what the caches have of it: `cpp.enable_kernel_profile` would compile
+    every kernel anew. Triton kernels show themselves.
+    """
+    cache = private("torch._inductor.codecache", "PyCodeCache")
+    require(cache, "load_by_key_path")
+    original = cache.load_by_key_path
+
+    @functools.wraps(original)
+    def load(*args: Any, **kwargs: Any) -> Any:
+        module = original(*args, **kwargs)
+        for name, kernel in list(vars(module).items()):
+            if name.startswith("cpp_") and callable(kernel) and not hasattr(kernel, WITHIN):
+                setattr(module, name, _named_kernel(kernel, named(name)))
+        return module
+
+    return replace_attribute(cache, "load_by_key_path", load)
+
+
+def _named_kernel(kernel: Callable[..., Any], begin: Callable[[], Any]) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        handle = begin()
+        try:
+            return kernel(*args)
+        finally:
+            if handle is not None:
+                handle.__exit__(None, None, None)
+
+    setattr(call, WITHIN, kernel)
+    return call
+
+
+def compilations(base: str) -> int | None:
+    """How many graphs were compiled in this process so far; None where that is not counted."""
+    if base == "compile":
+        return compiled_regions()
+    if base == "lazy":
+        return lazy_counters().get("UncachedCompile", 0)
+    return None
+
+
+def profiler_runs() -> bool:
+    """Whether a torch profiler is under way on this thread."""
+    return bool(private("torch.autograd", "_profiler_enabled")())
+
+
+def watch_profilers(begins: Callable[[Any], None]) -> Undo:
+    """Have `begins` called before a `torch.autograd.profiler.profile` begins, which two at a time cannot."""
+    holder = private("torch.autograd.profiler", "profile")
+    require(holder, "_prepare_trace")
+    original = holder._prepare_trace
+
+    @functools.wraps(original)
+    def prepare(profiler: Any) -> Any:
+        begins(profiler)
+        return original(profiler)
+
+    return replace_attribute(holder, "_prepare_trace", prepare)
+
+
+class OpenRange:
+    """A range of the trace, from its making on."""
+
+    def __init__(self, name: str) -> None:
+        self._record = torch.ops.profiler._record_function_enter_new(name, None)
+
+    def __exit__(self, *_: object) -> None:
+        with torch._C.DisableTorchFunctionSubclass():
+            torch.ops.profiler._record_function_exit._RecordFunction(self._record)
+
+
+def watch_ranges(enter: Callable[[str], bool], leave: Callable[[str], None]) -> Undo:
+    """Have every `record_function` of the script's and of torch's Python told to `enter` and `leave`, by its name, in place
+    of beginning a range of its own where `enter` is true.
+
+    A range that begins in one trace and ends in the next one writes into memory that torch has freed (2.13).
+    """
+    holder = private("torch.autograd.profiler", "record_function")
+    original_enter, original_exit = holder.__enter__, holder.__exit__
+
+    @functools.wraps(original_enter)
+    def entered(self: Any) -> Any:
+        if not enter(self.name):
+            return original_enter(self)
+        vars(self)[TAKEN] = True
+        return self
+
+    @functools.wraps(original_exit)
+    def left(self: Any, *error: Any) -> Any:
+        return leave(self.name) if vars(self).pop(TAKEN, False) else original_exit(self, *error)
+
+    return undo_all(
+        [replace_attribute(holder, "__enter__", entered), replace_attribute(holder, "__exit__", left)]
+    )
+
+
+def open_ranges(trace: bytes) -> bool:
+    """Whether something that a trace has seen begin had not ended when the trace did."""
+    return b'"finished": false' in trace
+
+
+@contextmanager
+def own_module_calls() -> Iterator[None]:
+    """Have torch's own `Module.__call__` in place: the first trace `with_stack` learns from it what a module's call is, and
+    takes the `self` of whatever function it finds there for a module."""
+    there, own = torch.nn.Module.__call__, private("torch.nn", "Module")._wrapped_call_impl
+    torch.nn.Module.__call__ = own  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.nn.Module.__call__ = there  # type: ignore[method-assign]
+
+
+@contextmanager
+def without_profiler_messages() -> Iterator[None]:
+    """Have Kineto, torch's profiler library, say nothing of each start and stop on standard error; it asks when it is first
+    used."""
+    given = os.environ.get(LOG_LEVEL)
+    os.environ.setdefault(LOG_LEVEL, "99")
+    try:
+        yield
+    finally:
+        if given is None:
+            os.environ.pop(LOG_LEVEL, None)
+
+
+def traced_activities(device: str) -> list[Any]:
+    """The CPU's, and those of the device where torch's profiler knows it."""
+    kinds = torch.profiler.ProfilerActivity
+    known = torch.profiler.supported_activities()
+    wanted = getattr(kinds, device.partition(":")[0].upper(), None)
+    found: list[Any] = [kinds.CPU]
+    if wanted in known and wanted is not kinds.CPU:
+        found.append(wanted)
+    return found
+
+
+def lines_of_ops(profile: Any, lies_in_script: Callable[[str], bool]) -> dict[int, str]:
+    """The line of the script from which each outermost op was called, as `file:line` by the op's External id.
+
+    `profile` is a `torch.profiler.profile` that has ended and was made `with_stack`. The names of Python's slices in a trace
+    have the line where a function is defined; the line that called it is only here.
+    """
+    results = profile.profiler.kineto_results
+    require(results, "experimental_event_tree")
+    found: dict[int, str] = {}
+    waiting = [(event, "") for event in results.experimental_event_tree()]
+    while waiting:
+        event, line = waiting.pop()
+        tag, fields = event.typed
+        caller = getattr(fields, "caller", None)
+        if caller is not None:
+            if lies_in_script(caller.file_name):
+                line = f"{caller.file_name}:{caller.line_number}"
+        elif tag.name == "TorchOp" and fields.scope.name != "USER_SCOPE":
+            if line:
+                found[int(event.correlation_id)] = line
+            continue
+        waiting += [(child, line) for child in event.children]
+    return found

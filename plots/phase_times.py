@@ -1,0 +1,109 @@
+"""Where the time of a training step goes in each mode: a bar for each mode, a piece for each phase."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import FixedLocator, MaxNLocator
+
+from .appearance import PALETTE, WIDTH
+
+_BAR, _FRAME = 0.42, 1.35  # inches: a mode's bar with its margin; title, axis and legend
+_TEXT = 8.5  # points
+_LABELLED = 0.07
+"""From this share of the longest bar on a piece is wide enough for its number."""
+
+_HATCHES = ("", "///", "...", "xx", "\\\\\\", "++", "oo", "--")
+"""Pieces are told apart without colour, too."""
+
+_DARK = ("#0072B2", "#000000", "#D55E00", "#009E73")
+_COLORS = (*PALETTE[1:7], PALETTE[0], PALETTE[7])
+
+
+@dataclass(frozen=True, slots=True)
+class ModeTimes:
+    """The phases of a mode's step, in milliseconds."""
+
+    mode: str
+    phases: Mapping[str, float]
+
+
+def phase_times(modes: Sequence[ModeTimes], order: Sequence[str], *, title: str) -> Figure:
+    """Return a figure with the bars one below the other on one axis, the pieces in this order of the phases."""
+    figure = Figure(figsize=(WIDTH, _FRAME + _BAR * len(modes)), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    text = figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
+    text.set_parse_math(False)
+    axes = figure.subplots()
+    longest = max((sum(one.phases.values()) for one in modes), default=0.0) or 1.0
+    for place, one in enumerate(modes):
+        _draw_bar(axes, place, one, order, longest)
+    _finish(axes, [one.mode for one in modes], longest)
+    handles = [
+        Patch(facecolor=_color(place), hatch=_hatch(place), edgecolor="white", linewidth=0, label=name)
+        for place, name in enumerate(order)
+    ]
+    figure.legend(
+        handles=handles,
+        loc="outside lower left",
+        ncols=min(len(order), 6) or 1,
+        frameon=False,
+        fontsize=_TEXT,
+        handleheight=1.2,
+    )
+    return figure
+
+
+def _draw_bar(axes: Axes, place: int, mode: ModeTimes, order: Sequence[str], longest: float) -> None:
+    begin = 0.0
+    for number, name in enumerate(order):
+        time = mode.phases.get(name, 0.0)
+        if time <= 0:
+            continue
+        color = _color(number)
+        axes.barh(
+            place, time, 0.62, left=begin, color=color, hatch=_hatch(number), edgecolor="white", linewidth=0
+        )
+        if time >= _LABELLED * longest:
+            axes.text(
+                begin + time / 2,
+                place,
+                f"{time:.3g}",
+                ha="center",
+                va="center",
+                fontsize=_TEXT - 1,
+                color="white" if color in _DARK else "black",
+                bbox={"boxstyle": "round,pad=0.15", "facecolor": color, "edgecolor": "none"},
+            )
+        begin += time
+    axes.text(
+        begin + 0.008 * longest, place, f"{begin:.3g} ms", va="center", fontsize=_TEXT, fontweight="bold"
+    )
+
+
+def _finish(axes: Axes, modes: Sequence[str], longest: float) -> None:
+    axes.set_xlim(0, longest * 1.12)
+    axes.set_ylim(max(len(modes), 1) - 0.5, -0.5)
+    axes.yaxis.set_major_locator(FixedLocator(list(range(len(modes)))))
+    for label in axes.set_yticklabels(list(modes), fontsize=_TEXT + 1):
+        label.set_parse_math(False)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=8))
+    axes.set_xlabel("milliseconds of a step (mean of those traced)", fontsize=_TEXT + 0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.tick_params(axis="x", labelsize=_TEXT)
+    axes.grid(True, axis="x", color="#d8d8d8", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+
+
+def _color(number: int) -> str:
+    return _COLORS[number % len(_COLORS)]
+
+
+def _hatch(number: int) -> str:
+    return _HATCHES[number % len(_HATCHES)]

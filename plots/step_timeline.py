@@ -1,0 +1,143 @@
+"""Where the time of each step goes, step by step and mode by mode: compiling, executing, transferring, the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from numpy.typing import NDArray
+
+from .appearance import PALETTE, WIDTH, finish_axes
+
+PARTS = ("compile", "execute", "transfer", "recording", "other")
+"""The parts of a step in the order in which they lie on each other, the first one lowest."""
+
+_COLORS = (PALETTE[2], PALETTE[1], PALETTE[5], PALETTE[4], "#c9c9c9")
+_HATCHES = ("///", "", "...", "xx", "")
+"""Parts are told apart without colour, too."""
+
+_PANEL, _FRAME = 1.7, 1.0  # inches
+_TEXT = 8.5  # points
+_MOST_BARS = 80
+"""Steps that are drawn as bars of their own; more are one area."""
+
+_HIGH, _MARGIN = 0.8, 1.5
+"""A panel reaches this factor above this quantile of its steps; higher ones are cut off, with their time above them."""
+
+_MOST_LABELS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """The times of one mode's steps in seconds: `parts` has a row for each of `PARTS` and a column for each step."""
+
+    mode: str
+    steps: Sequence[int]
+    parts: Sequence[Sequence[float]]
+
+
+def step_timeline(modes: Sequence[StepTimes], *, title: str) -> Figure:
+    """Return a figure with a panel for each mode, each with an axis of its own, one below the other by steps.
+
+    A step that is far longer than most (one that compiles) is cut off at the upper edge, and its time stands there.
+    """
+    figure = Figure(figsize=(WIDTH, _FRAME + _PANEL * len(modes)), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    text = figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
+    text.set_parse_math(False)
+    panels = figure.subplots(len(modes), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, one in zip(panels, modes, strict=True):
+        _draw(axes, one)
+    for axes in panels[:-1]:
+        axes.set_xlabel("")
+    drawn = [number for number, _ in enumerate(PARTS) if any(any(one.parts[number]) for one in modes)]
+    handles = [
+        Patch(
+            facecolor=_COLORS[number],
+            hatch=_HATCHES[number],
+            edgecolor="white",
+            linewidth=0,
+            label=PARTS[number],
+        )
+        for number in drawn
+    ]
+    figure.legend(
+        handles=handles,
+        loc="outside lower left",
+        ncols=len(PARTS),
+        frameon=False,
+        fontsize=_TEXT + 0.5,
+        handleheight=1.2,
+    )
+    return figure
+
+
+def _draw(axes: Axes, mode: StepTimes) -> None:
+    milliseconds = np.array(mode.parts, dtype=float).reshape(len(PARTS), -1) * 1e3
+    totals = milliseconds.sum(axis=0)
+    steps = np.array(mode.steps)
+    ceiling = _ceiling(totals)
+    floor = np.zeros_like(totals)
+    for number, values in enumerate(milliseconds):
+        upper = np.minimum(floor + values, ceiling)
+        _fill(axes, steps, floor, upper, number)
+        floor = upper
+    axes.set_ylim(0, ceiling * (1.16 if (totals > ceiling).any() else 1.02))
+    if steps.size:
+        axes.set_xlim(steps[0] - 0.6, steps[-1] + 0.6)
+    finish_axes(axes, x_label="step", y_label="ms")
+    _label_cut_off(axes, steps, totals, ceiling)
+    median = (
+        f", half of the steps take {_written(float(np.median(totals)))} or less"
+        if steps.size
+        else ": no step"
+    )
+    named = axes.set_title(f"{mode.mode}{median}", loc="left", fontsize=_TEXT + 1, fontweight="bold", pad=4)
+    named.set_parse_math(False)
+
+
+def _ceiling(totals: NDArray[np.float64]) -> float:
+    """How far up a panel reaches, in milliseconds."""
+    if not totals.size or not totals.max():
+        return 1.0
+    usual = float(np.quantile(totals, _HIGH)) * _MARGIN
+    # Where few steps are long, the quantile is that of the others; where most are, nothing is cut off.
+    return float(totals.max()) if totals.max() <= 1.3 * usual or not usual else usual
+
+
+def _fill(
+    axes: Axes, steps: NDArray[np.int64], lower: NDArray[np.float64], upper: NDArray[np.float64], number: int
+) -> None:
+    look: dict[str, Any] = {
+        "color": _COLORS[number],
+        "hatch": _HATCHES[number],
+        "edgecolor": "white",
+        "linewidth": 0,
+    }
+    if steps.size <= _MOST_BARS:
+        axes.bar(steps, upper - lower, 0.8, bottom=lower, **look)
+    else:
+        axes.fill_between(steps, lower, upper, step="mid", **look)
+
+
+def _label_cut_off(axes: Axes, steps: NDArray[np.int64], totals: NDArray[np.float64], ceiling: float) -> None:
+    """The times of the steps that are cut off, where there are few of them."""
+    cut = [place for place in np.argsort(-totals)[:_MOST_LABELS] if totals[place] > ceiling]
+    for place in cut:
+        axes.text(
+            steps[place],
+            ceiling * 1.02,
+            f"▲ {_written(float(totals[place]))}",
+            fontsize=_TEXT - 1,
+            ha="left" if place == 0 else "center",
+        )
+
+
+def _written(milliseconds: float) -> str:
+    return f"{milliseconds / 1e3:.3g} s" if milliseconds >= 1e3 else f"{milliseconds:.3g} ms"

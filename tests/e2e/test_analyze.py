@@ -1,0 +1,172 @@
+"""`numdrift analyze`: the two cases that its guide explains, in lazy and in compiled mode, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..conftest import ROOT, TINY, Numdrift
+
+SUPPORTED = ROOT / "reproducers" / "analyze_supported.py"
+UNSUPPORTED = ROOT / "reproducers" / "analyze_unsupported.py"
+SUPPORT = ROOT / "tests" / "e2e" / "scripts" / "support.py"
+FFT, PRODUCT = (
+    next(number for number, line in enumerate(UNSUPPORTED.read_text().splitlines(), 1) if text in line)
+    for text in ("fft.fft", " x * y")
+)
+
+
+def report(folder: Path, name: str = "model_analysis_result/result.json") -> dict[str, Any]:
+    data: dict[str, Any] = json.loads((folder / name).read_text())
+    return data
+
+
+@pytest.mark.slow
+def test_the_unsupported_case_in_lazy_mode_at_both_verbosities(numdrift: Numdrift, tmp_path: Path) -> None:
+    done = numdrift("analyze", UNSUPPORTED, "--analyze-verbosity", "1")
+    assert done.returncode == 0, done.stderr
+    first = report(tmp_path)
+    assert first["support_percentage"] == "66.67%"
+    assert first["torch_version"] and first["mode"] == "lazy"
+    assert first["supported_operators"]["aten"] == {"aten::add": 1, "aten::mul": 1}
+    assert first["supported_operators"]["lazy"] == [
+        "float32[4] aten::add(float32[4], int64[], int64[])",
+        "complex64[4] aten::mul(float32[4], complex64[4])",
+    ]
+    (missing,) = first["unsupported_operators"]["lazy"]
+    assert missing["aten_op"] == "aten::_fft_r2c"
+
+    # when it is analysed again, at the other verbosity
+    done = numdrift("analyze", UNSUPPORTED)
+    second = report(tmp_path)
+    assert "Wrote model_analysis_result/result.json, which replaces an earlier one" in done.stdout
+    assert list(second["supported_operators"]) == list(second["unsupported_operators"]) == ["aten"]
+    assert second["support_percentage"] == first["support_percentage"]
+    (entry,) = second["unsupported_operators"]["aten"]
+    assert entry["kind"] == "aten::_fft_r2c"
+    assert entry["failureAt"] == "lazy core"
+    assert entry["call"] == f"analyze_unsupported.py:{FFT}"
+    assert "analyze_unsupported.py" in (tmp_path / "model_analysis_result/result.html").read_text()
+
+
+@pytest.mark.slow
+def test_the_supported_case_in_lazy_mode(numdrift: Numdrift, tmp_path: Path) -> None:
+    done = numdrift("analyze", SUPPORTED, "--json", "-", "--analyze-verbosity", "1")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found == report(tmp_path)
+    counts = found["supported_operators"]["aten"]
+    assert (counts["aten::relu"], counts["aten::tanh"], counts["aten::addmm"]) == (2, 2, 4)
+    missing = {one["kind"]: one["call"] for one in found["unsupported_operators"]["aten"]}
+    assert set(missing) == {"aten::mse_loss", "aten::mse_loss_backward"}
+    rows = found["instructions"]
+    share = sum(row["supported"] for row in rows) / len(rows)
+    assert found["support_percentage"] == f"{share * 100:.2f}%"
+
+
+@pytest.mark.slow
+def test_both_cases_in_compiled_mode(numdrift: Numdrift, tmp_path: Path) -> None:
+    done = numdrift("analyze", UNSUPPORTED, "--mode", "compile", "--analyze-verbosity", "1")
+    assert done.returncode == 0, done.stderr
+    first = report(tmp_path)
+    assert first["support_percentage"] == "33.33%"
+    assert first["supported_operators"] == {
+        "aten": {"aten::add": 1},
+        "inductor": ["float32[4] Pointwise add(float32[4], 10)"],
+    }
+    missing = {one["kind"]: one for one in first["unsupported_operators"]["aten"]}
+    assert missing["aten::mul"]["call"] == f"analyze_unsupported.py:{PRODUCT}"
+    assert missing["aten::mul"]["configuration"] == "float32[4], complex64[4]"
+    assert missing["aten::mul"]["failureAt"] == "inductor lowering"
+
+    done = numdrift("analyze", SUPPORTED, "--mode", "compile", "--dry", "--out", "dry.json")
+    dry = report(tmp_path, "dry.json")
+    assert dry["dry"] and dry["support_percentage"] == "100.00%" and (tmp_path / "dry.html").exists()
+    assert dry["supported_operators"]["aten"]["aten::tanh_backward"] == 1
+    assert dry["unsupported_operators"] == {"aten": []}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["lazy", "compile"])
+def test_the_analysis_changes_no_bit(mode: str, numdrift: Numdrift, tmp_path: Path) -> None:
+    numdrift("run", SUPPORT, "--mode", mode, "--out", "plain")
+    done = numdrift("analyze", SUPPORT, "--mode", mode, "--runs", "analysed")
+    assert done.returncode == 0, done.stderr
+    plain, analysed = (tmp_path / name / "support" / mode / "stdout.log" for name in ("plain", "analysed"))
+    assert len(plain.read_text()) > 60
+    assert analysed.read_text() == plain.read_text()
+    found = report(tmp_path)
+    assert list(found["supported_operators"]) == list(found["unsupported_operators"]) == ["aten"]
+    missing = {one["kind"] for one in found["unsupported_operators"]["aten"]}
+    if mode == "lazy":  # one operator in two configurations
+        assert found["supported_operators"]["aten"]["aten::pow"] == 6
+        assert "aten::pow" in missing
+    else:  # although the run before has left all graphs in Inductor's cache
+        assert found["supported_operators"]["aten"]["aten::pow"] == 3
+        assert not missing
+
+
+@pytest.mark.slow
+def test_what_crashes_on_the_backend_is_a_finding(numdrift: Numdrift, tmp_path: Path) -> None:
+    done = numdrift("analyze", SUPPORT, "--", "--break", "backend")
+    assert done.returncode == 0, done.stderr
+    assert "an operator that the backend cannot do ended the script" in done.stderr
+    found = report(tmp_path)
+    assert found["script"]["status"] == "crashed"
+    entries = {one["kind"]: one for one in found["unsupported_operators"]["aten"]}
+    assert "not a lazy tensor" in entries["aten::addmm"]["reason"]
+    assert entries["aten::unbind_copy"]["call"].startswith("support.py:")
+
+    # when the script itself is wrong
+    done = numdrift("analyze", SUPPORT, "--quiet", "--", "--break", "own")
+    assert done.returncode == 3
+    assert "an error ended the script" in done.stderr and "Traceback" not in done.stderr
+    assert report(tmp_path)["unsupported_operators"] == {"aten": []}
+
+
+@pytest.mark.slow
+def test_a_script_that_is_killed_leaves_what_was_met(numdrift: Numdrift, tmp_path: Path) -> None:
+    done = numdrift("analyze", TINY, "--", "--at", "2", "--then", "kill")
+    assert done.returncode == 3
+    found = report(tmp_path)
+    assert found["script"]["status"] == "killed"
+    assert "aten::tanh" in found["supported_operators"]["aten"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["missing.py"], 2, "there is no script missing.py"),
+        ([str(TINY), "--mode", "lasy"], 2, "did you mean 'lazy'"),
+        ([str(TINY), "--mode", "cpu", "--dry"], 3, "a dry run in mode 'cpu' is not available"),
+        ([str(TINY), "--mode", "compile,backend=aot_eager"], 3, "lowers nothing"),
+        ([str(TINY), "--analyze-verbosity", "3"], 2, "--analyze-verbosity"),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: list[str], code: int, said: str, numdrift: Numdrift, tmp_path: Path
+) -> None:
+    done = numdrift("analyze", *arguments)
+    assert done.returncode == code
+    assert said in done.stderr and len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "runs").exists() and not (tmp_path / "model_analysis_result").exists()
+
+
+@pytest.mark.slow
+def test_a_script_that_gives_the_backend_nothing_is_an_error(numdrift: Numdrift, tmp_path: Path) -> None:
+    (tmp_path / "nothing.py").write_text("print('nothing')\n")
+    done = numdrift("analyze", "nothing.py")
+    assert done.returncode == 3
+    assert "gave mode lazy no operator" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("script", "device"), [(SUPPORTED, "lazy"), (UNSUPPORTED, "cpu")])
+def test_the_cases_are_plain_scripts(script: Path, device: str) -> None:
+    subprocess.run([sys.executable, str(script)], env=os.environ | {"DEVICE": device}, check=True)

@@ -1,0 +1,130 @@
+"""`numdrift partition`: modules and scripts in parts, and what goes wrong with them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from numdrift.harness.cli.program import program
+from numdrift.harness.errors import UsageError
+
+from ..conftest import Numdrift
+
+MODULES = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.enter = nn.Linear(8, 16)
+        self.norm = nn.BatchNorm1d(16)
+        self.leave = nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.leave(torch.tanh(self.norm(self.enter(x))))
+
+
+class Failing(Net):
+    def forward(self, x):
+        raise ValueError("this module does not work")
+
+
+def example_inputs():
+    return torch.rand(6, 8)
+"""
+
+TRAINING = (
+    MODULES
+    + """
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(9):
+        optimizer.zero_grad()
+        model(torch.rand(6, 8)).square().mean().backward()
+        optimizer.step()
+"""
+)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    file = tmp_path / "net.py"
+    file.write_text(TRAINING)
+    return file
+
+
+@pytest.mark.slow
+def test_a_training_whose_batch_norm_is_on_the_cpu_is_the_training(numdrift: Numdrift, written: Path) -> None:
+    # when
+    done = numdrift("partition", written, "--mode", "lazy", "--check", "--steps", "3", "--json", "found.json")
+    assert done.returncode == 0, done.stderr
+    # then the lazy core's fallback is on the CPU, with its line
+    found = json.loads((written.parent / "found.json").read_text())
+    forward, backward = found["graphs"]
+    assert [one["device"] for one in forward["subgraphs"]] == [
+        *("lazy (TorchScript)", "CPU", "lazy (TorchScript)"),
+    ]
+    [unsupported] = [row for row in forward["operators"] if not row["supported"]]
+    assert unsupported["kind"] == "aten::batch_norm" and unsupported["call"] == "net.py:14"
+    assert unsupported["reason"] == "aten::_native_batch_norm_legit fell back to the CPU"
+    assert (forward["supported"], forward["total"], forward["percentage"]) == (4, 5, 80.0)
+    assert backward["phase"] == "backward" and not backward["violated"]
+    # and losses, parameters and buffers are those of the training as it is
+    assert found["steps"] == 3 and found["comparison"]["identical"]
+    assert "Identical to the unpartitioned run on the CPU, in all 3 steps." in done.stdout
+    assert "80.00% of operators (4 of 5) are supported by lazy (TorchScript)" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_module_is_held_against_itself_and_a_limit_is_one_line(numdrift: Numdrift, written: Path) -> None:
+    # when
+    done = numdrift("partition", "net.py:Net", "--mode", "lazy", "--json", "-")
+    # then
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    checks = {one["what"]: one["identical"] for one in found["checks"]}
+    assert checks == {"output": True, "gradient": True} and len(found["checks"]) == 1 + 6
+    # and of a training it ends the script before its first step
+    limited = numdrift("partition", written, "--mode", "lazy", "--max-subgraph-count", "2")
+    assert limited.returncode == 2
+    assert limited.stderr.splitlines()[-1] == (
+        "numdrift: The partitioner has found 3 subgraphs which exceeds the specified max subgraph count of 2."
+    )
+    assert "aten::batch_norm" in limited.stdout and "Traceback" not in limited.stderr
+
+
+@pytest.mark.slow
+def test_a_module_that_fails_is_one_line(numdrift: Numdrift, written: Path) -> None:
+    done = numdrift("partition", "net.py:Failing", "--mode", "cpu")
+    assert done.returncode == 3
+    assert (
+        "ValueError: this module does not work; what it printed is in runs/" in done.stderr.splitlines()[-1]
+    )
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["net.py:Net", "--check"], "net.py:Net is a module"),
+        (["train.py", "--inference"], "--inference is of a module"),
+        (["net.py:Net", "--max-subgraph-count", "0"], "max_subgraph_count is a number of at least 1"),
+        (["net.py:Net", "--mode", "compile,kernel.tanh=fma"], "a partition has no swapped kernels"),
+        (["train.py"], "there is no script train.py"),
+        ([], "no script is given"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_starts(arguments: list[str], said: str) -> None:
+    runner = CliRunner()
+    with runner.isolated_filesystem():
+        done = runner.invoke(program, ["partition", *arguments])
+        assert isinstance(done.exception, UsageError) and said in str(done.exception)
+        assert not Path("runs").exists()

@@ -1,0 +1,343 @@
+"""Snapshots from the command line: taken by what a user asks for, listed, shown, and executed again in other modes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from numdrift.harness.snapshots.answer import answer_of
+from numdrift.harness.snapshots.file import read_snapshot
+
+from ..conftest import ROOT, Numdrift
+
+SCRIPT = ROOT / "tests" / "e2e" / "scripts" / "snapshots.py"
+
+Take = Callable[..., dict[str, Any]]
+
+
+def numdrift_in(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "numdrift", *map(str, arguments)],
+        cwd=folder,
+        env=os.environ | {"COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+
+
+def take(folder: Path, *arguments: str | Path, code: int = 0) -> dict[str, dict[str, Any]]:
+    """Take snapshots; gives the record of each run by its mode, with `files` and the digest that the script printed."""
+    done = numdrift_in(folder, "snapshot", "take", SCRIPT, "--json", "-", *arguments)
+    assert done.returncode == code, done.stderr
+    runs = {}
+    for run in json.loads(done.stdout)["runs"]:
+        printed = (folder / run["path"] / "stdout.log").read_text()
+        files = {Path(one["path"]).name: folder / one["path"] for one in run["snapshots"]}
+        runs[run["mode"]] = {**run, "files": files, "printed": printed.strip()}
+    return runs
+
+
+def digest_without(folder: Path, *arguments: str) -> str:
+    """What the script prints by itself."""
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *arguments],
+        env=os.environ | {"DEVICE": "cpu"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def by_callback(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """An eager training whose script chooses, and answers wrongly in its last two steps."""
+    folder = tmp_path_factory.mktemp("callback")
+    found = take(folder, "--modes", "cpu", "--", "--steps", "6", "--callback")["cpu"]
+    return {**found, "folder": folder}
+
+
+def test_the_script_chooses_by_a_callback(by_callback: dict[str, Any]) -> None:
+    held = {name: read_snapshot(path).held for name, path in by_callback["files"].items()}
+    assert held == {
+        "0-forward-step000000-execution000000.safetensors": ("inputs",),
+        "0-forward-step000001-execution000001.safetensors": ("outputs",),
+        "0-forward-step000002-execution000002.safetensors": ("inputs", "outputs"),
+    }
+    notices = [one for one in by_callback["notices"] if "snapshot" in one]
+    assert len(notices) == 2
+    assert "step 4" in notices[0] and "it returned 'everything'" in notices[0]
+    assert "step 5" in notices[1] and "LookupError: no answer is left" in notices[1]
+    assert by_callback["status"] == "complete"
+
+
+def test_an_eager_training_keeps_every_bit(by_callback: dict[str, Any]) -> None:
+    assert by_callback["printed"] == digest_without(by_callback["folder"], "--steps", "6")
+
+
+def test_what_was_taken_is_listed_shown_and_replayed(by_callback: dict[str, Any]) -> None:
+    folder: Path = by_callback["folder"]
+    listed = numdrift_in(folder, "snapshot", "list", "runs/snapshots", "--json", "-")
+    (run,) = json.loads(listed.stdout)["runs"]
+    assert [one["held"] for one in run["snapshots"]] == [["inputs"], ["outputs"], ["inputs", "outputs"]]
+    path = by_callback["files"]["0-forward-step000002-execution000002.safetensors"]
+    shown = numdrift_in(folder, "snapshot", "show", path)
+    assert shown.returncode == 0, shown.stderr
+    assert "parameter table.weight" in shown.stdout and "embedding 1x" in shown.stdout
+    assert "It may be confidential: it holds the values of parameters (7)" in shown.stdout
+    replayed = numdrift_in(folder, "snapshot", "replay", path)
+    assert replayed.returncode == 0
+    assert "identical, bit for bit" in replayed.stdout
+    # and outputs alone cannot be executed
+    path = by_callback["files"]["0-forward-step000001-execution000001.safetensors"]
+    refused = numdrift_in(folder, "snapshot", "replay", path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert len(refused.stderr.splitlines()) == 1 and "holds no inputs" in refused.stderr
+
+
+@pytest.mark.slow
+def test_eager_steps_have_a_forward_a_backward_and_an_optimizer(tmp_path: Path) -> None:
+    arguments = (
+        "--steps",
+        "1-2",
+        "--graph",
+        "backward",
+        "--graph",
+        "*-optimizer",
+        "--then",
+        "stop",
+        "--limit-count",
+        "4",
+    )
+    run = take(tmp_path, "--modes", "cpu", *arguments, "--", "--steps", "50")["cpu"]
+    assert list(run["files"]) == [
+        f"0-{phase}-step{step:06d}-execution{step:06d}.safetensors"
+        for step in (1, 2)
+        for phase in ("backward", "optimizer")
+    ]
+    assert any("the training was ended in step 3" in one or "in step 2" in one for one in run["notices"])
+    optimizer = read_snapshot(run["files"]["0-optimizer-step000001-execution000001.safetensors"])
+    names = {one.name for one in optimizer.inputs}
+    assert {"parameter head.weight", "gradient head.weight", "state head.weight.momentum_buffer"} <= names
+    assert {one.name for one in optimizer.outputs} >= {
+        "parameter head.weight afterwards",
+        "state head.weight.momentum_buffer afterwards",
+    }
+    for path in run["files"].values():
+        assert answer_of(path, "cpu").comparison.identical
+
+
+def test_the_first_execution_that_is_not_finite(tmp_path: Path) -> None:
+    run = take(tmp_path, "--modes", "cpu", "--on", "nonfinite", "--", "--steps", "9", "--nan-at", "2")["cpu"]
+    assert list(run["files"]) == ["0-forward-step000002-execution000002.safetensors"]
+    assert run["status"] == "complete" and run["printed"] == ""
+    (path,) = run["files"].values()
+    found = read_snapshot(path)
+    assert found.reason == "nonfinite"
+    assert any(bool(torch.isnan(one).any()) for one in found.given() if one is not None)
+    assert answer_of(path).comparison.identical
+
+
+@pytest.mark.slow
+def test_after_the_first_the_training_may_go_on(tmp_path: Path) -> None:
+    arguments = (
+        "--modes",
+        "cpu",
+        "--on",
+        "nonfinite",
+        "--then",
+        "go-on",
+        "--",
+        "--steps",
+        "4",
+        "--nan-at",
+        "2",
+    )
+    run = take(tmp_path, *arguments, code=3)["cpu"]
+    assert len(run["files"]) == 1
+    assert run["status"] == "nonfinite" and run["printed"].startswith("digest")
+
+
+def test_the_execution_that_gives_an_error(tmp_path: Path) -> None:
+    arguments = ("--modes", "cpu", "--on", "error", "--", "--steps", "4", "--index-at", "2")
+    run = take(tmp_path, *arguments, code=3)["cpu"]
+    assert list(run["files"]) == ["0-forward-step000002-execution000002.safetensors"]
+    (path,) = run["files"].values()
+    found = read_snapshot(path)
+    assert (found.reason, found.held) == ("error", ("inputs",))
+    assert "index out of range" in found.error
+    answer = answer_of(path)
+    assert answer.holds and "it gives the error again: IndexError" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--modes", "cpu", "--what", "input"), "the words are inputs and outputs"),
+        (("--modes", "cpu", "--steps", "x"), "--steps 'x'"),
+        (("--modes", "cpu", "--executions", ""), "--executions names nothing"),
+        (("--modes", "cpu", "--callback", "nowhere.py:f"), "there is no file nowhere.py"),
+        (("--modes", "cpu", "--callback", "nowhere"), "is not FILE.py:FUNCTION"),
+        (("--modes", "cpu", "--on", "drift"), "needs two modes"),
+        ((), "no mode is given"),
+    ],
+)
+def test_wrong_options_are_refused(arguments: tuple[str, ...], complaint: str, numdrift: Numdrift) -> None:
+    done = numdrift("snapshot", "take", SCRIPT, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert complaint in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_files_that_are_no_snapshots_are_refused(numdrift: Numdrift, tmp_path: Path) -> None:
+    (tmp_path / "empty.safetensors").write_bytes(b"")
+    for command in ("show", "replay"):
+        for path in ("empty.safetensors", "nowhere.safetensors", "."):
+            done = numdrift("snapshot", command, path)
+            assert (done.returncode, done.stdout) == (2, ""), (command, path)
+            assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_nothing_that_was_asked_for_is_said(tmp_path: Path) -> None:
+    done = numdrift_in(tmp_path, "snapshot", "take", SCRIPT, "--modes", "cpu", "--graph", "sideways")
+    assert done.returncode == 2
+    assert "0-forward (4x), 0-backward (4x), 0-optimizer (4x) in 4 steps" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_callback_in_a_file_that_cannot_be_loaded(tmp_path: Path) -> None:
+    (tmp_path / "choose.py").write_text("raise OSError('not today')\n")
+    done = numdrift_in(
+        tmp_path, "snapshot", "take", SCRIPT, "--modes", "cpu", "--callback", "choose.py:choose"
+    )
+    assert done.returncode == 2 and "OSError: not today" in done.stderr
+    assert "digest" in (tmp_path / "runs/snapshots/cpu/stdout.log").read_text()
+
+
+# compiled and lazy executions
+
+
+@pytest.fixture(scope="module")
+def compiled_and_lazy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("compiled")
+    return {**take(folder, "--modes", "compile,lazy", "--steps", "1", "--", "--steps", "3"), "folder": folder}
+
+
+@pytest.mark.slow
+def test_compiled_graphs_are_kept(compiled_and_lazy: dict[str, Any]) -> None:
+    files = compiled_and_lazy["compile"]["files"]
+    assert list(files) == [
+        "0-forward-step000001-execution000001.safetensors",
+        "0-backward-step000001-execution000001.safetensors",
+    ]
+    forward = read_snapshot(files["0-forward-step000001-execution000001.safetensors"])
+    inputs, outputs = ([one.name for one in ports] for ports in (forward.inputs, forward.outputs))
+    assert {"parameter mixed.weight", "buffer normed.running_mean", "input 0", "input 1"} <= set(inputs)
+    assert "output 0" in outputs and "buffer normed.running_mean afterwards" in outputs
+    assert any(one.startswith("saved ") for one in outputs)
+    backward = read_snapshot(files["0-backward-step000001-execution000001.safetensors"])
+    assert {"gradient mixed.weight", "gradient table.weight"} <= {one.name for one in backward.outputs}
+    assert all(call.compiled is not None for call in backward.tape.calls)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["compile", "cpu", "lazy"])
+def test_a_compiled_graph_is_executed_again(mode: str, compiled_and_lazy: dict[str, Any]) -> None:
+    for path in compiled_and_lazy["compile"]["files"].values():
+        answer = answer_of(path, mode)
+        assert answer.holds, answer.text
+        assert answer.comparison.identical or mode != "compile", answer.text
+
+
+@pytest.mark.slow
+def test_lazy_executions_are_kept_and_executed_again(compiled_and_lazy: dict[str, Any]) -> None:
+    files = compiled_and_lazy["lazy"]["files"]
+    assert len(files) == 2
+    for path in files.values():
+        assert not read_snapshot(path).unplayable
+        for mode in ("lazy", "cpu"):
+            assert answer_of(path, mode).comparison.identical, (path.name, mode)
+
+
+@pytest.mark.slow
+def test_compiled_and_lazy_trainings_keep_every_bit(compiled_and_lazy: dict[str, Any]) -> None:
+    folder = compiled_and_lazy["folder"]
+    done = numdrift_in(
+        folder, "run", SCRIPT, "--modes", "compile,lazy", "--name", "plain", "--", "--steps", "3"
+    )
+    assert done.returncode == 0, done.stderr
+    for mode in ("compile", "lazy"):
+        plain = (folder / "runs/plain" / mode / "stdout.log").read_text().strip()
+        assert compiled_and_lazy[mode]["printed"] == plain, mode
+
+
+@pytest.mark.slow
+def test_in_compiled_code_what_is_not_finite_and_what_fails(tmp_path: Path) -> None:
+    arguments = (
+        "--modes",
+        "compile",
+        "--on",
+        "nonfinite",
+        "--name",
+        "n",
+        "--",
+        "--steps",
+        "9",
+        "--nan-at",
+        "1",
+    )
+    run = take(tmp_path, *arguments)["compile"]
+    assert list(run["files"]) == ["0-forward-step000001-execution000001.safetensors"]
+    arguments = (
+        "--modes",
+        "compile",
+        "--on",
+        "error",
+        "--name",
+        "e",
+        "--",
+        "--steps",
+        "9",
+        "--index-at",
+        "1",
+    )
+    run = take(tmp_path, *arguments, code=3)["compile"]
+    (path,) = run["files"].values()
+    assert "forward" in path.name and read_snapshot(path).error
+    own, other = answer_of(path), answer_of(path, "cpu")
+    assert own.holds and "index out of bounds" in own.text
+    assert other.holds and "it gives an error, too: IndexError" in other.text
+
+
+@pytest.mark.slow
+def test_the_first_step_that_drifts(tmp_path: Path) -> None:
+    run = take(tmp_path, "--modes", "cpu,compile", "--on", "drift", "--", "--steps", "4")["compile"]
+    assert run["files"]
+    (step,) = {read_snapshot(path).execution.step for path in run["files"].values()}
+    assert step in range(4)
+
+
+@pytest.mark.slow
+def test_rank_0_alone_takes_snapshots_unless_others_are_named(tmp_path: Path) -> None:
+    script = ROOT / "tests/e2e/scripts/ranks.py"
+    for ranks, folders in (("0", ["cpu"]), ("1", ["cpu/rank1"])):
+        done = numdrift_in(
+            tmp_path, "snapshot", "take", script, "--modes", "cpu", "--nproc", "2", "--steps", "0", "--graph", "forward",
+            "--rank", ranks, "--name", f"r{ranks}",
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        found = sorted(path for path in (tmp_path / f"runs/r{ranks}").rglob("*.safetensors"))
+        assert [
+            path.relative_to(tmp_path / f"runs/r{ranks}").parent.parent.as_posix() for path in found
+        ] == folders
