@@ -116,15 +116,17 @@ def test_a_module_that_fails_is_one_line(numdrift: Numdrift, written: Path) -> N
     [
         (["net.py:Net", "--check"], "net.py:Net is a module"),
         (["train.py", "--inference"], "--inference is of a module"),
+        (["train.py", "--bisect"], "--bisect is of a module"),
         (["net.py:Net", "--max-subgraph-count", "0"], "max_subgraph_count is a number of at least 1"),
         (["net.py:Net", "--mode", "compile,kernel.tanh=fma"], "a partition has no swapped kernels"),
         (["train.py"], "there is no script train.py"),
         ([], "no script is given"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_anything_starts(arguments: list[str], said: str) -> None:
-    runner = CliRunner()
-    with runner.isolated_filesystem():
-        done = runner.invoke(program, ["partition", *arguments])
-        assert isinstance(done.exception, UsageError) and said in str(done.exception)
-        assert not Path("runs").exists()
+def test_what_makes_no_sense_is_refused_before_anything_starts(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(program, ["partition", *arguments])
+    assert isinstance(done.exception, UsageError) and said in str(done.exception)
+    assert not Path("runs").exists()
