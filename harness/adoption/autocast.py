@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from .facts import NO_AUTOCAST
 from .notes import ScriptNotes
 
 
@@ -71,9 +72,9 @@ class AutocastRedirection:
             self._notes.note("autocast", f"autocast to {_name(dtype)} is done on {self._kind}")
 
     def _tell_no_autocast(self, dtype: torch.dtype | None) -> None:
-        if not torch.compiler.is_compiling():
+        if dtype != torch.float32 and not torch.compiler.is_compiling():
             self._notes.doubt(
-                f"autocast does nothing on {self._kind}, so this run computes in its parameters' dtype: compare it "
+                f"{NO_AUTOCAST}{self._kind}, so this run computes in its parameters' dtype: compare it "
                 "with a mode that has no autocast either, or leave this mode out"
             )
 

@@ -13,6 +13,9 @@ Kind = Literal["loss", "step", "parameters", "device", "placement", "compile", "
 ADOPTION = "adoption"
 """The journal's event of a fact: `kind`, `text`, `source`."""
 
+NO_AUTOCAST = "autocast does nothing on "
+"""What a doubt begins with in a mode that has no autocast."""
+
 DOUBT = "doubt"
 """The journal's event of something that may make the run mean something else than the user thinks: `text`, `source`."""
 

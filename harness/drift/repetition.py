@@ -75,7 +75,10 @@ def _remedy(found: RecordedDifference) -> str:
         seed = GENERATORS.get(found.name, ("", f"torch.{found.name}.manual_seed(0)"))[1]
         return f"call {seed} at the beginning of the script, and draw the same count in every run"
     if found.what == "initial":
-        return "seed the generators before the model is made (torch.manual_seed(0))"
+        return (
+            "seed the generators before the model is made (torch.manual_seed(0)), and let no run read what another has "
+            "written (a checkpoint to resume from)"
+        )
     if found.what == "batch":
         return (
             "give the data a fixed order: a generator of its own for the DataLoader "

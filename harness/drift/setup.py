@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ..adoption.facts import NO_AUTOCAST
 from ..runs.find import RecordedRun
 from ..runs.tensor_file import TensorFile
 from .hyper_parameters import hyper_differences
@@ -12,6 +13,9 @@ from .initial_values import initial_differences
 from .recorded import first_computed_difference
 from .setup_difference import KINDS, SetupDifference
 from .step_inputs import batch_setup, generator_setup
+
+WITHOUT_NUMBERS = frozenset({"DEVICE", "TORCHINDUCTOR_CACHE_DIR"})
+"""Variables that are numdrift's own, by the mode, and that torch sets itself where it compiles."""
 
 OF_LAUNCHER = "TORCHELASTIC_"
 """Variables that say how ranks were started, which changes no number."""
@@ -39,6 +43,7 @@ def setup_differences(
     drifting_from = first_computed_difference(a, b)
     found = [
         *_of_script(a, b),
+        *_of_autocast(a, b),
         *initial_differences(a, b, state_a, state_b),
         *hyper_differences(a, b, drifting_from),
         *generator_setup(a, b),
@@ -57,9 +62,7 @@ def environment_differences(a: RecordedRun, b: RecordedRun) -> list[str]:
         if key in left and key in right and left[key] != right[key]
     ]
     variables = [one.get("environment") or {} for one in (left, right)]
-    for name in sorted(
-        (variables[0].keys() | variables[1].keys()) - {"DEVICE"}
-    ):  # numdrift's own, by the mode
+    for name in sorted((variables[0].keys() | variables[1].keys()) - WITHOUT_NUMBERS):
         if name.startswith(OF_LAUNCHER):
             continue
         ours, theirs = (one.get(name) for one in variables)
@@ -77,6 +80,19 @@ def _of_script(a: RecordedRun, b: RecordedRun) -> list[SetupDifference]:
         text = f"the script's arguments are {_joined(left.arguments)} against {_joined(right.arguments)}"
         found.append(SetupDifference("arguments", 0, "arguments", text))
     return found
+
+
+def _of_autocast(a: RecordedRun, b: RecordedRun) -> list[SetupDifference]:
+    """A mode without autocast computes in another precision than one that has it."""
+    without = [
+        any(doubt["text"].startswith(NO_AUTOCAST) for doubt in run.manifest.adopted.get("doubts", ()))
+        for run in (a, b)
+    ]
+    if without[0] == without[1]:
+        return []
+    lacking = (a if without[0] else b).manifest
+    text = f"autocast does nothing in {lacking.label}, which computes in its parameters' dtype"
+    return [SetupDifference("autocast", 0, "autocast", text)]
 
 
 def _of_length(a: RecordedRun, b: RecordedRun) -> list[SetupDifference]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-KINDS = ("script", "arguments", "initial", "hyper-parameter", "generator", "batch", "steps")
+KINDS = ("script", "arguments", "autocast", "initial", "hyper-parameter", "generator", "batch", "steps")
 """In the order in which, at one step, a cause comes before its consequence."""
 
 

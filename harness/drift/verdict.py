@@ -19,7 +19,7 @@ from .repetition import Repetition
 from .score import StepScore
 from .setup_difference import SetupDifference
 
-WITHOUT_EFFECT = ("script", "arguments", "generator")
+WITHOUT_EFFECT = ("script", "arguments", "autocast", "generator")
 """Kinds of set-up differences that had no effect where every recorded bit is equal."""
 
 REMEDY = "which starts steps of both modes from one state"
@@ -31,7 +31,7 @@ class VerdictEvidence:
 
     `failed` are sentences about runs that did not get through (one whose loss is not finite did). `identical` and
     `first_differing_step` are of the free runs. `steps` are the scores of steps that both modes made from one state;
-    `unscored` says why there are none, and `command` makes them.
+    `unscored` says why there are none, and `command` makes them; `stateless` says why nothing can make them.
     """
 
     a: str
@@ -45,6 +45,7 @@ class VerdictEvidence:
     nonfinite: Nonfinite | None = None
     steps: tuple[StepScore, ...] = ()
     unscored: str = ""
+    stateless: str = ""
     command: str = "numdrift investigate"
 
 
@@ -115,10 +116,7 @@ def _different_setup(evidence: VerdictEvidence) -> Verdict | None:
     more = f"; and {others} more difference{'s' if others > 1 else ''}" if others else ""
     text = f"different-setup: {causes[0].text}{more}"
     if causes[0].kind == "generator":
-        text += (
-            "; give both the same seeds, let neither draw more than the other, and give a compiled mode fallback_random=on "
-            "(what a script compiles by itself draws Inductor's numbers in every mode)"
-        )
+        text += "; give both the same seeds, let neither draw more than the other, and give a compiled mode fallback_random=on"
     return Verdict("different-setup", text, step=causes[0].step)
 
 
@@ -168,6 +166,8 @@ def _undecided(evidence: VerdictEvidence) -> Verdict | None:
     since = "" if first is None else f" from step {first} on"
     if not evidence.steps:
         reason = evidence.unscored or "no step was made by both modes from one state"
+        if evidence.stateless:
+            return _no_word(f"the runs differ{since}, and {evidence.stateless}", first)
         return _no_word(f"the runs differ{since}, and {reason}: run `{evidence.command}`, {REMEDY}", first)
     doubtful = _worst([one for one in evidence.steps if not one.replays])
     if doubtful is not None and doubtful.score > evidence.threshold.fault:

@@ -11,7 +11,9 @@ from ..drift.comparison import RunComparison, compare_runs
 from ..drift.noise import read_noise
 from ..drift.repetition import repetition
 from ..errors import UsageError
+from ..recorder.step_files import steps_in
 from ..runs.find import RecordedRun
+from ..runs.layout import STATES
 from .evidence import (
     EvidenceFolder,
     again,
@@ -132,8 +134,7 @@ def _forced(
     chosen: Chosen,
     plan: InvestigationPlan,
 ) -> None:
-    states = EvidenceFolder.of(reference).path / again(reference) / "states"
-    if not states.is_dir():
+    if not _has_states(reference):
         return
     laboratory.experiments(
         "from the reference's state",
@@ -142,6 +143,11 @@ def _forced(
             for run in others
         ],
     )
+
+
+def _has_states(reference: RecordedRun) -> bool:
+    """Whether its repetition could keep any: the state of a training that torch.func transforms cannot be read."""
+    return bool(steps_in(EvidenceFolder.of(reference).path / again(reference) / STATES))
 
 
 def _started_from(
@@ -169,7 +175,7 @@ def _without_tape(
 ) -> None:
     """Where no step replays, measure the noise by starting the reference's steps from states that are one ULP off."""
     repeated = EvidenceFolder.of(reference).find(again(reference))
-    if repeated is None:
+    if repeated is None or not _has_states(reference):
         return
     noises = [read_noise(repeated.path, step) for step in chosen.taped]
     if any(noise is not None and noise.equal for noise in noises):

@@ -16,6 +16,7 @@ from ..drift.setup import environment_differences, setup_differences
 from ..drift.setup_difference import SetupDifference
 from ..drift.verdict import Verdict, VerdictEvidence, decide
 from ..errors import JournalError
+from ..recorder.step_files import STATE
 from ..runs.find import RecordedRun
 from ..runs.outcomes import read_state, state_steps
 from ..runs.tensor_file import TensorFile
@@ -117,6 +118,7 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
             nonfinite=nonfinite(a, b),
             steps=scores.steps,
             unscored=scores.why,
+            stateless=_stateless(evidence),
             command=_command(evidence),
         )
     )
@@ -311,3 +313,12 @@ def _step(score: StepScore) -> dict[str, Any]:
         "compared": len(score.tensors),
         "tensors": [asdict(one) for one in score.tensors if one.score],
     }
+
+
+def _stateless(evidence: PairEvidence) -> str:
+    """Why no step of the script can be started from a state, "" where one can, or where that was not tried."""
+    repeated = evidence.a_again
+    told = () if repeated is None else repeated.manifest.notices
+    lacking = f"{STATE} is not available: "
+    why = next((one.partition(lacking)[2] for one in told if lacking in one), "")
+    return f"no step of this script can be started from another run's state: {why}" if why else ""

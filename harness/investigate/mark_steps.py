@@ -75,6 +75,8 @@ def search_mark_steps(
     best = min(others, key=lambda policy: scores[policy])
     if scores[best] > task.threshold:
         best, scores[OP_BY_OP] = OP_BY_OP, 0.0
+    if scores[best] > before / 2:  # the cuts are not what makes the step another
+        return
     culprit = _culprit(task, own, best, scores, _cuts(folder.find(cut(b, a, task.step, own))))
     content = {**found.content, "culprits": [culprit, *found.culprits], "policies": scores}
     write_localization(found.path, content)
@@ -115,7 +117,7 @@ def _culprit(
         if ops
         else "a graph is cut"
     )
-    text = f"{why}, and what was not kept is executed again, with other random numbers"
+    text = f"{why}, and what was not kept is executed again, where a random op draws other numbers"
     a, b = task.evidence.a.manifest.label, task.evidence.b.manifest.label
     return mode_culprit(
         kind="mark-step",

@@ -14,7 +14,9 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from ..adoption.shards import local_tensor
+from ..errors import NotAvailable
 from ..modes.protocol import Mode
+from ..torch_private import transformation_level
 from .config import RunConfig
 from .guard import Guard
 from .journal import EventLog
@@ -24,6 +26,7 @@ from .outcomes import OutcomeFiles
 from .resync import Resync
 from .selection import StepSelection
 from .states import StateFiles
+from .step_files import STATE
 from .training_state import training_state
 from .training_tensors import TrainingTensors, gradients
 from .watching import StepWatcher
@@ -161,6 +164,11 @@ class Experiments:
             )
 
     def _keep_state(self, step: int) -> None:
+        if transformation_level():
+            raise NotAvailable(
+                STATE,
+                "it begins within a transformation of torch.func, where tensors have no values",
+            )
         state = training_state(self._training, self._mode.device, step)
         values = {name: local_tensor(one) for name, one in state.tensors.items()}
         if self._mode.device in WITHOUT_VALUES:

@@ -7,6 +7,9 @@ from pathlib import Path
 
 STATES = "states"
 OUTCOMES = "outcomes"
+STATE = "a state of this training"
+"""What is not available where none can be kept, in a run's notices."""
+
 NUMBERED = re.compile(r"(?:state|outcome)-(\d+)\.safetensors")
 
 

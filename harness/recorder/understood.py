@@ -41,4 +41,7 @@ def say_ending(facts: AdoptionFacts, steps: int, loss_found: bool) -> None:
             f"trains in another way, {HOW_TO_SAY_THE_STEP}"
         )
     elif not loss_found:
-        facts.doubt(f"no loss was found; {HOW_TO_SAY_THE_LOSS}")
+        facts.doubt(
+            "no loss was found: no backward() was called, and without gradients an optimizer's steps change nothing; "
+            f"where the script trains in another way, {HOW_TO_SAY_THE_LOSS}"
+        )

@@ -60,7 +60,7 @@ def page(browser: Browser, tmp_path: Path) -> Iterator[Page]:
 
 
 @pytest.fixture
-def netron(folder: Path) -> Iterator[str]:
+def netron(folder: Path, interruptible: None) -> Iterator[str]:
     """The address at which `graph open` serves the backward after the compiler, until Ctrl-C."""
     command = ["graph", "open", "runs/g/compile", "--phase", "backward", "--post", "--no-browser"]
     with subprocess.Popen(
@@ -70,6 +70,10 @@ def netron(folder: Path) -> Iterator[str]:
         address = next(found for line in serving.stdout if (found := re.search(LOOPBACK + r"\d+", line)))
         yield address[0]
         serving.send_signal(signal.SIGINT)
+        try:
+            serving.wait(60)
+        finally:
+            serving.kill()
 
 
 def test_netron_shows_the_kernels_and_marks_the_culprit(page: Page, netron: str) -> None:

@@ -53,6 +53,16 @@ def test_nothing_differs(tmp_path: Path) -> None:
     assert found(tmp_path, b=[Step(losses=(9.0,)) for _ in STEPS]) == []
 
 
+def test_a_mode_without_autocast_has_another_setup(tmp_path: Path) -> None:
+    doubts = {
+        "doubts": [{"text": "autocast does nothing on lazy, so this run computes in its parameters' dtype"}]
+    }
+    differences = found(tmp_path, adopted=doubts)
+    assert [(one.kind, one.counts, one.text) for one in differences] == [
+        ("autocast", True, "autocast does nothing in compile, which computes in its parameters' dtype")
+    ]
+
+
 def test_script_arguments_and_length(tmp_path: Path) -> None:
     differences = found(tmp_path, b=STEPS[:4], script_sha256="1", arguments=["--lr", "1"])
     assert [(one.kind, one.step, one.text, one.counts) for one in differences] == [
@@ -356,7 +366,12 @@ def test_environments_are_facts(tmp_path: Path) -> None:
     # given
     environments = [
         {"torch": "2.6", "python": "3.11", "threads": 1, "environment": {"OMP_NUM_THREADS": "1"}},
-        {"torch": "2.13", "python": "3.11", "threads": 2, "environment": {"MKL_CBWR": "AVX2"}},
+        {
+            "torch": "2.13",
+            "python": "3.11",
+            "threads": 2,
+            "environment": {"MKL_CBWR": "AVX2", "TORCHINDUCTOR_CACHE_DIR": "set by torch"},
+        },
     ]
     a, b = (record(tmp_path / str(n), STEPS, environment=one) for n, one in enumerate(environments))
     # then

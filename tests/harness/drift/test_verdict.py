@@ -152,8 +152,7 @@ def test_different_draws_have_a_remedy_and_the_rest_is_counted() -> None:
     assert verdict.step == 1
     assert verdict.text == (
         "different-setup: the modes draw different random numbers in step 0; and 1 more difference; give both the same "
-        "seeds, let neither draw more than the other, and give a compiled mode fallback_random=on (what a script compiles "
-        "by itself draws Inductor's numbers in every mode)"
+        "seeds, let neither draw more than the other, and give a compiled mode fallback_random=on"
     )
 
 
@@ -224,3 +223,18 @@ def test_notes_on_noise_and_threshold() -> None:
         "the noise of the steps beyond the threshold was not measured on tapes of theirs",
         "the threshold 16 is not calibrated for lazy",
     )
+
+
+def test_a_script_that_starts_from_no_state_is_undecided_without_a_command() -> None:
+    verdict = decide(
+        replace(
+            DIFFERING,
+            steps=(),
+            stateless="no step of this script can be started from another run's state: why",
+        )
+    )
+    assert verdict.word is None
+    assert verdict.undecided.endswith(
+        "and no step of this script can be started from another run's state: why"
+    )
+    assert "numdrift investigate" not in verdict.text
