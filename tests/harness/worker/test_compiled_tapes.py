@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from numdrift.harness import torch_private
-from numdrift.harness.modes.eager import EagerMode
+from numdrift.harness.modes.compiled import CompileMode
 from numdrift.harness.modes.spec import parse_mode
 from numdrift.harness.recorder.config import RunConfig
 from numdrift.harness.recorder.selection import StepSelection
@@ -152,7 +152,7 @@ def taped(kind: str, mode: str, folder: Path, steps: int = 3) -> Run:
         twin = started(kind, backend)
         expected = [twin.values() for _ in range(steps)]
         config = RunConfig(__file__, spec, str(folder / "journal"), tapes=StepSelection.parse("1"))
-        recording = TapeRecording(config, EagerMode(parse_mode("cpu")), notices.append)
+        recording = TapeRecording(config, CompileMode(config.mode), notices.append)
         try:
             training = started(kind, backend)
             found = [_step(training, number, recording) for number in range(steps)]
