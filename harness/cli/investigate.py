@@ -37,6 +37,7 @@ Examples:
   numdrift investigate train.py --modes cpu,compile,lazy --json -
   numdrift investigate train.py --mode cpu --mode "new=cpu,env.ATTENTION=fused" --name attention
   numdrift investigate train.py --modes cpu,compile --envelope 8 --seeds 12
+  numdrift investigate train.py --modes cpu,lazy --partition-bisect
   numdrift investigate train.py --modes cpu,compile --nproc 2
   numdrift investigate train.py --modes cpu --nproc 2 --against-single
   numdrift investigate runs/train --suffix main
@@ -54,6 +55,12 @@ knobs_option = click.option(
     "--knobs",
     is_flag=True,
     help="Also say which stage and which setting of the compiler makes the drift (without it: where no op does).",
+)
+
+partition_bisect_option = click.option(
+    "--partition-bisect",
+    is_flag=True,
+    help="Also put ever smaller parts of the model on the mode's backend, the rest on the CPU, to find what carries the drift.",
 )
 
 
@@ -128,6 +135,7 @@ knobs_option = click.option(
     help="Train a mode once more to the end with its culprits swapped out (default: yes).",
 )
 @knobs_option
+@partition_bisect_option
 @module_option
 @strict_option
 @click.option("--quiet", "-q", is_flag=True, help="Print failures and nothing else.")
@@ -206,6 +214,7 @@ def _plan(
         localize=options["localize"],
         scripts=options["scripts"],
         knobs=options["knobs"],
+        partition_bisect=options["partition_bisect"],
         confirm=options["confirm"],
     )
 

@@ -14,7 +14,7 @@ from ..investigate.recorded import pair_to_localize
 from ..runs.find import load_run
 from ..runs.layout import Investigation
 from .findings import show
-from .investigate import CommandLineProgress, knobs_option
+from .investigate import CommandLineProgress, knobs_option, partition_bisect_option
 from .output import console, force_option, json_option, write_json
 
 EXAMPLES = """\b
@@ -41,6 +41,7 @@ Exit codes: 0 no drift beyond rounding, 1 drift beyond rounding or a verdict tha
     help="The step to look into (default: the first significant one).",
 )
 @knobs_option
+@partition_bisect_option
 @click.option("--timeout", type=float, metavar="SECONDS", help="End a run that takes longer.")
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Runs side by side at a time."
@@ -53,6 +54,7 @@ def command(
     run_b: Path,
     step: int | None,
     knobs: bool,
+    partition_bisect: bool,
     timeout: float | None,
     jobs: int,
     quiet: bool,
@@ -69,6 +71,7 @@ def command(
         timeout=timeout,
         step=step,
         knobs=knobs,
+        partition_bisect=partition_bisect,
     )
     found = localize_runs(runs, plan, Laboratory(CommandLineProgress(quiet=quiet), jobs, timeout))
     if json_path:

@@ -10,7 +10,7 @@ import click
 from ..errors import AdoptionError, UsageError
 from ..modes.registry import registry
 from ..modes.spec import ModeSpec, parse_mode
-from ..partition.config import UNLIMITED, PartitionConfig
+from ..partition.config import UNLIMITED, PartitionConfig, refuse_swaps
 from ..partition.journal import PartitionRecord
 from ..partition.running import Partitioned, is_factory, partition_module, partition_script
 from .output import console, json_option, out_option, write_json
@@ -127,10 +127,7 @@ def command(
 
 def _require(spec: ModeSpec) -> None:
     """Find out what the mode does not have before anything is started. Raises NotAvailable and UsageError."""
-    if spec.kernel or spec.decompose:
-        raise UsageError(
-            f"mode {spec.name!r}: a partition has no swapped kernels; leave kernel. and decompose. out"
-        )
+    refuse_swaps(spec)
     registry.entry(spec.base)
 
 
@@ -162,7 +159,7 @@ def _partitioned(
         raise UsageError("--inference is of a module (FILE.py:FACTORY); a script evaluates where it does")
     if bisect:
         raise UsageError(
-            "--bisect is of a module (FILE.py:FACTORY); `numdrift localize` finds the op in a script"
+            "--bisect is of a module (FILE.py:FACTORY); of a script: `numdrift investigate --partition-bisect`"
         )
     names = [f"partitioned-{spec.name}", *(["cpu"] if check else [])]
     with reporter_for(names, quiet=quiet) as reporter:

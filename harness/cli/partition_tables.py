@@ -119,11 +119,14 @@ def _show_bisection(out: Console, found: BisectionRecord) -> None:
     if not found.whole:
         out.print("Nothing drifts: there is nothing to look for.")
         return
-    rows = table("carries drift", "line", ">alone on the backend", ">left without it")
+    rows = table("carries drift", "module", "line", ">alone on the backend", ">left without it")
     for carrier in found.carriers:
-        kinds = ", ".join(kind for kind, _ in carrier.operators)
-        lines = ", ".join(dict.fromkeys(line for _, line in carrier.operators if line))
-        rows.add_row(kinds, lines, number(carrier.alone), number(carrier.without))
+        kinds = ", ".join(one.operator for one in carrier.operators)
+        modules, lines = (
+            ", ".join(dict.fromkeys(filter(None, several)))
+            for several in zip(*((one.module, one.line) for one in carrier.operators), strict=True)
+        )
+        rows.add_row(kinds, modules, lines, number(carrier.alone), number(carrier.without))
     out.print(rows)
     out.print(
         f"The whole module drifts by {number(found.whole)} (relative); {found.asked} partitions were executed."

@@ -53,6 +53,7 @@ def investigate(
     scripts: bool = True,
     confirm: bool = True,
     knobs: bool = False,
+    partition_bisect: bool = False,
     strict: bool = False,
     force: bool = False,
     progress: bool = False,
@@ -86,6 +87,7 @@ def investigate(
         "scripts": scripts,
         "confirm": confirm,
         "knobs": knobs,
+        "partition_bisect": partition_bisect,
     }
     with passive_threads():
         if script is not None and Path(script).is_dir():
@@ -138,6 +140,7 @@ def localize(
     step: int | None = None,
     *,
     knobs: bool = False,
+    partition_bisect: bool = False,
     scripts: bool = True,
     confirm: bool = True,
     timeout: float | None = None,
@@ -161,6 +164,7 @@ def localize(
         timeout=timeout,
         step=step,
         knobs=knobs,
+        partition_bisect=partition_bisect,
         scripts=scripts,
         confirm=confirm,
     )

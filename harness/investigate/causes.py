@@ -16,6 +16,7 @@ from .judge import judge, judge_pair
 from .laboratory import Laboratory
 from .localization import Task, known, localize
 from .mark_steps import search_mark_steps
+from .parts import search_parts
 from .plan import InvestigationPlan
 from .scores import spec_of
 from .settings import search_settings
@@ -36,6 +37,7 @@ def localized(laboratory: Laboratory, runs: Sequence[RecordedRun], plan: Investi
     """
     findings = judge(runs, plan.step)
     done: dict[str, list[int]] = {}
+    last: dict[Path, Task] = {}
     for _ in range(MOST_STEPS):
         tasks = []
         for run, pair in zip(runs[1:], findings.pairs, strict=True):
@@ -47,9 +49,17 @@ def localized(laboratory: Laboratory, runs: Sequence[RecordedRun], plan: Investi
             if step is not None and step not in before and pair.threshold and evidence.forced is not None:
                 before.append(step)
                 tasks.append(Task(evidence, step, pair.threshold))
+                last[run.path] = tasks[-1]
         if not tasks:
             break
         findings = _with_causes(laboratory, runs, findings, tasks, plan)
+    if plan.partition_bisect:
+        for pair in findings.pairs:
+            if pair.b not in {task.evidence.b.manifest.label for task in last.values()}:
+                laboratory.progress.say(f"{pair.b} ({pair.verdict or 'undecided'}) has no step to bisect")
+        for task in last.values():
+            search_parts(laboratory, task, plan)
+        findings = _judged_again(runs, findings, last, plan)
     if plan.confirm:
         made = laboratory.made
         confirm(laboratory, runs, findings, plan)

@@ -78,7 +78,7 @@ def _bound(culprit: Mapping[str, Any], a: str, b: str) -> str:
 
 def _proof(culprit: Mapping[str, Any], a: str, b: str) -> str:
     proof = culprit["proof"]
-    if culprit["kind"].startswith("compiler-"):
+    if culprit["kind"] == "part" or culprit["kind"].startswith("compiler-"):
         return str(proof["why"])
     if culprit["kind"] == "mark-step":
         policy = culprit["policy"]

@@ -33,12 +33,9 @@ class EvidenceFolder:
     def belonging_to(self, run: RecordedRun) -> list[Path]:
         """The folders and pickles of the experiments with this run."""
         own = re.escape(run.path.name)
-        kinds = (
-            r"-(again|(from|held|localized|cut|set|onset|without)-.+|(tape|tape-at|ulp|perturbed|seed)-\d+)"
-        )
-        name = re.compile(
-            rf"(verify_)?({own}{kinds}|.+-(from|without)-{own}|.+-(held|localized|cut|set|onset)-{own}-.+)(\.pkl)?"
-        )
+        placed = "held|localized|cut|set|onset|parts"
+        kinds = rf"-(again|(from|without|{placed})-.+|(tape|tape-at|ulp|perturbed|seed)-\d+)"
+        name = re.compile(rf"(verify_)?({own}{kinds}|.+-(from|without)-{own}|.+-({placed})-{own}-.+)(\.pkl)?")
         return [path for path in self.path.glob("*") if name.fullmatch(path.name)]
 
     def numbered(self, stem: str) -> list[RecordedRun]:
@@ -90,6 +87,12 @@ def variant(run: RecordedRun, reference: RecordedRun, step: int, name: str) -> s
     return f"{run.path.name}-set-{reference.path.name}-{step}-{name}"
 
 
+def parts(run: RecordedRun, reference: RecordedRun, step: int, number: int | str) -> str:
+    """The name of the reference's run in which chosen parts of the model take the step on the other mode's backend, and of the
+    folder that has what came of all of these."""
+    return f"{run.path.name}-parts-{reference.path.name}-{step}-{number}"
+
+
 def without(run: RecordedRun, reference: RecordedRun) -> str:
     """The name of the whole training in the run's mode with its culprits swapped out."""
     return f"{run.path.name}-without-{reference.path.name}"
@@ -126,6 +129,8 @@ class PairEvidence:
     localized: tuple[Path, ...] = ()
     onsets: tuple[tuple[RecordedRun, RecordedRun], ...] = ()
     variants: tuple[tuple[int, str, RecordedRun], ...] = ()
+    parts: tuple[RecordedRun, ...] = ()
+    bisected: tuple[Path, ...] = ()
     without: RecordedRun | None = None
 
     @property
@@ -147,6 +152,7 @@ class PairEvidence:
             *self.perturbed,
             *self.taped,
             *(run for _, _, run in self.variants),
+            *self.parts,
             *(run for pair in (*self.seeds, *self.onsets) for run in pair),
         )
         found = {run.path for run in (*alone, *others) if run is not None}
@@ -178,6 +184,10 @@ def evidence_for(a: RecordedRun, b: RecordedRun) -> PairEvidence:
         else (),
         onsets=tuple(onsets) if same_place else (),
         variants=tuple(_variants(folder, a, b)) if same_place else (),
+        parts=tuple(_parts(folder, a, b)) if same_place else (),
+        bisected=tuple(sorted(folder.path.glob(f"{parts(b, a, 0, '').removesuffix('0-')}*.json")))
+        if same_place
+        else (),
         without=folder.find(without(b, a)) if same_place else None,
     )
 
@@ -192,3 +202,12 @@ def _variants(
         run = folder.find(path.name) if step.isdigit() and path.is_dir() else None
         if run is not None:
             yield int(step), name, run
+
+
+def _parts(folder: EvidenceFolder, a: RecordedRun, b: RecordedRun) -> Iterator[RecordedRun]:
+    """The reference's runs with parts of the model on the other mode's backend."""
+    start = parts(b, a, 0, "").removesuffix("0-")
+    for path in sorted(folder.path.glob(f"{start}*-*")):
+        run = folder.find(path.name) if path.is_dir() else None
+        if run is not None:
+            yield run

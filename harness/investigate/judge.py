@@ -25,6 +25,7 @@ from .curves import Curves, curves_of
 from .evidence import PairEvidence, evidence_for
 from .findings import Findings, PairFindings
 from .localized import culprits_in, localizations, notes_of
+from .parts import part_culprits, part_sentences, parts_of
 from .ranks import judged_by_rank
 from .scores import Scores, scores_of, spec_of, with_choices
 from .settings import setting_culprits, setting_sentences, settings_of
@@ -125,12 +126,12 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
     alike = compared.identical or several
     referee = None if alike else _readable(lambda: accuracy_of(evidence), None, unreadable)
     curves = curves_of(evidence, comparisons)
-    fault = scores.threshold.fault
-    compiler = settings_of(evidence)
+    fault, labels = scores.threshold.fault, (a.manifest.label, b.manifest.label)
+    compiler, parts = settings_of(evidence), parts_of(evidence)
     culprits = culprits_in(localized, fault, step)
     if verdict.word == "beyond-rounding" and not proven(verdict.word, culprits):
-        labels = (a.manifest.label, b.manifest.label)
-        culprits = [*setting_culprits(compiler, labels, fault), *culprits]
+        found = [*part_culprits(parts, fault), *setting_culprits(compiler, labels, fault)]
+        culprits = [*found, *culprits]
     whole = trained_without(evidence, verdict.word, culprits)
     return PairFindings(
         a=a.manifest.label,
@@ -139,6 +140,7 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
         text=[
             *_sentences(verdict, compared, setup, referee.text if referee else "", curves),
             *setting_sentences(compiler, fault),
+            *part_sentences(parts, labels),
         ],
         undecided=verdict.undecided,
         inspect=verdict.inspect,
@@ -162,6 +164,7 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
         curve=curves.envelope.to_json() if curves.envelope else None,
         lag=asdict(curves.lag) if curves.lag else None,
         compiler=compiler,
+        parts=parts,
         without=whole,
         notes=list(
             dict.fromkeys(

@@ -12,7 +12,9 @@ from .experiments import gather
 from .findings import Findings
 from .judge import judge
 from .laboratory import Interrupted, Laboratory
+from .parts import check_parts
 from .plan import InvestigationPlan
+from .scores import spec_of
 
 SINGLE = "single"
 """What the run of a single process is called beside those of several."""
@@ -25,6 +27,8 @@ def investigate(plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
     Runs and experiments that are there already are used. Writes `investigation.json`. Raises UsageError before
     anything is started, KeyboardInterrupt when Ctrl-C ended a round of runs.
     """
+    if plan.partition_bisect:
+        check_parts(plan.modes, plan)
     try:
         runs = laboratory.free(modes_of(plan)) if not plan.against_single else _with_single(plan, laboratory)
     except Interrupted:
@@ -57,6 +61,8 @@ def localize_runs(runs: Sequence[RecordedRun], plan: InvestigationPlan, laborato
 
 
 def _found(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
+    if plan.partition_bisect:
+        check_parts([spec_of(run) for run in runs], plan)
     try:
         gather(laboratory, runs, plan)
         findings = localized(laboratory, runs, plan) if plan.localize != "none" else judge(runs)

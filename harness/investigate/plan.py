@@ -43,6 +43,7 @@ class InvestigationPlan:
     bytes. `suffix` chooses among runs that are there already. `localize` says of
     which pairs the causes are looked for, in `step` (None: chosen), `scripts` whether standalone scripts show them, `knobs`
     whether compiled modes are also tried with other stages and settings of the compiler where the ops explain the drift,
+    `partition_bisect` whether ever smaller parts of the model are put on the mode's backend, the rest on the CPU,
     `confirm` whether a mode is trained once more to the end without its culprits.
     `module` and `strict` are those of `RunConfig`.
     """
@@ -64,6 +65,7 @@ class InvestigationPlan:
     scripts: bool = True
     step: int | None = None
     knobs: bool = False
+    partition_bisect: bool = False
     confirm: bool = True
     module: str = ""
     strict: bool = False

@@ -13,7 +13,7 @@ from ..errors import NotAvailable, PartitionError, UsageError, nearest
 from ..modes.adapter import Adapter
 from ..support.observing.lines import ScriptLines
 from ..torch_private.partitioning import Phase, compile_with_autograd, mark_calls, written_graph
-from .bisect import Part
+from .bisect import Call, Part
 from .config import PartitionConfig
 from .execute import executable
 from .log import log_graph
@@ -26,7 +26,7 @@ class PartitioningBackend:
     """Takes captured graphs, as torch.compile's backends do. `told` hears of each graph, also of one that breaks a limit.
 
     `module` is the class of what is captured, `script` the file whose lines operators are named by. With `only` everything
-    but these calls goes to the CPU; `calls` are those that were met, with operator and line. Raises PartitionError.
+    but these calls goes to the CPU; `calls` are those that were met. Raises PartitionError.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class PartitioningBackend:
         numbers: Iterator[int] | None = None,
         only: frozenset[Part] | None = None,
     ) -> None:
-        self.calls: dict[Part, tuple[str, str]] = {}
+        self.calls: dict[Part, Call] = {}
         self._only = only
         self.partitioning = Partitioning(adapter.name)
         self._adapter = adapter

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 Part = tuple[int, int]
 """An operator of a module with its gradient: the number of the captured graph, and that of the call in it."""
 
-Drift = Callable[[frozenset[Part]], float]
-"""How far the module is from itself unpartitioned when only these operators are on the backend."""
+
+class Call(NamedTuple):
+    """What a part is: the operator as it was written, its line, and the path of the module that calls it (the outermost is "")."""
+
+    operator: str
+    line: str
+    module: str
+
+
+Drifts = Callable[[Sequence[frozenset[Part]]], Sequence[float]]
+"""How far the module is from itself unpartitioned when only these operators are on the backend, for each of some sets."""
 
 MOST_CARRIERS = 5
 
@@ -42,19 +52,19 @@ class Bisection:
         return self.carriers[-1].without if self.carriers else self.whole
 
 
-def bisect(parts: Sequence[Part], drift: Drift) -> Bisection:
+def bisect(parts: Sequence[Part], drifts: Drifts) -> Bisection:
     """Find the operators that carry the drift, the largest part first; `parts` are in the order of execution.
 
     Each carrier takes about 2 log2(n) partitions of n operators.
     """
-    asked = _Asked(drift)
-    whole = asked.of(parts)
+    asked = _Asked(drifts)
+    [whole] = asked.of(parts)
     left, carriers = list(parts), list[Carrier]()
     remaining = whole
     while left and whole > 0 and remaining >= CARRIED * whole and len(carriers) < MOST_CARRIERS:
         found, alone = _narrowed(left, remaining, asked)
         left = [one for one in left if one not in found]
-        remaining = asked.of(left)
+        [remaining] = asked.of(left)
         carriers.append(Carrier(tuple(found), alone, remaining))
     return Bisection(whole, tuple(carriers), asked.count)
 
@@ -63,8 +73,8 @@ def _narrowed(parts: Sequence[Part], drift: float, asked: _Asked) -> tuple[Seque
     """Halve the parts as long as one half carries the drift of both; gives what is left, and its drift."""
     while len(parts) > 1:
         middle = len(parts) // 2
-        halves = [(half, asked.of(half)) for half in (parts[:middle], parts[middle:])]
-        half, largest = max(halves, key=lambda one: one[1])
+        halves = (parts[:middle], parts[middle:])
+        half, largest = max(zip(halves, asked.of(*halves), strict=True), key=lambda one: one[1])
         if largest < CARRIED * drift:
             break
         parts, drift = half, largest
@@ -74,16 +84,16 @@ def _narrowed(parts: Sequence[Part], drift: float, asked: _Asked) -> tuple[Seque
 class _Asked:
     """Asks once of each set of operators; with nothing on the backend there is no drift."""
 
-    def __init__(self, drift: Drift) -> None:
-        self._drift = drift
+    def __init__(self, drifts: Drifts) -> None:
+        self._drifts = drifts
         self._known: dict[frozenset[Part], float] = {frozenset(): 0.0}
 
     @property
     def count(self) -> int:
         return len(self._known) - 1
 
-    def of(self, parts: Sequence[Part]) -> float:
-        chosen = frozenset(parts)
-        if chosen not in self._known:
-            self._known[chosen] = self._drift(chosen)
-        return self._known[chosen]
+    def of(self, *sets: Sequence[Part]) -> list[float]:
+        chosen = [frozenset(parts) for parts in sets]
+        unknown = [one for one in chosen if one not in self._known]
+        self._known.update(zip(unknown, self._drifts(unknown) if unknown else (), strict=True))
+        return [self._known[one] for one in chosen]

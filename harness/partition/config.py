@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..errors import UsageError
+from ..modes.spec import ModeSpec
 
 UNLIMITED = -1
 
@@ -57,6 +58,14 @@ class PartitionConfig:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PartitionConfig:
         return cls(**data)
+
+
+def refuse_swaps(spec: ModeSpec) -> None:
+    """Raise UsageError for a mode whose kernels are swapped: its backend would not be asked of them."""
+    if spec.kernel or spec.decompose:
+        raise UsageError(
+            f"mode {spec.name!r}: a partition has no swapped kernels; leave kernel. and decompose. out"
+        )
 
 
 def operator_name(text: str) -> str:

@@ -27,19 +27,23 @@ if TYPE_CHECKING:
 class PartitionInstrument:
     """Has each root module called through the partitioner, before its first call.
 
-    Its options are `mode`, the one whose backend gets what it supports, and `config`. Unlike other instruments it changes what
-    is executed: that is what it is for. A limit that is broken raises in the script, where the module is called.
+    Its options are `mode`, the one whose backend gets what it supports, and `config`; with `only`, a list of calls by the
+    numbers of their graph and in it, everything but these goes to the CPU. Unlike other instruments it changes what is
+    executed: that is what it is for. A limit that is broken raises in the script, where the module is called.
     """
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._around = surroundings
         self._spec = ModeSpec.from_json(surroundings.options["mode"])
         self._config = PartitionConfig.from_json(surroundings.options["config"])
+        only = surroundings.options.get("only")
+        self._only = None if only is None else frozenset((graph, number) for graph, number in only)
         self._writer = PartitionWriter(surroundings.folder / PARTITION)
         self._numbers = itertools.count()
         self._adapter: Adapter | None = None
         self._kinds: set[str] = set()
         self._modules: list[torch.nn.Module] = []
+        self._backends: list[PartitioningBackend] = []
 
     def install(self) -> None:
         try:
@@ -57,10 +61,17 @@ class PartitionInstrument:
             return
         assert self._adapter is not None
         backend = PartitioningBackend(
-            self._adapter, self._config, name, self._around.config.script, self._told, self._numbers
+            self._adapter,
+            self._config,
+            name,
+            self._around.config.script,
+            self._told,
+            self._numbers,
+            self._only,
         )
         call_in_place(module, backend)
         self._modules.append(module)
+        self._backends.append(backend)
 
     def reached(self, progress: Progress, step: int) -> None:
         """Do nothing: graphs tell of themselves."""
@@ -80,6 +91,8 @@ class PartitionInstrument:
         missing = sorted(self._config.moved - self._kinds)
         if missing and self._kinds:
             self._writer.note(f"no graph has {missing[0]!r}; {nearest(missing[0], self._kinds)}")
+        if self._only is not None:
+            self._writer.calls({part: call for one in self._backends for part, call in one.calls.items()})
         self._writer.end()
 
     def forget(self) -> None:

@@ -4,10 +4,12 @@
     {"event": "graph", "graph": 0, "phase": "forward", "module": "MLP", "operators": [...], "subgraphs": [...], ...}
     {"event": "note", "text": "..."}
     {"event": "check", "what": "output", "name": "0", "identical": true, "largest": 0.0}
+    {"event": "calls", "calls": [[0, 3, "aten::tanh", "train.py:12", "net.1"], ...]}
     {"event": "bisection", "whole": 4.8e-07, "asked": 7, "carriers": [{"operators": [...], "alone": ..., "without": ...}]}
     {"event": "failed", "message": "...", "exit_code": 2}
     {"event": "end"}
 
+The calls are those of a process of which some are chosen: the number of the graph, that of the call in it, operator, line, module.
 A graph has its line when it is partitioned, also when it breaks a limit. What was written survives a kill; a process that
 lacks its `end` was cut off.
 """
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import JournalError
+from .bisect import Call, Part
 from .record import GraphPartition
 
 PARTITION = "partition.jsonl"
@@ -45,10 +48,9 @@ class TensorCheck:
 
 @dataclass(frozen=True, slots=True)
 class CarrierRow:
-    """Operators that carry a module's drift, as (operator, line): the drift with only these on the backend, and that
-    without them. Drifts are the largest relative difference of an output or gradient, by its largest value."""
+    """Operators that carry a module's drift: the drift with only these on the backend, and that without them. Drifts are the largest relative difference of an output or gradient, by its largest value."""
 
-    operators: tuple[tuple[str, str], ...]
+    operators: tuple[Call, ...]
     alone: float
     without: float
 
@@ -81,6 +83,9 @@ class PartitionWriter:
     def check(self, found: TensorCheck) -> None:
         self._write("check", **asdict(found))
 
+    def calls(self, calls: Mapping[Part, Call]) -> None:
+        self._write("calls", calls=[[*part, *call] for part, call in sorted(calls.items())])
+
     def bisection(self, whole: float, asked: int, carriers: Sequence[CarrierRow]) -> None:
         self._write("bisection", whole=whole, asked=asked, carriers=[asdict(one) for one in carriers])
 
@@ -110,6 +115,7 @@ class PartitionRecord:
     graphs: list[GraphPartition] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     checks: list[TensorCheck] = field(default_factory=list)
+    calls: dict[Part, Call] = field(default_factory=dict)
     bisection: BisectionRecord | None = None
     failure: str = ""
     exit_code: int = 0
@@ -164,12 +170,14 @@ def _take(found: PartitionRecord, event: Mapping[str, Any]) -> None:
         found.notes.append(event["text"])
     elif kind == "check":
         found.checks.append(TensorCheck(**{name: event[name] for name in TensorCheck.__dataclass_fields__}))
+    elif kind == "calls":
+        found.calls = {(graph, number): Call(*call) for graph, number, *call in event["calls"]}
     elif kind == "bisection":
         found.bisection = BisectionRecord(
             event["whole"],
             event["asked"],
             tuple(
-                CarrierRow(tuple(map(tuple, one["operators"])), one["alone"], one["without"])
+                CarrierRow(tuple(Call(*call) for call in one["operators"]), one["alone"], one["without"])
                 for one in event["carriers"]
             ),
         )

@@ -16,8 +16,8 @@ from ..modes.registry import registry
 from ..modes.spec import ModeSpec, parse_mode
 from ..torch_private.partitioning import call_by_backend
 from .backend import PartitioningBackend
-from .bisect import Part
-from .config import OF_PROCESS, PartitionConfig
+from .bisect import Call, Part
+from .config import OF_PROCESS, PartitionConfig, refuse_swaps
 from .log import log_graph
 from .record import GraphPartition, Partitioning
 
@@ -39,8 +39,8 @@ class PartitionedModule(torch.nn.Module):
         return self._call(*args, **kwargs)
 
     @property
-    def calls(self) -> Mapping[Part, tuple[str, str]]:
-        """The module's calls that were met, with operator and line."""
+    def calls(self) -> Mapping[Part, Call]:
+        """The module's calls that were met."""
         return self._backend.calls
 
     @property
@@ -103,10 +103,7 @@ def partitioned(
 
 def adapter_of(spec: ModeSpec) -> Adapter:
     """The backend of a mode. Raises UsageError for one whose kernels are swapped: its backend would not be asked of them."""
-    if spec.kernel or spec.decompose:
-        raise UsageError(
-            f"mode {spec.name!r}: a partition has no swapped kernels; leave kernel. and decompose. out"
-        )
+    refuse_swaps(spec)
     return registry.load(spec.base)(spec).adapter()
 
 

@@ -20,7 +20,7 @@ import torch
 from ..errors import NumdriftError, UsageError, nearest
 from ..modes.adapter import Adapter
 from ..modes.spec import ModeSpec
-from .bisect import Part, bisect
+from .bisect import Call, Part, bisect
 from .config import PartitionConfig
 from .journal import PARTITION, CarrierRow, PartitionWriter, TensorCheck
 from .module import PartitionedModule, adapter_of, arguments_of, partitioned
@@ -77,14 +77,14 @@ class _Trial:
         return made, list(_checks(plain, made, module, self._inputs))
 
 
-def _bisect(trial: _Trial, calls: Mapping[Part, tuple[str, str]], writer: PartitionWriter) -> None:
+def _bisect(trial: _Trial, calls: Mapping[Part, Call], writer: PartitionWriter) -> None:
     """Without limits: a part on the CPU makes subgraphs that nobody asked for."""
 
     def drift(only: frozenset[Part]) -> float:
         _, checks = trial.of(PartitionConfig(), lambda _: None, only)
         return max((one.relative for one in checks if not one.identical), default=0.0)
 
-    found = bisect(sorted(calls), drift)
+    found = bisect(sorted(calls), lambda sets: [drift(only) for only in sets])
     rows = [
         CarrierRow(tuple(calls[part] for part in one.parts), one.alone, one.without) for one in found.carriers
     ]

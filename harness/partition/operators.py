@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch.fx
 
+from ..graphs.capture.fx import module_path
 from ..modes.adapter import Adapter, Verdict
 from ..modes.adapters.one_node import Unanswerable, configuration_of, identity_of
 from ..support.observing.lines import ScriptLines
@@ -44,6 +45,8 @@ class Operator:
     nodes: tuple[torch.fx.Node, ...]
     configuration: str
     call: str
+    module: str
+    """The path of the module that calls it; the outermost is ""."""
     verdict: Verdict
     names: frozenset[str]
     """What it may be called in `ops_to_partition`: as it was written, and as it is dispatched."""
@@ -90,6 +93,7 @@ def operators_of(
             tuple(nodes),
             call.configuration,
             lines.of_stack(decisive.meta.get("stack_trace") or ""),
+            _module(decisive),
             verdict,
             frozenset((*call.kinds, *own)),
         )
@@ -124,6 +128,11 @@ def kind_of(node: torch.fx.Node) -> str:
     """`aten::sum` of a node that calls `aten.sum.dim_IntList`."""
     name = node.target.name() if is_operator(node.target) else str(node.target)  # type: ignore[union-attr]
     return operator_name(name)
+
+
+def _module(node: torch.fx.Node) -> str:
+    stack = node.meta.get("nn_module_stack")
+    return module_path(stack) if stack else ""
 
 
 def _configuration(node: torch.fx.Node) -> str:

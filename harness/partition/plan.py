@@ -13,7 +13,7 @@ from ..errors import PartitionError
 from ..support.observing.lines import ScriptLines
 from ..torch_private import copied_graph, is_operator, returns_view
 from ..torch_private.partitioning import call_of, fuse
-from .bisect import Part
+from .bisect import Call, Part
 from .config import UNLIMITED, PartitionConfig
 from .operators import Operator, Support, Written, operators_of, origin_names
 from .record import CPU, GraphPartition, OperatorRow, Phase, SubgraphRow
@@ -46,7 +46,7 @@ class Plan:
     module: torch.fx.GraphModule
     placed: Sequence[tuple[str, str]]
     partition: GraphPartition
-    calls: Mapping[Part, tuple[str, str]]
+    calls: Mapping[Part, Call]
 
 
 def plan_graph(module: torch.fx.GraphModule, phase: Phase, support: Support, request: Request) -> Plan:
@@ -65,7 +65,7 @@ def plan_graph(module: torch.fx.GraphModule, phase: Phase, support: Support, req
         tuple(_rows(operators, device, moved)),
         tuple(row for _, row in subgraphs),
     )
-    calls = {part: (one.kind, one.call) for one in operators for part in _parts(one, request)}
+    calls = {part: Call(one.kind, one.call, one.module) for one in operators for part in _parts(one, request)}
     return Plan(graph, [(name, row.device) for name, row in subgraphs], partition, calls)
 
 

@@ -131,3 +131,43 @@ def test_investigate_names_and_proves_its_inaccurate_kernel(numdrift: Numdrift) 
     assert culprit["error_ulp"]["b"] > 1e4
     assert culprit["proof"]["swap_out"]["holds"]
     assert culprit["proof"]["swap_in"]["holds"]
+
+
+def test_a_bisection_by_partitions_finds_the_same_operator(numdrift: Numdrift) -> None:
+    found = answer(
+        numdrift,
+        "investigate",
+        "sorting.py",
+        "--modes",
+        "cpu,toy",
+        "--name",
+        "judged",
+        "--partition-bisect",
+        code=1,
+    )
+
+    (pair,) = found["pairs"]
+    parts = pair["parts"]
+    (carrier,) = parts["carriers"]
+    ((operator, line, _),) = carrier["operators"]
+    assert (operator, line.partition(":")[0]) == ("aten::tanh", "sorting.py")
+    assert parts["backend"] == "toy"
+    assert carrier["alone"] > pair["threshold"] > carrier["without"]
+    assert parts["whole"] == pytest.approx(parts["score"])
+    assert [one["op"] for one in pair["culprits"]] == ["aten.tanh_backward"]
+    assert (
+        found["training_runs"] == parts["asked"] + 1
+    )  # the control; what was run without the flag is not run again
+
+
+def test_what_cannot_be_bisected_by_partitions_is_refused_before_anything_runs(numdrift: Numdrift) -> None:
+    for modes, more, said in (
+        ("toy,cpu", (), "the reference has to be cpu, not toy"),
+        ("cpu,toy", ("--localize", "none"), "none is to be looked for"),
+        ("cpu,toy", ("--nproc", "2"), "leave --nproc out"),
+    ):
+        done = numdrift(
+            "investigate", "sorting.py", "--modes", modes, "--name", "no", "--partition-bisect", *more
+        )
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert said in done.stderr
