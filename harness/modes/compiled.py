@@ -34,11 +34,7 @@ class CompileMode:
 
     def prepare(self, script: ScriptFacts, swaps: Swaps) -> None:
         self.eager.set_up(swaps)
-        if self.backend not in torch.compiler.list_backends(exclude_tags=()):
-            known = {*LADDER, *torch.compiler.list_backends()}
-            raise UsageError(
-                f"mode {self.spec.name!r}: there is no backend {self.backend!r}; {nearest(self.backend, known)}"
-            )
+        require_backend(self.spec.name, self.backend)
         if self.backend == "inductor":
             torch_private.set_inductor_numerics(
                 contract=None if self.spec.contract is None else self.spec.contract == "fast",
@@ -120,6 +116,13 @@ class CompileMode:
 
     def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         return self.eager.read(tensors)
+
+
+def require_backend(mode: str, backend: str) -> None:
+    """Raise UsageError when torch.compile knows no such backend."""
+    if backend not in LADDER and backend not in torch.compiler.list_backends(exclude_tags=()):
+        known = {*LADDER, *torch.compiler.list_backends()}
+        raise UsageError(f"mode {mode!r}: there is no backend {backend!r}; {nearest(backend, known)}")
 
 
 def _is_on(value: str | None) -> bool | None:

@@ -22,7 +22,11 @@ from .registry import registry
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 MARK_STEP_POLICIES = ("auto", "phase", "step", "off")
 EXECUTIONS = ("graph", "op")
-LADDER = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
+OP_BY_OP = ("eager", "aot_eager", "aot_eager_decomp_partition")
+"""Backends of torch.compile that execute what was captured by eager ops."""
+
+INDUCTOR = "inductor"
+LADDER = (*OP_BY_OP, INDUCTOR)
 """torch.compile's stages between eager and Inductor: capture, autograd capture, decomposition, code generation."""
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 

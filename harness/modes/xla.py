@@ -29,12 +29,7 @@ class XlaMode:
         self._model: Any = None
 
     def prepare(self, script: ScriptFacts, swaps: Swaps) -> None:
-        if importlib.util.find_spec("torch_xla") is None:
-            raise NotAvailable(
-                "mode 'xla'",
-                f"torch_xla is not installed beside torch {torch.__version__}",
-                "install torch_xla in an environment of its own and give the mode python=/path/to/its/python",
-            )
+        require_xla()
         self._model = importlib.import_module("torch_xla.core.xla_model")
         if self.eager.spec.seed is not None:
             torch.manual_seed(self.eager.spec.seed)
@@ -62,3 +57,13 @@ class XlaMode:
 
     def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         return [tensor.detach().cpu() for tensor in tensors]
+
+
+def require_xla() -> None:
+    """Raise NotAvailable where torch_xla is not installed."""
+    if importlib.util.find_spec("torch_xla") is None:
+        raise NotAvailable(
+            "mode 'xla'",
+            f"torch_xla is not installed beside torch {torch.__version__}",
+            "install torch_xla in an environment of its own and give the mode python=/path/to/its/python",
+        )

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from .. import torch_private
-from ..errors import NotAvailable
 from ..graphs.capture.compiled_bindings import AotBindings, Signature, signature_of
 from ..graphs.capture.compiled_names import ScriptNames
 from ..recorder.instruments import Progress
@@ -55,7 +54,7 @@ class CompiledExecutions:
         self._camera = camera
         self._around = around
         self._names = names
-        self._undo: list[torch_private.Undo] = []
+        self._undo: torch_private.Undo | None = None
         self._region: Region | None = None
         self._regions: dict[int | None, Region] = {}
         self._count = 0
@@ -65,20 +64,7 @@ class CompiledExecutions:
 
     def install(self) -> None:
         """Raises NotAvailable, and then no hook is left."""
-        hooks: Sequence[Callable[[], torch_private.Undo]] = (
-            torch_private.without_graph_caches,
-            torch_private.number_decomposed_calls,
-            lambda: torch_private.watch_dynamo(self._around_dynamo),
-            lambda: torch_private.watch_aot(self._around_aot),
-            lambda: torch_private.watch_inner_compilations(self._around_inductor),
-            lambda: torch_private.watch_compiled_calls(self._around_call),
-        )
-        try:
-            for put_in in hooks:
-                self._undo.append(put_in())
-        except NotAvailable:
-            self.remove()
-            raise
+        self._undo = torch_private.watch_compiled_graphs(self)
 
     def reached(self, progress: Progress, step: int) -> None:
         """Say at the end where nothing was seen; executions are seen when they happen."""
@@ -89,12 +75,13 @@ class CompiledExecutions:
         """Do nothing: an execution that raises is seen when it does."""
 
     def remove(self) -> None:
-        while self._undo:
-            self._undo.pop()()
+        if self._undo is not None:
+            self._undo()
+            self._undo = None
         self._graphs.clear()
         self._regions.clear()
 
-    def _around_dynamo(self, seen: torch_private.DynamoGraph, compile_: torch_private.Compile) -> Any:
+    def around_dynamo(self, seen: torch_private.DynamoGraph, compile_: torch_private.Compile) -> Any:
         before = self._region
         self._region = self._try("reading dynamo's graph", lambda: self._begin(seen))
         try:
@@ -107,7 +94,7 @@ class CompiledExecutions:
         phase = "optimizer" if "/torch/optim/" in seen.file.replace("\\", "/") else "forward"
         return Region(self._count, signature_of(seen, self._names.by_identity()), phase)
 
-    def _around_inductor(self, seen: torch_private.InnerCompilation, compile_: torch_private.Compile) -> Any:
+    def around_inductor(self, seen: torch_private.InnerCompilation, compile_: torch_private.Compile) -> Any:
         region = self._regions.get(seen.key) if seen.phase == "backward" else self._region
         if region is None or seen.key is None:
             return compile_()
@@ -122,7 +109,7 @@ class CompiledExecutions:
             return compiled
         return self._watched(compiled, graph)
 
-    def _around_aot(self, phase: str, compiler: torch_private.AotCompiler) -> torch_private.AotCompiler:
+    def around_aot(self, phase: str, compiler: torch_private.AotCompiler) -> torch_private.AotCompiler:
         region = self._region
         if region is None:
             return compiler
@@ -159,7 +146,7 @@ class CompiledExecutions:
             any(not isinstance(node.meta.get("val"), torch.Tensor) for node in placeholders),
         )
 
-    def _around_call(self, compiled: Any, inputs: Sequence[Any], execute: torch_private.Compile) -> Any:
+    def around_call(self, compiled: Any, inputs: Sequence[Any], execute: torch_private.Compile) -> Any:
         graph = self._graphs.get(id(compiled))
         return execute() if graph is None else self._executed(graph, inputs, execute)
 

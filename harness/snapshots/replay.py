@@ -14,7 +14,8 @@ import torch
 from .. import torch_private
 from ..errors import NotAvailable, SnapshotError
 from ..modes.adapters.compiling_backends import inductor_as_stated
-from ..modes.eager import EagerMode, require_device
+from ..modes.eager import EagerMode
+from ..modes.presence import require_here
 from ..modes.registry import registry
 from ..modes.spec import ModeSpec, parse_mode
 from ..worker.generators import generator_state, set_generator_state
@@ -88,11 +89,13 @@ def require_replayable(snapshot: Snapshot, path: Path) -> None:
 
 
 def replayed(snapshot: Snapshot, path: Path, spec: ModeSpec) -> Outcome:
-    """Execute a snapshot in a mode. Raises SnapshotError where that is not possible, and NotAvailable.
+    """Execute a snapshot in a mode. Raises SnapshotError where that is not possible; UsageError and NotAvailable where the
+    mode's backend is not here.
 
     An error that an op raises is the outcome's.
     """
     require_replayable(snapshot, path)
+    require_here(replace(spec, python=None))
     notes = [*snapshot.notes] if spec.base != "compile" else []
     if snapshot.around.torch != torch.__version__:
         notes.append(ELSEWHERE.format(snapshot.around.torch, torch.__version__))
@@ -119,9 +122,7 @@ def _is_eager(spec: ModeSpec) -> bool:
 
 
 def _op_by_op(snapshot: Snapshot, spec: ModeSpec) -> list[torch.Tensor]:
-    device = spec.device or spec.base
-    require_device(device)
-    tape = on_device(snapshot.tape, device)
+    tape = on_device(snapshot.tape, spec.device or spec.base)
     values = Replay(tape).run(Drawn())
     return [values[one.name].cpu() for one in tape.watched]
 

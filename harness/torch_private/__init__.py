@@ -149,8 +149,7 @@ from .probing import (
     compile_graph,
     copied_graph,
     fake_mode,
-    watch_compiled_calls,
-    watch_inner_compilations,
+    watch_compiled_graphs,
 )
 from .profiling import (
     OpenRange,
@@ -345,11 +344,10 @@ __all__ = [
     "version_of",
     "watch_aot",
     "watch_compilations",
-    "watch_compiled_calls",
+    "watch_compiled_graphs",
     "watch_dynamo",
     "watch_executions",
     "watch_inductor",
-    "watch_inner_compilations",
     "watch_kernels",
     "watch_lazy_copies",
     "watch_lazy_cuts",

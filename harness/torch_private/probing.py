@@ -9,11 +9,22 @@ import copy
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-from .graph_stages import Compile, Undo, replace_attribute
+from .graph_stages import (
+    AotCompiler,
+    Compile,
+    DynamoGraph,
+    Undo,
+    number_decomposed_calls,
+    replace_attribute,
+    undo_all,
+    watch_aot,
+    watch_dynamo,
+    without_graph_caches,
+)
 from .presence import private
 
 Boxed = Callable[[list[Any]], Any]
@@ -63,6 +74,42 @@ def watch_compiled_calls(around: Callable[[Any, Sequence[Any], Compile], Any]) -
         return around(compiled, inputs, lambda: original(compiled, inputs))
 
     return replace_attribute(holder, "__call__", call)
+
+
+class CompiledGraphsWatcher(Protocol):
+    """Who is told of compiled graphs from their capture to each of their executions."""
+
+    def around_dynamo(self, seen: DynamoGraph, compile_: Compile) -> Any:
+        """What dynamo has captured is compiled, by `compile_`."""
+
+    def around_aot(self, phase: str, compiler: AotCompiler) -> AotCompiler:
+        """A backend's compiler is about to be given an aten graph; gives what is called in its place."""
+
+    def around_inductor(self, seen: InnerCompilation, compile_: Compile) -> Any:
+        """Inductor compiles an aten graph, by `compile_`."""
+
+    def around_call(self, compiled: Any, inputs: Sequence[Any], execute: Compile) -> Any:
+        """What Inductor has compiled is executed, by `execute`."""
+
+
+def watch_compiled_graphs(watcher: CompiledGraphsWatcher) -> Undo:
+    """Tell of every compiled graph, with no cache in between. Raises NotAvailable, and then no hook is left."""
+    hooks: Sequence[Callable[[], Undo]] = (
+        without_graph_caches,
+        number_decomposed_calls,
+        lambda: watch_dynamo(watcher.around_dynamo),
+        lambda: watch_aot(watcher.around_aot),
+        lambda: watch_inner_compilations(watcher.around_inductor),
+        lambda: watch_compiled_calls(watcher.around_call),
+    )
+    undone: list[Undo] = []
+    try:
+        for put_in in hooks:
+            undone.append(put_in())
+    except Exception:
+        undo_all(undone)()
+        raise
+    return undo_all(undone)
 
 
 def compile_graph(module: torch.fx.GraphModule, inputs: Sequence[Any], *, backward: bool) -> Boxed:

@@ -49,7 +49,7 @@ class CompiledGraphs:
     def __init__(self, *, op_by_op: bool) -> None:
         self.executor: Executor | None = None
         self._op_by_op = op_by_op
-        self._undo: list[torch_private.Undo] = []
+        self._undo: torch_private.Undo | None = None
         self._graphs: dict[int, CompiledGraph] = {}
         self._regions: dict[int, int] = {}
         self._numbers = itertools.count()
@@ -58,32 +58,25 @@ class CompiledGraphs:
 
     def install(self) -> None:
         """Put the hooks in. Raises NotAvailable, and then none is left."""
-        hooks: Sequence[Callable[[], torch_private.Undo]] = (
-            torch_private.without_graph_caches,
-            torch_private.number_decomposed_calls,
-            lambda: torch_private.watch_dynamo(self._around_dynamo),
-            lambda: torch_private.watch_aot(self._around_aot),
-            lambda: torch_private.watch_inner_compilations(self._around_inductor),
-            lambda: torch_private.watch_compiled_calls(self._around_call),
-        )
+        probes = Probes()
         try:
-            self._probes = Probes()
-            for put_in in hooks:
-                self._undo.append(put_in())
+            self._undo = torch_private.watch_compiled_graphs(self)
         except Exception:
-            self.remove()
+            probes.close()
             raise
+        self._probes = probes
 
     def remove(self) -> None:
         self.executor = None
-        while self._undo:
-            self._undo.pop()()
+        if self._undo is not None:
+            self._undo()
+            self._undo = None
         self._graphs.clear()
         if self._probes is not None:
             self._probes.close()
             self._probes = None
 
-    def _around_dynamo(self, seen: torch_private.DynamoGraph, compile_: torch_private.Compile) -> Any:
+    def around_dynamo(self, seen: torch_private.DynamoGraph, compile_: torch_private.Compile) -> Any:
         self._captured.append(None)
         try:
             return compile_()
@@ -98,7 +91,7 @@ class CompiledGraphs:
             self._captured[-1] = number
         return number
 
-    def _around_inductor(self, seen: torch_private.InnerCompilation, compile_: torch_private.Compile) -> Any:
+    def around_inductor(self, seen: torch_private.InnerCompilation, compile_: torch_private.Compile) -> Any:
         if seen.key is None or self._probes is None:
             return compile_()
         known = self._regions.get(seen.key) if seen.phase == "backward" else None
@@ -111,13 +104,13 @@ class CompiledGraphs:
             weakref.finalize(compiled, self._graphs.pop, id(compiled), None)
         return compiled
 
-    def _around_call(self, compiled: Any, inputs: Sequence[Any], execute: torch_private.Compile) -> Any:
+    def around_call(self, compiled: Any, inputs: Sequence[Any], execute: torch_private.Compile) -> Any:
         graph, executor = self._graphs.get(id(compiled)), self.executor
         if graph is None or executor is None:
             return execute()
         return executor.executed(graph, inputs, execute)
 
-    def _around_aot(self, phase: str, compiler: torch_private.AotCompiler) -> torch_private.AotCompiler:
+    def around_aot(self, phase: str, compiler: torch_private.AotCompiler) -> torch_private.AotCompiler:
         region = self._region()
 
         def compile_(module: torch.fx.GraphModule, example_inputs: Any) -> Any:

@@ -13,6 +13,7 @@ import torch
 from .. import torch_private
 from ..errors import NotAvailable
 from ..modes.protocol import Mode, compiles
+from ..modes.spec import INDUCTOR, OP_BY_OP
 from ..recorder.config import RunConfig
 from ..recorder.operations import WITHOUT_VALUES
 from .call_log import OPAQUE
@@ -24,11 +25,6 @@ from .noise import StepNoise, in_words, measure_noise
 from .tape import NotReplayable
 from .tape_file import TAPES, noise_file, tape_file, write_tape
 from .tape_recorder import TapeRecorder
-
-INDUCTOR = "inductor"
-
-OP_BY_OP = ("eager", "aot_eager", "aot_eager_decomp_partition")
-"""Backends that execute what was captured by eager ops."""
 
 
 class TapeRecording:
