@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..recorder.event_lines import append_event
 from .record import Cut, Graph
 
 FOLDER = "graphs"
@@ -84,8 +85,5 @@ class GraphFolder:
         self._closed = True
 
     def _event(self, event: str, **fields: Any) -> None:
-        if self._closed:
-            return
-        line = json.dumps({"event": event, **fields}, separators=(",", ":"))
-        with (self.path / INDEX).open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        if not self._closed:
+            append_event(self.path / INDEX, event, **fields)

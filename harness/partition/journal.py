@@ -16,13 +16,13 @@ lacks its `end` was cut off.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..errors import JournalError
+from ..recorder.event_lines import append_event, complete_events
 from .bisect import Call, Part
 from .record import GraphPartition
 
@@ -101,9 +101,7 @@ class PartitionWriter:
 
     def _write(self, event: str, **fields: Any) -> None:
         if not self._closed:
-            line = json.dumps({"event": event, **fields}, separators=(",", ":"))
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(line + "\n")
+            append_event(self._path, event, **fields)
 
 
 @dataclass(slots=True)
@@ -147,17 +145,11 @@ def read_partition(path: Path) -> PartitionRecord:
     if not path.exists():
         return found
     try:
-        for event in _events(path):
+        for event in complete_events(path):
             _take(found, event)
     except (KeyError, TypeError, ValueError) as error:
         raise JournalError(path, f"is no record of a partition ({error})") from error
     return found
-
-
-def _events(path: Path) -> Sequence[dict[str, Any]]:
-    """The complete lines; the last one of a killed process may be torn."""
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def _take(found: PartitionRecord, event: Mapping[str, Any]) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ..recorder.event_lines import append_event
 from .execution import MIB, Execution, in_mib
 from .file import write_snapshot
 from .index import FOLDER, INDEX
@@ -42,9 +42,9 @@ class SnapshotFolder:
         there = self.path if self.path.exists() else self.path.parent
         free = shutil.disk_usage(there).free
         if size + RESERVE > free:
+            takes = f"it takes about {in_mib(size)}, and " if size else ""
             return (
-                f"it takes about {in_mib(size)}, and {in_mib(free)} are free there, of which {in_mib(RESERVE)} are "
-                "left to the recording"
+                f"{takes}{in_mib(free)} are free there, of which {in_mib(RESERVE)} are left to the recording"
             )
         return ""
 
@@ -68,9 +68,7 @@ class SnapshotFolder:
         return path
 
     def _note(self, event: str, path: Path, **facts: Any) -> None:
-        line = json.dumps({"event": event, "file": path.name, **facts}, separators=(",", ":"))
-        with (self.path / INDEX).open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        append_event(self.path / INDEX, event, file=path.name, **facts)
 
 
 def size_of(snapshot: Snapshot) -> int:

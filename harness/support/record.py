@@ -12,15 +12,15 @@ since the last such line. What was written survives a kill; a run that lacks its
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..errors import JournalError
 from ..modes.adapter import OperatorCall
+from ..recorder.event_lines import append_event, complete_events
 
 SUPPORT = "support.jsonl"
 CUT_OFF = "the process was ended before it had written all: what is here was met until then"
@@ -65,11 +65,8 @@ class SupportWriter:
         self._closed = True
 
     def _write(self, event: str, **fields: Any) -> None:
-        if self._closed:
-            return
-        line = json.dumps({"event": event, **fields}, separators=(",", ":"))
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        if not self._closed:
+            append_event(self._path, event, **fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +106,7 @@ def read_support(folder: Path) -> SupportRecord | None:
         return None
     found = _Read()
     try:
-        for event in _events(path):
+        for event in complete_events(path):
             _take(found, event)
         backend = found.backend
         return SupportRecord(
@@ -123,13 +120,6 @@ def read_support(folder: Path) -> SupportRecord | None:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise JournalError(path, f"is no record of a support analysis ({error})") from error
-
-
-def _events(path: Path) -> Iterator[dict[str, Any]]:
-    """The complete lines; the last one of a killed process may be torn."""
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
-        if line.endswith("\n"):
-            yield json.loads(line)
 
 
 def _take(found: _Read, event: Mapping[str, Any]) -> None:
