@@ -13,7 +13,7 @@ from ..drift.comparison import RunComparison, compare_runs
 from ..errors import UsageError
 from ..investigate.judge import judge_pairs
 from ..json_text import plain
-from ..runs.find import RecordedRun, find_investigation, load_run, ranks_of, runs_with_suffixes
+from ..runs.find import RecordedRun, find_investigation, load_run, ranks_of, runs_with_suffixes, told_apart
 from ..runs.layout import MANIFEST
 from . import global_batch as whole_batch
 from .findings import show_pair
@@ -118,7 +118,7 @@ def _pairs(
     if len(paths) == 2:
         if suffixes:
             raise UsageError("--suffix belongs to an investigation, not to two runs")
-        return [(load_run(Path(paths[0])), load_run(Path(paths[1])))]
+        return [told_apart(load_run(Path(paths[0])), load_run(Path(paths[1])))]
     named = paths[0] if paths else None
     if named is not None and (Path(named) / MANIFEST).exists():
         raise UsageError(f"{named} is one run; give a second one, or the investigation {Path(named).parent}")

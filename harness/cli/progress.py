@@ -21,8 +21,14 @@ PLAIN_EVERY_SECONDS = 5.0
 def describe(progress: RunProgress) -> str:
     """Steps, loss and speed in one phrase."""
     loss = "no loss" if progress.loss is None else f"loss {progress.loss:.6g}"
-    rate = progress.steps / progress.seconds if progress.seconds else 0.0
-    return f"step {progress.steps:,}  {loss}  {rate:,.1f} steps/s"
+    return f"step {progress.steps:,}  {loss}{_speed(progress)}"
+
+
+def _speed(progress: RunProgress) -> str:
+    if not (progress.steps and progress.seconds):
+        return ""
+    rate = progress.steps / progress.seconds
+    return f"  {rate:,.1f} steps/s" if rate >= 1 else f"  {1 / rate:,.1f} s/step"
 
 
 class TerminalReporter:

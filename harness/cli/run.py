@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -217,9 +216,11 @@ def _show(plan: BatchPlan, result: BatchResult, out: Console, options: dict[str,
         show_failure(run, errors)
         for problem in run.manifest.problems:
             errors.print(f"numdrift: mode {run.manifest.mode}: {problem}", soft_wrap=True)
-        if not options["quiet"]:
+        if not options["quiet"] or not (run.manifest.steps or run.manifest.failed):
             for doubt in run.manifest.adopted.get("doubts", ()):
-                errors.print(f"numdrift: {run.manifest.mode}: {doubt['text']}", soft_wrap=True)
+                if doubt["text"] not in run.manifest.message:
+                    errors.print(f"numdrift: {run.manifest.mode}: {doubt['text']}", soft_wrap=True)
+        if not options["quiet"]:
             for notice in run.manifest.notices:
                 errors.print(f"numdrift: {run.manifest.mode}: {notice}", soft_wrap=True)
     if to_stdout and not options["quiet"]:
@@ -234,11 +235,18 @@ def show_failure(run: FinishedRun, errors: Console) -> None:
     manifest = run.manifest
     if manifest.failed:
         kept = f"steps 0 to {manifest.steps - 1} are kept" if manifest.steps else "no step was recorded"
+        printed = f", what it printed is in {run.folder.stderr}" if _has_content(run.folder.stderr) else ""
         errors.print(
-            f"numdrift: mode {manifest.mode} {manifest.status}: {manifest.message}; {kept}, "
-            f"what it printed is in {run.folder.stderr}",
+            f"numdrift: mode {manifest.mode} {manifest.status}: {manifest.message}; {kept}{printed}",
             soft_wrap=True,
         )
+
+
+def _has_content(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except OSError:
+        return False
 
 
 def _show_kernel_calls(result: BatchResult, out: Console, ops: Sequence[str]) -> None:
@@ -288,7 +296,7 @@ def _json(plan: BatchPlan, result: BatchResult) -> dict[str, Any]:
         "runs": [
             {
                 "path": str(run.folder.path),
-                **asdict(run.manifest),
+                **run.manifest.to_json(),
                 "kernel_calls": list(run.journal.events("kernel-call")),
             }
             for run in result.runs

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +115,7 @@ def rm(target: str, suffix: str | None, yes: bool, out: Path) -> int:
 
 def _summary(run: RecordedRun) -> dict[str, Any]:
     losses = run.journal.losses
-    facts = asdict(run.manifest) | {
+    facts = run.manifest.to_json() | {
         "path": str(run.path),
         "bytes": _bytes(run),
         "last_loss": losses[-1] if losses else None,

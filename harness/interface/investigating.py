@@ -18,7 +18,7 @@ from ..investigate.pipeline import investigate_runs, localize_runs
 from ..investigate.plan import DEFAULT_STATE_BUDGET, InvestigationPlan, compared_modes
 from ..investigate.recorded import changes_nothing, pair_to_localize, recorded_runs
 from ..recorder.selection import StepSelection
-from ..runs.find import RecordedRun, load_run
+from ..runs.find import RecordedRun, load_run, told_apart
 from ..runs.layout import Investigation as InvestigationFolder
 from ..runs.layout import choose_investigation
 from .investigation import Comparison, Investigation, investigation_of
@@ -128,7 +128,7 @@ def compare(a: RecordedRun | Recording | Path | str, b: RecordedRun | Recording 
     The verdict comes from what is recorded; it is None where experiments of `numdrift.investigate` are missing. Raises
     UsageError for a run without a recorded step, RunNotFound and JournalError for what cannot be read.
     """
-    left, right = loaded(a), loaded(b)
+    left, right = told_apart(loaded(a), loaded(b))
     distances = compare_runs(left, right)
     found = judge_pairs([(left, right)])
     return Comparison(left, right, distances, _found(found, left.path.parent).pairs[0])

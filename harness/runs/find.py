@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,6 +82,21 @@ def load_run(path: Path | str) -> RecordedRun:
     if not (is_there(path) and path.is_dir()):
         raise RunNotFound(f"there is no run {path}; `numdrift runs list` shows what there is")
     return RecordedRun(path, read_manifest(path))
+
+
+def told_apart(a: RecordedRun, b: RecordedRun) -> tuple[RecordedRun, RecordedRun]:
+    """Both runs; where they have one name, each has its investigation's before it, or the path of its folder."""
+    if a.manifest.label != b.manifest.label or a.path.resolve() == b.path.resolve():
+        return a, b
+    folders = [run.path.absolute().parent for run in (a, b)]
+    places = [folder.name for folder in folders]
+    if places[0] == places[1]:
+        places = [str(run.path.parent) for run in (a, b)]
+    left, right = (
+        replace(run, manifest=replace(run.manifest, place=place))
+        for run, place in zip((a, b), places, strict=True)
+    )
+    return left, right
 
 
 def rank_of(run: RecordedRun, rank: int) -> RecordedRun:

@@ -24,7 +24,8 @@ class RunManifest:
     `position` is its place among the modes of its batch, `pid` is the numdrift process that watches the run.
     `rank` is this process's among `world_size` processes of the run; the manifest of rank 0 is the run's, and its `ranks`
     say how each of several went and `agreement` whether they hold the same parameters. `swaps` says of each swapped kernel how often it ran in which phase; `problems` are
-    what makes the run another one than was asked for. `in_process` is a run of `numdrift.record`, which no process can
+    what makes the run another one than was asked for. `place` is put before its name where runs of several folders are held
+    against each other. `in_process` is a run of `numdrift.record`, which no process can
     be started for again."""
 
     mode: str
@@ -54,6 +55,7 @@ class RunManifest:
     world_size: int = 1
     ranks: Sequence[Mapping[str, Any]] = field(default_factory=list)
     agreement: Mapping[str, Any] | None = None
+    place: str = ""
     schema: int = SCHEMA
 
     @property
@@ -68,12 +70,19 @@ class RunManifest:
     @property
     def label(self) -> str:
         """What the run is called beside others of its investigation."""
-        return f"{self.suffix}: {self.mode}" if self.suffix else self.mode
+        label = f"{self.suffix}: {self.mode}" if self.suffix else self.mode
+        return f"{self.place}/{label}" if self.place else label
+
+    def to_json(self) -> dict[str, Any]:
+        """The file's content: without the place, which is only known beside other runs."""
+        content = asdict(self)
+        del content["place"]
+        return content
 
     def write(self, path: Path) -> None:
         """Put the manifest in place in one piece: a reader sees the old one or the new one."""
         written = path.with_name(f".{path.name}.{os.getpid()}")
-        written.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+        written.write_text(json.dumps(self.to_json(), indent=2) + "\n", encoding="utf-8")
         written.replace(path)
 
 

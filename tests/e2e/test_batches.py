@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -125,6 +126,10 @@ def test_compare_finds_where_two_runs_part(numdrift: Numdrift, tiny: Path, tmp_p
     assert not bad["identical"] and same["identical"]
     shown = numdrift("compare", "runs/s/cpu", "runs/s/bad").stdout
     assert "2.weight (gradient) at step 3" in shown
+    # and two runs of one mode are told apart by their investigations
+    shutil.copytree(tmp_path / "runs/s", tmp_path / "runs/later")
+    shown = numdrift("compare", "runs/s/cpu", "runs/later/cpu").stdout
+    assert "later/cpu against s/cpu: identical" in shown
 
 
 def test_runs_are_listed_shown_and_removed(numdrift: Numdrift, tiny: Path, tmp_path: Path) -> None:

@@ -132,7 +132,8 @@ def test_what_is_not_understood_is_told_and_an_error_when_strict(numdrift: Numdr
     strict = numdrift("run", "nothing.py", "--modes", "cpu", "--strict", "--name", "strict")
     assert (loose.returncode, strict.returncode) == (3, 3)
     assert "call numdrift.step()" in loose.stderr
-    assert "(--strict)" in strict.stderr
+    assert strict.stderr.count("call numdrift.step()") == strict.stderr.count("(--strict)") == 1
+    assert "stderr.log" not in strict.stderr  # it is empty
     (found,) = json.loads((tmp_path / "loose.json").read_text())["runs"]
     assert (found["status"], len(found["adopted"]["doubts"])) == ("complete", 1)
 
