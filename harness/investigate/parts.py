@@ -47,6 +47,10 @@ def check_parts(specs: Sequence[ModeSpec], plan: InvestigationPlan) -> None:
             f"a bisection by partitions moves parts of the model to the CPU: the reference has to be cpu, not {reference}"
         )
     for spec in others:
+        if spec.base == "cpu":
+            raise UsageError(
+                f"mode {spec.name!r} has no backend to put parts of the model on: it runs on the CPU itself"
+            )
         refuse_swaps(spec)
 
 
@@ -234,7 +238,10 @@ def part_sentences(found: Mapping[str, Any] | None, labels: Sequence[str]) -> li
 def _outside(found: Mapping[str, Any]) -> str:
     if found["whole"] >= CARRIED * found["score"]:
         return f" ({found['asked']} partitions)"
-    return "; so most of the drift is made outside of it, as by the loss function or the optimizer"
+    return (
+        "; so most of the drift is made outside of it: by the loss function, by the optimizer, or by what the mode's process has "
+        "of its own, as threads"
+    )
 
 
 def _named(carrier: Mapping[str, Any]) -> str:
