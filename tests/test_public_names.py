@@ -22,7 +22,9 @@ def test_public_names_are_pinned() -> None:
         "Recording",
         "RunBatch",
         "RunComparison",
+        "SupportAnalysis",
         "after_step",
+        "analyze",
         "compare",
         "compare_runs",
         "device",
@@ -56,7 +58,7 @@ def test_what_a_script_says_loads_nothing_at_all() -> None:
 
 
 def test_investigating_loads_neither_torch_nor_pandas_before_it_needs_them() -> None:
-    code = "import sys, numdrift; numdrift.investigate, numdrift.run, numdrift.compare, numdrift.record, numdrift.load_investigation; print([m for m in ('torch', 'pandas', 'click', 'rich', 'matplotlib') if m in sys.modules])"
+    code = "import sys, numdrift; numdrift.analyze, numdrift.investigate, numdrift.run, numdrift.compare, numdrift.record, numdrift.load_investigation; print([m for m in ('torch', 'pandas', 'click', 'rich', 'matplotlib') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -22,6 +22,8 @@ SCHEMA = 1
 MOST_LINES = 12
 """Of what fragments graphs and of a mode's steps; --all shows the rest."""
 
+NO_STEP = "where a script trains in its own way, it calls numdrift.step() where a step ends"
+
 EXAMPLES = """\b
 Examples:
   numdrift run train.py --modes compile,lazy --metrics -- --epochs 2
@@ -165,6 +167,10 @@ def _show_notes(out: Console, one: Summary, everything: bool) -> None:
     name, metrics = one.metrics.run.path.name, one.metrics
     if metrics.unavailable:
         out.print(f"\n{name}: its backend could not be observed: {metrics.unavailable}", soft_wrap=True)
+    if metrics.has_ended and not metrics.steps:
+        manifest = metrics.run.manifest
+        why = f"{manifest.status}: {manifest.message}" if manifest.failed else NO_STEP
+        out.print(f"\n{name} reached no step ({why})", soft_wrap=True)
     if one.fragmentation:
         out.print(f"\n{name}:")
     shown = one.fragmentation if everything else one.fragmentation[:MOST_LINES]

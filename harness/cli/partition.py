@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from numdrift.kernels.registry import load_target
+
 from ..errors import AdoptionError, UsageError
 from ..modes.registry import registry
 from ..modes.spec import ModeSpec, parse_mode
@@ -17,6 +19,9 @@ from .output import console, json_option, out_option, write_json
 from .partition_tables import show
 from .progress import reporter_for
 from .script import module_option
+
+PRESENCE = "numdrift.harness.modes.presence:require_here"
+"""Imports torch, which help does without."""
 
 EXAMPLES = """\b
 Examples:
@@ -129,6 +134,7 @@ def _require(spec: ModeSpec) -> None:
     """Find out what the mode does not have before anything is started. Raises NotAvailable and UsageError."""
     refuse_swaps(spec)
     registry.entry(spec.base)
+    load_target(PRESENCE)(spec)
 
 
 def _partitioned(

@@ -142,8 +142,9 @@ def _after(result: BatchResult, options: dict[str, Any]) -> int:
         show_failure(run, errors)
         for doubt in () if options["quiet"] else run.manifest.adopted.get("doubts", ()):
             errors.print(f"numdrift: {run.manifest.mode}: {doubt['text']}", soft_wrap=True)
-    profiles = [profile_of(run, keep_working=options["keep_working"]) for run in runs]
-    return _report(runs, profiles, options) if runs else 0
+    begun = [run for run in runs if not run.manifest.failed or is_there(run.path / PROFILE)]
+    profiles = [profile_of(run, keep_working=options["keep_working"]) for run in begun]
+    return _report(begun, profiles, options) if begun else 0
 
 
 def _report(runs: Sequence[RecordedRun], profiles: Sequence[RunProfile], options: dict[str, Any]) -> int:

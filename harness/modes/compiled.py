@@ -119,8 +119,8 @@ class CompileMode:
 
 
 def require_backend(mode: str, backend: str) -> None:
-    """Raise UsageError when torch.compile knows no such backend."""
-    if backend not in LADDER and backend not in torch.compiler.list_backends(exclude_tags=()):
+    """Raise UsageError when torch.compile knows no such backend. Loads dynamo, which what follows is prepared for."""
+    if backend not in torch.compiler.list_backends(exclude_tags=()):
         known = {*LADDER, *torch.compiler.list_backends()}
         raise UsageError(f"mode {mode!r}: there is no backend {backend!r}; {nearest(backend, known)}")
 

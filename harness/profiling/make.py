@@ -156,7 +156,10 @@ def _why_none(manifest: RunManifest, told: _Told) -> str:
     if manifest.failed:
         return f"it ended ({manifest.status}: {manifest.message}) before the end of the first step to be traced ({asked})"
     if not steps:
-        return "the script reached no step, so there was none to trace"
+        return (
+            "the script reached no step, so there was none to trace; where it trains in another way, call numdrift.step() "
+            "where a step ends"
+        )
     last = f"0-{steps - 1}" if steps > 1 else "0"
     return f"the script has {steps} steps, and of steps {asked} there is none; ask for some of them with --steps {last}"
 

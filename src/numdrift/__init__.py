@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .harness.adoption.script import after_step, device, log, mark_step, phase, print, step, steps
     from .harness.drift.comparison import RunComparison, compare_runs
+    from .harness.interface.analyzing import analyze
     from .harness.interface.culprits import Culprit, Pair
     from .harness.interface.investigating import compare, investigate, localize
     from .harness.interface.investigation import Comparison, Investigation, load_investigation
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .harness.runs.journal import Journal
     from .harness.runs.pickles import read_pickle
     from .harness.snapshots.callback import on_snapshot
+    from .harness.support.analysis import SupportAnalysis
 
 _HOMES = {
     "Comparison": "numdrift.harness.interface.investigation",
@@ -34,7 +36,9 @@ _HOMES = {
     "Recording": "numdrift.harness.interface.recording",
     "RunBatch": "numdrift.harness.interface.running",
     "RunComparison": "numdrift.harness.drift.comparison",
+    "SupportAnalysis": "numdrift.harness.support.analysis",
     "after_step": "numdrift.harness.adoption.script",
+    "analyze": "numdrift.harness.interface.analyzing",
     "compare": "numdrift.harness.interface.investigating",
     "compare_runs": "numdrift.harness.drift.comparison",
     "device": "numdrift.harness.adoption.script",
@@ -66,7 +70,9 @@ __all__ = [
     "Recording",
     "RunBatch",
     "RunComparison",
+    "SupportAnalysis",
     "after_step",
+    "analyze",
     "compare",
     "compare_runs",
     "device",

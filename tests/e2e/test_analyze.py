@@ -11,15 +11,28 @@ from typing import Any
 
 import pytest
 
+import numdrift as interface
+from numdrift.harness.errors import NotAvailable, UsageError
+
 from ..conftest import ROOT, TINY, Numdrift
 
 SUPPORTED = ROOT / "reproducers" / "analyze_supported.py"
 UNSUPPORTED = ROOT / "reproducers" / "analyze_unsupported.py"
+WITHOUT_DEVICE = ROOT / "tests" / "e2e" / "scripts" / "without_device.py"
 SUPPORT = ROOT / "tests" / "e2e" / "scripts" / "support.py"
 FFT, PRODUCT = (
     next(number for number, line in enumerate(UNSUPPORTED.read_text().splitlines(), 1) if text in line)
     for text in ("fft.fft", " x * y")
 )
+
+
+GUIDE = (ROOT / "docs" / "guide" / "analyze.md").read_text().splitlines()
+
+
+def check_guide(printed: str) -> None:
+    """Every line of the tables and below them stands in the guide, but what was written where."""
+    for line in printed.splitlines():
+        assert line.rstrip() in GUIDE or line.startswith("Wrote "), line
 
 
 def report(folder: Path, name: str = "model_analysis_result/result.json") -> dict[str, Any]:
@@ -44,6 +57,7 @@ def test_the_unsupported_case_in_lazy_mode_at_both_verbosities(numdrift: Numdrif
 
     # when it is analysed again, at the other verbosity
     done = numdrift("analyze", UNSUPPORTED)
+    check_guide(done.stdout)
     second = report(tmp_path)
     assert "Wrote model_analysis_result/result.json, which replaces an earlier one" in done.stdout
     assert list(second["supported_operators"]) == list(second["unsupported_operators"]) == ["aten"]
@@ -71,9 +85,62 @@ def test_the_supported_case_in_lazy_mode(numdrift: Numdrift, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
+def test_the_supported_case_in_python(tmp_path: Path) -> None:
+    # when
+    found = interface.analyze(SUPPORTED, runs=tmp_path / "runs", out=tmp_path / "result.json")
+    # then it says what the command says, at its verbosity
+    assert (found.mode, found.percentage, found.exit_code, found.ended_early) == ("lazy", "93.10%", 0, "")
+    assert [one.call.kind for one in found.unsupported] == ["aten::mse_loss", "aten::mse_loss_backward"]
+    assert {one.kind for one in found.instructions if not one.supported} == {
+        *("aten::mse_loss", "aten::mse_loss_backward"),
+    }
+    written = report(tmp_path, "result.json")
+    assert written == found.to_json() and "instructions" not in written
+    assert list(written["supported_operators"]) == list(written["unsupported_operators"]) == ["aten"]
+    assert (tmp_path / "result.html").exists()
+    # and as a frame
+    frame = found.operators()
+    assert frame[~frame["supported"]]["operator"].tolist() == ["aten::mse_loss", "aten::mse_loss_backward"]
+    assert frame.set_index("operator")["calls"]["aten::addmm"] == 4
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "said"),
+    [
+        ({"mode": "lasy"}, UsageError, "did you mean 'lazy'"),
+        ({"mode": "mps"}, NotAvailable, "device 'mps' is not available"),
+        ({"mode": "cpu", "dry": True}, NotAvailable, "a dry run in mode 'cpu'"),
+        ({"verbosity": 3}, UsageError, "verbosity=3"),
+        ({"steps": 0}, UsageError, "steps=0"),
+    ],
+)
+def test_in_python_wrong_input_raises_before_anything_starts(
+    wrong: dict[str, Any], error: type[Exception], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=said):
+        interface.analyze(TINY, runs=tmp_path / "runs", **wrong)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+def test_what_a_script_without_a_device_calls_is_seen(numdrift: Numdrift, tmp_path: Path) -> None:
+    # when tensors of the CPU are moved to where the model has been moved
+    done = numdrift("analyze", WITHOUT_DEVICE, "--quiet")
+    assert done.returncode == 0, done.stderr
+    # then the forward and the clipping are seen, with their lines
+    found = report(tmp_path)
+    assert found["supported_operators"]["aten"]["aten::addmm"] == 8
+    missing = found["unsupported_operators"]["aten"]
+    assert sum(one["count"] for one in missing if one["kind"] == "aten::linalg_vector_norm") == 28
+    (clipping,) = {one["call"] for one in missing if one["kind"] == "aten::linalg_vector_norm"}
+    assert clipping.startswith("without_device.py:")
+
+
+@pytest.mark.slow
 def test_both_cases_in_compiled_mode(numdrift: Numdrift, tmp_path: Path) -> None:
     done = numdrift("analyze", UNSUPPORTED, "--mode", "compile", "--analyze-verbosity", "1")
     assert done.returncode == 0, done.stderr
+    check_guide(done.stdout)
     first = report(tmp_path)
     assert first["support_percentage"] == "33.33%"
     assert first["supported_operators"] == {
@@ -146,6 +213,8 @@ def test_a_script_that_is_killed_leaves_what_was_met(numdrift: Numdrift, tmp_pat
         ([str(TINY), "--mode", "lasy"], 2, "did you mean 'lazy'"),
         ([str(TINY), "--mode", "cpu", "--dry"], 3, "a dry run in mode 'cpu' is not available"),
         ([str(TINY), "--mode", "compile,backend=aot_eager"], 3, "lowers nothing"),
+        ([str(TINY), "--mode", "compile,backend=inductr"], 2, "did you mean 'inductor'"),
+        ([str(TINY), "--mode", "mps"], 3, "device 'mps' is not available"),
         ([str(TINY), "--analyze-verbosity", "3"], 2, "--analyze-verbosity"),
     ],
 )
@@ -163,7 +232,9 @@ def test_a_script_that_gives_the_backend_nothing_is_an_error(numdrift: Numdrift,
     (tmp_path / "nothing.py").write_text("print('nothing')\n")
     done = numdrift("analyze", "nothing.py")
     assert done.returncode == 3
-    assert "gave mode lazy no operator" in done.stderr and "Traceback" not in done.stderr
+    (said,) = [line for line in done.stderr.splitlines() if line.startswith("numdrift:")]
+    assert "gave mode lazy no operator" in said and "give the one that calls the model" in said
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

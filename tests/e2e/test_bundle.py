@@ -82,6 +82,7 @@ def test_wrong_use_is_one_line(numdrift: Numdrift) -> None:
         ["show", "nowhere.zip"],
         ["open", "nowhere.zip"],
         ["open", "memory://none.zip"],
+        ["open", "nowhere.zip", "--replay", "--mode", "gpu"],
     ):
         done = numdrift("bundle", *arguments)
         assert done.returncode == 2, done.stderr

@@ -85,7 +85,9 @@ def test_with_mark_step_there_is_one_graph(tmp_path: Path) -> None:
 def test_op_by_op_compiles_small_graphs_and_finds_them_again(tmp_path: Path) -> None:
     # given both examples of the founding text: two layers, then a third of another shape, then one of the second's
     found = shown(tmp_path, "two_layers.py", "lazy,execute=op", "--layers", "4", *BOTH)
+    silent = shown(tmp_path, "two_layers.py", "lazy,execute=op", "--layers", "2")
     # then the first two steps compile the ops of the new layers, and printing compiles and executes nothing
+    assert (silent.compiled, silent.executed) == ([4], [4]) and silent.printed == ""
     assert found.compiled == [4, 2, 0]
     assert found.executed == [4, 2, 2]
     # and the fourth layer finds what the second has compiled
@@ -175,6 +177,17 @@ def test_metrics_change_no_bit_and_are_shown_side_by_side(
     assert "timeline.png" in drawn.stdout
     beside = numdrift("run", tiny, "--mode", "cpu", "--metrics", "--graphs")
     assert (beside.returncode, len(beside.stderr.splitlines())) == (2, 1)
+
+
+def test_a_script_that_reaches_no_step_is_said_to(numdrift: Numdrift, tmp_path: Path) -> None:
+    # given
+    (tmp_path / "nothing.py").write_text("print('nothing')\n")
+    ran = numdrift("run", "nothing.py", "--mode", "cpu", "--metrics", "--quiet")
+    assert (ran.returncode, len(ran.stderr.splitlines())) == (3, 1)
+    assert "no training was seen" in ran.stderr and "numdrift.step()" in ran.stderr
+    # then
+    shown = numdrift("metrics", "nothing")
+    assert shown.returncode == 0 and "cpu reached no step" in shown.stdout
 
 
 def test_a_run_without_metrics_and_one_that_was_killed(numdrift: Numdrift, tiny: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from numdrift.harness.cli.program import program
-from numdrift.harness.errors import UsageError
+from numdrift.harness.errors import NumdriftError, UsageError
 
 from ..conftest import Numdrift
 
@@ -109,6 +109,25 @@ def test_a_module_that_fails_is_one_line(numdrift: Numdrift, written: Path) -> N
         "ValueError: this module does not work; what it printed is in runs/" in done.stderr.splitlines()[-1]
     )
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("target", ["net.py", "net.py:Net"])
+@pytest.mark.parametrize(
+    ("mode", "code", "said"),
+    [
+        ("mps", 3, "device 'mps' is not available"),
+        ("compile,backend=inductr", 2, "did you mean 'inductor'"),
+        ("gpu", 2, "there is no mode 'gpu'"),
+    ],
+)
+def test_a_backend_that_is_not_here_is_no_operator_that_it_lacks(
+    target: str, mode: str, code: int, said: str, written: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(written.parent)
+    done = CliRunner().invoke(program, ["partition", target, "--mode", mode])
+    assert isinstance(done.exception, NumdriftError) and said in str(done.exception)
+    assert done.exception.exit_code == code
+    assert not Path("runs").exists()
 
 
 @pytest.mark.parametrize(

@@ -239,6 +239,33 @@ def test_fewer_steps_than_asked_for_is_one_line(numdrift: Numdrift) -> None:
     )
 
 
+@pytest.mark.slow
+def test_a_mode_that_is_not_here_leaves_the_others_theirs(numdrift: Numdrift, tmp_path: Path) -> None:
+    done = numdrift("profile", NAMED_BLOCKS, "--modes", "cpu,mps", "--steps", "1", "--name", "both")
+    assert done.returncode == 3
+    said = [line for line in done.stderr.splitlines() if line.startswith("numdrift:")]
+    assert len(said) == 1 and "device 'mps' is not available" in said[0]
+    assert "cpu: traced step 1" in done.stdout
+    assert (tmp_path / "runs/both/cpu/profile/trace.json").exists()
+
+
+def test_a_script_without_a_step_is_one_line(numdrift: Numdrift, tmp_path: Path) -> None:
+    (tmp_path / "nothing.py").write_text("print('nothing')\n")
+    done = numdrift("profile", "nothing.py", "--modes", "cpu", "--quiet")
+    assert done.returncode == 3
+    assert len(done.stderr.splitlines()) == 1
+    assert "the script reached no step" in done.stderr and "numdrift.step()" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_trace_that_grows_too_large_says_where_it_ends(numdrift: Numdrift) -> None:
+    done = numdrift("profile", NAMED_BLOCKS, "--modes", "cpu", "--steps", "0-7", "--limit", "0.05")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].endswith(
+        "ended after step 0, its trace had grown to the limit (--limit)"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

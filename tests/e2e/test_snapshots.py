@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 import torch
+from click.testing import CliRunner
 
+from numdrift.harness.cli.program import program
+from numdrift.harness.errors import NumdriftError, UsageError
 from numdrift.harness.snapshots.answer import answer_of
 from numdrift.harness.snapshots.file import read_snapshot
 
@@ -197,6 +200,106 @@ def test_wrong_options_are_refused(arguments: tuple[str, ...], complaint: str, n
     done = numdrift("snapshot", "take", SCRIPT, *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert complaint in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_a_callback_of_the_founding_form_chooses_an_execution(tmp_path: Path) -> None:
+    (tmp_path / "choose.py").write_text(
+        "def choose(name, device_index, execution_count):\n"
+        "    return 'outputs' if execution_count == 2 else ''\n"
+    )
+    run = take(tmp_path, "--modes", "cpu", "--callback", "choose.py:choose", "--graph", "0-forward")["cpu"]
+    assert list(run["files"]) == ["0-forward-step000002-execution000002.safetensors"]
+    (path,) = run["files"].values()
+    assert read_snapshot(path).held == ("outputs",)
+
+
+FULL = """
+import resource
+import torch
+
+torch.manual_seed(0)
+model = torch.nn.Linear(256, 256)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+resource.setrlimit(resource.RLIMIT_FSIZE, (128 << 10, resource.RLIM_INFINITY))  # bytes; a snapshot has more
+for step in range(4):
+    optimizer.zero_grad()
+    model(torch.randn(4, 256)).square().mean().backward()
+    optimizer.step()
+print("trained to the end")
+"""
+
+
+def test_a_file_that_cannot_be_written_to_its_end(numdrift: Numdrift, tmp_path: Path) -> None:
+    (tmp_path / "full.py").write_text(FULL)
+    # when
+    done = numdrift("snapshot", "take", "full.py", "--modes", "cpu", "--steps", "1-2", "--quiet")
+    # then the training has gone on, and one line says that it did
+    assert done.returncode == 3
+    assert len(done.stderr.splitlines()) == 1
+    said = done.stderr
+    assert "0-forward (step 1, execution 1) is incomplete (File too large); the training goes on" in said
+    assert "trained to the end" in (tmp_path / "runs/full/cpu/stdout.log").read_text()
+    # and the snapshot is marked, and no piece of it is there
+    listed = numdrift("snapshot", "list", "runs/full")
+    assert "incomplete: File too large" in listed.stdout
+    assert not list((tmp_path / "runs").rglob("*.safetensors*"))
+    shown = numdrift(
+        "snapshot", "show", "runs/full/cpu/snapshots/0-forward-step000001-execution000001.safetensors"
+    )
+    assert (shown.returncode, len(shown.stderr.splitlines())) == (2, 1)
+    assert "is incomplete: File too large" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "said"),
+    [
+        ("print('nothing')", 3, ["no execution was seen"]),
+        ("raise ValueError('no data')", 3, ["ValueError: no data"]),
+        ("import torch\nprint(torch.nn.Linear(2, 2)(torch.ones(1, 2)))", 0, []),
+    ],
+)
+def test_a_script_without_a_step(
+    script: str, code: int, said: list[str], numdrift: Numdrift, tmp_path: Path
+) -> None:
+    (tmp_path / "short.py").write_text(script + "\n")
+    done = numdrift("snapshot", "take", "short.py", "--modes", "cpu", "--quiet")
+    assert done.returncode == code, done.stderr
+    assert len(done.stderr.splitlines()) == len(said)
+    assert all(words in done.stderr for words in said)
+    assert len(list((tmp_path / "runs").rglob("*.safetensors"))) == (code == 0)
+
+
+@pytest.mark.parametrize(
+    ("mode", "code", "said"),
+    [
+        ("gpu", 2, "there is no mode 'gpu'"),
+        ("compile,backend=inductr", 2, "did you mean 'inductor'"),
+        ("mps", 3, "device 'mps' is not available"),
+    ],
+)
+def test_a_replay_in_a_mode_that_is_not_here(
+    mode: str, code: int, said: str, by_callback: dict[str, Any]
+) -> None:
+    path = by_callback["files"]["0-forward-step000002-execution000002.safetensors"]
+    done = CliRunner().invoke(program, ["snapshot", "replay", str(path), "--mode", mode])
+    assert isinstance(done.exception, NumdriftError)
+    assert (done.exception.exit_code, done.output) == (code, "")
+    assert said in str(done.exception)
+
+
+def test_a_damaged_snapshot_is_one_line(by_callback: dict[str, Any]) -> None:
+    path = by_callback["files"]["0-forward-step000002-execution000002.safetensors"]
+    content = path.read_bytes()
+    damaged = by_callback["folder"] / "damaged.safetensors"
+    for bad, said in (
+        (content[:3000], "was cut off"),
+        (content[:-5] + bytes([content[-5] ^ 1]) + content[-4:], "is not the one that was written"),
+    ):
+        damaged.write_bytes(bad)
+        for command in ("show", "replay"):
+            done = CliRunner().invoke(program, ["snapshot", command, str(damaged)])
+            assert isinstance(done.exception, UsageError) and done.output == "", command
+            assert said in str(done.exception) and "\n" not in str(done.exception)
 
 
 def test_files_that_are_no_snapshots_are_refused(numdrift: Numdrift, tmp_path: Path) -> None:

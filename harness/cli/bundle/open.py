@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
+from numdrift.kernels.registry import load_target
+
 from ...bundle.archive import Bundle
 from ...bundle.opening import extract
 from ...bundle.replaying import Replayed, replay_scripts, replay_snapshots
+from ...modes.spec import parse_mode
 from ..output import console, force_option, json_option, table, write_json
 from .place import local_copy
 from .shown import bytes_bar, mebibytes
+
+PRESENCE = "numdrift.harness.modes.presence:require_here"
+"""Imports torch, which only a replay needs."""
 
 EXAMPLES = """\b
 Examples:
@@ -58,6 +64,8 @@ def command(
     force: bool,
     json_path: str | None,
 ) -> int:
+    if mode is not None:
+        load_target(PRESENCE)(replace(parse_mode(mode), python=None))
     folder = to or Path(Path(bundle).name.removesuffix(".zip").removesuffix(".numdrift"))
     with local_copy(bundle) as archive, bytes_bar("checking", quiet=quiet) as unpacked:
         opened = extract(archive, folder, force=force, unpacked=unpacked)
@@ -96,8 +104,8 @@ def _say_what_else(bundle: Bundle, *, replay: bool, run_scripts: bool) -> None:
             soft_wrap=True,
         )
         return
-    if not replay and bundle.of_kind("snapshots"):
-        out.print("--replay executes its snapshots.")
+    if replay != bool(bundle.of_kind("snapshots")):
+        out.print("It holds no snapshots." if replay else "--replay executes its snapshots.")
     if not run_scripts and any(one.path.endswith(".py") for one in bundle.of_kind("repro")):
         out.print(
             "--run-scripts executes the culprits' scripts, which are Python of the bundle's maker.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import click
 from ...batch.execute import BatchResult, FinishedRun, execute
 from ...batch.plan import BatchPlan
 from ...batch.reproducer import asked_for
-from ...errors import UsageError
+from ...errors import NumdriftError, UsageError
 from ...modes.spec import ModeSpec, parse_modes
 from ...recorder.selection import KeepParams, StepSelection
 from ...runs.layout import choose_investigation, rank_folder
@@ -27,6 +27,12 @@ from ..script import module_option, script_argument
 from .drift import first_differing_steps
 
 SCHEMA = 1
+
+INCOMPLETE = "the snapshot of "
+"""So begins the notice of one that could not be written to its end."""
+
+REASONS = ("no snapshot of ", "loading the callback ")
+"""So begin the notices that say why nothing was taken."""
 
 EXAMPLES = """\b
 Examples:
@@ -51,7 +57,7 @@ It answers "inputs", "outputs", "inputs outputs" or "" for nothing. A script giv
 \b
 Snapshots are runs/<name>/<mode>/snapshots/<graph>-step000003-execution000003.safetensors. They hold parameters and
 batches: look at what `numdrift snapshot show` says of a file before you hand it on.
-Exit codes: 0 done, 2 wrong usage (or nothing was there to be taken), 3 a run failed.
+Exit codes: 0 done, 2 wrong usage (or nothing was there to be taken), 3 a run failed, or a snapshot is incomplete.
 """
 
 
@@ -251,23 +257,43 @@ def _show(result: BatchResult, options: dict[str, Any]) -> int:
             out.print(rows)
     for run in result.runs:
         show_failure(run, errors)
-        for problem in [*run.manifest.problems, *([] if options["quiet"] else run.manifest.notices)]:
+        told = [one for one in run.manifest.notices if not options["quiet"] or one.startswith(INCOMPLETE)]
+        for problem in [*run.manifest.problems, *told]:
             errors.print(f"numdrift: {run.manifest.mode}: {problem}", soft_wrap=True)
-        if not taken[run.manifest.mode]:
-            errors.print(f"numdrift: {run.manifest.mode}: {_nothing(run, options)}", soft_wrap=True)
+        why = "" if taken[run.manifest.mode] else _nothing(run, options)
+        if why and why not in told:
+            errors.print(f"numdrift: {run.manifest.mode}: {why}", soft_wrap=True)
     if options["json_path"] != "-" and not options["quiet"] and any(taken.values()):
         where = result.runs[0].folder.path.parent
         out.print(f"`numdrift snapshot list {where}` lists them.", soft_wrap=True)
+    return _exit_code(result, taken, options)
+
+
+def _exit_code(result: BatchResult, taken: Mapping[str, Sequence[Entry]], options: dict[str, Any]) -> int:
+    """What was asked for decides: a script that only evaluates has no steps, and its executions are taken all the same."""
+    if any(one.incomplete for entries in taken.values() for one in entries):
+        return max(result.exit_code, NumdriftError.exit_code)
+    if any(run.manifest.failed for run in result.runs) or result.interrupted:
+        return result.exit_code
+    if all(taken.values()):
+        return 0 if result.exit_code == NumdriftError.exit_code else result.exit_code
     selects = any(options[name] for name in ("steps", "executions", "graphs", "callback"))
-    missed = selects and not options["on"] and any(not taken[run.manifest.mode] for run in result.runs)
-    return max(result.exit_code, UsageError.exit_code if missed else 0)
+    return max(result.exit_code, UsageError.exit_code if selects and not options["on"] else 0)
 
 
 def _nothing(run: FinishedRun, options: dict[str, Any]) -> str:
-    """Why a run has no snapshot."""
+    """Why a run has no snapshot; "" where it ended before anything was executed, which is its failure."""
     event = next(iter(run.journal.events("snapshots")), None)
     if event is None or not event["ran"]:
-        return "no snapshot was taken: no execution was seen"
+        if run.manifest.failed:
+            return ""
+        return (
+            "no snapshot was taken: no execution was seen; give the script that calls the model (what this one printed is "
+            f"in {run.folder.stderr})"
+        )
+    told = next((text for text in run.manifest.notices if text.startswith(REASONS)), "")
+    if told:
+        return told
     ran = ", ".join(f"{name} ({count}x)" for name, count in list(event["ran"].items())[:8])
     what = {
         "nonfinite": "every execution gave finite values",

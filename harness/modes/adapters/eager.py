@@ -11,6 +11,7 @@ import torch
 from ...errors import NotAvailable
 from ...support.observing.eager import observe_eager
 from ..adapter import OperatorCall, Tell, Verdict, Work
+from ..eager import require_device
 from .on_device import asked_by_execution, graph_on
 
 if TYPE_CHECKING:
@@ -48,12 +49,16 @@ class EagerAdapter:
 
     @property
     def _device(self) -> str:
-        """Raises NotAvailable when this machine has no such device."""
+        """Raises NotAvailable when there is no such device here, or another in its place."""
         device = self.spec.device or self.spec.base
-        try:
-            torch.empty((), device=device)
-        except (RuntimeError, AssertionError) as error:
-            raise NotAvailable(f"device {device!r}", str(error).splitlines()[0]) from error
+        require_device(device)
+        there = torch.empty((), device=device).device.type
+        if there != device.partition(":")[0]:
+            raise NotAvailable(
+                f"device {device!r}",
+                f"in a training that runs on the {there.upper()} it stands for that",
+                "partition the module by itself: FILE.py:FACTORY",
+            )
         return device
 
     def observe_work(self, script: str, told: Callable[[Work], None]) -> AbstractContextManager[Tell]:

@@ -14,6 +14,7 @@ from ...metrics.observing.compiled_work import CompiledWork
 from ...support.observing.lowered import observe_inductor
 from ...torch_private.inductor_lowering import compile_by_backend, compile_by_inductor
 from ..adapter import OperatorCall, Tell, Verdict, Work
+from ..compiled import require_backend
 from .compiling_backends import asked_of_backend, asked_of_inductor, inductor_as_stated
 
 if TYPE_CHECKING:
@@ -25,8 +26,10 @@ class CompileAdapter:
     executes_at_once = False
 
     def __init__(self, spec: ModeSpec) -> None:
+        """Raises UsageError for a backend that torch.compile does not know."""
         self.spec = spec
         self.name = self._backend
+        require_backend(spec.name, self.name)
 
     def versions(self) -> Mapping[str, str]:
         return {"torch": torch.__version__, **torch_private.code_generators()}

@@ -14,6 +14,7 @@ from ...metrics.observing.xla_work import XlaWork, xla_counters, xla_metrics
 from ...support.observing.xla import observe_xla
 from ...torch_private.xla_execution import start_xla, sync_xla
 from ..adapter import OperatorCall, Tell, Verdict, Work
+from ..xla import require_xla
 from .on_device import asked_by_execution, graph_on
 
 if TYPE_CHECKING:
@@ -44,10 +45,12 @@ class XlaAdapter:
         )
 
     def supports(self, node: torch.fx.Node) -> Verdict:
+        require_xla()
         start_xla()
         return asked_by_execution(node, "xla", "xla lowering", sync_xla, xla_counters)
 
     def compile_graph(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        require_xla()
         start_xla()
         return graph_on(graph, "xla", sync_xla)
 

@@ -12,6 +12,9 @@ import torch
 from ... import torch_private
 
 HARNESS = str(Path(__file__).parents[2])
+ON_BEHALF = str(Path(HARNESS, "adoption", "meeting.py"))
+"""Calls the script's own operators, where it has moved their tensors to the device."""
+
 HIDDEN = (str(Path(torch.__file__).parent), HARNESS, "<")
 """Files whose frames are none of the user's: torch's own, the harness's, and what has no file."""
 
@@ -70,10 +73,10 @@ class ScriptLines:
 def is_called_by_harness(within: Sequence[str]) -> bool:
     """Whether what is being called is called by the harness itself, which reads values, and not by the training.
 
-    Frames of the files `within`, which observe the call, are passed over.
+    Frames of the files `within`, which observe the call, are passed over, and those that call what the script calls.
     """
     frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename in (__file__, *within):
+    while frame is not None and frame.f_code.co_filename in (__file__, ON_BEHALF, *within):
         frame = frame.f_back  # type: ignore[assignment]
     return frame is not None and frame.f_code.co_filename.startswith(HARNESS)
 

@@ -14,6 +14,9 @@ from numdrift.harness.adoption.cuda import CudaStandIns
 from numdrift.harness.adoption.devices import DeviceRedirection
 from numdrift.harness.adoption.facts import AdoptionFacts
 from numdrift.harness.adoption.notes import ScriptNotes
+from numdrift.harness.errors import NotAvailable
+from numdrift.harness.modes.adapters.eager import EagerAdapter
+from numdrift.harness.modes.spec import parse_mode
 
 Facts = list[dict[str, Any]]
 
@@ -395,3 +398,12 @@ def test_a_tensor_subclass_is_asked_for_the_method_that_it_finds_on_torch(facts:
     Subclass.asked.clear()
     assert x.to(torch.float64).dtype == torch.float64
     assert torch.Tensor.to in Subclass.asked
+
+
+@pytest.mark.usefixtures("facts")
+def test_nothing_is_partitioned_onto_what_stands_for_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a machine that has one
+    monkeypatch.setattr("numdrift.harness.modes.adapters.eager.require_device", lambda device: None)
+    graph = torch.fx.symbolic_trace(torch.nn.Linear(2, 2))
+    with pytest.raises(NotAvailable, match=r"it stands for that .*FILE\.py:FACTORY"):
+        EagerAdapter(parse_mode("cuda")).compile_graph(graph, [])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from numdrift import PartitionConfig, partition
-from numdrift.harness.errors import NotAvailable, PartitionError
+from numdrift.harness.errors import NotAvailable, PartitionError, UsageError
 from numdrift.harness.partition.module import PartitionedModule
 from numdrift.harness.partition.record import GraphPartition
 
@@ -68,8 +68,13 @@ def test_the_lazy_core_has_a_sort_and_no_scatter(inputs: torch.Tensor) -> None:
 
 
 def test_xla_says_that_it_is_not_here(inputs: torch.Tensor) -> None:
-    with pytest.raises(NotAvailable, match="torch_xla"):
+    with pytest.raises(NotAvailable, match=r"torch_xla is not installed .*python=/path/to/its/python"):
         partition(MLP(), inputs, mode="xla")
+
+
+def test_an_unknown_backend_is_no_lack_of_support(inputs: torch.Tensor) -> None:
+    with pytest.raises(UsageError, match="did you mean 'inductor'"):
+        partition(MLP(), inputs, mode="compile,backend=inductr")
 
 
 @pytest.mark.slow
