@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
@@ -17,13 +16,14 @@ from ...modes.spec import ModeSpec, parse_modes
 from ...recorder.selection import KeepParams, StepSelection
 from ...runs.layout import choose_investigation, rank_folder
 from ...snapshots.choice import Choice
-from ...snapshots.execution import KEYWORDS, MIB, in_mib
+from ...snapshots.execution import in_mib
 from ...snapshots.index import FOLDER, Entry, entries_of
 from ..output import console, force_option, json_option, out_option, table, write_json
 from ..processes import nproc_option
 from ..progress import reporter_for
 from ..run import show_failure
 from ..script import module_option, script_argument
+from .choosing import choice_of
 from .drift import first_differing_steps
 
 SCHEMA = 1
@@ -110,59 +110,6 @@ def command(script: str | None, arguments: tuple[str, ...], **options: Any) -> i
     if options["on"] == "drift":
         return _of_drift(plan, choice, options)
     return _taken(_with(plan, plan.modes, choice), options)
-
-
-def choice_of(options: dict[str, Any]) -> Choice:
-    """What the options ask for. Raises UsageError."""
-    on = options["on"] or ""
-    return Choice(
-        steps=_selection("--steps", options["steps"]),
-        executions=_selection("--executions", options["executions"]),
-        names=tuple(options["graphs"]),
-        ranks=StepSelection() if options["ranks"] == "all" else _ranks(options["ranks"]),
-        what=_words(options["what"]),
-        on=on,
-        callback=_callback(options["callback"]),
-        stops=options["then"] == "stop" or (bool(on) and options["then"] is None),
-        limit_size=None if options["limit_size"] is None else int(options["limit_size"] * MIB),
-        limit_count=options["limit_count"],
-    )
-
-
-def _selection(option: str, text: str | None) -> StepSelection | None:
-    if text is None:
-        return None
-    if not text.strip():
-        raise UsageError(f"{option} names nothing; counting begins with 0, as in 0,5,10-19")
-    try:
-        return StepSelection.parse(text)
-    except UsageError as error:
-        raise UsageError(str(error).replace("--steps", option, 1)) from None
-
-
-def _ranks(text: str) -> StepSelection:
-    found = _selection("--rank", text)
-    assert found is not None
-    return found
-
-
-def _words(text: str) -> tuple[str, ...]:
-    words = text.split()
-    wrong = next((one for one in words if one not in KEYWORDS), None)
-    if wrong is not None or not words:
-        raise UsageError(f'--what {text!r}: the words are inputs and outputs, as in --what "inputs outputs"')
-    return tuple(one for one in KEYWORDS if one in words)
-
-
-def _callback(text: str | None) -> str:
-    if text is None:
-        return ""
-    path, colon, name = text.rpartition(":")
-    if not colon or not name.isidentifier():
-        raise UsageError(f"--callback {text!r} is not FILE.py:FUNCTION")
-    if not Path(path).is_file():
-        raise UsageError(f"--callback {text!r}: there is no file {path}")
-    return f"{Path(path).absolute()}:{name}"
 
 
 def _plan(script: str | None, arguments: tuple[str, ...], options: dict[str, Any]) -> BatchPlan:
