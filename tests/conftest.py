@@ -29,7 +29,7 @@ Numdrift = Callable[..., "subprocess.CompletedProcess[str]"]
 def numdrift(tmp_path: Path) -> Numdrift:
     """Run the command line in a folder of the test's own, and give what it printed."""
 
-    def run(*arguments: str | Path, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str | Path, timeout: float = 900) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "numdrift", *map(str, arguments)],
             cwd=tmp_path,
