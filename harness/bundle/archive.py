@@ -202,4 +202,4 @@ def open_archive(file: BinaryIO, named: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(file)
     except (zipfile.BadZipFile, OSError, ValueError) as error:
-        raise JournalError(named, f"is no bundle: {error}") from error
+        raise JournalError(named, f"is no bundle, or one that was cut off: {error}") from error

@@ -37,12 +37,12 @@ def extract(
     `unpacked` is told how many of how many bytes are done. Raises JournalError for a bundle that is damaged or was
     changed, CollisionError where the folder is there already (without `force`), and UsageError for lack of space.
     """
-    if folder.exists() and not force:
-        raise CollisionError(folder, "choose another place with --to, or replace it with --force")
     part = folder.with_name(f"{folder.name}.part")
     try:
         with archive.open("rb") as file, open_archive(file, archive) as opened:
             bundle = read_manifest(opened, archive)
+            if folder.exists() and not force:
+                raise CollisionError(folder, "choose another place with --to, or replace it with --force")
             folder.parent.mkdir(parents=True, exist_ok=True)
             _require_space(bundle, folder.parent)
             shutil.rmtree(part, ignore_errors=True)

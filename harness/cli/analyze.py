@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 
 from ..batch.reproducer import asked_for
+from ..errors import UsageError
 from ..modes.spec import parse_mode
 from ..support.analysis import DRY_STEPS, SupportAnalysis, analysis_plan, analyzed
 from .output import console, json_option, table, write_json
@@ -90,6 +91,7 @@ def command(
     quiet: bool,
 ) -> int:
     spec = parse_mode(mode)
+    _require_place(out)
     reproducer, words = asked_for(script, module, arguments)
     plan = analysis_plan(reproducer, words, spec, dry=dry, steps=steps, runs=runs, timeout=timeout)
     with reporter_for([spec.name], quiet=quiet) as reporter:
@@ -108,6 +110,14 @@ def command(
     if analysis.ended_early:
         errors.print(f"numdrift: {analysis.ended_early}", soft_wrap=True)
     return analysis.exit_code
+
+
+def _require_place(out: Path) -> None:
+    """Raise UsageError where the report could not be written, before anything runs."""
+    there = next((one for one in out.absolute().parents if one.exists()), None)
+    if out.is_dir() or (there is not None and not there.is_dir()):
+        what = f"{out} is a folder" if out.is_dir() else f"{there} is no folder"
+        raise UsageError(f"--out {out}: {what}; name a file, as model_analysis_result/result.json")
 
 
 def _show(analysis: SupportAnalysis, out: Console, *, instructions: bool) -> None:

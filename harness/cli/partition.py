@@ -156,6 +156,9 @@ def _partitioned(
     if module is None and target is not None and is_factory(target):
         if check or steps or arguments:
             raise UsageError(f"{target} is a module: --check, --steps and arguments are of a script")
+        place = target.rpartition(":")[0]
+        if place.endswith(".py") and not Path(place).is_file():
+            raise UsageError(f"there is no file {place}; give it as FILE.py:FACTORY")
         if not quiet:
             console(stderr=True).print(f"{spec.name}: partitioning {target}")
         return partition_module(

@@ -54,11 +54,13 @@ def localized(laboratory: Laboratory, runs: Sequence[RecordedRun], plan: Investi
             break
         findings = _with_causes(laboratory, runs, findings, tasks, plan)
     if plan.partition_bisect:
-        for pair in findings.pairs:
-            if pair.b not in {task.evidence.b.manifest.label for task in last.values()}:
-                laboratory.progress.say(f"{pair.b} ({pair.verdict or 'undecided'}) has no step to bisect")
-        for task in last.values():
-            search_parts(laboratory, task, plan)
+        for run, pair in zip(runs[1:], findings.pairs, strict=True):
+            if pair.verdict in SEARCHED and run.path in last:
+                search_parts(laboratory, last[run.path], plan)
+            else:
+                laboratory.progress.say(
+                    f"{pair.b}: {pair.verdict or 'undecided'}, so there is no step to bisect"
+                )
         findings = _judged_again(runs, findings, last, plan)
     if plan.confirm:
         made = laboratory.made

@@ -60,7 +60,7 @@ def search_parts(laboratory: Laboratory, task: Task, plan: InvestigationPlan) ->
     found: dict[str, Any] = {"schema": SCHEMA, "step": task.step, "inputs": _inputs(task.evidence)}
     step = _PartitionedStep(laboratory, task, plan)
     try:
-        found |= step.content(bisect(step.parts(), step.drifts))
+        found |= step.content(step.bisection(task.threshold))
     except NotAvailable as error:
         found |= {"reason": str(error)}
     path = EvidenceFolder.of(a).path / f"{parts(b, a, task.step, FOUND)}.json"
@@ -77,8 +77,20 @@ class _PartitionedStep:
         self._runs = 0
         self._record = PartitionRecord()
         self._own = _score(task.evidence, task.evidence.started, task.step)
+        self._known: dict[frozenset[Part], float] = {}
+        self._left_out: list[str] = []
 
-    def parts(self) -> Sequence[Part]:
+    def bisection(self, threshold: float) -> Bisection:
+        """Raises NotAvailable."""
+        found = self._parts()
+        [whole] = self.drifts([frozenset(found)])
+        rows = (row for graph in self._record.graphs for row in graph.operators if not row.supported)
+        self._left_out = list(dict.fromkeys(row.kind for row in rows))
+        if whole < CARRIED * (self._own or 0.0):  # what drifts is not in the parts
+            return Bisection(whole, (), 1)
+        return bisect(found, self.drifts, threshold)
+
+    def _parts(self) -> Sequence[Part]:
         """The model's operators that have a part of their own, with nothing on the backend. Raises NotAvailable."""
         [control] = self._taken([frozenset()])
         if self._own is None:
@@ -92,7 +104,10 @@ class _PartitionedStep:
         return sorted(self._record.calls)
 
     def drifts(self, sets: Sequence[frozenset[Part]]) -> Sequence[float]:
-        return self._taken(sets)
+        """The scores of the step with only these parts on the backend. Raises NotAvailable."""
+        missing = [one for one in sets if one not in self._known]
+        self._known.update(zip(missing, self._taken(missing) if missing else (), strict=True))
+        return [self._known[one] for one in sets]
 
     def content(self, found: Bisection) -> dict[str, Any]:
         calls = self._record.calls
@@ -101,6 +116,7 @@ class _PartitionedStep:
             "score": self._own,
             "whole": found.whole,
             "asked": found.asked,
+            "left_out": self._left_out,
             "carriers": [
                 {
                     "operators": [list(calls[part]) for part in one.parts],
@@ -112,7 +128,6 @@ class _PartitionedStep:
         }
 
     def _taken(self, sets: Sequence[frozenset[Part]]) -> list[float]:
-        """The scores of the step with only these parts on the backend. Raises NotAvailable."""
         a, b = self._task.evidence.a, self._task.evidence.b
         names = [parts(b, a, self._task.step, self._runs + number) for number in range(len(sets))]
         self._runs += len(sets)
@@ -211,6 +226,7 @@ def _read(content: dict[str, Any]) -> dict[str, Any]:
         "score": float(content["score"]),
         "whole": float(content["whole"]),
         "asked": int(content["asked"]),
+        "left_out": [str(one) for one in content["left_out"]],
         "carriers": carriers,
     }
 
@@ -222,9 +238,11 @@ def part_sentences(found: Mapping[str, Any] | None, labels: Sequence[str]) -> li
     if "reason" in found:
         return [str(found["reason"])]
     step, backend, whole = found["step"], found["backend"], found["whole"]
-    said = [
-        f"step {step} of {labels[0]} with the model on {backend}: z {whole:.3g}, in {labels[1]} {found['score']:.3g}{_outside(found)}"
-    ]
+    first = (
+        f"step {step} of {labels[0]} with the model's operators on {backend}: z {whole:.3g}, in {labels[1]} "
+        f"{found['score']:.3g}{_outside(found)}"
+    )
+    said = [first]
     left = whole
     for one in found["carriers"]:
         said.append(
@@ -238,9 +256,10 @@ def part_sentences(found: Mapping[str, Any] | None, labels: Sequence[str]) -> li
 def _outside(found: Mapping[str, Any]) -> str:
     if found["whole"] >= CARRIED * found["score"]:
         return f" ({found['asked']} partitions)"
+    cpu = f" (those stay on the CPU: {', '.join(found['left_out'])})" if found["left_out"] else ""
     return (
-        "; so most of the drift is made outside of it: by the loss function, by the optimizer, or by what the mode's process has "
-        "of its own, as threads"
+        f"; so these operators do not carry the drift one by one: it comes with what {found['backend']} makes of them together, "
+        f"with operators that it does not have{cpu}, or from outside of the model, as the optimizer"
     )
 
 

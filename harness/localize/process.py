@@ -21,8 +21,8 @@ from ..errors import NumdriftError
 from ..recorder.tensor_file import read_tensors
 from ..worker.noise import in_words
 from ..worker.replay import is_same
-from ..worker.tape import Tape
-from ..worker.tape_file import read_tape, tape_file
+from ..worker.tape import NotReplayable, Tape
+from ..worker.tape_file import noise_file, read_tape, tape_file
 from .client import Worker
 from .flow import SIDES, Side
 from .record import SCHEMA, write_localization
@@ -107,13 +107,24 @@ def main(path: Path) -> int:
 
 def _held(config: Config, side: SideConfig, stack: ExitStack) -> Held:
     if not side.socket:
-        return Held(read_tape(tape_file(side.tapes, config.step)), side.label)
+        return Held(_tape(side, config.step), side.label)
     worker = Worker.connect(side.socket, config.patience)
     stack.callback(worker.quit)
     _say(f"{side.label} is held at step {config.step}")
-    tape = read_tape(tape_file(side.tapes, config.step))
+    tape = _tape(side, config.step)
     calls = WorkerCalls(worker, config.step)
     return Held(tape, side.label, worker.digests(config.step), calls, worker.notes(config.step))
+
+
+def _tape(side: SideConfig, step: int) -> Tape:
+    """Raises NotReplayable where none was written, with the reason, and JournalError for one that is damaged."""
+    path = tape_file(side.tapes, step)
+    noise = noise_file(side.tapes, step)
+    if not path.exists() and noise.exists():
+        reason = json.loads(noise.read_text(encoding="utf-8")).get("reason")
+        if reason:
+            raise NotReplayable(f"{side.label} has no tape of it: {reason}")
+    return read_tape(path)
 
 
 def _differs_op_by_op(side: SideConfig, tape: Tape) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -52,16 +53,16 @@ class Bisection:
         return self.carriers[-1].without if self.carriers else self.whole
 
 
-def bisect(parts: Sequence[Part], drifts: Drifts) -> Bisection:
+def bisect(parts: Sequence[Part], drifts: Drifts, enough: float = math.inf) -> Bisection:
     """Find the operators that carry the drift, the largest part first; `parts` are in the order of execution.
 
-    Each carrier takes about 2 log2(n) partitions of n operators.
+    It goes on while what is left is a large part of the whole, or more than `enough`. Each carrier takes about 2 log2(n) partitions of n operators.
     """
     asked = _Asked(drifts)
     [whole] = asked.of(parts)
     left, carriers = list(parts), list[Carrier]()
     remaining = whole
-    while left and whole > 0 and remaining >= CARRIED * whole and len(carriers) < MOST_CARRIERS:
+    while left and (remaining > enough or remaining >= CARRIED * whole > 0) and len(carriers) < MOST_CARRIERS:
         found, alone = _narrowed(left, remaining, asked)
         left = [one for one in left if one not in found]
         [remaining] = asked.of(left)

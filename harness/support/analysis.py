@@ -151,7 +151,7 @@ def analysis_plan(
         script=reproducer.path,
         module=reproducer.module,
         modes=[spec],
-        investigation=choose_investigation(runs, reproducer.named_after, None, ""),
+        investigation=choose_investigation(runs, Path(f"{reproducer.named_after.stem}-analysis"), None, ""),
         arguments=tuple(arguments),
         record="losses",
         timeout=timeout,

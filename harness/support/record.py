@@ -108,6 +108,8 @@ def read_support(folder: Path) -> SupportRecord | None:
     try:
         for event in complete_events(path):
             _take(found, event)
+        if not found.backend:  # the adapter failed before it had said who it is
+            return None
         backend = found.backend
         return SupportRecord(
             backend=backend["name"],

@@ -42,6 +42,15 @@ CASES = {
     "nothing to plot": (["plot", "--suffix", "x"], ["no investigation", "x"]),
     "no such run": (["compare", "a", "b"], ["no run a", "runs list"]),
     "nothing to show": (["runs", "show", "a"], ["no run a"]),
+    "report that cannot be": (
+        ["analyze", "{tiny}", "--out", "{notes}/x.json"],
+        ["notes.txt is no folder", "--out"],
+    ),
+    "callback that is not there": (
+        ["snapshot", "take", "{tiny}", "--modes", "cpu", "--callback", "{tiny}:choose"],
+        ["has no function 'choose'", "tiny.py"],
+    ),
+    "factory of no file": (["partition", "nofile.py:Net"], ["no file nofile.py", "FILE.py:FACTORY"]),
     "doctor for nobody": (["doctor", "--modes", "cpuu"], ["did you mean 'cpu'"]),
 }
 

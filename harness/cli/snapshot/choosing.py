@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ...errors import UsageError
+from ...errors import UsageError, nearest
 from ...recorder.selection import StepSelection
 from ...snapshots.choice import Choice
 from ...snapshots.execution import KEYWORDS, MIB
@@ -61,4 +63,27 @@ def _callback(text: str | None) -> str:
         raise UsageError(f"--callback {text!r} is not FILE.py:FUNCTION")
     if not Path(path).is_file():
         raise UsageError(f"--callback {text!r}: there is no file {path}")
+    _require_name(text, Path(path), name)
     return f"{Path(path).absolute()}:{name}"
+
+
+def _require_name(text: str, path: Path, name: str) -> None:
+    """Raise UsageError for a file that cannot have the name; it is not executed here."""
+    try:
+        tree = ast.parse(path.read_bytes(), str(path))
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(f"--callback {text!r}: {path} is no Python: {error}") from None
+    found = set(_names_in(tree))
+    if name not in found and "*" not in found:
+        raise UsageError(f"--callback {text!r}: {path} has no function {name!r}; {nearest(name, found)}")
+
+
+def _names_in(tree: ast.Module) -> Iterator[str]:
+    """The names that a file gives to something, anywhere; `*` where it takes those of another file."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, ast.alias):
+            yield node.asname or node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id

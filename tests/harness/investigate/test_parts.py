@@ -23,6 +23,7 @@ def found(**changes: Any) -> dict[str, Any]:
         "score": 100.0,
         "whole": 98.0,
         "asked": 9,
+        "left_out": ["aten::sort"],
         "carriers": carriers,
         **changes,
     }
@@ -31,7 +32,7 @@ def found(**changes: Any) -> dict[str, Any]:
 def test_carriers_are_told_with_what_is_left_without_them() -> None:
     said = part_sentences(found(), LABELS)
     assert said == [
-        "step 3 of cpu with the model on toy core: z 98, in toy 100 (9 partitions)",
+        "step 3 of cpu with the model's operators on toy core: z 98, in toy 100 (9 partitions)",
         "aten::tanh of net.1, train.py:12 carries it: alone on toy core z 90; put on the CPU, z goes from 98 to 60",
         (
             "aten::sort with aten::tanh of net.1, train.py:12 carries it: alone on toy core z 55; put on the CPU, z goes "
@@ -40,9 +41,10 @@ def test_carriers_are_told_with_what_is_left_without_them() -> None:
     ]
 
 
-def test_a_drift_from_outside_of_the_model_is_told() -> None:
+def test_a_drift_that_no_part_carries_is_told() -> None:
     (said,) = part_sentences(found(whole=2.0, carriers=[]), LABELS)
-    assert "most of the drift is made outside of it" in said
+    assert "these operators do not carry the drift one by one" in said
+    assert "(those stay on the CPU: aten::sort)" in said
 
 
 def test_why_there_is_no_answer_is_told() -> None:

@@ -47,6 +47,13 @@ def test_carriers_are_looked_for_until_little_remains() -> None:
     assert [one.parts for one in found.carriers] == [((0, 2),), ((0, 9),)] and found.remaining == 0
 
 
+def test_what_is_left_is_looked_into_as_long_as_it_is_too_much() -> None:
+    drift = each(summed({(0, 2): 100.0, (0, 9): 10.0, (0, 12): 1.0}))
+    assert [one.parts for one in bisect(PARTS, drift).carriers] == [((0, 2),)]
+    found = bisect(PARTS, drift, enough=2.0)
+    assert [one.parts for one in found.carriers] == [((0, 2),), ((0, 9),)] and found.remaining == 1.0
+
+
 def test_parts_that_drift_only_together_are_named_together() -> None:
     found = bisect(PARTS, each(lambda only: float({(0, 7), (0, 8)} <= only)))
     assert found.carriers[0].parts == tuple(PARTS) and found.remaining == 0
