@@ -1,4 +1,4 @@
-"""A vendor's backend in 130 lines, found by its entry point, has every bring-up tool (docs/guide/add-a-backend.md)."""
+"""A vendor's backend in under 150 lines, found by its entry point, has every bring-up tool (docs/guide/add-a-backend.md)."""
 
 from __future__ import annotations
 
@@ -67,6 +67,7 @@ def test_analyze_names_the_op_that_it_lacks(numdrift: Numdrift) -> None:
         "toyc",
         "toy has no sort",
     )
+    assert lacking["call"] == "sorting.py:14"
     assert found["supported_operators"]["aten"]["aten::tanh"] == 6
     assert "toy.tanh" in found["supported_operators"]["toy"]
     assert found["toyc_version"] == "0.1"
@@ -94,6 +95,8 @@ def test_metrics_come_from_its_adapter(numdrift: Numdrift) -> None:
     assert run["backend"] == "toy"
     assert run["compiled"]["count"] == 2
     assert run["executed"]["count"] == 12
+    (fallen,) = run["fragmentation"]
+    assert (fallen["what"], fallen["call"], fallen["count"]) == ("aten::sort", "sorting.py:14", 6)
     assert run["counters"]["toy::tanh"] == run["counters"]["aten::sort"] == 6
 
 

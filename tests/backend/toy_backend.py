@@ -19,11 +19,13 @@ from numdrift.harness.errors import NotAvailable
 from numdrift.harness.modes.adapter import OperatorCall, Tell, Verdict, Work
 from numdrift.harness.modes.compiled import CompileMode
 from numdrift.harness.modes.spec import ModeSpec
+from numdrift.harness.support.observing.lines import ScriptLines
 
 aten = torch.ops.aten
 counts: Counter[str] = Counter()
 listeners: list[Callable[[Work], None]] = []
 callers: list[Callable[[OperatorCall], None]] = []
+lines: list[ScriptLines] = []
 
 
 def inaccurate_tanh_backward(gradient: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
@@ -52,21 +54,21 @@ class Program(torch.fx.Interpreter):
         self.size = len(graph.graph.nodes)
         counts["ToyCompile"] += 1
 
+    def run_node(self, n: torch.fx.Node) -> Any:
+        self.call = lines[-1].of_stack(n.meta.get("stack_trace") or "") if lines else ""
+        return super().run_node(n)
+
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         if not isinstance(target, torch._ops.OpOverload):
             return super().call_function(target, args, kwargs)
         reason, name = refuses(target), name_of(target)
         counts[name if reason else name.replace("aten", "toy")] += 1
+        shapes = ", ".join(f"{one.dtype}{list(one.shape)}" for one in args if isinstance(one, torch.Tensor))
+        made = (name.replace("aten::", "toy."),)
         for told in callers:
-            shapes = ", ".join(
-                f"{one.dtype}{list(one.shape)}" for one in args if isinstance(one, torch.Tensor)
-            )
-            made = (name.replace("aten::", "toy."),)
-            told(
-                OperatorCall(
-                    name, shapes, instructions=made, failure_at="toyc" if reason else "", reason=reason
-                )
-            )
+            told(OperatorCall(name, shapes, self.call, made, "toyc" if reason else "", reason))
+        if reason:
+            tell(Work("fallback", name, call=self.call))
         return KERNELS.get(target, target)(*args, **kwargs)
 
     def __call__(self, *inputs: Any) -> Any:
@@ -116,6 +118,7 @@ class ToyAdapter:
 
     @contextmanager
     def observe_support(self, script: str, told: Callable[[OperatorCall], None]) -> Iterator[None]:
+        lines.append(ScriptLines(script))
         callers.append(told)
         yield
         callers.remove(told)
@@ -131,6 +134,7 @@ class ToyAdapter:
 
     @contextmanager
     def observe_work(self, script: str, told: Callable[[Work], None]) -> Iterator[Tell]:
+        lines.append(ScriptLines(script))
         listeners.append(told)
         yield lambda: None
         listeners.remove(told)
