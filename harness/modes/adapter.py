@@ -12,6 +12,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from ..errors import ModeError
+from .registry import registry
+
 if TYPE_CHECKING:
     import torch
 
@@ -119,6 +122,19 @@ class Adapter(Protocol):
 
     def report(self) -> str:
         """The backend's own report in its own form; "" where it has none."""
+
+
+def adapter_for(spec: ModeSpec) -> Adapter:
+    """The adapter of a mode. Raises ModeError where what the mode gives is none, with what it lacks."""
+    made: Any = registry.load(spec.base)(spec).adapter()
+    members = (*Adapter.__annotations__, *(name for name in vars(Adapter) if not name.startswith("_")))
+    lacking = [name for name in dict.fromkeys(members) if not hasattr(made, name)]
+    if lacking:
+        raise ModeError(
+            str(spec), spec.base, f"its adapter() gives a {type(made).__name__} without {', '.join(lacking)}"
+        )
+    adapter: Adapter = made
+    return adapter
 
 
 def load_adapter(target: str, spec: ModeSpec) -> Adapter:

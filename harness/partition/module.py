@@ -11,8 +11,7 @@ from typing import Any
 import torch
 
 from ..errors import UsageError
-from ..modes.adapter import Adapter
-from ..modes.registry import registry
+from ..modes.adapter import Adapter, adapter_for
 from ..modes.spec import ModeSpec, parse_mode
 from ..torch_private.partitioning import call_by_backend
 from .backend import PartitioningBackend
@@ -104,7 +103,7 @@ def partitioned(
 def adapter_of(spec: ModeSpec) -> Adapter:
     """The backend of a mode. Raises UsageError for one whose kernels are swapped: its backend would not be asked of them."""
     refuse_swaps(spec)
-    return registry.load(spec.base)(spec).adapter()
+    return adapter_for(spec)
 
 
 def file_of(module: torch.nn.Module) -> str:

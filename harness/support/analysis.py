@@ -16,7 +16,7 @@ from ..batch.plan import BatchPlan
 from ..batch.reproducer import Reproducer
 from ..errors import AdoptionError, UsageError
 from ..json_text import json_text
-from ..modes.registry import registry
+from ..modes.adapter import adapter_for
 from ..modes.spec import ModeSpec
 from ..runner.supervise import Reporter
 from ..runs.find import RecordedRun
@@ -159,7 +159,7 @@ def analysis_plan(
         instruments={"support": {"dry": dry}},
     )
     load_target(PRESENCE)(spec)
-    adapter = registry.load(spec.base)(spec).adapter()
+    adapter = adapter_for(spec)
     adapter.observe_support(str(plan.script), lambda _: None)
     if dry:
         adapter.without_execution()
