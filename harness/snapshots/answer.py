@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .comparison import Comparison, compared
@@ -14,7 +14,10 @@ from .replay import mode_of, replayed
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What came of a replay in the mode `spec`. `holds` when all outputs are identical or within rounding, or when
-    an error was recorded and there is one again, which another backend words otherwise. `error` is what the replay raised, "" where it raised nothing."""
+    an error was recorded and there is one again, which another backend words otherwise. `error` is what the replay raised, "" where it raised nothing.
+
+    Of what depends on random numbers of which the replay drew others nothing is asked: then it is not `comparable` as a
+    whole, and holds when the rest does."""
 
     spec: str
     holds: bool
@@ -22,6 +25,10 @@ class Answer:
     error: str
     comparison: Comparison
     notes: tuple[str, ...]
+
+    @property
+    def comparable(self) -> bool:
+        return not self.comparison.of_other_draws
 
 
 def answer_of(path: Path, mode: str | None = None, snapshot: Snapshot | None = None) -> Answer:
@@ -35,7 +42,7 @@ def answer_of(path: Path, mode: str | None = None, snapshot: Snapshot | None = N
     if snapshot.error or outcome.error:
         holds, text = _of_errors(snapshot.error, outcome.error)
         return Answer(str(spec), holds, text, outcome.error, Comparison(()), outcome.notes)
-    comparison = compared(snapshot, outcome.values)
+    comparison = compared(snapshot, outcome.values, outcome.drawn_otherwise)
     return Answer(str(spec), not comparison.beyond, _text(comparison), "", comparison, outcome.notes)
 
 
@@ -50,8 +57,24 @@ def _of_errors(recorded: str, given: str) -> tuple[bool, str]:
 
 
 def _text(comparison: Comparison) -> str:
+    others = comparison.of_other_draws
+    if not others:
+        return _text_of_compared(comparison)
+    lead = (
+        f"{len(others)} of {_outputs(comparison)} cannot be compared: they depend on random numbers that Inductor's own "
+        "generator drew, and others are drawn here"
+    )
+    rest = replace(comparison, outputs=tuple(one for one in comparison.outputs if one not in others))
+    return f"{lead}; of the rest {_text_of_compared(rest)}" if rest.outputs else lead
+
+
+def _outputs(comparison: Comparison) -> str:
     count = len(comparison.outputs)
-    outputs = f"{count} output" + "s" * (count != 1)
+    return f"{count} output" + "s" * (count != 1)
+
+
+def _text_of_compared(comparison: Comparison) -> str:
+    count, outputs = len(comparison.outputs), _outputs(comparison)
     if all(one.state == "not held" for one in comparison.outputs):
         return f"it was executed; its {outputs} were not kept, so there is nothing to compare with"
     if comparison.identical:

@@ -104,6 +104,8 @@ class Camera:
             )
             return
         self.taken += 1
+        if snapshot.unplayable:
+            self.tell(f"what is taken of {wish.execution.name} cannot be replayed: {snapshot.unplayable}")
         if (
             self.choice.limit_count is not None
             and self.taken >= self.choice.limit_count

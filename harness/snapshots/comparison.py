@@ -11,7 +11,7 @@ move (integers, copies) has to be the same, or to have differed in a repetition,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -37,7 +37,8 @@ State = Literal["identical", "equal", "within rounding", "beyond rounding", "not
 @dataclass(frozen=True, slots=True)
 class Compared:
     """One output. `max_ulp` is None for other numbers than floating-point ones, `relative_l2` where the recorded value is
-    zero, and `of_rounding`, the distance over rms, where the output is identical or rounding does not move it."""
+    zero, and `of_rounding`, the distance over rms, where the output is identical or rounding does not move it. With
+    `other_draws` a difference says nothing: the output depends on random numbers of which the replay drew others."""
 
     name: str
     dtype: str
@@ -47,6 +48,7 @@ class Compared:
     max_ulp: int | None = None
     relative_l2: float | None = None
     of_rounding: float | None = None
+    other_draws: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +64,20 @@ class Comparison:
 
     @property
     def beyond(self) -> tuple[Compared, ...]:
-        return tuple(one for one in self.outputs if one.state == "beyond rounding")
+        """What is beyond rounding for no reason that is known."""
+        return tuple(one for one in self.outputs if one.state == "beyond rounding" and not one.other_draws)
+
+    @property
+    def of_other_draws(self) -> tuple[Compared, ...]:
+        """What cannot be compared."""
+        return tuple(one for one in self.outputs if one.other_draws)
 
 
-def compared(snapshot: Snapshot, values: Sequence[torch.Tensor]) -> Comparison:
-    """Hold what a replay gave against the snapshot's outputs."""
+def compared(
+    snapshot: Snapshot, values: Sequence[torch.Tensor], drawn_otherwise: Collection[str] = ()
+) -> Comparison:
+    """Hold what a replay gave against the snapshot's outputs. `drawn_otherwise` are those watched values, by name, that
+    depend on random numbers of which the replay has drawn others."""
     given = snapshot.given()
     same = [one is None or is_same(one, value) for one, value in zip(given, values, strict=True)]
     noise, unmeasured = ({}, "") if all(same) else _noise(snapshot)
@@ -76,7 +87,9 @@ def compared(snapshot: Snapshot, values: Sequence[torch.Tensor]) -> Comparison:
         if recorded is None or same[number]:
             rows.append(Compared(port.name, dtype, shape, "not held" if recorded is None else "identical"))
         else:
-            rows.append(_different(port.name, recorded, value, noise.get(f"output {number}")))
+            found = _different(port.name, recorded, value, noise.get(f"output {number}"))
+            other = found.state == "beyond rounding" and snapshot.tape.watched[number].name in drawn_otherwise
+            rows.append(replace(found, other_draws=other))
     return Comparison(tuple(rows), unmeasured)
 
 

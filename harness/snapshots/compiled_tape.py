@@ -21,9 +21,8 @@ from ..worker.places import Place
 from ..worker.tape import Tape, Watched
 from .camera import Wish
 from .execution import INPUTS, OUTPUTS
+from .own_draws import draws_own
 from .record import AFTERWARDS, Circumstances, Port, Reason, Snapshot, watched_output
-
-INDUCTOR_RANDOM = "inductor_random"
 
 OTHER_DRAWS = "it draws random numbers by Inductor's own generator, which only Inductor has: ops executed one by one draw others"
 
@@ -68,7 +67,7 @@ class CompiledExecution:
         devices = tuple(sorted({slot.device for slot in log.table.slots}))
         held = tuple(one for one in self.wish.held if one != OUTPUTS or not error)
         table = log.table
-        notes = () if not any(INDUCTOR_RANDOM in call.op for call in log.calls) else (OTHER_DRAWS,)
+        notes = () if not any(map(draws_own, log.calls)) else (OTHER_DRAWS,)
         return Snapshot(
             self.wish.execution,
             replace(self.around, devices=devices),

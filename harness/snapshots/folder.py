@@ -85,4 +85,5 @@ def _facts(execution: Execution, snapshot: Snapshot) -> dict[str, Any]:
         "device_index": execution.device_index,
         "reason": snapshot.reason,
         "calls": len(snapshot.tape.calls),
+        "unplayable": snapshot.unplayable,
     }

@@ -23,6 +23,7 @@ from ..worker.replay import AsRecorded, Execution, Replay
 from ..worker.tape import Call, NotReplayable, Tape, mapped
 from .execution import INPUTS
 from .graph import DROPOUT, SnapshotGraph, draws_alone, graph_of, scale_of
+from .own_draws import outputs_of_own_draws
 from .record import Snapshot
 
 STATIC = "its graph was compiled for any size, and is compiled for this one here: other code, perhaps with other bits"
@@ -32,11 +33,14 @@ ELSEWHERE = "it was taken with torch {}, and this is torch {}"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """What a replay gave: `values` are the outputs in their order. `error` is what it raised, "" where it did not."""
+    """What a replay gave: `values` are the outputs in their order. `error` is what it raised, "" where it did not.
+
+    `drawn_otherwise` are the outputs, as the tape calls them, that depend on random numbers which only Inductor draws."""
 
     values: Sequence[torch.Tensor]
     error: str
     notes: tuple[str, ...]
+    drawn_otherwise: frozenset[str] = frozenset()
 
 
 class Drawn:
@@ -96,7 +100,8 @@ def replayed(snapshot: Snapshot, path: Path, spec: ModeSpec) -> Outcome:
     """
     require_replayable(snapshot, path)
     require_here(replace(spec, python=None))
-    notes = [*snapshot.notes] if spec.base != "compile" else []
+    notes = [] if _is_inductor(spec) else [*snapshot.notes]
+    otherwise = frozenset() if _is_inductor(spec) else outputs_of_own_draws(snapshot.tape)
     if snapshot.around.torch != torch.__version__:
         notes.append(ELSEWHERE.format(snapshot.around.torch, torch.__version__))
     kernels = [*spec.kernel, *spec.decompose]
@@ -105,10 +110,10 @@ def replayed(snapshot: Snapshot, path: Path, spec: ModeSpec) -> Outcome:
     with _threads(spec.threads or snapshot.around.threads), _generators_kept():
         try:
             if _is_eager(spec):
-                return Outcome(_op_by_op(snapshot, spec), "", tuple(notes))
+                return Outcome(_op_by_op(snapshot, spec), "", tuple(notes), otherwise)
             if snapshot.dynamic and spec.base == "compile":
                 notes.append(STATIC)
-            return Outcome(_as_graph(snapshot, spec), "", tuple(notes))
+            return Outcome(_as_graph(snapshot, spec), "", tuple(notes), otherwise)
         except NotReplayable as error:
             raise SnapshotError(path, f"cannot be executed in mode {spec.name!r}: {error}") from error
         except NotAvailable:
@@ -119,6 +124,10 @@ def replayed(snapshot: Snapshot, path: Path, spec: ModeSpec) -> Outcome:
 
 def _is_eager(spec: ModeSpec) -> bool:
     return registry.load(spec.base) is EagerMode
+
+
+def _is_inductor(spec: ModeSpec) -> bool:
+    return spec.base == "compile" and spec.backend in (None, "inductor")
 
 
 def _op_by_op(snapshot: Snapshot, spec: ModeSpec) -> list[torch.Tensor]:
@@ -153,7 +162,7 @@ def _as_graph(snapshot: Snapshot, spec: ModeSpec) -> list[torch.Tensor]:
 
     What Inductor was handed it is handed again: nothing traces or decomposes it anew.
     """
-    own = spec.base == "compile" and spec.backend in (None, "inductor")
+    own = _is_inductor(spec)
     was_compiled = any(call.compiled is not None for call in snapshot.tape.calls)
     graph = graph_of(snapshot, keep_draws=own and was_compiled)
     for state in graph.generators:

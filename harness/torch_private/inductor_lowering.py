@@ -29,18 +29,23 @@ class Lowering:
 def lower(graph: torch.fx.GraphModule, inputs: Callable[[], Sequence[torch.Tensor]]) -> Lowering:
     """Lower a graph as Inductor is configured now; `inputs` makes examples, and is called within a fake mode.
 
+    Random ops are lowered as Inductor lowers them: they draw by its own generator, unless it is to draw eager's.
+
     Raises what Inductor raises for a graph that it cannot lower.
     """
     trace = private("torch.fx.experimental.proxy_tensor", "make_fx")
     decompositions = private("torch._inductor.decomposition", "select_decomp_table")
     lowering = private("torch._inductor.graph", "GraphLowering")
     virtual = private("torch._inductor.virtualized", "V")
+    own_draws = private("torch._inductor.fx_passes.replace_random", "replace_random_passes")
     tracing = private("torch._guards", "tracing")
     mode = fake_mode()
     with tracing(None), torch.no_grad():
         with mode:
             fakes = list(inputs())
             decomposed = trace(graph, decomposition_table=decompositions())(*fakes)
+        with virtual.set_fake_mode(mode):
+            own_draws(decomposed)
         lowered = lowering(decomposed, example_inputs=fakes, is_inference=True)
         with (
             virtual.set_fake_mode(mode),

@@ -285,6 +285,9 @@ def test_a_replay_in_a_mode_that_is_not_here(
     assert isinstance(done.exception, NumdriftError)
     assert (done.exception.exit_code, done.output) == (code, "")
     assert said in str(done.exception)
+    described = CliRunner().invoke(program, ["snapshot", "replay", "--help"]).output
+    codes = {2: "there is no such mode", 3: "the mode's device or package is not on this machine"}
+    assert f"{code} " in described and codes[code] in " ".join(described.split())
 
 
 def test_a_damaged_snapshot_is_one_line(by_callback: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ Examples:
   numdrift snapshot list runs/train/compile --json -
 
 \b
-An execution is counted by its graph, from 0. A snapshot is incomplete where it could not be written to its end.
+An execution is counted by its graph, from 0. A snapshot is incomplete where it could not be written to its end, and not
+replayable where its calls are not all that it was; `numdrift snapshot show` says why.
 """
 
 
@@ -63,12 +65,17 @@ def _row(one: Entry) -> tuple[str, ...]:
         str(facts.get("step", "-")),
         str(facts.get("graph", "-")),
         str(facts.get("execution", "-")),
-        " ".join(facts.get("held", ())) or "the graph alone",
+        _held(facts),
         f"{facts.get('calls', 0):,}",
         in_mib(one.size),
         str(facts.get("reason", "-")),
         f"incomplete: {one.incomplete}" if one.incomplete else one.path.name,
     )
+
+
+def _held(facts: Mapping[str, Any]) -> str:
+    held = " ".join(facts.get("held", ())) or "the graph alone"
+    return f"{held}, not replayable" if facts.get("unplayable") else held
 
 
 def _record(run: RecordedRun, entries: list[Entry]) -> dict[str, Any]:

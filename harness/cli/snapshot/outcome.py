@@ -33,6 +33,7 @@ def replay(path: Path, mode: str | None, *, quiet: bool, json_path: str | None) 
                 "text": answer.text,
                 "error": answer.error,
                 "identical": answer.comparison.identical and not answer.error,
+                "comparable": answer.comparable,
                 "unmeasured": answer.comparison.unmeasured,
                 "notes": list(answer.notes),
                 "outputs": [asdict(one) for one in answer.comparison.outputs],
@@ -65,6 +66,6 @@ def _table(rows: Sequence[Compared]) -> object:
             "-" if one.max_ulp is None else f"{one.max_ulp:,}",
             number(one.relative_l2),
             "-" if one.of_rounding is None else f"{one.of_rounding:.3g}x",
-            one.state,
+            "other draws" if one.other_draws else one.state,
         )
     return made

@@ -27,8 +27,10 @@ mode's backend compiles the graph that they are. Random ops give what they drew.
 \b
 An output is within rounding if it is no farther from the recorded one than 16 times what random rounding after every op
 moves it (the L2 norm, rms of 8 repetitions), with NaN and infinities at the same places.
-Exit codes: 0 all outputs are identical or within rounding (or an error was recorded and there is one again), 1 one is beyond,
-2 the file cannot be read, or not be executed in this mode.
+What depends on draws of Inductor's own generator cannot be compared in another mode, and is neither.
+Exit codes: 0 all outputs are identical or within rounding, or cannot be compared (or an error was recorded and there is
+one again), 1 one is beyond, 2 the file cannot be read or executed, or there is no such mode, 3 the mode's device or
+package is not on this machine.
 """
 
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from numdrift import PartitionConfig, partition
 from numdrift.harness.errors import NotAvailable, PartitionError, UsageError
+from numdrift.harness.modes.registry import registry
+from numdrift.harness.modes.spec import parse_mode
 from numdrift.harness.partition.module import PartitionedModule
 from numdrift.harness.partition.record import GraphPartition
+from numdrift.harness.torch_private import is_operator
 
 from .models import INPUTS, MLP
 
@@ -128,3 +134,65 @@ def test_inductor_without_the_log_softmax_that_it_has(inputs: torch.Tensor) -> N
         *("aten::linear", "aten::relu", "aten::log_softmax"),
     }
     torch.testing.assert_close(found, module(inputs), rtol=1e-5, atol=1e-6)
+
+
+RANDOM_OPS: Mapping[str, Callable[..., Any]] = {
+    "native_dropout": lambda x: torch.ops.aten.native_dropout(x, 0.5, True),
+    "bernoulli": torch.ops.aten.bernoulli.default,
+    "rand_like": torch.ops.aten.rand_like.default,
+    "randn": lambda x: torch.ops.aten.randn(x.shape, device="cpu"),
+    "randint": lambda x: torch.ops.aten.randint.low(2, 9, x.shape, device="cpu"),
+}
+
+
+@pytest.mark.parametrize("name", RANDOM_OPS)
+def test_inductor_has_random_ops_unless_they_are_to_be_eagers(name: str) -> None:
+    # given
+    traced = make_fx(RANDOM_OPS[name], tracing_mode="fake")(torch.rand(4, 6))
+    node = next(one for one in traced.graph.nodes if is_operator(one.target))
+    own, eagers = (
+        registry.load("compile")(parse_mode(mode)).adapter()
+        for mode in ("compile", "compile,fallback_random=on")
+    )
+    # then
+    assert own.supports(node).supported, own.supports(node)
+    assert eagers.supports(node).reason.startswith("falls back to aten.")
+
+
+@pytest.mark.slow
+def test_inductor_trains_a_dropout() -> None:
+    # given
+    module, x = nn.Sequential(nn.Linear(6, 200), nn.Dropout(0.5)), torch.rand(4, 6)
+    # when
+    made = partition(module, x, mode="compile")
+    output = made(x)
+    output.sum().backward()
+    # then half of the values are dropped, and have no gradient
+    forward, _ = made.partitioning.graphs
+    assert subgraphs(forward) == [("inductor", {"aten::linear": 1, "aten::dropout": 1})]
+    dropped = output == 0
+    assert 0.4 < dropped.float().mean() < 0.6
+    kept = 2 * module[0](x).detach()
+    torch.testing.assert_close(output.detach(), torch.where(dropped, torch.zeros(()), kept))
+    assert isinstance(module[0].bias, torch.Tensor)
+    torch.testing.assert_close(module[0].bias.grad, 2 * (~dropped).float().sum(0))
+    torch.compiler.reset()
+
+
+def test_the_lazy_core_has_the_batch_norm_that_a_training_calls_and_not_autograds() -> None:
+    # given
+    rows, ones, zeros = torch.rand(4, 3), torch.ones(3), torch.zeros(3)
+    named = {
+        "legit": torch.ops.aten._native_batch_norm_legit_functional.default,
+        "native": torch.ops.aten.native_batch_norm.default,
+    }
+    adapter = registry.load("lazy")(parse_mode("lazy")).adapter()
+    # when
+    verdicts = {}
+    for name, target in named.items():
+        traced = make_fx(target, tracing_mode="fake")(rows, ones, zeros, zeros, ones, True, 0.1, 1e-5)
+        node = next(one for one in traced.graph.nodes if one.target is target)
+        verdicts[name] = adapter.supports(node)
+    # then
+    assert verdicts["legit"].reason == "aten::_native_batch_norm_legit fell back to the CPU"
+    assert verdicts["native"].supported

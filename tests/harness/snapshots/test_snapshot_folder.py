@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from numdrift.harness.cli.program import program
+from numdrift.harness.runs.manifest import RunManifest
 from numdrift.harness.snapshots import folder as writing
 from numdrift.harness.snapshots.camera import Camera, Wish
 from numdrift.harness.snapshots.choice import Choice
@@ -100,3 +103,22 @@ def test_a_disk_that_is_full_in_the_middle(tmp_path: Path, monkeypatch: pytest.M
     assert (first.incomplete, second.incomplete) == ("", "No space left on device")
     assert len(list((tmp_path / FOLDER).glob("*.safetensors*"))) == 1
     assert "incomplete (No space left on device)" in notices[0]
+
+
+def test_what_cannot_be_replayed_is_said_when_it_is_taken_and_in_the_list(tmp_path: Path) -> None:
+    # given
+    run, notices = tmp_path / "study" / "cpu", list[str]()
+    run.mkdir(parents=True)
+    camera = camera_of(run, notices)
+    # when
+    camera.take(WISH, numbered(0))
+    for count in (1, 2):
+        camera.take(WISH, replace(numbered(count), unplayable="a compiled graph calls an effect"))
+    # then it is said once of a graph, and of each snapshot
+    assert notices == ["what is taken of 0-forward cannot be replayed: a compiled graph calls an effect"]
+    manifest = RunManifest("cpu", "cpu", "", "t.py", "", [], "losses", "", 0, "", status="complete")
+    manifest.write(run / "run.json")
+    listed = CliRunner().invoke(
+        program, ["snapshot", "list", str(tmp_path / "study")], env={"COLUMNS": "200"}
+    )
+    assert ["not replayable" in line for line in listed.stdout.splitlines()[-3:]] == [False, True, True]
