@@ -204,7 +204,8 @@ class _Place:
         elif what.startswith(BREAK):
             text = f"{what}{where}, {often}: it fragments the graph"
         elif compiles:
-            text = f"{what}{where} is torch's own kernel: Inductor has none for it, and fuses nothing with it"
+            calls = f" ({self.count:,} calls)" if self.count > 1 else ""
+            text = f"{what}{where} is torch's own kernel{calls}: Inductor has none for it, and fuses nothing with it"
         else:
             text = f"{what}{where} falls back to the CPU: {cost}{fragments}"
         return Fragmentation(what, call, self.count, steps, seconds, self.graphs, text)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, TypeVar
 
-from .capture.names import CUT, MODULE, OWN, PHASE, STEP
+from .capture.names import CUT, FORWARD, MODULE, OWN, PHASE, STEP, UNTRAINED
 from .slices import EXECUTED, ON_DEVICE, Slice, nest, slices_of, walk
 
 STANDARD_PHASES = ("forward", "backward", "optimizer", "data")
@@ -104,6 +104,7 @@ class _Reading:
         self._forward: dict[Any, Place] = {}
         self._launched: dict[Any, Place] = {}
         self._places: dict[Slice, Place] = {}
+        self._untrained = FORWARD
         outermost = nest(slices_of(events, EXECUTED))
         step = next(
             (one for one in walk(chain.from_iterable(outermost.values())) if one.name.startswith(STEP)), None
@@ -119,6 +120,7 @@ class _Reading:
             self._read_device(one)
 
     def _read_step(self, step: Slice) -> None:
+        self._untrained = self._phase_of_evaluations(step)
         for one in walk([step]):
             place = self._place(one, self._places.get(one.within, Place()) if one.within else Place())
             self._places[one] = place
@@ -132,6 +134,15 @@ class _Reading:
             self.times.phases.setdefault(first if phase == OTHER else phase, Spent()).add(time, 0)
         self.times.own = self.times.phases.pop(OWN, Spent()).time
         self.times.walls.append(step.time - self.times.own)
+
+    def _phase_of_evaluations(self, step: Slice) -> str:
+        """What a call without gradients, and what follows it, belongs to: it changes no phase where a forward with gradients
+        comes, and is the forward itself of a step that has no other."""
+        names = [one.name.removeprefix(PHASE) for one in walk([step]) if one.name.startswith(PHASE)]
+        if UNTRAINED not in names or FORWARD not in names:
+            return FORWARD
+        before = [name for name in names[: names.index(UNTRAINED)] if name != OWN]
+        return before[-1] if before else OTHER
 
     def _stretches(self, step: Slice) -> Iterator[tuple[str, float]]:
         """The phases of the step in their order, with microseconds.
@@ -155,6 +166,8 @@ class _Reading:
 
     def _place(self, one: Slice, around: Place) -> Place:
         name = one.name
+        if name == PHASE + UNTRAINED:
+            return replace(around, phase=self._untrained)
         if name.startswith(PHASE):
             return replace(around, phase=name.removeprefix(PHASE))
         if name.startswith(MODULE):

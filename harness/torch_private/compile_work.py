@@ -12,7 +12,12 @@ from .presence import private
 OF_COMPILERS = ("inductor", "numdrift")
 """Namespaces of ops that no script calls."""
 
-_KERNEL = re.compile(r"\btorch\.ops\.(\w+)\.(\w+)\.(\w+)\(")
+_KERNEL = re.compile(
+    r"\btorch\.ops\.(\w+)\.(\w+)\.(\w+)\("
+    r"|^[ \t]*(aten)\.(scatter_|scatter_reduce_|index_put_|bernoulli_)(?:\.(\w+))?\(",
+    re.MULTILINE,
+)
+"""The call of an op in a generated module: by its full name, or in place, of an op that has a class of Inductor's IR."""
 
 
 def watch_compilations(began: Callable[[str, bool], None], ended: Callable[[], None]) -> Undo:
@@ -56,11 +61,12 @@ def compile_times() -> str:
 
 
 def kernels_of_torch(compiled: Any) -> list[str]:
-    """The ops of a graph that Inductor has no kernel of its own for, and calls torch's, as `aten::sort.stable`."""
-    found = dict.fromkeys(_KERNEL.findall(generated_module(compiled)))
+    """The ops of a graph that Inductor has no kernel of its own for, and calls torch's, as `aten::sort.stable`: one for each
+    call, in the order of the calls."""
+    found = (tuple(filter(None, parts)) for parts in _KERNEL.findall(generated_module(compiled)))
     return [
-        f"{space}::{name}" + (f".{overload}" * (overload != "default"))
-        for space, name, overload in found
+        f"{space}::{name}" + "".join(f".{one}" for one in overload if one != "default")
+        for space, name, *overload in found
         if space not in OF_COMPILERS
     ]
 

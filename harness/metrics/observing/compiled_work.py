@@ -12,8 +12,9 @@ from ... import torch_private
 from ...errors import NotAvailable
 from ...modes.adapter import Work
 from ..record import BREAK
+from .fallbacks import GraphLines
 from .kept import KeptFailure
-from .lines import line_in, line_in_trace
+from .lines import line_in
 
 HITS = ("inductor.fxgraph_cache_hit", "aot_autograd.autograd_cache_hit")
 MISS = "inductor.fxgraph_cache_miss"
@@ -47,6 +48,7 @@ class CompiledWork:
         self._executables = 0
         self._breaks = len(torch_private.graph_breaks())
         self._lowered = False
+        self._lines: GraphLines | None = None
         self._kept = KeptFailure()
         self._undo: list[torch_private.Undo] = []
 
@@ -57,6 +59,7 @@ class CompiledWork:
             (torch_private.watch_aot, self._around_aot),
             (torch_private.watch_inductor, self._around_inductor),
             (torch_private.watch_executions, self._around_execution),
+            (_watch_lowering, self._node_lowered),
         ]
         for watch, around in hooks:
             try:
@@ -127,21 +130,29 @@ class CompiledWork:
         return compile_
 
     def _around_inductor(self, seen: torch_private.InnerGraph, compile_: torch_private.Compile) -> Any:
-        graph = seen.module.graph
+        graph, lines = seen.module.graph, GraphLines()
         with self._kept:
             size = operations_in(graph)
-            lines = {_packet(str(node.target)): node.meta.get("stack_trace") for node in graph.nodes}
-        compiled = compile_()
+            lines = GraphLines.of(graph, self._script)
+        outer, self._lines = self._lines, lines
+        try:
+            compiled = compile_()
+        finally:
+            self._lines = outer
         if not torch_private.is_compiled_by_inductor(compiled):
             return self._timed(compiled, graph, f" {seen.phase}")
         with self._kept:
             self._name(compiled, f" {seen.phase}", size)
             if self._running is not None:
                 self._running.lowered += size
-                for op in torch_private.kernels_of_torch(compiled):
-                    call = line_in_trace(self._script, lines.get(_packet(op.replace("::", "."))))
+                for op, call in lines.called(torch_private.kernels_of_torch(compiled)):
                     self._running.left.append(Work("fallback", op, None, None, None, call))
         return compiled
+
+    def _node_lowered(self, lowered: torch_private.LoweredNode) -> None:
+        with self._kept:
+            if self._lines is not None:
+                self._lines.seen(lowered, self._script)
 
     def _around_execution(self, compiled: Any, execute: torch_private.Compile) -> Any:
         named = self._names.get(id(compiled))
@@ -187,6 +198,5 @@ def operations_in(graph: Any) -> int:
     return sum(node.op.startswith("call_") for node in graph.nodes)
 
 
-def _packet(name: str) -> str:
-    """`aten.sort` for `aten.sort.stable`: Inductor may take another overload than the graph has."""
-    return ".".join(name.split(".")[:2])
+def _watch_lowering(seen: Callable[[torch_private.LoweredNode], None]) -> torch_private.Undo:
+    return torch_private.watch_lowering(seen, lambda node, error: None, lambda: None)

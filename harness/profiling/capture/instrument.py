@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ... import torch_private
 from ...recorder.journal import EventLog
 from .kernels import KernelRanges
 from .modules import ModuleRanges
-from .names import CUT, OWN, PHASE, STEP
+from .names import CUT, FORWARD, OWN, PHASE, STEP, UNTRAINED
 from .ranges import Handle, Ranges
 from .request import EVENTS, PROFILE, WORKING, TraceRequest
 from .tracer import Tracer
 
 if TYPE_CHECKING:
-    import torch
-
     from ...recorder.instruments import Progress, Surroundings
 
 OF_COMPILERS = "_data: "
@@ -29,7 +29,7 @@ OF_COMPILERS = "_data: "
 OF_OPTIMIZERS = "Optimizer."
 """The beginning of the names of the ranges that torch's optimizers begin around their steps."""
 
-PHASES = {"forward": "forward", "backward": "backward", "optimizer": "optimizer", "closing": OWN}
+PHASES = {"backward": "backward", "optimizer": "optimizer", "closing": OWN}
 
 
 class ProfileInstrument:
@@ -49,6 +49,8 @@ class ProfileInstrument:
         self._blocks: Counter[str] = Counter()
         self._step = 0
         self._trained = False
+        self._awaits_forward = True
+        self._has_gradients = False
         self._bytes = 0
         self._compiled = 0
         self._began: float | None = None
@@ -80,9 +82,28 @@ class ProfileInstrument:
         elif progress == "end":
             self._end(whole=False)
             self._finish("end")
+        elif progress == "forward":
+            self._trained = True
+            self._forward_begins()
         else:
-            self._trained = self._trained or progress in ("forward", "backward")
+            if progress == "backward":
+                self._trained = self._has_gradients = True
+            self._awaits_forward = progress == "optimizer"  # within a backward checkpoints call models again
             self._ranges.phase(PHASE + PHASES[progress])
+
+    def called(self, module: torch.nn.Module) -> None:
+        """A model is evaluated before a training's forward, or after it: that one is the first with gradients."""
+        if self._ranges.here and torch.is_grad_enabled():
+            self._forward_begins()
+
+    def _forward_begins(self) -> None:
+        if not self._awaits_forward:
+            return
+        if torch.is_grad_enabled():
+            self._awaits_forward, self._has_gradients = False, True
+            self._ranges.phase(PHASE + FORWARD)
+        elif not self._has_gradients:
+            self._ranges.phase(PHASE + UNTRAINED)
 
     def phase(self, name: str, begins: bool) -> None:
         if begins:
@@ -107,6 +128,7 @@ class ProfileInstrument:
 
     def _begin(self, step: int) -> None:
         self._step, self._trained, self._step_began = step, False, time.perf_counter()
+        self._awaits_forward, self._has_gradients = True, False
         self._blocks.clear()
         if self._over or step not in self._request.steps:
             return

@@ -10,3 +10,7 @@ STEP = "ProfilerStep#"
 CUT = "mark_step"
 OWN = "numdrift"
 """The phase of what the recording itself does between the script's steps."""
+
+FORWARD = "forward"
+UNTRAINED = "no gradients"
+"""The phases that begin with the first call of a model with gradients, and with one before it that has none, an evaluation."""

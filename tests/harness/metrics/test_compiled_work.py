@@ -103,6 +103,34 @@ def test_inductor_names_what_it_leaves_to_torch() -> None:
     assert works[1] == Work("fallback", "aten::sort.stable", call=where)
 
 
+def sorts_and_turns(x: torch.Tensor) -> torch.Tensor:
+    y = torch.sort(x).values
+    y = torch.sort(y * x).values
+    turned = torch.complex(y, y) * torch.complex(x, y)
+    return turned.real * 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cached", [False, True])
+def test_each_kernel_of_torchs_counts_with_its_own_line(cached: bool) -> None:
+    works: list[Work] = []
+    functorch = torch._functorch.config.patch(enable_autograd_cache=False)
+    with torch._inductor.utils.fresh_cache(), functorch:
+        if cached:
+            torch.compile(sorts_and_turns)(torch.ones(37))
+            torch.compiler.reset()
+        with CompiledWork(__file__, works.append):
+            torch.compile(sorts_and_turns)(torch.ones(37))
+    assert bool(works[0].cached) is cached
+    found = [(one.name, one.call) for one in works if one.kind == "fallback"]
+    lines = [line_of(sorts_and_turns, text) for text in ("torch.sort(x)", "torch.sort(y", "turned = ")]
+    assert [call for name, call in found if name == "aten::sort.stable"] == [
+        f"test_compiled_work.py:{line}" for line in lines[:2]
+    ]
+    assert ("aten::mul.Tensor", f"test_compiled_work.py:{lines[2]}") in found
+    assert sum(name == "aten::mul.Tensor" for name, _ in found) == 1
+
+
 def test_a_failure_of_the_observation_is_told_afterwards_and_not_raised_within() -> None:
     def fails(work: Work) -> None:
         raise ValueError("no place for it")

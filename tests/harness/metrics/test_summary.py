@@ -166,11 +166,13 @@ def test_what_fragments_a_graph_is_said_with_line_and_cost(tmp_path: Path) -> No
 def test_a_compiler_leaves_ops_to_torch_and_breaks_graphs(tmp_path: Path) -> None:
     works = [
         work("fallback", "aten::sort.stable", call="train.py:9"),
+        *[work("fallback", "aten::mul.Tensor", call="train.py:7")] * 2,
         work("fallback", "graph break: print", call="train.py:8"),
     ]
     found = summarize(metrics(tmp_path, part("step", works, step=0), spec="compile"))
     assert {one.text for one in found.fragmentation} == {
         "aten::sort.stable at train.py:9 is torch's own kernel: Inductor has none for it, and fuses nothing with it",
+        "aten::mul.Tensor at train.py:7 is torch's own kernel (2 calls): Inductor has none for it, and fuses nothing with it",
         "graph break: print at train.py:8, once: it fragments the graph",
     }
 

@@ -16,6 +16,7 @@ from numdrift.harness import torch_private
 from numdrift.harness.modes.registry import registry
 from numdrift.harness.modes.spec import parse_mode
 from numdrift.harness.profiling.capture.instrument import ProfileInstrument
+from numdrift.harness.profiling.capture.names import PHASE
 from numdrift.harness.profiling.capture.request import EVENTS, PROFILE, WORKING, TraceRequest
 from numdrift.harness.recorder.config import RunConfig
 from numdrift.harness.recorder.instruments import Surroundings
@@ -39,6 +40,7 @@ class Training:
         self.model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         self.step = 0
+        self.called_first = True
         self.instrument.install()
         self.instrument.adopted(self.model)
 
@@ -56,7 +58,16 @@ class Training:
         self.optimizer.step()
         self.instrument.reached("closing", self.step)
         self.step += 1
+        self.called_first = True
         self.instrument.reached("step", self.step)
+
+    def call(self) -> None:
+        """Call the model as the recorder sees it: `forward` is reached once until the next backward."""
+        self.instrument.called(self.model)
+        if self.called_first:
+            self.called_first = False
+            self.instrument.reached("forward", self.step)
+        self.model(torch.ones(2, 4))
 
     def end(self) -> None:
         self.instrument.reached("closing", self.step)
@@ -76,7 +87,12 @@ class Training:
 
     def names(self, step: int) -> list[str]:
         trace = json.loads((self.folder / WORKING / f"step-{step:06d}.json").read_text())
-        return [event["name"] for event in trace["traceEvents"] if event["ph"] == "X"]
+        events = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+        return [event["name"] for event in sorted(events, key=lambda event: event["ts"])]
+
+    def phases(self, step: int) -> list[str]:
+        """In the order in which they began."""
+        return [name.removeprefix(PHASE) for name in self.names(step) if name.startswith(PHASE)]
 
 
 @pytest.fixture
@@ -174,6 +190,38 @@ def test_a_block_is_told_with_its_count(folder: Path) -> None:
     training.end()
     assert training.names(0).count("mine") == 2
     assert training.events("traced")[0]["blocks"]["mine"] == 2
+
+
+def test_the_forward_begins_with_the_first_call_that_has_gradients(folder: Path) -> None:
+    training = Training(folder, request("0-1"))
+    # given a step that evaluates first
+    with torch.no_grad():
+        training.call()
+        training.call()
+    training.call()
+    training.one()
+    # and one that only evaluates
+    with torch.no_grad():
+        training.call()
+    training.instrument.reached("step", 2)
+    training.end()
+    # then
+    assert training.phases(0)[:3] == ["setup", "no gradients", "forward"]
+    assert training.phases(0).count("forward") == 1
+    assert training.phases(1) == ["data", "no gradients"]
+
+
+def test_an_evaluation_between_two_backwards_changes_no_phase(folder: Path) -> None:
+    training = Training(folder, request("0"))
+    for progress in ("forward", "backward", "optimizer"):
+        training.instrument.reached(progress, 0)
+    training.called_first = True
+    with torch.no_grad():
+        training.call()
+    training.call()
+    training.instrument.reached("step", 1)
+    training.end()
+    assert training.phases(0) == ["setup", "forward", "backward", "optimizer", "forward"]
 
 
 def test_a_model_is_copied_and_saved_as_ever(folder: Path) -> None:

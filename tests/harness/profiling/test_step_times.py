@@ -51,6 +51,30 @@ def test_a_moment_between_two_phases_is_of_the_one_before() -> None:
     assert {name: spent.time for name, spent in times.phases.items()} == {"data": 60, "forward": 40}
 
 
+EVALUATED = [
+    range_("ProfilerStep#3", 0, 1000),
+    range_("phase: data", 0, 100),
+    range_("phase: no gradients", 100, 300),
+    slice_("aten::addmm", 130, 100),
+]
+
+
+def phases(times: StepTimes) -> dict[str, float]:
+    return {name: spent.time for name, spent in times.phases.items()}
+
+
+def test_an_evaluation_before_the_forward_is_no_forward() -> None:
+    times = read([*EVALUATED, range_("phase: forward", 400, 200), range_("phase: backward", 600, 400)])
+    assert phases(times) == {"data": 400, "forward": 200, "backward": 400}
+    assert [key.phase for key in times.ops if key.op == "aten::addmm"] == ["data"]
+
+
+def test_a_step_that_only_evaluates_has_its_forward() -> None:
+    times = read([*EVALUATED, range_("phase: optimizer", 400, 600)])
+    assert phases(times) == {"data": 100, "forward": 300, "optimizer": 600}
+    assert [key.phase for key in times.ops if key.op == "aten::addmm"] == ["forward"]
+
+
 def test_an_op_has_its_own_time_its_module_and_its_line() -> None:
     ops = read(EAGER).ops
     assert ops[OpKey("aten::linear", "op", "forward", "fc", "train.py:9")].time == 50
