@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from dataclasses import dataclass
 from types import TracebackType
 
 from ..errors import AdoptionError, KernelError, NumdriftError
 from . import frames
+
+_EXPLAINED = re.compile(r"^  Explanation: .*: got (.+)$", re.MULTILINE)
+"""Where torch.compile says what an op raised while it was traced; the first line is a heading (torch 2.13)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +54,12 @@ def own_trace(error: BaseException, script: str) -> TracebackType | None:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says, behind its type where it is none of ours."""
+    """The first line of what an error says, behind its type where it is none of ours, with what an op raised under a compiler."""
     lines = str(error).splitlines() or [""]
     if isinstance(error, NumdriftError):
         return lines[0]
-    return f"{type(error).__name__}: {lines[0]}".rstrip(": ")
+    raised = _EXPLAINED.search(str(error))
+    return f"{type(error).__name__}: {lines[0]}{f': {raised[1]}' if raised else ''}".rstrip(": ")
 
 
 def _left(leaving: SystemExit) -> ScriptEnd:
