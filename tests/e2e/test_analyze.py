@@ -165,7 +165,8 @@ def test_the_analysis_changes_no_bit(mode: str, numdrift: Numdrift, tmp_path: Pa
     numdrift("run", SUPPORT, "--mode", mode, "--out", "plain")
     done = numdrift("analyze", SUPPORT, "--mode", mode, "--runs", "analysed")
     assert done.returncode == 0, done.stderr
-    plain, analysed = (tmp_path / name / "support" / mode / "stdout.log" for name in ("plain", "analysed"))
+    plain = tmp_path / "plain" / "support" / mode / "stdout.log"
+    analysed = tmp_path / "analysed" / "support-analysis" / mode / "stdout.log"
     assert len(plain.read_text()) > 60
     assert analysed.read_text() == plain.read_text()
     found = report(tmp_path)
