@@ -323,7 +323,7 @@ def test_nothing_that_was_asked_for_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_callback_in_a_file_that_cannot_be_loaded(tmp_path: Path) -> None:
-    (tmp_path / "choose.py").write_text("raise OSError('not today')\n")
+    (tmp_path / "choose.py").write_text("raise OSError('not today')\n\ndef choose(*facts): ...\n")
     done = numdrift_in(
         tmp_path, "snapshot", "take", SCRIPT, "--modes", "cpu", "--callback", "choose.py:choose"
     )

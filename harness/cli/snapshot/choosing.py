@@ -75,7 +75,8 @@ def _require_name(text: str, path: Path, name: str) -> None:
         raise UsageError(f"--callback {text!r}: {path} is no Python: {error}") from None
     found = set(_names_in(tree))
     if name not in found and "*" not in found:
-        raise UsageError(f"--callback {text!r}: {path} has no function {name!r}; {nearest(name, found)}")
+        known = f"; {nearest(name, found)}" if found else ""
+        raise UsageError(f"--callback {text!r}: {path} has no function {name!r}{known}")
 
 
 def _names_in(tree: ast.Module) -> Iterator[str]:

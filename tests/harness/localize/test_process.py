@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from numdrift.harness.localize.process import main
 from numdrift.harness.localize.record import read_localization
 
@@ -20,7 +22,7 @@ def config(folder: Path, **sides: Path) -> Path:
         "noise": str(folder),
         "threshold": 16.0,
         "folder": str(folder),
-        "threads": 1,
+        "threads": torch.get_num_threads(),  # it sets those of this process
         "patience": 1.0,
         "scripts": False,
         "inputs": {},
