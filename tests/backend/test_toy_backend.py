@@ -123,10 +123,14 @@ def test_snapshots_of_it_replay_in_it_and_tell_it_from_the_cpu(numdrift: Numdrif
     assert beyond == {"gradient first.weight", "gradient first.bias"}
 
 
-def test_investigate_names_and_proves_its_inaccurate_kernel(numdrift: Numdrift) -> None:
-    found = answer(numdrift, "investigate", "sorting.py", "--modes", "cpu,toy", "--name", "judged", code=1)
+@pytest.fixture(scope="module")
+def judged(numdrift: Numdrift) -> Any:
+    """What an investigation finds."""
+    return answer(numdrift, "investigate", "sorting.py", "--modes", "cpu,toy", "--name", "judged", code=1)
 
-    (pair,) = found["pairs"]
+
+def test_investigate_names_and_proves_its_inaccurate_kernel(judged: Any) -> None:
+    (pair,) = judged["pairs"]
     (culprit,) = pair["culprits"]
     assert pair["verdict"] == "beyond-rounding"
     assert (culprit["op"], culprit["phase"]) == ("aten.tanh_backward", "backward")
@@ -136,6 +140,7 @@ def test_investigate_names_and_proves_its_inaccurate_kernel(numdrift: Numdrift) 
     assert culprit["proof"]["swap_in"]["holds"]
 
 
+@pytest.mark.usefixtures("judged")
 def test_a_bisection_by_partitions_finds_the_same_operator(numdrift: Numdrift) -> None:
     found = answer(
         numdrift,
