@@ -185,9 +185,7 @@ def evidence_for(a: RecordedRun, b: RecordedRun) -> PairEvidence:
         onsets=tuple(onsets) if same_place else (),
         variants=tuple(_variants(folder, a, b)) if same_place else (),
         parts=tuple(_parts(folder, a, b)) if same_place else (),
-        bisected=tuple(sorted(folder.path.glob(f"{parts(b, a, 0, '').removesuffix('0-')}*.json")))
-        if same_place
-        else (),
+        bisected=tuple(sorted(folder.path.glob(f"{_start_of_parts(a, b)}*.json"))) if same_place else (),
         without=folder.find(without(b, a)) if same_place else None,
     )
 
@@ -206,8 +204,11 @@ def _variants(
 
 def _parts(folder: EvidenceFolder, a: RecordedRun, b: RecordedRun) -> Iterator[RecordedRun]:
     """The reference's runs with parts of the model on the other mode's backend."""
-    start = parts(b, a, 0, "").removesuffix("0-")
-    for path in sorted(folder.path.glob(f"{start}*-*")):
+    for path in sorted(folder.path.glob(f"{_start_of_parts(a, b)}*-*")):
         run = folder.find(path.name) if path.is_dir() else None
         if run is not None:
             yield run
+
+
+def _start_of_parts(a: RecordedRun, b: RecordedRun) -> str:
+    return parts(b, a, 0, "").removesuffix("0-")

@@ -124,14 +124,14 @@ def known(task: Task) -> Localization | None:
     return found if found is not None and found.content.get("inputs") == _inputs(task) else None
 
 
+def inputs_of(evidence: PairEvidence) -> dict[str, Any]:
+    """What a result about a pair depends on: one for other inputs is not used again."""
+    a, b = evidence.a.manifest, evidence.b.manifest
+    return {"a": a.spec, "b": b.spec, "script_sha256": b.script_sha256, "arguments": list(b.arguments)}
+
+
 def _inputs(task: Task) -> dict[str, Any]:
-    return {
-        "a": task.evidence.a.manifest.spec,
-        "b": task.evidence.b.manifest.spec,
-        "script_sha256": task.evidence.b.manifest.script_sha256,
-        "arguments": list(task.evidence.b.manifest.arguments),
-        "threshold": task.threshold,
-    }
+    return {**inputs_of(task.evidence), "threshold": task.threshold}
 
 
 def _reference_tape(laboratory: Laboratory, task: Task, plan: InvestigationPlan) -> Path | None:

@@ -22,7 +22,7 @@ from ..partition.journal import PARTITION, PartitionRecord, read_partition
 from ..runs.find import RecordedRun
 from .evidence import EvidenceFolder, PairEvidence, parts
 from .laboratory import Laboratory, repeating
-from .localization import Task, state_folder
+from .localization import Task, inputs_of, state_folder
 from .mode_culprit import mode_culprit
 from .plan import InvestigationPlan
 from .scores import score_of, spec_of
@@ -57,7 +57,7 @@ def check_parts(specs: Sequence[ModeSpec], plan: InvestigationPlan) -> None:
 def search_parts(laboratory: Laboratory, task: Task, plan: InvestigationPlan) -> None:
     """Bisect the model in this step, and leave what came of it beside the runs."""
     a, b = task.evidence.a, task.evidence.b
-    found: dict[str, Any] = {"schema": SCHEMA, "step": task.step, "inputs": _inputs(task.evidence)}
+    found: dict[str, Any] = {"schema": SCHEMA, "step": task.step, "inputs": inputs_of(task.evidence)}
     step = _PartitionedStep(laboratory, task, plan)
     try:
         found |= step.content(step.bisection(task.threshold))
@@ -77,18 +77,10 @@ class _PartitionedStep:
         self._runs = 0
         self._record = PartitionRecord()
         self._own = _score(task.evidence, task.evidence.started, task.step)
-        self._known: dict[frozenset[Part], float] = {}
-        self._left_out: list[str] = []
 
     def bisection(self, threshold: float) -> Bisection:
-        """Raises NotAvailable."""
-        found = self._parts()
-        [whole] = self.drifts([frozenset(found)])
-        rows = (row for graph in self._record.graphs for row in graph.operators if not row.supported)
-        self._left_out = list(dict.fromkeys(row.kind for row in rows))
-        if whole < CARRIED * (self._own or 0.0):  # what drifts is not in the parts
-            return Bisection(whole, (), 1)
-        return bisect(found, self.drifts, threshold)
+        """Raises NotAvailable. Where the whole model does not carry the drift, no part is looked for."""
+        return bisect(self._parts(), self._taken, threshold, CARRIED * (self._own or 0.0))
 
     def _parts(self) -> Sequence[Part]:
         """The model's operators that have a part of their own, with nothing on the backend. Raises NotAvailable."""
@@ -103,20 +95,15 @@ class _PartitionedStep:
             raise self._lacks("; ".join(self._record.notes) or "no model was called in it")
         return sorted(self._record.calls)
 
-    def drifts(self, sets: Sequence[frozenset[Part]]) -> Sequence[float]:
-        """The scores of the step with only these parts on the backend. Raises NotAvailable."""
-        missing = [one for one in sets if one not in self._known]
-        self._known.update(zip(missing, self._taken(missing) if missing else (), strict=True))
-        return [self._known[one] for one in sets]
-
     def content(self, found: Bisection) -> dict[str, Any]:
         calls = self._record.calls
+        rows = (row for graph in self._record.graphs for row in graph.operators if not row.supported)
         return {
             "backend": self._record.backend,
             "score": self._own,
             "whole": found.whole,
             "asked": found.asked,
-            "left_out": self._left_out,
+            "left_out": list(dict.fromkeys(row.kind for row in rows)),
             "carriers": [
                 {
                     "operators": [list(calls[part]) for part in one.parts],
@@ -128,6 +115,7 @@ class _PartitionedStep:
         }
 
     def _taken(self, sets: Sequence[frozenset[Part]]) -> list[float]:
+        """The scores of the step with only these parts on the backend. Raises NotAvailable."""
         a, b = self._task.evidence.a, self._task.evidence.b
         names = [parts(b, a, self._task.step, self._runs + number) for number in range(len(sets))]
         self._runs += len(sets)
@@ -189,11 +177,6 @@ def _score(evidence: PairEvidence, runs: Sequence[RecordedRun], step: int) -> fl
     return None
 
 
-def _inputs(evidence: PairEvidence) -> dict[str, Any]:
-    a, b = evidence.a.manifest, evidence.b.manifest
-    return {"a": a.spec, "b": b.spec, "script_sha256": b.script_sha256, "arguments": list(b.arguments)}
-
-
 def parts_of(evidence: PairEvidence) -> dict[str, Any] | None:
     """What the bisection of the pair's first step that was bisected says, None where none was: `step`, `score` as the mode is, and
     that of the `whole` model on the `backend`; `carriers` with their `operators` as (name, line, module), their scores `alone` on
@@ -201,7 +184,7 @@ def parts_of(evidence: PairEvidence) -> dict[str, Any] | None:
     for path in evidence.bisected:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            if content.pop("schema") == SCHEMA and content.pop("inputs") == _inputs(evidence):
+            if content.pop("schema") == SCHEMA and content.pop("inputs") == inputs_of(evidence):
                 return _read(content)
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             continue

@@ -53,14 +53,15 @@ class Bisection:
         return self.carriers[-1].without if self.carriers else self.whole
 
 
-def bisect(parts: Sequence[Part], drifts: Drifts, enough: float = math.inf) -> Bisection:
+def bisect(parts: Sequence[Part], drifts: Drifts, enough: float = math.inf, least: float = 0.0) -> Bisection:
     """Find the operators that carry the drift, the largest part first; `parts` are in the order of execution.
 
-    It goes on while what is left is a large part of the whole, or more than `enough`. Each carrier takes about 2 log2(n) partitions of n operators.
+    It goes on while what is left is a large part of the whole, or more than `enough`; a whole below `least` is not looked into.
+    Each carrier takes about 2 log2(n) partitions of n operators.
     """
     asked = _Asked(drifts)
     [whole] = asked.of(parts)
-    left, carriers = list(parts), list[Carrier]()
+    left, carriers = list(parts) if whole >= least else [], list[Carrier]()
     remaining = whole
     while left and (remaining > enough or remaining >= CARRIED * whole > 0) and len(carriers) < MOST_CARRIERS:
         found, alone = _narrowed(left, remaining, asked)

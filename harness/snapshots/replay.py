@@ -13,6 +13,7 @@ import torch
 
 from .. import torch_private
 from ..errors import NotAvailable, SnapshotError
+from ..modes.adapter import adapter_for
 from ..modes.adapters.compiling_backends import inductor_as_stated
 from ..modes.eager import EagerMode
 from ..modes.presence import require_here
@@ -170,7 +171,7 @@ def _as_graph(snapshot: Snapshot, spec: ModeSpec) -> list[torch.Tensor]:
     if own and was_compiled and graph.is_functional:
         with inductor_as_stated(spec), torch.no_grad():
             return _by_inductor(graph, backward=snapshot.execution.phase == "backward")
-    adapter = registry.load(spec.base)(spec).adapter()
+    adapter = adapter_for(spec)
     execute = adapter.compile_graph(graph.module, graph.inputs())
     with torch.no_grad():
         outputs = execute(*graph.inputs())
