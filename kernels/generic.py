@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from ..harness import torch_private
-from ..harness.errors import KernelError, NotAvailable
+from numdrift.harness import torch_private
+from numdrift.harness.errors import KernelError, NotAvailable
+
 from . import fused
 from .expectation import Expectations, tensors_in
 

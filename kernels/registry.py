@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..harness.errors import KernelNotFound, UsageError, nearest
+from numdrift.harness.errors import KernelNotFound, UsageError, nearest
 
 FLOATING = ("float32", "float64", "bfloat16", "float16")
 ANY_DEVICE = ("any",)

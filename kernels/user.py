@@ -15,7 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..harness.errors import CompileError, NotAvailable, NumdriftError, UsageError, nearest
+from numdrift.harness.errors import CompileError, NotAvailable, NumdriftError, UsageError, nearest
+
 from .native.binding import bind
 from .native.signature import Signature, signature_of
 from .native.source import checked_path, user_source

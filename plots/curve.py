@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from numdrift.harness.drift.losses import Floats, Steps, recorded_losses
+from numdrift.harness.drift.loss_distance import Floats, Steps, recorded_losses
 
 _BUCKETS = 1000
 

@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from numdrift.harness.drift.envelope import CHAOS, FACTOR, Envelope
-from numdrift.harness.drift.losses import Floats
+from numdrift.harness.drift.curve_envelope import CHAOS, FACTOR, Envelope
+from numdrift.harness.drift.loss_distance import Floats
 
 from .appearance import PALETTE, Stroke, finish_axes, place_legend, set_log_range, titled_figure
 from .curve import thinned

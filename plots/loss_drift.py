@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from numdrift.harness.drift.losses import (
+from numdrift.harness.drift.loss_distance import (
     Floats,
     Steps,
     absolute_difference,

@@ -18,26 +18,44 @@ import pytest
 ROOT = Path(__file__).parent.parent
 EVERYTHING = ""
 STANDARD_LIBRARY = tuple(sorted(sys.stdlib_module_names))
-GUESTS = (
-    "numdrift.harness.adoption",
-    "numdrift.harness.compiler",
-    "numdrift.harness.errors",
-    "numdrift.harness.graphs.capture",
-    "numdrift.harness.graphs.folder",
-    "numdrift.harness.graphs.record",
-    "numdrift.harness.metrics.observing",
-    "numdrift.harness.metrics.record",
-    "numdrift.harness.modes",
-    "numdrift.harness.partition",
-    "numdrift.harness.profiling.capture",
-    "numdrift.harness.recorder",
-    "numdrift.harness.snapshots",
-    "numdrift.harness.support.observing",
-    "numdrift.harness.support.record",
-    "numdrift.harness.torch_private",
-    "numdrift.harness.worker",
-    "numdrift.kernels",
+
+LEVELS = (
+    # guests of the training process: torch and the standard library only
+    "errors",
+    "compiler",
+    "records",
+    "torch_private",
+    "kernels",
+    "tape",
+    "hooks",
+    "script",
+    "backends",
+    "observers",
+    "recorder",
+    # hosts: they read what guests have written, start processes, and show
+    "runs",
+    "drift",
+    "plots",
+    "graphs",
+    "launch",
+    "localize",
+    "investigate",
+    "tools",
+    "api",
+    "cli",
 )
+"""Every folder and file of `harness/` and the other top folders, from the ground up: imports point down only."""
+
+GUEST_LEVELS = LEVELS[: LEVELS.index("runs")]
+
+
+def package_of(level: str) -> str:
+    return (
+        f"numdrift.{level}" if level in ("kernels", "plots", "reproducers") else f"numdrift.harness.{level}"
+    )
+
+
+GUESTS = tuple(package_of(level) for level in GUEST_LEVELS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,87 +86,49 @@ ARROWS = [
     Arrow(
         "guests of the training process import torch, the standard library and each other",
         of=(
-            "harness/adoption",
-            "harness/compiler.py",
+            *(f"harness/{level}" for level in GUEST_LEVELS if level not in ("kernels", "errors", "compiler")),
             "harness/errors.py",
-            "harness/graphs/capture",
-            "harness/graphs/folder.py",
-            "harness/graphs/record.py",
-            "harness/metrics/observing",
-            "harness/metrics/record.py",
-            "harness/modes",
-            "harness/partition",
-            "harness/profiling/capture",
-            "harness/recorder",
-            "harness/snapshots",
-            "harness/support/observing",
-            "harness/support/record.py",
-            "harness/torch_private",
-            "harness/worker",
+            "harness/compiler.py",
         ),
         never=(EVERYTHING,),
         but=("torch", *GUESTS, *STANDARD_LIBRARY),
-        spared=(
-            "harness/metrics/observing/xla_work.py",
-            "harness/modes/xla.py",
-            "harness/partition/running.py",
-            "harness/snapshots/answer.py",
-            "harness/snapshots/comparison.py",
-        ),
+        spared=("harness/backends/xla",),
     ),
     Arrow(
         "the xla mode imports torch_xla besides",
-        of=("harness/metrics/observing/xla_work.py", "harness/modes/xla.py"),
+        of=("harness/backends/xla",),
         never=(EVERYTHING,),
         but=("torch", "torch_xla", *GUESTS, *STANDARD_LIBRARY),
     ),
     Arrow(
-        "nothing below the command line imports it",
-        of=("harness", "kernels", "plots"),
-        never=harness("cli"),
-        spared=("harness/cli",),
-    ),
-    Arrow(
-        "only the command line and the Python interface are above the investigation",
-        of=("harness", "kernels", "plots"),
-        never=harness("investigate"),
-        spared=("harness/cli", "harness/interface", "harness/investigate"),
-    ),
-    Arrow(
-        "the Python interface is beside the command line",
-        of=("harness", "kernels", "plots"),
-        never=harness("interface"),
-        spared=("harness/interface",),
+        "records are read without torch",
+        of=("harness/records",),
+        never=(EVERYTHING,),
+        but=(
+            "numdrift.harness.errors",
+            "numdrift.harness.records",
+            "numdrift.harness.hooks.mode_protocol",  # a name for the type checker alone
+            *STANDARD_LIBRARY,
+        ),
     ),
     Arrow(
         "judging runs nothing and draws nothing",
         of=(
             "harness/investigate/judge.py",
-            "harness/investigate/scores.py",
+            "harness/investigate/pair_scores.py",
             "harness/investigate/accuracy.py",
         ),
-        never=(*harness("batch", "runner"), "numdrift.plots", "torch"),
+        never=(*harness("launch"), "numdrift.plots", "torch"),
     ),
     Arrow(
         "the localizer starts no run and reads none",
         of=("harness/localize",),
-        never=harness("batch", "runner", "investigate", "runs"),
+        never=harness("launch", "investigate", "runs"),
     ),
-    Arrow(
-        "what a localization says is read without torch",
-        of=("harness/localize/record.py",),
-        never=("torch", *harness("worker", "recorder")),
-    ),
-    Arrow(
-        "runner starts processes, it reads no run",
-        of=("harness/runner",),
-        never=(*harness("runs", "batch", "drift"), "numdrift.plots"),
-    ),
-    Arrow("runs are read by those above", of=("harness/runs",), never=harness("batch", "drift", "doctor")),
     Arrow(
         "drift compares, it runs and draws nothing",
         of=("harness/drift",),
-        never=(*harness("batch", "doctor"), "numdrift.plots"),
+        never=("torch",),
     ),
     Arrow(
         "kernels stand alone",
@@ -166,8 +146,10 @@ ARROWS = [
     Arrow(
         "nothing that runs in the training process imports the lab",
         of=(
-            "harness/modes",
-            "harness/recorder",
+            *(
+                f"harness/{level}"
+                for level in ("tape", "hooks", "script", "backends", "observers", "recorder")
+            ),
             "kernels/swaps",
             "kernels/implementations",
             "kernels/catalogue",
@@ -197,11 +179,24 @@ def parsed(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"), str(file))
 
 
-def imports(root: Path, file: Path) -> Iterator[Import]:
-    """Every import of a file, relative ones resolved; `from a import b` asks for `a.b`."""
+def imports(root: Path, file: Path, *, typed: bool = True) -> Iterator[Import]:
+    """Every import of a file, relative ones resolved; `from a import b` asks for `a.b`.
+
+    Without `typed` those under `if TYPE_CHECKING` are left out.
+    """
     name = file.relative_to(root)
     package = ["numdrift", *name.parent.parts]
-    for node in ast.walk(parsed(file)):
+    tree = parsed(file)
+    left_out = {
+        id(inner)
+        for node in ast.walk(tree)
+        if not typed and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        if id(node) in left_out:
+            continue
         targets: list[str] = []
         if isinstance(node, ast.Import):
             targets = [alias.name for alias in node.names]
@@ -249,6 +244,68 @@ def private_names_beyond(allowed: str, root: Path, of: tuple[str, ...], spared: 
         for file in sources(root, of, spared)
         for one in private_names(root, file)
         if not (allowed and belongs(one.target, (allowed,)))
+    ]
+
+
+def level_of(target: str) -> str | None:
+    """The level that a dotted name below `numdrift` belongs to, None for one that has none."""
+    parts = target.split(".")
+    if parts[0] != "numdrift" or len(parts) < 2:
+        return None
+    return parts[1] if parts[1] != "harness" else (parts[2] if len(parts) > 2 else None)
+
+
+def levels_in(root: Path) -> set[str]:
+    """The folders that hold Python files, and the files beside them."""
+    found = {path.stem for path in (root / "harness").glob("*.py")}
+    for top in (root / "harness", root):
+        names = ("kernels", "plots") if top == root else None
+        for path in top.iterdir():
+            if path.is_dir() and any(path.rglob("*.py")) and (names is None or path.name in names):
+                found.add(path.name)
+    return found - {"reproducers"}
+
+
+def upward(root: Path) -> list[str]:
+    """Imports that point up in LEVELS, or to a level that is not in it. Names for the type checker alone load nothing."""
+    found = []
+    for level in levels_in(root):
+        place = root / level if level in ("kernels", "plots") else root / "harness" / level
+        files = [place.with_suffix(".py")] if not place.is_dir() else sorted(place.rglob("*.py"))
+        for file in files:
+            for one in imports(root, file, typed=False):
+                other = level_of(one.target)
+                if (
+                    other is None
+                    or other == level
+                    or (level in LEVELS and other in LEVELS and LEVELS.index(other) < LEVELS.index(level))
+                ):
+                    continue
+                found.append(f"{one.file}:{one.line}: {level} imports {one.target}, which is above it")
+    return found
+
+
+def test_every_folder_has_a_level_and_no_import_points_up() -> None:
+    assert levels_in(ROOT) == set(LEVELS)
+    assert not upward(ROOT), "\n" + "\n".join(upward(ROOT))
+
+
+def test_a_folder_without_level_and_an_upward_import_would_be_seen(tmp_path: Path) -> None:
+    # given
+    for file, text in {
+        "harness/drift/one.py": "from ..cli import program",
+        "harness/cli/two.py": "from ..drift import one\nfrom ..unheard import of",
+        "harness/unheard/of.py": "",
+        "kernels/three.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from numdrift.harness.cli import two",
+    }.items():
+        path = tmp_path / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    # then
+    assert "unheard" in levels_in(tmp_path)
+    assert sorted(upward(tmp_path)) == [
+        "harness/cli/two.py:2: cli imports numdrift.harness.unheard.of, which is above it",
+        "harness/drift/one.py:1: drift imports numdrift.harness.cli.program, which is above it",
     ]
 
 
@@ -338,11 +395,11 @@ def test_private_torch_names_would_be_seen(tmp_path: Path) -> None:
     ("module", "absent"),
     [
         ("numdrift", ["torch", "numpy", "click"]),
-        ("numdrift.harness.modes.spec", ["torch", "numpy", "click"]),
+        ("numdrift.harness.records.mode_spec", ["torch", "numpy", "click"]),
         ("numdrift.kernels.registry", ["torch", "numpy", "click"]),
         ("numdrift.kernels.swaps.find", ["torch", "numpy", "click"]),
-        ("numdrift.harness.recorder.config", ["torch", "numpy"]),
-        ("numdrift.harness.runner.supervise", ["torch", "numpy"]),
+        ("numdrift.harness.records.run_config", ["torch", "numpy"]),
+        ("numdrift.harness.launch.supervise", ["torch", "numpy"]),
     ],
 )
 def test_import_stays_light(module: str, absent: list[str]) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from ..batch.reproducer import asked_for
 from ..errors import UsageError
-from ..modes.spec import parse_mode
-from ..support.analysis import DRY_STEPS, SupportAnalysis, analysis_plan, analyzed
+from ..launch.reproducer import asked_for
+from ..records.mode_spec import parse_mode
+from ..tools.support.support_analysis import DRY_STEPS, SupportAnalysis, analysis_plan, analyzed
 from .output import console, json_option, table, write_json
 from .progress import reporter_for
-from .script import module_option, script_argument
+from .script_argument import module_option, script_argument
 
 EXAMPLES = """\b
 Examples:

@@ -9,14 +9,21 @@ from typing import Any
 import click
 from rich.console import Console
 
-from ..drift.comparison import RunComparison, compare_runs
+from ..drift.run_comparison import RunComparison, compare_runs
 from ..errors import UsageError
 from ..investigate.judge import judge_pairs
-from ..json_text import plain
-from ..runs.find import RecordedRun, find_investigation, load_run, ranks_of, runs_with_suffixes, told_apart
-from ..runs.layout import MANIFEST
-from . import global_batch as whole_batch
-from .findings import show_pair
+from ..records.json_text import plain
+from ..runs.recorded_run import (
+    RecordedRun,
+    find_investigation,
+    load_run,
+    ranks_of,
+    runs_with_suffixes,
+    told_apart,
+)
+from ..runs.run_layout import MANIFEST
+from . import global_batch_table as whole_batch
+from .findings_table import show_pair
 from .output import console, force_option, json_option, number, out_option, table, write_json
 
 EXAMPLES = """\b

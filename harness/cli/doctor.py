@@ -11,9 +11,9 @@ from pathlib import Path
 
 import click
 
-from ..doctor.check import Examination, examine
 from ..errors import UsageError, nearest
-from ..modes.registry import registry
+from ..launch.doctor import Examination, examine
+from ..records.mode_registry import registry
 from .output import console, json_option, table, write_json
 from .progress import reporter_for
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from numdrift.plots.drift_heatmap import ScoredStep
 
-from ..drift.envelope import Envelope
+from ..drift.curve_envelope import Envelope
 from ..errors import JournalError, UsageError
-from ..investigate.findings import INVESTIGATION, SCHEMA
+from ..records.findings import INVESTIGATION, SCHEMA
 
 
 @dataclass(frozen=True, slots=True)

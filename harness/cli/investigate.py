@@ -11,23 +11,23 @@ from typing import Any
 
 import click
 
-from ..batch.kernels import stated_kernel
-from ..batch.reproducer import Reproducer, asked_for
 from ..errors import UsageError
+from ..investigate.begun_runs import changes_nothing, recorded_runs
+from ..investigate.investigation_plan import DEFAULT_STATE_BUDGET, InvestigationPlan, compared_modes
 from ..investigate.laboratory import Laboratory
 from ..investigate.pipeline import investigate, investigate_runs
-from ..investigate.plan import DEFAULT_STATE_BUDGET, InvestigationPlan, compared_modes
-from ..investigate.recorded import changes_nothing, recorded_runs
-from ..modes.spec import ModeSpec, parse_modes
-from ..recorder.selection import StepSelection
-from ..runner.supervise import Reporter
-from ..runs.layout import Investigation, choose_investigation
-from .findings import show
+from ..launch.batch_kernels import stated_kernel
+from ..launch.reproducer import Reproducer, asked_for
+from ..launch.supervise import Reporter
+from ..records.mode_spec import ModeSpec, parse_modes
+from ..records.step_selection import StepSelection
+from ..runs.run_layout import Investigation, choose_investigation
+from .findings_table import show
 from .output import console, force_option, json_option, out_option, write_json
 from .processes import nproc_option
 from .progress import reporter_for
-from .script import module_option, script_argument, strict_option
-from .understood import UnderstoodLines
+from .script_argument import module_option, script_argument, strict_option
+from .understood_lines import UnderstoodLines
 
 DEFAULT_MODES = "cpu,compile"
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
+from ..investigate.begun_runs import pair_to_localize
+from ..investigate.investigation_plan import InvestigationPlan
 from ..investigate.laboratory import Laboratory
 from ..investigate.pipeline import localize_runs
-from ..investigate.plan import InvestigationPlan
-from ..investigate.recorded import pair_to_localize
-from ..runs.find import load_run
-from ..runs.layout import Investigation
-from .findings import show
+from ..runs.recorded_run import load_run
+from ..runs.run_layout import Investigation
+from .findings_table import show
 from .investigate import CommandLineProgress, knobs_option, partition_bisect_option
 from .output import console, force_option, json_option, write_json
 

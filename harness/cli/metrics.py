@@ -10,10 +10,10 @@ import click
 from rich.console import Console
 
 from ..errors import MetricsNotFound
-from ..metrics.read import RunMetrics, metrics_of
-from ..metrics.record import FROM_DEVICE, TO_DEVICE, WORKED, StepMetrics
-from ..metrics.report import metrics_report
-from ..metrics.summary import Distribution, Summary, Transfers, summarize
+from ..records.work_record import FROM_DEVICE, TO_DEVICE, WORKED, StepMetrics
+from ..tools.metrics.metrics_report import metrics_report
+from ..tools.metrics.metrics_summary import Distribution, Summary, Transfers, summarize
+from ..tools.metrics.run_metrics import RunMetrics, metrics_of
 from .graph.selection import mode_option, recorded_runs, target_argument
 from .output import console, force_option, json_option, out_option, table, write_json
 

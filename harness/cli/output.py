@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import CollisionError, UsageError
-from ..json_text import json_text
+from ..records.json_text import json_text
 
 out_option = click.option(
     "--out",

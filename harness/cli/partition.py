@@ -10,17 +10,17 @@ import click
 from numdrift.kernels.registry import load_target
 
 from ..errors import AdoptionError, UsageError
-from ..modes.registry import registry
-from ..modes.spec import ModeSpec, parse_mode
-from ..partition.config import UNLIMITED, PartitionConfig, refuse_swaps
-from ..partition.journal import PartitionRecord
-from ..partition.running import Partitioned, is_factory, partition_module, partition_script
+from ..observers.partition.partition_journal import PartitionRecord
+from ..records.mode_registry import registry
+from ..records.mode_spec import ModeSpec, parse_mode
+from ..records.partition_limits import UNLIMITED, PartitionConfig, refuse_swaps
+from ..tools.partition_run import Partitioned, is_factory, partition_module, partition_script
 from .output import console, json_option, out_option, write_json
 from .partition_tables import show
 from .progress import reporter_for
-from .script import module_option
+from .script_argument import module_option
 
-PRESENCE = "numdrift.harness.modes.presence:require_here"
+PRESENCE = "numdrift.harness.backends.mode_presence:require_here"
 """Imports torch, which help does without."""
 
 EXAMPLES = """\b

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 
-from ..partition.journal import BisectionRecord, TensorCheck
-from ..partition.record import GraphPartition, OperatorRow
-from ..partition.running import Partitioned
+from ..observers.partition.partition_journal import BisectionRecord, TensorCheck
+from ..records.partition_record import GraphPartition, OperatorRow
+from ..tools.partition_run import Partitioned
 from .output import number, table
 
 

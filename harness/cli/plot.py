@@ -17,11 +17,11 @@ from numdrift.plots.loss_drift import loss_drift
 from numdrift.plots.step_timeline import StepTimes, step_timeline
 
 from ..errors import CollisionError, UsageError
-from ..metrics.read import metrics_of
-from ..metrics.record import FILE as METRICS
-from ..metrics.record import WORKED, StepMetrics
-from ..runs.find import RecordedRun, find_investigation, runs_with_suffixes
-from ..runs.layout import Investigation
+from ..records.work_record import FILE as METRICS
+from ..records.work_record import WORKED, StepMetrics
+from ..runs.recorded_run import RecordedRun, find_investigation, runs_with_suffixes
+from ..runs.run_layout import Investigation
+from ..tools.metrics.run_metrics import metrics_of
 from .drawn_pairs import DrawnPair, drawn_pairs
 from .output import console, force_option, out_option
 

@@ -8,23 +8,23 @@ from typing import Any
 
 import click
 
-from ..batch.execute import BatchResult, execute
-from ..batch.plan import BatchPlan
-from ..batch.reproducer import asked_for
 from ..errors import UsageError
-from ..modes.spec import parse_modes
-from ..profiling.capture.request import DEFAULT_STEPS, MEBIBYTE, PROFILE, TraceRequest
-from ..profiling.make import profile_of
-from ..profiling.record import RunProfile
-from ..profiling.tensorboard import write_log_directory
-from ..recorder.selection import KeepParams, StepSelection
-from ..runs.find import RecordedRun, is_there, load_run, runs_in
-from ..runs.layout import MANIFEST, choose_investigation
+from ..launch.batch_plan import BatchPlan
+from ..launch.execute_batch import BatchResult, execute
+from ..launch.reproducer import asked_for
+from ..records.mode_spec import parse_modes
+from ..records.profile_record import RunProfile
+from ..records.profile_request import DEFAULT_STEPS, MEBIBYTE, PROFILE, TraceRequest
+from ..records.step_selection import KeepParams, StepSelection
+from ..runs.recorded_run import RecordedRun, is_there, load_run, runs_in
+from ..runs.run_layout import MANIFEST, choose_investigation
+from ..tools.profile.profile_made import profile_of
+from ..tools.profile.tensorboard import write_log_directory
 from .output import console, force_option, json_option, out_option, write_json
 from .profile_tables import draw_phases, profiles_json, show_profiles
 from .progress import reporter_for
 from .run import show_failure
-from .script import module_option, script_argument
+from .script_argument import module_option, script_argument
 
 EXAMPLES = f"""\b
 Examples:

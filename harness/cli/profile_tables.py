@@ -12,10 +12,10 @@ from rich.console import Console
 from numdrift.plots.appearance import save
 from numdrift.plots.phase_times import ModeTimes, phase_times
 
-from ..profiling.capture.request import PROFILE
-from ..profiling.record import TRACE, RunProfile
-from ..profiling.side_by_side import Cell, Row, by_block, by_line, by_module, by_op, by_phase
-from ..runs.find import RecordedRun
+from ..records.profile_record import TRACE, RunProfile
+from ..records.profile_request import PROFILE
+from ..runs.recorded_run import RecordedRun
+from ..tools.profile.side_by_side import Cell, Row, by_block, by_line, by_module, by_op, by_phase
 from .output import table
 
 OVER = {

@@ -10,10 +10,10 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from ..runner.supervise import ProcessEnd
-from ..runner.tail import Progress as RunProgress
+from ..launch.supervise import ProcessEnd
+from ..launch.tail import Progress as RunProgress
 from .output import console
-from .understood import UnderstoodLines
+from .understood_lines import UnderstoodLines
 
 PLAIN_EVERY_SECONDS = 5.0
 

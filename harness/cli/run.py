@@ -10,21 +10,21 @@ from typing import Any
 import click
 from rich.console import Console
 
-from ..batch.execute import BatchResult, FinishedRun, execute
-from ..batch.kernels import stated_kernel
-from ..batch.options import kept_states, measured, resynced, steps_of_graphs
-from ..batch.plan import BatchPlan
-from ..batch.reproducer import asked_for
 from ..errors import UsageError
-from ..modes.spec import parse_mode, parse_modes
-from ..recorder.config import FIRST_STEPS, LEVELS
-from ..recorder.selection import KeepParams, StepSelection
-from ..runner.pass_through import PassThrough
-from ..runs.layout import check_name, choose_investigation
+from ..launch.batch_kernels import stated_kernel
+from ..launch.batch_options import kept_states, measured, resynced, steps_of_graphs
+from ..launch.batch_plan import BatchPlan
+from ..launch.execute_batch import BatchResult, FinishedRun, execute
+from ..launch.pass_through import PassThrough
+from ..launch.reproducer import asked_for
+from ..records.mode_spec import parse_mode, parse_modes
+from ..records.run_config import FIRST_STEPS, LEVELS
+from ..records.step_selection import KeepParams, StepSelection
+from ..runs.run_layout import check_name, choose_investigation
 from .output import console, force_option, json_option, number, out_option, table, write_json
 from .processes import nproc_option, rank_rows
 from .progress import reporter_for
-from .script import module_option, script_argument, strict_option
+from .script_argument import module_option, script_argument, strict_option
 
 EXAMPLES = """\b
 Examples:

@@ -12,9 +12,16 @@ import click
 
 from ..errors import UsageError
 from ..investigate.evidence import EvidenceFolder
-from ..investigate.findings import INVESTIGATION
-from ..runs.find import RecordedRun, find_investigation, investigations, load_run, runs_in, runs_with_suffixes
-from ..runs.layout import EVIDENCE, MANIFEST, Investigation
+from ..records.findings import INVESTIGATION
+from ..runs.recorded_run import (
+    RecordedRun,
+    find_investigation,
+    investigations,
+    load_run,
+    runs_in,
+    runs_with_suffixes,
+)
+from ..runs.run_layout import EVIDENCE, MANIFEST, Investigation
 from .output import console, json_option, out_option, table, write_json
 from .processes import rank_facts
 

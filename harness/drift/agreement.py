@@ -7,9 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from ..errors import JournalError
-from ..runs.find import RecordedRun
 from ..runs.journal import StepDigests, TensorEntry
-from .recorded import bits, common_digests
+from ..runs.recorded_run import RecordedRun
+from .recorded_drift import bits, common_digests
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,13 +23,13 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import JournalError, UsageError
-from ..recorder.shard_record import Shard
-from ..recorder.sketch_record import ROUNDING, norm_estimate
-from ..runs.find import RecordedRun, ranks_of
+from ..records.shard_record import Shard
+from ..records.sketch_record import ROUNDING, norm_estimate
 from ..runs.journal import Array
-from ..runs.sketches import has_sketches
-from .comparison import RunComparison, compare_runs
-from .losses import LossDrift, loss_drift
+from ..runs.recorded_run import RecordedRun, ranks_of
+from ..runs.recorded_sketches import has_sketches
+from .loss_distance import LossDrift, loss_drift
+from .run_comparison import RunComparison, compare_runs
 from .wholes import What, WholeDigest, WholeStep, block_of, whole_steps, whole_values
 
 How = Literal["values", "sketch", "norm"]

@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..recorder.digest_record import Digest
-from ..runs.find import RecordedRun
+from ..records.digest_record import Digest
 from ..runs.journal import InitialTensor
-from ..runs.tensor_file import TensorFile
+from ..runs.mapped_tensors import TensorFile
+from ..runs.recorded_run import RecordedRun
 from .norms import Array, as_float, difference, is_floating
-from .recorded import bits
-from .score import UNIT_ROUNDOFF
+from .recorded_drift import bits
 from .setup_difference import SetupDifference
+from .step_score import UNIT_ROUNDOFF
 from .ulp import max_ulp
 
 ROUNDING_ULP = 4

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .losses import Floats, Steps
+from .loss_distance import Floats, Steps
 from .series import LossSeries
 
 LEVELS = 20

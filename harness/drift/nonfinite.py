@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..recorder.digest_record import Digest
-from ..runs.find import RecordedRun
-from .recorded import common_digests, common_steps
+from ..records.digest_record import Digest
+from ..runs.recorded_run import RecordedRun
+from .recorded_drift import common_digests, common_steps
 
 Holding = dict[tuple[str, str], str]
 """What each value of a step holds: NaN, infinity, both or, as "", only numbers; by what it is and its name."""

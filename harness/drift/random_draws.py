@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..runs.find import RecordedRun
 from ..runs.journal import StepRecord
-from .recorded import common_steps
+from ..runs.recorded_run import RecordedRun
+from .recorded_drift import common_steps
 
 
 @dataclass(frozen=True, slots=True)

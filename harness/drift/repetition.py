@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..runs.find import RecordedRun
+from ..runs.recorded_run import RecordedRun
 from .random_draws import generator_differences
-from .recorded import RecordedDifference, differences
+from .recorded_drift import RecordedDifference, differences
 
 GENERATORS = {
     "torch": ("torch's generator", "torch.manual_seed(0)"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .losses import Floats, Steps, recorded_losses
+from .loss_distance import Floats, Steps, recorded_losses
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..runs.find import RecordedRun
 from ..runs.journal import StepRecord
+from ..runs.recorded_run import RecordedRun
 from .random_draws import GeneratorDifference, generator_differences
-from .recorded import common_steps
+from .recorded_drift import common_steps
 from .repetition import GENERATORS
 from .setup_difference import SetupDifference
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from .calibration import Threshold
 from .nonfinite import Nonfinite
 from .repetition import Repetition
-from .score import StepScore
 from .setup_difference import SetupDifference
+from .step_score import StepScore
 
 WITHOUT_EFFECT = ("script", "arguments", "autocast", "generator")
 """Kinds of set-up differences that had no effect where every recorded bit is equal."""

@@ -13,12 +13,12 @@ from typing import Literal
 
 import numpy as np
 
-from ..recorder.digest_record import Digest
-from ..recorder.shard_record import Shard
-from ..recorder.sketch_record import Sketch, added
-from ..runs.find import RecordedRun
+from ..records.digest_record import Digest
+from ..records.shard_record import Shard
+from ..records.sketch_record import Sketch, added
 from ..runs.journal import Array, StepDigests, TensorEntry
-from ..runs.sketches import StepSketches, sketches_of
+from ..runs.recorded_run import RecordedRun
+from ..runs.recorded_sketches import StepSketches, sketches_of
 
 What = Literal["gradient", "value"]
 

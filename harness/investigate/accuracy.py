@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..drift.noise import Noise, read_noise
-from ..drift.referee import Accuracy, accuracy, step_errors
-from ..runs.outcomes import exact_steps, outcome_steps, read_exact, read_outcome
+from ..drift.referee_accuracy import Accuracy, accuracy, step_errors
+from ..drift.step_noise import Noise, read_noise
+from ..runs.step_outcomes import exact_steps, outcome_steps, read_exact, read_outcome
 from .evidence import PairEvidence
 
 

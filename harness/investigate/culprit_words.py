@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..worker.summing import sums
+from ..tape.summing import sums
 
 MOST_PLACES = 4
 PHASES = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..drift.envelope import Envelope, loss_envelope
+from ..drift.curve_envelope import Envelope, loss_envelope
 from ..drift.lag import LagTest, lag_test
 from ..drift.series import LossSeries
-from ..runs.find import RecordedRun
+from ..runs.recorded_run import RecordedRun
 from .evidence import PairEvidence
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import NumdriftError
-from ..runs.find import RecordedRun, load_run
-from ..runs.layout import EVIDENCE
+from ..runs.recorded_run import RecordedRun, load_run
+from ..runs.run_layout import EVIDENCE
 
 
 @dataclass(frozen=True, slots=True)

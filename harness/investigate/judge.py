@@ -7,30 +7,30 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from ..drift.calibration import threshold_for
-from ..drift.comparison import RunComparison, compare_runs
 from ..drift.global_batch import whole_batch_compared
 from ..drift.nonfinite import nonfinite
 from ..drift.repetition import Repetition, repetition
-from ..drift.score import StepScore
-from ..drift.setup import environment_differences, setup_differences
+from ..drift.run_comparison import RunComparison, compare_runs
 from ..drift.setup_difference import SetupDifference
+from ..drift.setup_triage import environment_differences, setup_differences
+from ..drift.step_score import StepScore
 from ..drift.verdict import Verdict, VerdictEvidence, decide
 from ..errors import JournalError
-from ..recorder.step_files import STATE
-from ..runs.find import RecordedRun
-from ..runs.outcomes import read_state, state_steps
-from ..runs.tensor_file import TensorFile
+from ..records.findings import Findings, PairFindings
+from ..records.step_files import STATE
+from ..runs.mapped_tensors import TensorFile
+from ..runs.recorded_run import RecordedRun
+from ..runs.step_outcomes import read_state, state_steps
 from .accuracy import accuracy_of
+from .compiler_settings import setting_culprits, setting_sentences, settings_of
 from .curves import Curves, curves_of
 from .evidence import PairEvidence, evidence_for
-from .findings import Findings, PairFindings
-from .localized import culprits_in, localizations, notes_of
-from .parts import part_culprits, part_sentences, parts_of
-from .ranks import judged_by_rank
-from .scores import Scores, scores_of, spec_of, with_choices
-from .settings import setting_culprits, setting_sentences, settings_of
+from .judged_ranks import judged_by_rank
+from .localizations import culprits_in, localizations, notes_of
+from .pair_scores import Scores, scores_of, spec_of, with_choices
+from .part_search import part_culprits, part_sentences, parts_of
 from .whole_outcomes import holds_one_against_several
-from .without import proven, trained_without
+from .without_culprits import proven, trained_without
 
 Kind = TypeVar("Kind")
 

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..batch.execute import execute_together, run_config
-from ..batch.plan import BatchPlan, check_plan, script_sha256
 from ..errors import NumdriftError, UsageError
-from ..modes.spec import ModeSpec
-from ..recorder.config import RunConfig
-from ..recorder.selection import KeepParams
-from ..runner.supervise import Reporter
-from ..runs.find import RecordedRun, load_run
-from ..runs.layout import Investigation, RunFolder
+from ..launch.batch_plan import BatchPlan, check_plan, script_sha256
+from ..launch.execute_batch import execute_together, run_config
+from ..launch.supervise import Reporter
+from ..records.mode_spec import ModeSpec
+from ..records.run_config import RunConfig
+from ..records.step_selection import KeepParams
+from ..runs.recorded_run import RecordedRun, load_run
+from ..runs.run_layout import Investigation, RunFolder
 from .evidence import EvidenceFolder
 
 

@@ -13,23 +13,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..adoption.collectives import UNREPLAYED
-from ..batch.plan import BatchPlan
 from ..errors import JournalError
-from ..localize.record import Localization, folder_name, read_localization
-from ..modes.spec import ModeSpec
-from ..runner.launch import environment, guest_command
-from ..runs.outcomes import outcome_path, outcome_steps, read_noise_record, state_steps, tape_path
+from ..launch.batch_plan import BatchPlan
+from ..launch.guest_process import environment, guest_command
+from ..records.localization_record import Localization, folder_name, read_localization
+from ..records.mode_spec import ModeSpec
+from ..runs.step_outcomes import outcome_path, outcome_steps, read_noise_record, state_steps, tape_path
+from ..tape.collectives import UNREPLAYED
+from .chosen_steps import selection
 from .evidence import EvidenceFolder, PairEvidence, held, taped_at
+from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Progress, repeating
-from .plan import InvestigationPlan
-from .scores import spec_of
-from .steps import selection
+from .pair_scores import spec_of
 from .whole_outcomes import holds_one_against_several
 
 AGAINST_ONE = "ops of several ranks are not replayed, so its cause is not looked for"
 
-LOCALIZER = "numdrift.harness.localize.process"
+LOCALIZER = "numdrift.harness.localize.localizer_process"
 PATIENCE = 24 * 3600.0
 """Seconds that the localizer waits for a held run: it is told when the run has ended otherwise."""
 

@@ -13,22 +13,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..drift.noise import Noise, read_noise
-from ..drift.score import score_step
+from ..drift.step_noise import Noise, read_noise
+from ..drift.step_score import score_step
 from ..drift.verdict import worst_of
 from ..errors import NumdriftError
-from ..graphs.read import RunGraphs
-from ..localize.record import Localization, write_localization
-from ..recorder.selection import StepSelection
-from ..runs.find import RecordedRun
-from ..runs.outcomes import outcome_steps, read_outcome
+from ..graphs.run_graphs import RunGraphs
+from ..records.localization_record import Localization, write_localization
+from ..records.step_selection import StepSelection
+from ..runs.recorded_run import RecordedRun
+from ..runs.step_outcomes import outcome_steps, read_outcome
+from .chosen_steps import selection
 from .evidence import EvidenceFolder, cut, held
+from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, repeating
 from .localization import Task, state_folder
 from .mode_culprit import mode_culprit
-from .plan import InvestigationPlan
-from .scores import spec_of
-from .steps import selection
+from .pair_scores import spec_of
 
 OP_BY_OP = "every op executed at once"
 """What takes the place of a policy that helps: the stand-in on the CPU."""

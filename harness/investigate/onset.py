@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..drift.verdict import worst_of
-from ..runs.find import RecordedRun
+from ..runs.recorded_run import RecordedRun
+from .chosen_steps import MOST_FORCED, STATE_SHARE, bytes_of_state, evenly, selection
 from .evidence import EvidenceFolder, evidence_for, onset
+from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, repeating
-from .plan import InvestigationPlan
-from .scores import Scores, scores_of
-from .steps import MOST_FORCED, STATE_SHARE, bytes_of_state, evenly, selection
+from .pair_scores import Scores, scores_of
 
 MOST_ROUNDS = 3
 

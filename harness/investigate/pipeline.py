@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..batch.plan import BatchPlan
-from ..runs.find import RecordedRun
-from .causes import localized
-from .experiments import gather
-from .findings import Findings
+from ..launch.batch_plan import BatchPlan
+from ..records.findings import Findings
+from ..runs.recorded_run import RecordedRun
+from .deciding_experiments import gather
+from .investigation_plan import InvestigationPlan
 from .judge import judge
 from .laboratory import Interrupted, Laboratory
-from .parts import check_parts
-from .plan import InvestigationPlan
-from .scores import spec_of
+from .localized_steps import localized
+from .pair_scores import spec_of
+from .part_search import check_parts
 
 SINGLE = "single"
 """What the run of a single process is called beside those of several."""

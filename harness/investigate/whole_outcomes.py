@@ -11,11 +11,11 @@ import numpy as np
 
 from ..drift.wholes import block_of
 from ..errors import JournalError
-from ..recorder.shard_record import Shard
-from ..runs.find import RecordedRun, ranks_of
+from ..records.shard_record import Shard
 from ..runs.journal import Array, TensorEntry
-from ..runs.outcomes import read_outcome
-from ..runs.tensor_file import TensorFile
+from ..runs.mapped_tensors import TensorFile
+from ..runs.recorded_run import RecordedRun, ranks_of
+from ..runs.step_outcomes import read_outcome
 from .evidence import PairEvidence
 
 

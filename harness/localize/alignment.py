@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import networkx
 
-from .flow import Flow, Node, Value
+from .storage_flow import Flow, Node, Value
 
 ALIASES = {
     "_native_batch_norm_legit": "native_batch_norm",

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .. import torch_private
-from ..worker.tape import mapped
+from ..tape.tape import mapped
 from .running_error import Computed, Digits
 
 

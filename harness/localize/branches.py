@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from ..worker.replay import set_apart
-from ..worker.tape import View
-from .flow import SIDES, Node, Side
+from ..tape.replay import set_apart
+from ..tape.tape import View
 from .hybrid import Execution, Mixture, Pair
-from .sites import Cause
+from .storage_flow import SIDES, Node, Side
+from .swap_sites import Cause
 
 DIGITS = 9
 """Significant digits that tell any two float32 apart."""

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 import torch
 
-from ..worker.noise import in_words
-from ..worker.replay import is_same, set_apart
-from ..worker.tape import Tape
-from .flow import SIDES, Side, Use, Value
+from ..tape.ensemble import in_words
+from ..tape.replay import is_same, set_apart
+from ..tape.tape import Tape
 from .hybrid import Execution, Mixture, Pair
 from .local_error import ExactBlock, LocalError
-from .memory import Memory, Unbound
-from .slices import slice_of
+from .step_memory import Memory, Unbound
+from .storage_flow import SIDES, Side, Use, Value
 from .suspects import Suspect
+from .tape_slices import slice_of
 
 
 @dataclass(frozen=True, slots=True)

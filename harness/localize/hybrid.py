@@ -9,12 +9,12 @@ from typing import Any, Protocol
 
 import torch
 
-from ..worker.replay import executed, given, set_apart
-from ..worker.storages import bound, viewed
+from ..tape.replay import executed, given, set_apart
+from ..tape.storages import bound, viewed
 from .alignment import Block, align
-from .flow import SIDES, Flow, Node, Side, Use, Value, layout_of, other
-from .links import Links, common_reads, linked
-from .memory import Flows, Lifetimes, Memory, Unbound, is_one
+from .step_memory import Flows, Lifetimes, Memory, Unbound, is_one
+from .storage_flow import SIDES, Flow, Node, Side, Use, Value, layout_of, other
+from .value_links import Links, common_reads, linked
 
 Values = dict[str, torch.Tensor]
 

@@ -22,11 +22,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ..drift.score import UNIT_ROUNDOFF
-from ..worker.exact import EXACT_DTYPES, exact_values
-from ..worker.replay import executions, given
-from ..worker.storages import Storages
-from ..worker.tape import Tape, View
+from ..drift.step_score import UNIT_ROUNDOFF
+from ..tape.in_double import EXACT_DTYPES, exact_values
+from ..tape.replay import executions, given
+from ..tape.storages import Storages
+from ..tape.tape import Tape, View
 from .bounds import error_bound
 from .hybrid import Values
 

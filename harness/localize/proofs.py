@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from .scoring import Drift
+from .hybrid_scores import Drift
 from .search import FEW, Infeasible, Laboratory, bisect_all, ddmin
-from .sites import Cause
+from .swap_sites import Cause
 
 
 @dataclass(frozen=True, slots=True)

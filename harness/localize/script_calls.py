@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from .. import torch_private
-from ..worker.exact import EXACT_DTYPES
-from ..worker.tape import Call, GeneratorState, Tape, View, leaves, views_in
+from ..tape.in_double import EXACT_DTYPES
+from ..tape.tape import Call, GeneratorState, Tape, View, leaves, views_in
+from .localized_values import NotShown
 from .script_values import Named, Values, base_of
-from .shown import NotShown
 
 HELD = "held=lambda dtype: dtype"
 

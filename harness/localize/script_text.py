@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..recorder.tensor_file import CODES
-from .flow import SIDES, Side
+from ..tape.tensor_file import CODES
+from .localized_values import NotShown
 from .script_calls import SideCode, literal
 from .script_values import Values
-from .shown import NotShown
+from .storage_flow import SIDES, Side
 
 MOST_LINES = 60
 MOST_BYTES = 64_000

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import torch
 
-from ..recorder.tensor_file import CODES
-from ..worker.storages import viewed
-from ..worker.tape import View
-from .shown import NotShown
+from ..tape.storages import viewed
+from ..tape.tape import View
+from ..tape.tensor_file import CODES
+from .localized_values import NotShown
 
 RESERVED = re.compile(
     r"_.*|[gt]\d+|torch|json|math|sys|Path|DTYPES|DEVICES|load|error|bits|exact|side_[ab]|held"

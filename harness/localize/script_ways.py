@@ -10,12 +10,12 @@ import torch
 
 from .. import torch_private
 from ..errors import NumdriftError
-from ..modes.spec import parse_mode
-from .flow import SIDES, Side, other
+from ..records.mode_spec import parse_mode
+from .localized_values import NotShown, ShownBlock
 from .script_calls import CallWriter, SideCode, recorded_code
 from .script_text import Script, Settings
 from .script_values import Values
-from .shown import NotShown, ShownBlock
+from .storage_flow import SIDES, Side, other
 
 Kind = Literal["calls", "compiled", "recorded"]
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ..worker.noise import in_words
+from ..tape.ensemble import in_words
 from .hybrid import Mixture, Pair, execute
-from .scoring import Drift, Scorer
-from .sites import Cause
+from .hybrid_scores import Drift, Scorer
+from .swap_sites import Cause
 
 Item = TypeVar("Item")
 

@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..worker.tape import SCRATCH
+from ..tape.tape import SCRATCH
 from .alignment import recomputed
-from .arguments import LAYOUT, argument_differences, draws_differ
-from .flow import SIDES, Side
+from .argument_differences import LAYOUT, argument_differences, draws_differ
 from .hybrid import Pair
+from .storage_flow import SIDES, Side
 
 Kind = Literal["kernel", "arguments", "structure", "setup"]
 

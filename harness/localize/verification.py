@@ -15,12 +15,12 @@ from typing import Any
 import torch
 
 from ..errors import NumdriftError
-from ..worker.digests import digest_of
-from ..worker.replay import executed, set_apart
-from ..worker.tape import NotReplayable, leaves
-from .flow import Node, Side
+from ..tape.replay import executed, set_apart
+from ..tape.tape import NotReplayable, leaves
+from ..tape.value_digests import digest_of
+from .held_calls import WorkerCalls
 from .hybrid import Execution, Mixture, Pair
-from .worker_calls import WorkerCalls
+from .storage_flow import Node, Side
 
 Digests = Sequence[Sequence[str | None]]
 

@@ -1,1 +1,1 @@
-"""The recorder: a guest in the script's process. Imports torch and the standard library, nothing else."""
+"""The guest in the training process: it sets the process up, leads the observers, and writes down how the script ended."""

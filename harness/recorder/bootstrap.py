@@ -40,8 +40,8 @@ def main() -> int:
     load_package(root)
     if len(sys.argv) > 3:
         return int(importlib.import_module(sys.argv[3]).main(config))
-    process = importlib.import_module("numdrift.harness.recorder.process")
-    run_config = importlib.import_module("numdrift.harness.recorder.config").RunConfig.load(config)
+    process = importlib.import_module("numdrift.harness.recorder.script_process")
+    run_config = importlib.import_module("numdrift.harness.records.run_config").RunConfig.load(config)
     return int(process.run(run_config))
 
 

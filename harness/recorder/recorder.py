@@ -16,33 +16,33 @@ from typing import Any
 import torch
 from torch.optim.optimizer import Optimizer
 
-from ..adoption.adoption import ScriptAdoption
-from ..adoption.connection import connection
-from ..adoption.facts import AdoptionFacts
-from ..adoption.parallel import is_replicated
 from ..errors import AdoptionError
-from ..modes.protocol import Mode
-from . import frames
-from .after_step import Waiting
-from .config import RunConfig
-from .digest import Digester
-from .ended_step import EndedStep, Table
-from .experiments import Experiments
-from .graphs import GraphRecording
-from .guard import Guard
-from .hooks import Hooks
-from .instruments import Instruments, Surroundings
-from .journal import EventLog
-from .loss_recording import LossRecording, require_device
-from .losses import Found
-from .operations import WITHOUT_VALUES, OperationRecorder
-from .optimizer_state import bindings
-from .origin import script_line
+from ..hooks.guard import Guard
+from ..hooks.instruments import Instruments, Surroundings
+from ..hooks.mode_protocol import Mode
+from ..observers.digest import Digester
+from ..observers.ended_step import EndedStep, Table
+from ..observers.graph_recording import GraphRecording
+from ..observers.operations import WITHOUT_VALUES, OperationRecorder
+from ..observers.optimizer_state import bindings
+from ..observers.setup_facts import SetupFacts
+from ..observers.step_experiments import Experiments
+from ..observers.step_writer import StepWriter
+from ..records import frames
+from ..records.adoption_facts import AdoptionFacts
+from ..records.run_config import RunConfig
+from ..script.adoption import ScriptAdoption
+from ..script.after_step import Waiting
+from ..script.connection import connection
+from ..script.loss_recording import LossRecording, require_device
+from ..script.parallel import is_replicated
+from ..script.script_losses import Found
+from ..script.training_hooks import Hooks
+from ..script.training_tensors import TrainingTensors
+from ..script.understood import say_ending, say_parameters, say_step
+from ..tape.journal_writing import EventLog
+from ..tape.origin import script_line
 from .script_words import ScriptWords
-from .setup_facts import SetupFacts
-from .step_writer import StepWriter
-from .training_tensors import TrainingTensors
-from .understood import say_ending, say_parameters, say_step
 
 SETTLED_STEP = 3
 """From this step on a model that was never called before is none of the training's."""

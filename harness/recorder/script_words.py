@@ -10,14 +10,14 @@ from typing import Any, Protocol
 
 import torch
 
-from ..adoption.facts import AdoptionFacts
-from ..modes.protocol import Mode
+from ..hooks.mode_protocol import Mode
+from ..observers.ended_step import Said
+from ..observers.logged import LoggedValues
+from ..observers.operations import OperationRecorder
+from ..records.adoption_facts import AdoptionFacts
+from ..script.after_step import AfterStep, Waiting, plain_tensors, showing_op, text_of, write_text
+from ..tape.origin import script_line
 from ..torch_private import next_sequence_number, sequence_number
-from .after_step import AfterStep, Waiting, plain_tensors, showing_op, text_of, write_text
-from .ended_step import Said
-from .logged import LoggedValues
-from .operations import OperationRecorder
-from .origin import script_line
 
 MOST_NODES = 1000
 """How many nodes of a value's graph are looked at."""
@@ -54,7 +54,7 @@ class Steps(Protocol):
 
 
 class ScriptWords:
-    """Listens to one script (see `adoption/connection.py`).
+    """Listens to one script (see `script/connection.py`).
 
     `steps_are_own` is true once the script says itself where its steps end, `logged` has the values that it gave,
     `after_step` what it wants to see once the step has been executed.

@@ -9,19 +9,19 @@ from pathlib import Path
 import torch
 
 from .. import torch_private
-from ..adoption.connection import connection
-from ..adoption.facts import AdoptionFacts
 from ..errors import UsageError
-from ..modes.protocol import Mode, ScriptFacts, compiles
-from ..modes.registry import registry
-from ..modes.spec import ModeSpec
-from . import frames
-from .config import RunConfig
+from ..hooks.mode_protocol import Mode, ScriptFacts, compiles
+from ..records import frames
+from ..records.adoption_facts import AdoptionFacts
+from ..records.mode_registry import registry
+from ..records.mode_spec import ModeSpec
+from ..records.run_config import RunConfig
+from ..script.connection import connection
+from ..script.script_end import end_of, first_line
+from ..tape.journal_writing import EventLog
 from .environment import fingerprint
-from .journal import EventLog
-from .process import swaps_of
 from .recorder import Recorder
-from .script_end import end_of, first_line
+from .script_process import swaps_of
 
 NEEDS_A_PROCESS = ("python", "timeout", "env", "dtype")
 """Keys of a mode that cannot be had, or cannot be taken back, in a process that runs already."""

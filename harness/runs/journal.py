@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import JournalError
-from ..recorder import frames
-from ..recorder.digest_record import RECORD_BYTES, Digest, iter_unpack, unpack
-from ..recorder.shard_record import Shard
+from ..records import frames
+from ..records.digest_record import RECORD_BYTES, Digest, iter_unpack, unpack
+from ..records.shard_record import Shard
 
 Array = NDArray[Any]
 Kind = TypeVar("Kind")

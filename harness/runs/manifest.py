@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import JournalError, RunNotFound
-from .layout import MANIFEST
+from .run_layout import MANIFEST
 
 SCHEMA = 1
 INTERRUPTED = "interrupted"

@@ -15,13 +15,7 @@ from .accelerators import (
     redirect_traced_devices,
     replace_initialisation,
 )
-from .compile_work import (
-    compile_times,
-    compiler_counters,
-    is_backward,
-    kernels_of_torch,
-    watch_compilations,
-)
+from .compile_work import compile_times, compiler_counters, is_backward, kernels_of_torch, watch_compilations
 from .compiling import (
     DecompositionTable,
     compile_alone,
@@ -41,7 +35,7 @@ from .compiling import (
     undo_compile_in_place,
     without_wrapper,
 )
-from .composites import (
+from .composite_ops import (
     autograd_numbers,
     change_around_inner_compile,
     is_operator,

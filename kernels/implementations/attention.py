@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ...harness.errors import KernelError, NotAvailable
+from numdrift.harness.errors import KernelError, NotAvailable
+
 from .precision import autocast, without_autocast
 
 aten = torch.ops.aten

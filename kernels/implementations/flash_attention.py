@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 import torch
 
-from ...harness.errors import NotAvailable
+from numdrift.harness.errors import NotAvailable
+
 from .precision import above_infinity, blocks, computing, largest_of
 
 Tensor = torch.Tensor

@@ -12,7 +12,8 @@ import math
 
 import torch
 
-from ...harness.errors import KernelError
+from numdrift.harness.errors import KernelError
+
 from ..fused import fma as fused
 from .low_precision import in_bfloat16
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import torch
 
-from ...harness.errors import NotAvailable
+from numdrift.harness.errors import NotAvailable
+
 from .precision import wide
 
 aten = torch.ops.aten

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import torch
 
-from ...harness.errors import NotAvailable
+from numdrift.harness.errors import NotAvailable
+
 from ..native import library
 from .precision import computing
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from ...harness.compiler import Library, compile_library
-from ...harness.errors import KernelError, UsageError
+from numdrift.harness.compiler import Library, compile_library
+from numdrift.harness.errors import KernelError, UsageError
+
 from .library import has_memory
 from .signature import C_TYPES, Signature
 from .source import user_source

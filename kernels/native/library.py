@@ -15,8 +15,9 @@ from typing import Any
 
 import torch
 
-from ...harness.compiler import Library, compile_library
-from ...harness.errors import NumdriftError
+from numdrift.harness.compiler import Library, compile_library
+from numdrift.harness.errors import NumdriftError
+
 from .source import shipped_source
 
 ELEMENTWISE = {

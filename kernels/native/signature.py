@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ...harness import torch_private
+from numdrift.harness import torch_private
 
 C_TYPES = {"float32": "float", "float64": "double", "bfloat16": "uint16_t", "float16": "uint16_t"}
 """How C declares an element; the 16-bit dtypes as their bit patterns."""

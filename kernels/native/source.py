@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...harness.compiler import CSource
-from ...harness.errors import UsageError
+from numdrift.harness.compiler import CSource
+from numdrift.harness.errors import UsageError
 
 FLAGS = (
     "-O3",

@@ -14,7 +14,8 @@ import torch
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from ...harness import torch_private
+from numdrift.harness import torch_private
+
 from ..expectation import tensors_in
 from .target import Target
 from .whole_graph import fold, is_folded, unfold

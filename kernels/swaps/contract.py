@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from ...harness import torch_private
-from ...harness.errors import KernelError
+from numdrift.harness import torch_private
+from numdrift.harness.errors import KernelError
+
 from ..expectation import ExpectedTensor, tensors_in
 from ..registry import ANY_DEVICE, Kernel
 from .target import Target

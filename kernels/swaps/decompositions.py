@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...harness import torch_private
-from ...harness.errors import UsageError
+from numdrift.harness import torch_private
+from numdrift.harness.errors import UsageError
+
 from ..expectation import Expectations, on_meta
 from .composites import is_composite
 from .contract import conform

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...harness import torch_private
-from ...harness.errors import NotAvailable
+from numdrift.harness import torch_private
+from numdrift.harness.errors import NotAvailable
+
 from ..native import library
 from ..registry import ANY_DEVICE, KernelRegistry
 from .composites import WholeComposites

@@ -9,8 +9,9 @@ from typing import Any, Protocol
 
 import torch
 
-from ...harness import torch_private
-from ...harness.errors import KernelError, NumdriftError
+from numdrift.harness import torch_private
+from numdrift.harness.errors import KernelError, NumdriftError
+
 from ..expectation import LAZY_DEVICES, Expectations, tensors_in
 from .contract import arguments_left_alone, conform, mapped, refuse_unsupported, text_of
 from .counts import CountsFile

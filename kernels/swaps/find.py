@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...harness.errors import CompileError, KernelNotFound, UsageError
+from numdrift.harness.errors import CompileError, KernelNotFound, UsageError
+
 from ..registry import ANY_DEVICE, Kernel, KernelRegistry, built_in, load_target
 from .request import SwapRequest
 

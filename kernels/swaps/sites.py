@@ -17,7 +17,8 @@ from typing import Any, Literal
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from ...harness import torch_private
+from numdrift.harness import torch_private
+
 from ..expectation import tensors_in
 
 Phase = Literal["forward", "backward", "optimizer"]

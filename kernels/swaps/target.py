@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from ...harness import torch_private
-from ...harness.errors import KernelNotFound
+from numdrift.harness import torch_private
+from numdrift.harness.errors import KernelNotFound
+
 from ..expectation import tensors_in
 
 Call = Callable[..., Any]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from ...harness import torch_private
+from numdrift.harness import torch_private
 
 CALL = "numdrift_composite"
 """Where a node carries the number of the composite call that it was traced in."""

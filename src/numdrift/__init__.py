@@ -9,54 +9,63 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .harness.adoption.script import after_step, device, log, mark_step, phase, print, step, steps
-    from .harness.drift.comparison import RunComparison, compare_runs
-    from .harness.interface.analyzing import analyze
-    from .harness.interface.culprits import Culprit, Pair
-    from .harness.interface.investigating import compare, investigate, localize
-    from .harness.interface.investigation import Comparison, Investigation, load_investigation
-    from .harness.interface.recording import Recording, record
-    from .harness.interface.running import RunBatch, run
-    from .harness.partition.config import PartitionConfig
-    from .harness.partition.module import partition
-    from .harness.runs.find import RecordedRun, load_run
+    from .harness.api.analyzing import analyze
+    from .harness.api.api_recording import Recording, record
+    from .harness.api.api_running import RunBatch, run
+    from .harness.api.investigating import compare, investigate, localize
+    from .harness.api.investigation_results import Comparison, Investigation, load_investigation
+    from .harness.api.pair_results import Culprit, Pair
+    from .harness.drift.run_comparison import RunComparison, compare_runs
+    from .harness.observers.partition.partitioned_module import partition
+    from .harness.records.partition_limits import PartitionConfig
     from .harness.runs.journal import Journal
     from .harness.runs.pickles import read_pickle
-    from .harness.snapshots.callback import on_snapshot
-    from .harness.support.analysis import SupportAnalysis
+    from .harness.runs.recorded_run import RecordedRun, load_run
+    from .harness.script.script_api import (
+        after_step,
+        device,
+        log,
+        mark_step,
+        phase,
+        print,
+        step,
+        steps,
+    )
+    from .harness.script.snapshot_callback import on_snapshot
+    from .harness.tools.support.support_analysis import SupportAnalysis
 
 _HOMES = {
-    "Comparison": "numdrift.harness.interface.investigation",
-    "Culprit": "numdrift.harness.interface.culprits",
-    "Investigation": "numdrift.harness.interface.investigation",
+    "Comparison": "numdrift.harness.api.investigation_results",
+    "Culprit": "numdrift.harness.api.pair_results",
+    "Investigation": "numdrift.harness.api.investigation_results",
     "Journal": "numdrift.harness.runs.journal",
-    "Pair": "numdrift.harness.interface.culprits",
-    "PartitionConfig": "numdrift.harness.partition.config",
-    "RecordedRun": "numdrift.harness.runs.find",
-    "Recording": "numdrift.harness.interface.recording",
-    "RunBatch": "numdrift.harness.interface.running",
-    "RunComparison": "numdrift.harness.drift.comparison",
-    "SupportAnalysis": "numdrift.harness.support.analysis",
-    "after_step": "numdrift.harness.adoption.script",
-    "analyze": "numdrift.harness.interface.analyzing",
-    "compare": "numdrift.harness.interface.investigating",
-    "compare_runs": "numdrift.harness.drift.comparison",
-    "device": "numdrift.harness.adoption.script",
-    "investigate": "numdrift.harness.interface.investigating",
-    "load_investigation": "numdrift.harness.interface.investigation",
-    "load_run": "numdrift.harness.runs.find",
-    "localize": "numdrift.harness.interface.investigating",
-    "log": "numdrift.harness.adoption.script",
-    "mark_step": "numdrift.harness.adoption.script",
-    "on_snapshot": "numdrift.harness.snapshots.callback",
-    "partition": "numdrift.harness.partition.module",
-    "phase": "numdrift.harness.adoption.script",
-    "print": "numdrift.harness.adoption.script",
+    "Pair": "numdrift.harness.api.pair_results",
+    "PartitionConfig": "numdrift.harness.records.partition_limits",
+    "RecordedRun": "numdrift.harness.runs.recorded_run",
+    "Recording": "numdrift.harness.api.api_recording",
+    "RunBatch": "numdrift.harness.api.api_running",
+    "RunComparison": "numdrift.harness.drift.run_comparison",
+    "SupportAnalysis": "numdrift.harness.tools.support.support_analysis",
+    "after_step": "numdrift.harness.script.script_api",
+    "analyze": "numdrift.harness.api.analyzing",
+    "compare": "numdrift.harness.api.investigating",
+    "compare_runs": "numdrift.harness.drift.run_comparison",
+    "device": "numdrift.harness.script.script_api",
+    "investigate": "numdrift.harness.api.investigating",
+    "load_investigation": "numdrift.harness.api.investigation_results",
+    "load_run": "numdrift.harness.runs.recorded_run",
+    "localize": "numdrift.harness.api.investigating",
+    "log": "numdrift.harness.script.script_api",
+    "mark_step": "numdrift.harness.script.script_api",
+    "on_snapshot": "numdrift.harness.script.snapshot_callback",
+    "partition": "numdrift.harness.observers.partition.partitioned_module",
+    "phase": "numdrift.harness.script.script_api",
+    "print": "numdrift.harness.script.script_api",
     "read_pickle": "numdrift.harness.runs.pickles",
-    "record": "numdrift.harness.interface.recording",
-    "run": "numdrift.harness.interface.running",
-    "step": "numdrift.harness.adoption.script",
-    "steps": "numdrift.harness.adoption.script",
+    "record": "numdrift.harness.api.api_recording",
+    "run": "numdrift.harness.api.api_running",
+    "step": "numdrift.harness.script.script_api",
+    "steps": "numdrift.harness.script.script_api",
 }
 
 __all__ = [

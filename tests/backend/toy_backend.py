@@ -15,11 +15,12 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.registry import register_backend
 
+from numdrift.harness.backends.compiled.mode import CompileMode
+from numdrift.harness.backends.program_lines import ScriptLines
 from numdrift.harness.errors import NotAvailable
-from numdrift.harness.modes.adapter import OperatorCall, Tell, Verdict, Work
-from numdrift.harness.modes.compiled import CompileMode
-from numdrift.harness.modes.spec import ModeSpec
-from numdrift.harness.support.observing.lines import ScriptLines
+from numdrift.harness.hooks.backend_adapter import Tell
+from numdrift.harness.records.backend_work import OperatorCall, SupportAnswer, Work
+from numdrift.harness.records.mode_spec import ModeSpec
 
 aten = torch.ops.aten
 counts: Counter[str] = Counter()
@@ -126,8 +127,8 @@ class ToyAdapter:
     def without_execution(self) -> AbstractContextManager[None]:
         raise NotAvailable("a dry run", "the toy compiler executes what it compiles")
 
-    def supports(self, node: torch.fx.Node) -> Verdict:
-        return Verdict(refuses(node.target), "toyc") if refuses(node.target) else Verdict()
+    def supports(self, node: torch.fx.Node) -> SupportAnswer:
+        return SupportAnswer(refuses(node.target), "toyc") if refuses(node.target) else SupportAnswer()
 
     def compile_graph(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         return Program(graph)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from numdrift.harness.bundle.replaying import replay_scripts
-from numdrift.harness.recorder.tensor_file import read_tensors, write_tensors
+from numdrift.harness.tape.tensor_file import read_tensors, write_tensors
+from numdrift.harness.tools.bundle.replaying import replay_scripts
 
 from ..conftest import Numdrift
 

@@ -16,8 +16,8 @@ import onnx
 import pytest
 import torch
 
-from numdrift.harness.graphs.read import RunGraphs, graphs_of
-from numdrift.harness.runs.find import load_run
+from numdrift.harness.graphs.run_graphs import RunGraphs, graphs_of
+from numdrift.harness.runs.recorded_run import load_run
 
 from ..conftest import ROOT, Numdrift
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from numdrift import load_run
-from numdrift.harness.runs.find import RecordedRun, ranks_of
+from numdrift.harness.runs.recorded_run import RecordedRun, ranks_of
 
 from ..conftest import ROOT, Numdrift
 

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 
 from numdrift.harness.cli.program import program
 from numdrift.harness.errors import NumdriftError, UsageError
-from numdrift.harness.snapshots.answer import answer_of
-from numdrift.harness.snapshots.file import read_snapshot
+from numdrift.harness.observers.snapshots.snapshot_file import read_snapshot
+from numdrift.harness.tools.snapshots.replay_answer import answer_of
 
 from ..conftest import ROOT, Numdrift
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from numdrift.harness.modes.spec import parse_mode
+from numdrift.harness.records.mode_spec import parse_mode
 
 from .case import FAULTS, HARMLESS, Case, Trial, all_cases, all_models, trials
 

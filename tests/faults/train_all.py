@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from numdrift.harness.modes.spec import ModeSpec, parse_mode
+from numdrift.harness.records.mode_spec import ModeSpec, parse_mode
 from numdrift.kernels.swaps.engine import Swaps
 from numdrift.kernels.swaps.find import known_kernels
 from numdrift.kernels.swaps.request import swap_requests

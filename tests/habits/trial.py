@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from numdrift import load_run
-from numdrift.harness.runs.find import RecordedRun
+from numdrift.harness.runs.recorded_run import RecordedRun
 
 from .habit import SCRIPTS, Habit
 

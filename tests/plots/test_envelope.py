@@ -9,7 +9,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from numdrift.harness.drift.envelope import Envelope, loss_envelope
+from numdrift.harness.drift.curve_envelope import Envelope, loss_envelope
 from numdrift.harness.drift.series import LossSeries
 from numdrift.plots.appearance import save
 from numdrift.plots.envelope import envelope

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import click
 
-from ...bundle.archive import Bundle, Packed, write_bundle
-from ...bundle.contents import KINDS, SENSITIVE, Kind, chosen_kinds
-from ...bundle.places import is_url, upload
 from ...errors import CollisionError
-from ...modes.spec import parse_mode
-from ...runs.find import find_investigation, runs_in
+from ...records.mode_spec import parse_mode
+from ...runs.recorded_run import find_investigation, runs_in
+from ...tools.bundle.archive import Bundle, Packed, write_bundle
+from ...tools.bundle.bundle_contents import KINDS, SENSITIVE, Kind, chosen_kinds
+from ...tools.bundle.bundle_places import is_url, upload
 from ..output import console, force_option, json_option, out_option, write_json
 from .shown import bytes_bar, contents_table, mebibytes
 

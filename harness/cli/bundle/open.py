@@ -10,15 +10,15 @@ import click
 
 from numdrift.kernels.registry import load_target
 
-from ...bundle.archive import Bundle
-from ...bundle.opening import extract
-from ...bundle.replaying import Replayed, replay_scripts, replay_snapshots
-from ...modes.spec import parse_mode
+from ...records.mode_spec import parse_mode
+from ...tools.bundle.archive import Bundle
+from ...tools.bundle.opening import extract
+from ...tools.bundle.replaying import Replayed, replay_scripts, replay_snapshots
 from ..output import console, force_option, json_option, table, write_json
 from .place import local_copy
 from .shown import bytes_bar, mebibytes
 
-PRESENCE = "numdrift.harness.modes.presence:require_here"
+PRESENCE = "numdrift.harness.backends.mode_presence:require_here"
 """Imports torch, which only a replay needs."""
 
 EXAMPLES = """\b

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ...bundle.places import download, is_url
 from ...errors import UsageError
+from ...tools.bundle.bundle_places import download, is_url
 
 
 @contextmanager

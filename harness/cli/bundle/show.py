@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from ...bundle.opening import describe
+from ...tools.bundle.opening import describe
 from ..output import console, json_option, table, write_json
 from .place import local_copy
 from .shown import contents_table, mebibytes

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.table import Table
 
-from ...bundle.archive import Bundle
-from ...bundle.contents import KINDS, MEANINGS
+from ...tools.bundle.archive import Bundle
+from ...tools.bundle.bundle_contents import KINDS, MEANINGS
 from ..output import console, table
 
 

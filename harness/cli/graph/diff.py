@@ -10,14 +10,14 @@ import click
 from rich.console import Console
 
 from ...errors import CollisionError, GraphsNotFound, UsageError
-from ...graphs.diff.compare import compare_graphs
-from ...graphs.diff.record import SCHEMA, Diff, Side
-from ...graphs.diff.rows import PairRow, count_rows, pair_rows
-from ...graphs.marks import Mark, marks_for
-from ...graphs.read import RunGraphs, graphs_of
-from ...graphs.record import PHASES
-from ...runs.find import RecordedRun, is_there, load_run
-from ...runs.layout import MANIFEST
+from ...graphs.culprit_marks import Mark, marks_for
+from ...graphs.diff.difference_record import SCHEMA, Diff, Side
+from ...graphs.diff.difference_rows import PairRow, count_rows, pair_rows
+from ...graphs.diff.graph_comparison import compare_graphs
+from ...graphs.run_graphs import RunGraphs, graphs_of
+from ...records.graph_record import PHASES
+from ...runs.recorded_run import RecordedRun, is_there, load_run
+from ...runs.run_layout import MANIFEST
 from ..output import console, force_option, json_option, out_option, table, write_json
 from .selection import recorded_runs
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from ...errors import UsageError
-from ...graphs.export.files import export_graphs
-from ...graphs.marks import marks_for
+from ...graphs.culprit_marks import marks_for
+from ...graphs.export.export_files import export_graphs
 from ..output import console, force_option, out_option
 from .selection import graphs_of_one, mode_option, target_argument
 

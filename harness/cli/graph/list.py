@@ -14,8 +14,8 @@ import click
 from rich.console import Console
 
 from ...errors import GraphsNotFound
-from ...graphs.read import GraphEntry, RunGraphs, graphs_of
-from ...graphs.record import STAGES
+from ...graphs.run_graphs import GraphEntry, RunGraphs, graphs_of
+from ...records.graph_record import STAGES
 from ..output import console, json_option, out_option, table, write_json
 from .selection import mode_option, recorded_runs, target_argument
 

@@ -14,12 +14,12 @@ from typing import Any
 import click
 
 from ...errors import CollisionError, JournalError, NotAvailable, UsageError
+from ...graphs.culprit_marks import Mark, marks_for
 from ...graphs.drawing.draw import draw
-from ...graphs.export.files import onnx_path, write_onnx
-from ...graphs.marks import Mark, marks_for
-from ...graphs.read import RunGraphs
-from ...graphs.record import SCHEMA, STAGES, Graph
-from ...runs.find import is_there
+from ...graphs.export.export_files import onnx_path, write_onnx
+from ...graphs.run_graphs import RunGraphs
+from ...records.graph_record import SCHEMA, STAGES, Graph
+from ...runs.recorded_run import is_there
 from ..output import console, force_option, out_option
 from .selection import choose_graph, graphs_of_one, mode_option, target_argument
 

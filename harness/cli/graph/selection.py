@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from ...errors import GraphsNotFound, RunNotFound, UsageError, nearest
-from ...graphs.read import GraphEntry, RunGraphs, graphs_of
-from ...graphs.record import STAGES
-from ...runs.find import RecordedRun, find_investigation, is_there, load_run, runs_in
-from ...runs.layout import MANIFEST
+from ...graphs.run_graphs import GraphEntry, RunGraphs, graphs_of
+from ...records.graph_record import STAGES
+from ...runs.recorded_run import RecordedRun, find_investigation, is_there, load_run, runs_in
+from ...runs.run_layout import MANIFEST
 from ..output import console
 
 PREFERRED = ("pre", "stream", "dynamo", "post")

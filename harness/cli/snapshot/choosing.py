@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError, nearest
-from ...recorder.selection import StepSelection
-from ...snapshots.choice import Choice
-from ...snapshots.execution import KEYWORDS, MIB
+from ...observers.snapshots.snapshot_choice import Choice
+from ...records.execution_facts import KEYWORDS, MIB
+from ...records.step_selection import StepSelection
 
 
 def choice_of(options: dict[str, Any]) -> Choice:

@@ -10,11 +10,11 @@ from typing import Any
 from rich.console import Console
 
 from ...errors import SnapshotError
-from ...snapshots.contents import Contents, PortFacts, contents_of
-from ...snapshots.execution import in_mib
-from ...snapshots.file import read_snapshot
-from ...snapshots.index import entries_of
-from ...snapshots.record import Snapshot
+from ...observers.snapshots.snapshot_file import read_snapshot
+from ...observers.snapshots.snapshot_record import Snapshot
+from ...records.execution_facts import in_mib
+from ...records.snapshot_index import entries_of
+from ...tools.snapshots.snapshot_contents import Contents, PortFacts, contents_of
 from ..output import console, table, write_json
 
 SCHEMA = 1

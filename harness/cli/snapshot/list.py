@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from ...runs.find import RecordedRun, ranks_of
-from ...snapshots.execution import in_mib
-from ...snapshots.index import Entry, entries_of
+from ...records.execution_facts import in_mib
+from ...records.snapshot_index import Entry, entries_of
+from ...runs.recorded_run import RecordedRun, ranks_of
 from ..graph.selection import mode_option, recorded_runs, target_argument
 from ..output import console, json_option, out_option, table, write_json
 

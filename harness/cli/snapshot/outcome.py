@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ...snapshots.answer import Answer, answer_of
-from ...snapshots.comparison import Compared
+from ...tools.snapshots.replay_answer import Answer, answer_of
+from ...tools.snapshots.replay_comparison import Compared
 from ..output import console, number, table, write_json
 from .contents import readable
 

@@ -8,21 +8,21 @@ from typing import Any
 
 import click
 
-from ...batch.execute import BatchResult, FinishedRun, execute
-from ...batch.plan import BatchPlan
-from ...batch.reproducer import asked_for
 from ...errors import NumdriftError, UsageError
-from ...modes.spec import ModeSpec, parse_modes
-from ...recorder.selection import KeepParams, StepSelection
-from ...runs.layout import choose_investigation, rank_folder
-from ...snapshots.choice import Choice
-from ...snapshots.execution import in_mib
-from ...snapshots.index import FOLDER, Entry, entries_of
+from ...launch.batch_plan import BatchPlan
+from ...launch.execute_batch import BatchResult, FinishedRun, execute
+from ...launch.reproducer import asked_for
+from ...observers.snapshots.snapshot_choice import Choice
+from ...records.execution_facts import in_mib
+from ...records.mode_spec import ModeSpec, parse_modes
+from ...records.snapshot_index import FOLDER, Entry, entries_of
+from ...records.step_selection import KeepParams, StepSelection
+from ...runs.run_layout import choose_investigation, rank_folder
 from ..output import console, force_option, json_option, out_option, table, write_json
 from ..processes import nproc_option
 from ..progress import reporter_for
 from ..run import show_failure
-from ..script import module_option, script_argument
+from ..script_argument import module_option, script_argument
 from .choosing import choice_of
 from .drift import first_differing_steps
 

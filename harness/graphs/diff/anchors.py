@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 
-from .flow import Unit
 from .matching import Matching, Signature
+from .value_flow import Unit
 
 
 class Signatures:

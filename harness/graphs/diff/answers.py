@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Sequence
 
-from ..record import Graph, Node
-from .counts import FLOATS, phase_place
+from ...records.graph_record import Graph, Node
 from .decomposed import Decomposed, decomposed
-from .kinds import computes, kind_of_name, role_of
-from .ops import Op, computing
+from .difference_record import Cast, Place, Side
+from .op_counts import FLOATS, phase_place
+from .op_kinds import computes, kind_of_name, role_of
+from .paired_ops import Op, computing
 from .pairing import Matched
-from .post import PostChange
-from .record import Cast, Place, Side
+from .post_differences import PostChange
 
 SHOWN = 6
 """Ops that are named in one sentence; more are counted."""

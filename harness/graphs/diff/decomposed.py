@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from .counts import FLOATS
-from .kinds import ARITHMETIC, kind_of_name, role_of
-from .ops import Op, computing
+from .op_counts import FLOATS
+from .op_kinds import ARITHMETIC, kind_of_name, role_of
+from .paired_ops import Op, computing
 from .pairing import Matched
 
 

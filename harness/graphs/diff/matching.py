@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import chain
 
-from .flow import MIXED, Flow, Unit
-from .kinds import COMMUTATIVE, passes_through
+from .op_kinds import COMMUTATIVE, passes_through
+from .value_flow import MIXED, Flow, Unit
 
 Pairs = dict[int, int]
 Signature = Callable[[int, Unit], Hashable | None]

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from .anchors import match
-from .flow import GroupId, Unit, flow_of, kinds_in, wholes_of
-from .kinds import passes_through
+from .graph_regions import same_regions
 from .matching import Matching
-from .ops import Op, computing
-from .regions import same_regions
+from .op_kinds import passes_through
+from .paired_ops import Op, computing
+from .value_flow import GroupId, Unit, flow_of, kinds_in, wholes_of
 
 Whole = Callable[[Op], str | None]
 

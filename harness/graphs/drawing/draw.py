@@ -15,9 +15,9 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.path import Path as Curve
 
-from ..marks import Mark
-from ..record import Graph
-from .layout import Point, lay_out
+from ...records.graph_record import Graph
+from ..culprit_marks import Mark
+from .drawing_layout import Point, lay_out
 from .neighbourhood import neighbourhood
 from .picture import Box, Picture, picture_of
 

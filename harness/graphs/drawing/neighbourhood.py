@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from ..record import Graph
+from ...records.graph_record import Graph
 
 
 def neighbourhood(graph: Graph, centres: Collection[str], most: int) -> Graph:

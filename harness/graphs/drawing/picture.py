@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..marks import Mark
-from ..record import Graph, Node, Value
+from ...records.graph_record import Graph, Node, Value
+from ..culprit_marks import Mark
 
 LONGEST = 42
 """Characters in a line of a box; what is longer is wrapped or shortened."""

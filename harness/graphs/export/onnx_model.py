@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import onnx
 from onnx import helper
 
-from ..marks import Mark
-from ..record import Graph, Node, Value
+from ...records.graph_record import Graph, Node, Value
+from ..culprit_marks import Mark
 from .attributes import attribute
 from .metadata import clean, describe, in_parts
-from .order import Ordered, in_order
+from .node_order import Ordered, in_order
+from .onnx_values import known, value_info
 from .title import title
-from .values import known, value_info
 
 IR_VERSION = 10
 """The first that gives functions types of their own and nodes an overload."""

@@ -19,10 +19,10 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from ..diff.record import Diff
-from ..read import RunGraphs
-from .data import Marks, page_data
-from .tables import cast_rows, count_rows, graph_rows, group_rows
+from ..diff.difference_record import Diff
+from ..run_graphs import RunGraphs
+from .page_data import Marks, page_data
+from .page_tables import cast_rows, count_rows, graph_rows, group_rows
 
 HERE = Path(__file__).parent
 DAGRE = HERE.parent / "javascript" / "dagre.min.js"

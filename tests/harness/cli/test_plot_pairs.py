@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from numdrift.harness.cli.drawn_pairs import drawn_pairs
 from numdrift.harness.cli.program import program
-from numdrift.harness.drift.envelope import loss_envelope
+from numdrift.harness.drift.curve_envelope import loss_envelope
 from numdrift.harness.drift.series import LossSeries
 from numdrift.harness.errors import JournalError, UsageError
 from numdrift.harness.runs.manifest import RunManifest

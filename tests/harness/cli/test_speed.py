@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from numdrift.harness.cli.progress import describe
-from numdrift.harness.runner.tail import Progress
+from numdrift.harness.launch.tail import Progress
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from numdrift.harness.recorder import frames
-from numdrift.harness.recorder.digest_record import ABSENT, Digest, pack
-from numdrift.harness.runs.find import RecordedRun
+from numdrift.harness.records import frames
+from numdrift.harness.records.digest_record import ABSENT, Digest, pack
 from numdrift.harness.runs.manifest import RunManifest
-from numdrift.harness.runs.tensor_file import TensorFile
+from numdrift.harness.runs.mapped_tensors import TensorFile
+from numdrift.harness.runs.recorded_run import RecordedRun
 
 Array = NDArray[Any]
 Argument = tuple[str, Sequence[int], str]

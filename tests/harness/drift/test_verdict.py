@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from numdrift.harness.drift.calibration import Threshold
 from numdrift.harness.drift.nonfinite import Nonfinite, NonfiniteValue
 from numdrift.harness.drift.repetition import Repetition
-from numdrift.harness.drift.score import StepScore, TensorScore
 from numdrift.harness.drift.setup_difference import SetupDifference
+from numdrift.harness.drift.step_score import StepScore, TensorScore
 from numdrift.harness.drift.verdict import VerdictEvidence, decide, worst_of
 
 THRESHOLD = Threshold(16.0, 4.0, True, "a study")

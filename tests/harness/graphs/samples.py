@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from numdrift.harness.graphs.folder import FOLDER, GraphFolder
-from numdrift.harness.graphs.record import Cut, Graph, Node, Value
+from numdrift.harness.records.graph_folder import FOLDER, GraphFolder
+from numdrift.harness.records.graph_record import Cut, Graph, Node, Value
 from numdrift.harness.runs.manifest import RunManifest
 
 STACK = 'File "train.py", line 31, in <module>\n    train()\nFile "train.py", line 20, in forward\n    {code}'

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from numdrift.harness.drift.calibration import Threshold
-from numdrift.harness.drift.score import StepScore
+from numdrift.harness.drift.step_score import StepScore
 from numdrift.harness.investigate.onset import steps_between
-from numdrift.harness.investigate.scores import Scores
+from numdrift.harness.investigate.pair_scores import Scores
 
 
 def scored(steps: dict[int, float]) -> Scores:

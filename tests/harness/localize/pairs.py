@@ -11,15 +11,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from numdrift.harness.drift.noise import Noise, TensorNoise
-from numdrift.harness.localize.flow import flow_of
+from numdrift.harness.drift.step_noise import Noise, TensorNoise
 from numdrift.harness.localize.hybrid import Pair, Values, paired
-from numdrift.harness.localize.step import Held, LocalizedStep, localize_step
-from numdrift.harness.worker.noise import measure_noise
-from numdrift.harness.worker.replay import is_same
-from numdrift.harness.worker.tape import Tape
+from numdrift.harness.localize.localize_step import Held, LocalizedStep, localize_step
+from numdrift.harness.localize.storage_flow import flow_of
+from numdrift.harness.tape.ensemble import measure_noise
+from numdrift.harness.tape.replay import is_same
+from numdrift.harness.tape.tape import Tape
 
-from ..worker.trainings import Training, recorded
+from ..tape.trainings import Training, recorded
 
 THRESHOLD = 16.0
 

@@ -13,9 +13,9 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from numdrift.harness.worker.tape import Tape
+from numdrift.harness.tape.tape import Tape
 
-from ..worker.trainings import Training
+from ..tape.trainings import Training
 from .pairs import taped
 
 PARAMETERS = 2

@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from torch import Tensor, nn
 
 from numdrift.harness.localize.alignment import Block, align
-from numdrift.harness.localize.flow import SIDES, Flow, flow_of
 from numdrift.harness.localize.hybrid import Mixture, execute, paired
+from numdrift.harness.localize.storage_flow import SIDES, Flow, flow_of
 from numdrift.harness.localize.suspects import suspects
-from numdrift.harness.worker.tape import CompiledNode
+from numdrift.harness.tape.tape import CompiledNode
 
-from ..worker.trainings import TRAININGS, Training, started
+from ..tape.trainings import TRAININGS, Training, started
 from .pairs import Plant, Sides, Small, differing, sides, taped
 from .programs import Program, edits, learned, tape_of
 

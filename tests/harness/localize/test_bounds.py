@@ -17,7 +17,7 @@ from numdrift.harness.investigate.culprit_words import lines_of
 from numdrift.harness.localize.bounds import FORMULAS, SELECTIONS, error_bound
 from numdrift.harness.localize.local_error import ExactBlock, LocalError
 from numdrift.harness.localize.running_error import Digits, NoBound
-from numdrift.harness.worker.tape import Tape, mapped
+from numdrift.harness.tape.tape import Tape, mapped
 
 from .pairs import taped
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .pairs import Layer, Plant, Small, localized, sides
-from .test_step import eps, is_proven
+from .test_localize_step import eps, is_proven
 
 
 def amount(t: Small, h: Tensor) -> Tensor:

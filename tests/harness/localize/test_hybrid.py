@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from numdrift.harness.localize.examination import examine
-from numdrift.harness.localize.flow import SIDES, Value, other
 from numdrift.harness.localize.hybrid import Mixture, Pair, Values, execute
-from numdrift.harness.localize.memory import Unbound
-from numdrift.harness.localize.sites import Site, module_of, phase_of, sites_of
+from numdrift.harness.localize.step_memory import Unbound
+from numdrift.harness.localize.storage_flow import SIDES, Value, other
 from numdrift.harness.localize.suspects import suspects
-from numdrift.harness.worker.tape import Tape
+from numdrift.harness.localize.swap_sites import Site, module_of, phase_of, sites_of
+from numdrift.harness.tape.tape import Tape
 
-from ..worker.trainings import TRAININGS, started
+from ..tape.trainings import TRAININGS, started
 from .pairs import Plant, Sides, Small, differing, nothing, real, sides, taped
 from .programs import Instruction, Program, edits, learned, tape_of
 

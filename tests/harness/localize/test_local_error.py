@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from numdrift.harness.localize.local_error import ExactBlock, LocalError
-from numdrift.harness.worker.tape import Tape
+from numdrift.harness.tape.tape import Tape
 
 from .pairs import taped
 

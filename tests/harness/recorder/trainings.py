@@ -11,13 +11,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from numdrift.harness.modes.spec import parse_mode
-from numdrift.harness.recorder import frames
-from numdrift.harness.recorder.config import RunConfig
-from numdrift.harness.recorder.selection import StepSelection
-from numdrift.harness.runner.launch import Launch, start
+from numdrift.harness.launch.guest_process import Launch, start
+from numdrift.harness.records import frames
+from numdrift.harness.records.mode_spec import parse_mode
+from numdrift.harness.records.run_config import RunConfig
+from numdrift.harness.records.step_selection import StepSelection
 from numdrift.harness.runs.journal import Journal
-from numdrift.harness.runs.tensor_file import TensorFile, read_tensor_file
+from numdrift.harness.runs.mapped_tensors import TensorFile, read_tensor_file
 
 ROOT = Path(__file__).parents[3]
 ALL = StepSelection(((0, None),))

@@ -17,14 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from numdrift.harness.errors import JournalError
-from numdrift.harness.modes.spec import parse_mode
-from numdrift.harness.recorder import frames
-from numdrift.harness.recorder.config import RunConfig
-from numdrift.harness.recorder.digest_record import ABSENT, RECORD_BYTES, Digest, pack
-from numdrift.harness.recorder.journal import EventLog, FrameFile
-from numdrift.harness.recorder.selection import KeepParams
-from numdrift.harness.runner.launch import Launch, start
+from numdrift.harness.launch.guest_process import Launch, start
+from numdrift.harness.records import frames
+from numdrift.harness.records.digest_record import ABSENT, RECORD_BYTES, Digest, pack
+from numdrift.harness.records.mode_spec import parse_mode
+from numdrift.harness.records.run_config import RunConfig
+from numdrift.harness.records.step_selection import KeepParams
 from numdrift.harness.runs.journal import InitialTensor, Journal
+from numdrift.harness.tape.journal_writing import EventLog, FrameFile
 
 STEPS = 7
 SCRIPT = f"""

@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from numdrift.harness.errors import JournalError
-from numdrift.harness.recorder import frames
-from numdrift.harness.recorder.journal import EventLog, FrameFile
+from numdrift.harness.records import frames
 from numdrift.harness.runs.journal import Journal
 from numdrift.harness.runs.pickles import read_pickle, write_pickle
+from numdrift.harness.tape.journal_writing import EventLog, FrameFile
 
 
 class Calling:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from numdrift.harness.errors import CollisionError, UsageError
-from numdrift.harness.runs.layout import Investigation, check_name, choose_investigation
+from numdrift.harness.runs.run_layout import Investigation, check_name, choose_investigation
 
 
 @pytest.mark.parametrize(

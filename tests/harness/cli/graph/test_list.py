@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from numdrift.harness.cli.graph.list import GraphRow, steps_of
-from numdrift.harness.graphs.read import graphs_of
-from numdrift.harness.graphs.record import Cut
-from numdrift.harness.runs.find import load_run
+from numdrift.harness.graphs.run_graphs import graphs_of
+from numdrift.harness.records.graph_record import Cut
+from numdrift.harness.runs.recorded_run import load_run
 
 from ....conftest import Numdrift
 from ...graphs.samples import (

@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from numdrift.harness.graphs.diff.compare import compare_graphs
-from numdrift.harness.graphs.diff.record import Diff, Pair, Place
-from numdrift.harness.graphs.read import RunGraphs, graphs_of
-from numdrift.harness.graphs.record import Graph, Node, Value
-from numdrift.harness.runs.find import load_run
+from numdrift.harness.graphs.diff.difference_record import Diff, Pair, Place
+from numdrift.harness.graphs.diff.graph_comparison import compare_graphs
+from numdrift.harness.graphs.run_graphs import RunGraphs, graphs_of
+from numdrift.harness.records.graph_record import Graph, Node, Value
+from numdrift.harness.runs.recorded_run import load_run
 
 from ..samples import write_run
 

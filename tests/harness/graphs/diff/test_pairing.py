@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from numdrift.harness.graphs.diff.kinds import kind_of_name, passes_through
-from numdrift.harness.graphs.diff.ops import Op, ops_of
+from numdrift.harness.graphs.diff.op_kinds import kind_of_name, passes_through
+from numdrift.harness.graphs.diff.paired_ops import Op, ops_of
 from numdrift.harness.graphs.diff.pairing import Matched, pair_ops
-from numdrift.harness.graphs.diff.steps import Executed
-from numdrift.harness.graphs.record import Graph, Node, Value
+from numdrift.harness.graphs.diff.step_pairing import Executed
+from numdrift.harness.records.graph_record import Graph, Node, Value
 
 from .building import Builder, compared, renamed, transformer, truths, wrong_pairs
 

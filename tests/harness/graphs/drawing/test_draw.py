@@ -10,10 +10,10 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
+from numdrift.harness.graphs.culprit_marks import Mark
 from numdrift.harness.graphs.drawing.draw import CULPRIT, WHOLE, draw
 from numdrift.harness.graphs.drawing.picture import TIMES, picture_of
-from numdrift.harness.graphs.marks import Mark
-from numdrift.harness.graphs.record import Graph, Node, Value
+from numdrift.harness.records.graph_record import Graph, Node, Value
 
 from ..samples import sample_compile_backward, sample_compile_forward, sample_lazy_backward
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from numdrift.harness.graphs.drawing.neighbourhood import neighbourhood
-from numdrift.harness.graphs.record import Graph, Node, Value
+from numdrift.harness.records.graph_record import Graph, Node, Value
 
 
 def chain(count: int) -> Graph:

@@ -9,8 +9,8 @@ import netron
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from numdrift.harness.graphs.export.files import write_onnx
-from numdrift.harness.graphs.marks import Mark
+from numdrift.harness.graphs.culprit_marks import Mark
+from numdrift.harness.graphs.export.export_files import write_onnx
 
 from ..samples import sample_compile_backward
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from numdrift.harness.graphs.culprit_marks import Mark
 from numdrift.harness.graphs.export.onnx_model import to_onnx
-from numdrift.harness.graphs.marks import Mark
-from numdrift.harness.graphs.record import Cut, Graph, Node, Value
+from numdrift.harness.records.graph_record import Cut, Graph, Node, Value
 
 from ..samples import (
     TANH_BACKWARD_CODE,

@@ -5,20 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from numdrift.harness.graphs.diff.record import Cast, Diff, OpCount, Pair, Place, Side
-from numdrift.harness.graphs.marks import Mark
+from numdrift.harness.graphs.culprit_marks import Mark
+from numdrift.harness.graphs.diff.difference_record import Cast, Diff, OpCount, Pair, Place, Side
 from numdrift.harness.graphs.page.diff_page import write_page
-from numdrift.harness.graphs.read import RunGraphs, graphs_of
-from numdrift.harness.graphs.record import Cut, Graph, Value
-from numdrift.harness.runs.find import load_run
+from numdrift.harness.graphs.run_graphs import RunGraphs, graphs_of
+from numdrift.harness.records.graph_record import Cut, Graph, Value
+from numdrift.harness.runs.recorded_run import load_run
 
-from ..samples import (
-    node,
-    sample_compile_backward,
-    sample_compile_forward,
-    sample_lazy_backward,
-    write_run,
-)
+from ..samples import node, sample_compile_backward, sample_compile_forward, sample_lazy_backward, write_run
 
 BACKWARD = "0-backward-pre"
 FOUNDING_ANSWER = "lazy keeps tanh_backward whole while compile decomposes it to mul, sub, mul."

@@ -10,13 +10,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from numdrift.harness.graphs.diff.record import Pair
-from numdrift.harness.graphs.marks import Mark
-from numdrift.harness.graphs.page.data import Texts
+from numdrift.harness.graphs.culprit_marks import Mark
+from numdrift.harness.graphs.diff.difference_record import Pair
 from numdrift.harness.graphs.page.diff_page import write_page
-from numdrift.harness.graphs.read import graphs_of
-from numdrift.harness.graphs.record import Graph, Node, Value
-from numdrift.harness.runs.find import load_run
+from numdrift.harness.graphs.page.page_data import Texts
+from numdrift.harness.graphs.run_graphs import graphs_of
+from numdrift.harness.records.graph_record import Graph, Node, Value
+from numdrift.harness.runs.recorded_run import load_run
 
 from ..samples import TANH_BACKWARD_CODE, sample_compile_backward, sample_lazy_backward, write_run
 from .pages import BACKWARD, CULPRIT, FOUNDING_ANSWER, founding_diff, founding_page, places

@@ -1,0 +1,57 @@
+"""`numdrift.analyze`: which operators of a script a mode's backend supports, for programs and notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import UsageError
+from ..launch.reproducer import asked_for
+from ..records.mode_spec import parse_mode
+from ..tools.support.support_analysis import SupportAnalysis, analysis_plan, analyzed
+from .api_progress import told
+from .waiting import passive_threads
+
+
+def analyze(
+    script: Path | str | None = None,
+    mode: str = "lazy",
+    arguments: Sequence[str] = (),
+    *,
+    module: str | None = None,
+    dry: bool = False,
+    steps: int | None = None,
+    verbosity: int = 2,
+    out: Path | str | None = None,
+    runs: Path | str = "runs",
+    timeout: float | None = None,
+    progress: bool = False,
+) -> SupportAnalysis:
+    """Run a script in one mode, and ask the mode's backend of each operator that it is given: `numdrift analyze`.
+
+        found = numdrift.analyze("train.py", mode="compile", arguments=["--epochs", "2"])
+        found.percentage, [one.call.kind for one in found.unsupported]
+        numdrift.analyze("train.py", mode="lazy", dry=True, verbosity=1, out="result.json").operators()
+
+    `mode` is one mode in full (`"compile,contract=fast"`), `module` the name behind `-m` in place of a script. `dry` captures
+    and lowers, and executes nothing. With `verbosity=1` what is written lists the backend's own instructions, too. `out` is
+    the report's file, beside which a page is written; nothing is without it. `runs` is the folder that the run itself is
+    recorded in, `timeout` in seconds (docs/guide/analyze.md).
+
+    Prints nothing unless `progress`. A script that fails leaves what it was given until then (`exit_code`, `ended_early`).
+    Raises UsageError, also for a mode or backend that there is not, NotAvailable for what the mode or this machine lacks,
+    AdoptionError where the script gave the backend nothing, KeyboardInterrupt when Ctrl-C ended the run.
+    """
+    if verbosity not in (1, 2):
+        raise UsageError(f"verbosity={verbosity} is none of 1 and 2")
+    if steps is not None and steps < 1:
+        raise UsageError(f"steps={steps} is no number of steps; at least 1 is run")
+    reproducer, words = asked_for(None if script is None else str(script), module, tuple(arguments))
+    with passive_threads():
+        plan = analysis_plan(
+            reproducer, words, parse_mode(mode), dry=dry, steps=steps, runs=Path(runs), timeout=timeout
+        )
+        found = analyzed(plan, told(progress), verbosity)
+    if out is not None:
+        found.write(Path(out))
+    return found

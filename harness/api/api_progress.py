@@ -1,0 +1,61 @@
+"""How the Python interface tells that runs get on: in lines on standard error, or not at all."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from ..launch.supervise import ProcessEnd, Reporter
+from ..launch.tail import Progress as RunProgress
+
+
+class Silent:
+    """Tells nothing; takes rounds of runs and runs alike. `said` is what there was to tell."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def started(self, name: str) -> None:
+        """A run has begun."""
+
+    def progressed(self, name: str, progress: RunProgress) -> None:
+        """A run has got on."""
+
+    def ended(self, name: str, end: ProcessEnd) -> None:
+        """A run has ended."""
+
+    def say(self, text: str) -> None:
+        """Something happens that whoever waits should know."""
+        self.said.append(text)
+
+    @contextmanager
+    def round(self, title: str, names: Sequence[str]) -> Iterator[Reporter]:
+        """A round of runs begins."""
+        self.say(f"{title}: {', '.join(names)}")
+        yield self
+
+
+class Lines(Silent):
+    """Tells in a line of each round, and of each run that has ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last: dict[str, RunProgress] = {}
+
+    def progressed(self, name: str, progress: RunProgress) -> None:
+        self._last[name] = progress
+
+    def ended(self, name: str, end: ProcessEnd) -> None:
+        last = self._last.pop(name, None)
+        steps = "no step" if last is None else f"{last.steps:,} steps"
+        self.say(f"  {name}: {steps}, {end.seconds:.1f} s")
+
+    def say(self, text: str) -> None:
+        super().say(text)
+        print(text, file=sys.stderr, flush=True)
+
+
+def told(shown: bool) -> Silent:
+    """Who is told: nobody, unless progress is to be shown."""
+    return Lines() if shown else Silent()

@@ -1,0 +1,217 @@
+"""`numdrift.record`: a training of this process recorded, in a notebook or a program with a loop of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType, TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from ..errors import UsageError, nearest
+from ..launch.batch_kernels import check_kernels, own_kernels
+from ..launch.execute_batch import PreparedRun, close_run
+from ..launch.guest_process import Launch
+from ..launch.supervise import ProcessEnd
+from ..records import frames
+from ..records.mode_spec import ModeSpec, parse_mode
+from ..records.run_config import LEVELS, RunConfig
+from ..records.step_selection import KeepParams, StepSelection
+from ..runs.manifest import RunManifest
+from ..runs.recorded_run import RecordedRun, load_run, runs_in
+from ..runs.run_layout import RunFolder, check_name, choose_investigation
+from ..script import script_api as script
+from ..tape.origin import names_in
+
+if TYPE_CHECKING:
+    from ..recorder.session import Session
+
+Level = Literal["losses", "params", "ops", "tensors"]
+
+
+class Recording:
+    """What `record` gives: the recording in this process, from `with` to the end of its block.
+
+    `path` is the run's folder, and `run` the recorded run once the block has ended.
+    """
+
+    def __init__(
+        self, spec: ModeSpec, folder: RunFolder, config: RunConfig, manifest: RunManifest, force: bool
+    ) -> None:
+        self.path = folder.path
+        self._spec = spec
+        self._folder = folder
+        self._config = config
+        self._manifest = manifest
+        self._force = force
+        self._names: frozenset[str] = frozenset()
+        self._session: Session | None = None
+        self._began = 0.0
+        self._run: RecordedRun | None = None
+
+    @property
+    def run(self) -> RecordedRun:
+        """The recorded run. Raises UsageError before the block has ended."""
+        if self._run is None:
+            raise UsageError("the recording has not ended: its run is there after the `with` block")
+        return self._run
+
+    def log(self, **values: Any) -> None:
+        """As `numdrift.log`."""
+        script.log(**values)
+
+    def step(self) -> None:
+        """As `numdrift.step`."""
+        script.step()
+
+    def __enter__(self) -> Self:
+        sessions = importlib.import_module("numdrift.harness.recorder.session")  # with torch
+        sessions.refuse_what_needs_a_process(self._spec)
+        self._folder.create(force=self._force)
+        self._folder.config.write_text(json.dumps(self._config.to_json(), indent=2) + "\n", encoding="utf-8")
+        self._manifest.write(self._folder.manifest)
+        session: Session = sessions.Session(self._config)
+        self._began = time.monotonic()
+        try:
+            session.open(names_of(sys._getframe(1)))
+        except BaseException:
+            self._end(2)
+            raise
+        self._session = session
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._session is not None
+        self._end(self._session.close(error))
+
+    def _end(self, exit_code: int) -> None:
+        end = ProcessEnd(exit_code, "exited", time.monotonic() - self._began)
+        launch = Launch(
+            name=self._spec.name,
+            spec=self._spec,
+            config=self._folder.config,
+            events=self._folder.journal / frames.EVENTS,
+            stdout=self._folder.stdout,
+            stderr=self._folder.stderr,
+        )
+        close_run(PreparedRun(self._folder, self._manifest, launch), end)
+        self._run = load_run(self.path)
+
+    def __repr__(self) -> str:
+        state = (
+            "not begun"
+            if not self._began
+            else "under way"
+            if self._run is None
+            else self._run.manifest.status
+        )
+        return f"Recording({str(self._spec)!r}, {str(self.path)!r}, {state})"
+
+
+def record(
+    mode: str = "cpu",
+    out: Path | str = "runs",
+    name: str | None = None,
+    *,
+    suffix: str = "",
+    record: Level = "params",
+    steps: str = "",
+    keep_params: str = "all",
+    keep_budget: float = 256.0,
+    kernels: Mapping[str, Path | str] | None = None,
+    reproducer: str | None = None,
+    force: bool = False,
+) -> Recording:
+    """Record the training in a `with` block, in this process and in one mode.
+
+        with numdrift.record(mode="cpu", name="first", force=True) as recording:
+            train(model)
+        recording.run.losses()
+
+    `mode` is a mode in full, as `numdrift run --mode` takes it: `cpu`, `compile`, `"bad=cpu,kernel.tanh_backward=bf16"`.
+    In compile mode the outermost modules are compiled at their first call and are eager again after the block. Modules
+    and optimizers that were made or used before are recorded as well. Nothing is seeded: seed what two recordings are to
+    have in common, as `torch.manual_seed(0)` in the function that trains.
+
+    The run lies in `out`/`name`/MODE as one of `numdrift run` does: `name` is that of the investigation (default: the
+    notebook's or program's, numbered), `suffix` tags the batch, `force` replaces a run of this name. `record`, `steps`,
+    `keep_params` and `keep_budget` (MiB) are the command's options, `kernels` own kernels by their op. `reproducer` is what
+    the run is said to be of.
+
+    An exception of the block goes on; the run is `crashed` then. Raises UsageError for a mode that needs a process of its
+    own, and where this process is being recorded already.
+    """
+    frame = sys._getframe(1)
+    spec = parse_mode(mode)
+    if record not in LEVELS:
+        raise UsageError(f"record={record!r} is no level; {nearest(record, LEVELS)}")
+    named = Path(reproducer or reproducer_of(frame))
+    own = own_kernels(kernels)
+    check_kernels([spec], own, ())
+    investigation = choose_investigation(Path(out), named, name, suffix)
+    folder = investigation.run(spec.name, check_name("suffix", suffix) if suffix else "")
+    if not force:
+        folder.refuse_collision()
+    config = RunConfig(
+        script=frame.f_code.co_filename,
+        mode=spec,
+        journal=str(folder.journal.absolute()),
+        record=record,
+        steps=StepSelection.parse(steps),
+        keep_params=KeepParams.parse(keep_params),
+        value_budget=int(keep_budget * 2**20),
+        kernels=tuple((op, str(path.absolute())) for op, path in own),
+    )
+    manifest = RunManifest(
+        mode=spec.name,
+        spec=str(spec),
+        suffix=suffix,
+        reproducer=str(named),
+        script_sha256=_sha256(named),
+        arguments=[],
+        record=record,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        position=len(runs_in(investigation.path)),
+        pickle=folder.pickle.name,
+        pid=os.getpid(),
+        in_process=True,
+    )
+    return Recording(spec, folder, config, manifest, force)
+
+
+def reproducer_of(frame: FrameType) -> str:
+    """What the caller's code is called: its notebook where that can be known, else its file."""
+    known = frame.f_globals
+    for place in (known.get("__vsc_ipynb_file__"), os.environ.get("JPY_SESSION_NAME"), known.get("__file__")):
+        if isinstance(place, str) and place:
+            return place
+    return "notebook" if "get_ipython" in known else "session"
+
+
+def names_of(frame: FrameType) -> frozenset[str]:
+    """The names that the caller's code and the functions and classes beside it mention."""
+    codes = [frame.f_code, *_codes(frame.f_globals)]
+    return frozenset().union(*(names_in(code) for code in codes))
+
+
+def _codes(beside: Mapping[str, Any]) -> Iterator[CodeType]:
+    module = beside.get("__name__")
+    for value in list(beside.values()):
+        if isinstance(value, FunctionType) and value.__module__ == module:
+            yield value.__code__
+        elif isinstance(value, type) and value.__module__ == module:
+            yield from (one.__code__ for one in vars(value).values() if isinstance(one, FunctionType))
+
+
+def _sha256(named: Path) -> str:
+    """Of the file where it is one; a notebook that is not known has the hash of its name."""
+    content = named.read_bytes() if named.is_file() else str(named).encode()
+    return hashlib.sha256(content).hexdigest()

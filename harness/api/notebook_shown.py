@@ -1,0 +1,106 @@
+"""Results as a notebook shows them: a short answer, a table of the pairs, the culprits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+from .pair_results import Pair
+
+if TYPE_CHECKING:
+    from .investigation_results import Comparison, Investigation
+
+COLOURS = {"identical": "#2e7d32", "rounding": "#2e7d32", "beyond-rounding": "#c62828", "failed": "#c62828"}
+OTHERWISE = "#b26a00"
+"""The colour of a verdict that needs a person."""
+
+CULPRITS_SHOWN = 8
+
+
+def investigation_html(found: Investigation) -> str:
+    """A page's part that needs no style of its own."""
+    head = f"<p><b>{escape(found.reproducer)}</b>, held against {escape(found.reference)}</p>"
+    return "<div>" + head + _pairs(found.pairs) + "".join(_pair(pair) for pair in found.pairs) + "</div>"
+
+
+def comparison_html(compared: Comparison) -> str:
+    """The same for two runs, with their distances."""
+    losses = compared.distances.losses
+    distances = [
+        ("first differing step", _step(compared.first_differing_step)),
+        ("max |Δloss|", _number(losses.max_absolute)),
+        ("max relative", _number(losses.max_relative)),
+        ("final |Δloss|", _number(losses.final_absolute)),
+    ]
+    return (
+        "<div>"
+        + _pairs([compared.pair])
+        + _table([name for name, _ in distances], [[escape(value) for _, value in distances]])
+        + _pair(compared.pair)
+        + "</div>"
+    )
+
+
+def _pairs(pairs: Sequence[Pair]) -> str:
+    names = [
+        "reference",
+        "mode",
+        "verdict",
+        "first differing step",
+        "first significant step",
+        "largest z",
+        "fault from",
+    ]
+    rows = [
+        [
+            escape(pair.a),
+            escape(pair.b),
+            _verdict(pair),
+            _step(pair.first_differing_step),
+            _step(pair.first_significant_step),
+            _number(pair.score),
+            _number(pair.threshold),
+        ]
+        for pair in pairs
+    ]
+    return _table(names, rows)
+
+
+def _pair(pair: Pair) -> str:
+    said = "".join(f"<p>{escape(sentence)}</p>" for sentence in pair.text)
+    notes = "".join(f"<p><i>{escape(note)}</i></p>" for note in pair.notes)
+    return (
+        f"<h4>{escape(pair.b)} against {escape(pair.a)}: {_verdict(pair)}</h4>{said}{_culprits(pair)}{notes}"
+    )
+
+
+def _culprits(pair: Pair) -> str:
+    shown = pair.culprits[:CULPRITS_SHOWN]
+    if not shown:
+        return ""
+    items = "".join(f"<li>{'<br>'.join(escape(line) for line in one.text)}</li>" for one in shown)
+    more = len(pair.culprits) - len(shown)
+    return f"<ol>{items}</ol>" + (f"<p>and {more} more</p>" if more else "")
+
+
+def _verdict(pair: Pair) -> str:
+    colour = COLOURS.get(pair.verdict or "", OTHERWISE)
+    return f'<b style="color:{colour}">{escape(pair.verdict or "undecided")}</b>'
+
+
+def _table(names: Iterable[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of cells that are HTML already."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _step(step: int | None) -> str:
+    return "none" if step is None else f"{step:,}"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return "0" if value == 0 else f"{value:.3g}"

@@ -1,0 +1,301 @@
+"""The graphs of torch.compile: dynamo's, what goes into Inductor, and the kernels that come out of it."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Container, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ... import torch_private
+from ...errors import NotAvailable
+from ...hooks.mode_protocol import Moment
+from ...records.graph_folder import GraphFolder
+from ...records.graph_record import Graph
+from ..capture_request import NamedTensors
+from .compiled_bindings import AotBindings, dynamo_bindings, signature_of
+from .compiled_covers import GraphBefore
+from .compiled_names import ScriptNames
+from .compiled_region import Counts, Depth, Executable, PreGraph, Region
+from .fx_graph import Parts, Reading, modules_by_sequence, read_graph
+from .generated_kernels import Compilation, post_graph
+
+WITHOUT_KERNELS = "backend {} generates no kernels: it runs the pre graph op by op"
+NOTHING_MET = (
+    "it met nothing that it may compile (a forward under torch.compiler.disable, or parts called one by one)"
+)
+WITHOUT_ATEN = "backend {} makes no graph of aten ops: it runs what dynamo captured"
+
+
+class CompiledCapture:
+    """Captures every compilation of the run, in whatever step and by whatever backend.
+
+    `script` is the path of the training script. `named_tensors` says what its tensors are called; without it they
+    have the names that the modules given to `adopted` know them by. In `steps` every execution is written down.
+    """
+
+    def __init__(
+        self,
+        folder: GraphFolder,
+        script: str,
+        named_tensors: NamedTensors | None = None,
+        steps: Container[int] = range(2),
+    ) -> None:
+        self._folder = folder
+        self._script = script
+        self._steps = steps
+        self._names = ScriptNames(named_tensors)
+        self._undo: list[torch_private.Undo] = []
+        self._reported: set[str] = set()
+        self._inside = Depth()
+        self._counts = Counts()
+        self._region: Region | None = None
+        self._regions: dict[int | None, Region] = {}
+        self._lowered: torch_private.Lowered | None = None
+        self._executables: dict[int, Executable] = {}
+        self._captured = False
+
+    @property
+    def inside(self) -> bool:
+        """Whether this thread is executing, or compiling, a graph: what is dispatched there is part of one."""
+        return bool(self._inside)
+
+    def install(self) -> None:
+        hooks: list[tuple[str, Callable[[], torch_private.Undo]]] = [
+            ("dynamo", lambda: torch_private.watch_dynamo(self._around_dynamo)),
+            ("pre", lambda: torch_private.without_graph_caches()),
+            ("pre", lambda: torch_private.watch_aot(self._around_aot)),
+            ("pre", lambda: torch_private.watch_inductor(self._around_inductor)),
+            ("pre", lambda: torch_private.number_decomposed_calls()),
+            ("post", lambda: torch_private.watch_kernels(self._generated, self._not_generated)),
+            ("executions", lambda: torch_private.watch_executions(self._around_execution)),
+        ]
+        for stage, put_in in hooks:
+            try:
+                self._undo.append(put_in())
+            except NotAvailable as error:
+                self._unavailable(stage, str(error))
+
+    def adopted(self, module: torch.nn.Module) -> None:
+        self._names.adopt(module)
+
+    def backward_started(self, losses: Sequence[torch.Tensor]) -> None:
+        """Do nothing: a compiled backward is seen when it is compiled."""
+
+    def closing(self, moment: Moment) -> None:
+        if moment == "step":
+            self._end_step()
+
+    def reached(self, moment: Moment) -> None:
+        """Do nothing: what a step did was counted when it closed."""
+
+    def remove(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+        self._end_step()
+        self._regions.clear()
+        self._executables.clear()
+
+    def _end_step(self) -> None:
+        if not self._captured and "dynamo" not in self._reported:
+            reasons = self._try("dynamo", torch_private.broken_captures) or [NOTHING_MET]
+            self._unavailable("dynamo", f"dynamo captured no graph: {reasons[0]}")
+        wanted = self._folder.step in self._steps or self._counts.compiled
+        counters = self._counts.take()
+        if wanted and any(counters.values()):
+            self._folder.counters(counters)
+
+    # dynamo
+
+    def _around_dynamo(self, seen: torch_private.DynamoGraph, compile_: torch_private.Compile) -> Any:
+        before = self._region
+        region = self._region = self._try("dynamo", lambda: self._begin(seen))
+        try:
+            with self._inside.entered():
+                compiled = compile_()
+        except BaseException as error:
+            if region is not None and not torch_private.retraces(error):
+                self._try("dynamo", region.traced)
+            raise
+        finally:
+            self._region = before
+        if region is None:
+            return compiled
+        self._try("dynamo", region.traced)
+        if region.lowered:
+            return compiled
+        for stage in ("pre", "post"):
+            self._unavailable(stage, WITHOUT_ATEN.format(region.backend))
+        return self._watched(compiled, Executable(region.base, region.hash, self._executed))
+
+    def _begin(self, seen: torch_private.DynamoGraph) -> Region:
+        signature = signature_of(seen, self._names.by_identity())
+        phase = "optimizer" if "/torch/optim/" in seen.file.replace("\\", "/") else "forward"
+        parts = read_graph(
+            seen.graph, Reading(phase, self._script, {}, dynamo_bindings(seen.graph, signature))
+        )
+        region = Region(lambda: self._folder.reserve(phase), signature, seen.backend, parts.hash, phase)
+        reason = f"graph break: {seen.break_reason}, {seen.break_line}" if seen.break_reason else ""
+
+        def write() -> None:
+            self._captured = True
+            self._counts.add("dynamo")
+            if reason:
+                self._counts.add("breaks")
+            number = f"graph {self._counts.of('dynamo')} that dynamo made in step {self._folder.step}"
+            notes = tuple(note for note in (number, reason) if note)
+            self._folder.write(self._graph(region.base, "dynamo", phase, parts, notes))
+
+        region.write_dynamo = write
+        return region
+
+    # aten
+
+    def _around_aot(self, phase: str, compiler: torch_private.AotCompiler) -> torch_private.AotCompiler:
+        region = self._region
+        if region is None:
+            return compiler
+        region.lowered = True
+
+        def compile_(module: torch.fx.GraphModule, example_inputs: Any) -> Any:
+            pre = self._try("pre", lambda: self._pre(region, module.graph, phase))
+            self._unavailable("post", WITHOUT_KERNELS.format(region.backend))
+            with self._inside.entered():
+                compiled = compiler(module, example_inputs)
+            return compiled if pre is None else self._watched(compiled, pre.executable)
+
+        return compile_
+
+    def _around_inductor(self, seen: torch_private.InnerGraph, compile_: torch_private.Compile) -> Any:
+        region = self._regions.get(seen.key) if seen.phase == "backward" else self._region
+        if region is None:
+            with self._inside.entered():
+                return compile_()
+        region.lowered = True
+        self._regions[seen.key] = region
+        graph = seen.module.graph
+        pre = self._try("pre", lambda: self._pre(region, graph, seen.phase))
+        before = self._try("post", lambda: GraphBefore(graph))
+        outer, self._lowered = self._lowered, None
+        began = time.perf_counter()
+        try:
+            with self._inside.entered():
+                compiled = compile_()
+            seconds = time.perf_counter() - began
+            if pre is not None and before is not None:
+                self._try("post", lambda: self._post(pre, before, compiled, seconds))
+        finally:
+            self._lowered = outer
+        if pre is None:
+            return compiled
+        if torch_private.is_compiled_by_inductor(compiled):
+            self._executables[id(compiled)] = pre.executable
+            weakref.finalize(compiled, self._executables.pop, id(compiled), None)
+            return compiled
+        return self._watched(compiled, pre.executable)
+
+    def _pre(self, region: Region, graph: torch.fx.Graph, side: str) -> PreGraph:
+        region.traced()
+        self._counts.add("compiled")
+        phase = "backward" if side == "backward" else region.phase
+        bindings = AotBindings(region.signature, side).of(graph)
+        parts = read_graph(graph, Reading(phase, self._script, region.modules, bindings))
+        if side == "forward":
+            region.modules.update(modules_by_sequence(parts.nodes))
+        base = self._folder.reserve("backward") if side == "backward" else region.base
+        made = self._graph(base, "pre", phase, parts)
+        self._folder.write(made)
+        return PreGraph(made, parts.outputs, Executable(base, made.hash, self._executed))
+
+    def _graph(self, base: str, stage: str, phase: str, parts: Parts, notes: tuple[str, ...] = ()) -> Graph:
+        return Graph(
+            name=f"{base}-{stage}",
+            mode=self._folder.mode,
+            stage=stage,
+            phase=phase,
+            step=self._folder.step,
+            nodes=parts.nodes,
+            values=parts.values,
+            inputs=parts.inputs,
+            outputs=tuple(one for one in parts.outputs if one is not None),
+            hash=parts.hash,
+            notes=notes,
+        )
+
+    # kernels
+
+    def _generated(self, lowered: torch_private.Lowered) -> None:
+        self._lowered = lowered
+
+    def _not_generated(self, error: Exception) -> None:
+        self._failed("post", error)
+
+    def _post(self, pre: PreGraph, before: GraphBefore, compiled: Any, seconds: float) -> None:
+        lowered = self._lowered
+        name = f"{pre.executable.base}-post"
+        if lowered is None:
+            if not pre.graph.nodes:
+                empty = replace(pre.graph, name=name, stage="post", pre=pre.graph.name, seconds=seconds)
+                self._folder.write(replace(empty, notes=("nothing to compute: its inputs are its outputs",)))
+            else:
+                self._unavailable("post", "Inductor generated no code that could be seen for a graph")
+            return
+        final = read_graph(lowered.graph, Reading(pre.graph.phase, self._script, {}, {}))
+        code = torch_private.generated_module(compiled)
+        done = Compilation(
+            pre.graph, pre.outputs, lowered, final, before.covered_by(lowered.graph), code, seconds
+        )
+        self._folder.write(post_graph(done, name))
+
+    # executions
+
+    def _around_execution(self, compiled: Any, execute: torch_private.Compile) -> Any:
+        executable = self._executables.get(id(compiled))
+        if executable is not None:
+            self._try("executions", executable.executed)
+        with self._inside.entered():
+            return execute()
+
+    def _watched(self, compiled: Any, executable: Executable) -> Any:
+        """A function that does what `compiled` does, and is seen to."""
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            self._try("executions", executable.executed)
+            with self._inside.entered():
+                return compiled(*args, **kwargs)
+
+        return torch_private.called_like(compiled, run)
+
+    def _executed(self, base: str, hash_: str, first: bool) -> None:
+        if not self._undo:
+            return
+        self._counts.add("executed")
+        if not first:
+            self._counts.add("cached")
+        if self._folder.step in self._steps:
+            self._folder.executed(base, hash_)
+
+    # what fails here fails alone
+
+    def _try(self, stage: str, do: Callable[[], Any]) -> Any:
+        try:
+            return do()
+        except Exception as error:  # noqa: BLE001, the compilation goes on whatever fails here
+            self._failed(stage, error)
+            return None
+
+    def _failed(self, stage: str, error: Exception) -> None:
+        what = error if isinstance(error, NotAvailable) else f"{type(error).__name__}: {error}"
+        text = str(what).strip().splitlines()[0]
+        self._unavailable(stage, f"not available on torch {torch.__version__}: {text}")
+
+    def _unavailable(self, stage: str, reason: str) -> None:
+        if stage not in self._reported:
+            self._reported.add(stage)
+            try:
+                self._folder.unavailable(stage, reason)
+            except OSError:
+                return

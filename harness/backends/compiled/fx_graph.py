@@ -1,0 +1,315 @@
+"""An FX graph, of dynamo or of aten ops, as nodes and values of the record."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import math
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ... import torch_private
+from ...records.graph_record import Node, Value
+
+TORCH = str(Path(torch.__file__).parent)
+NUMDRIFT = str(Path(__file__).absolute().parents[2])
+FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a graph is made of. `outputs` are in the graph's order, None where it returns no value there."""
+
+    nodes: tuple[Node, ...]
+    values: Mapping[str, Value]
+    inputs: tuple[str, ...]
+    outputs: tuple[str | None, ...]
+
+    @property
+    def hash(self) -> str:
+        """The same for graphs of the same ops on the same kinds of values."""
+        text = hashlib.sha256()
+        for node in self.nodes:
+            text.update(
+                repr((node.full_op, node.inputs, node.outputs, sorted(node.attributes.items()))).encode()
+            )
+        for name, value in self.values.items():
+            text.update(repr((name, value.dtype, value.shape, value.binding)).encode())
+        text.update(repr((self.inputs, self.outputs)).encode())
+        return text.hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How to read one graph: `script` is the training script, `modules` the paths by autograd sequence number that
+    its forward has, `bindings` what its placeholders and outputs are to the script, by name."""
+
+    phase: str
+    script: str
+    modules: Mapping[int, str]
+    bindings: Mapping[str, str]
+
+
+def read_graph(graph: torch.fx.Graph, reading: Reading) -> Parts:
+    """The parts of a graph. A `getitem` that takes one result out of several becomes an output of its node."""
+    results = _results(graph)
+    groups: dict[Any, str] = {}
+    nodes: list[Node] = []
+    values: dict[str, Value] = {}
+    inputs: list[str] = []
+    outputs: tuple[str | None, ...] = ()
+    for one in graph.nodes:
+        if one.op in ("placeholder", "get_attr"):
+            if one.op == "get_attr" and _is_module(one):
+                continue
+            inputs.append(one.name)
+            bound = "constant" if one.op == "get_attr" else ""
+            values[one.name] = value_of(one, reading.bindings.get(one.name, bound))
+        elif one.op == "output":
+            found = one.args[0] if isinstance(one.args[0], (list, tuple)) else one.args
+            outputs = tuple(results.name_of(each) if _is_value(each) else None for each in found)
+        elif one not in results.taken_out:
+            made = results.outputs_of(one)
+            nodes.append(_node(one, made, results, reading, groups))
+            values.update({
+                name: value_of(source, reading.bindings.get(name, "")) for name, source in made.items()
+            })  # fmt: skip
+    return Parts(tuple(nodes), values, tuple(inputs), outputs)
+
+
+class _Results:
+    """The values that the nodes of a graph make: a node's own, or those taken out of its tuple."""
+
+    def __init__(self) -> None:
+        self.taken_out: dict[torch.fx.Node, str] = {}
+        self._parts: dict[torch.fx.Node, dict[Any, torch.fx.Node]] = {}
+
+    def take_out(self, one: torch.fx.Node) -> None:
+        source, index = one.args
+        first = self._parts.setdefault(source, {}).setdefault(index, one)  # type: ignore[arg-type]
+        self.taken_out[one] = first.name
+
+    def name_of(self, one: torch.fx.Node) -> str:
+        return self.taken_out.get(one, one.name)
+
+    def outputs_of(self, one: torch.fx.Node) -> dict[str, torch.fx.Node]:
+        parts = self._parts.get(one)
+        if parts is None:
+            return {one.name: one}
+        return {parts[index].name: parts[index] for index in sorted(parts)}
+
+
+def _results(graph: torch.fx.Graph) -> _Results:
+    results = _Results()
+    for one in graph.nodes:
+        if one.target is operator.getitem and isinstance(one.args[1], int):
+            source = one.args[0]
+            if isinstance(source, torch.fx.Node) and source.op not in ("placeholder", "get_attr"):
+                several = (
+                    isinstance(_example(source), (tuple, list)) and source.target is not operator.getitem
+                )
+                if several:
+                    results.take_out(one)
+    return results
+
+
+def _node(
+    one: torch.fx.Node,
+    made: Mapping[str, torch.fx.Node],
+    results: _Results,
+    reading: Reading,
+    groups: dict[Any, str],
+) -> Node:
+    domain, op, overload = _called(one)
+    inputs, names, attributes = _arguments(one, results)
+    original, group = _origin(one, groups)
+    stack = str(one.meta.get("stack_trace") or "").rstrip()
+    sequence = one.meta.get("seq_nr")
+    return Node(
+        name=one.name,
+        op=op,
+        domain=domain,
+        overload=overload,
+        phase=reading.phase,
+        module=_module(one, reading),
+        source=script_line(stack, reading.script),
+        stack=stack,
+        sequence=sequence if isinstance(sequence, int) and sequence >= 0 else None,
+        original=original,
+        group=group,
+        inputs=inputs,
+        input_names=names,
+        outputs=tuple(made),
+        attributes=attributes,
+    )
+
+
+def _called(one: torch.fx.Node) -> tuple[str, str, str]:
+    """The namespace, the name and the overload of what a node calls."""
+    target = one.target
+    if (parts := torch_private.parts_of_op(target)) is not None:
+        return parts
+    if isinstance(target, str):
+        return "torch", target.rpartition(".")[2], ""
+    name = getattr(target, "__name__", None) or str(target)
+    module = getattr(target, "__module__", None) or "torch"
+    return (
+        "torch" if module.startswith("torch") else "python",
+        name.replace(".", "_").strip("_") or "call",
+        "",
+    )
+
+
+def _arguments(
+    one: torch.fx.Node, results: _Results
+) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, Any]]:
+    """The values that a node takes, the names of their arguments, and its other arguments as attributes."""
+    inputs: list[str] = []
+    names: list[str] = []
+    attributes: dict[str, Any] = {}
+    for name, argument in _named_arguments(one):
+        found = [each for each in _leaves(argument) if isinstance(each, torch.fx.Node) and _is_value(each)]
+        inputs += [results.name_of(each) for each in found]
+        names += [name] * len(found)
+        if argument is not None and not (found and len(found) == len(list(_leaves(argument)))):
+            attributes[name] = _plain(argument, results)
+    return tuple(inputs), tuple(names), attributes
+
+
+def _named_arguments(one: torch.fx.Node) -> Iterator[tuple[str, Any]]:
+    names = _argument_names(one.target if one.op == "call_function" else None)
+    for index, argument in enumerate(one.args):
+        yield names[index] if index < len(names) else f"argument_{index}", argument
+    yield from one.kwargs.items()
+
+
+@functools.cache
+def _argument_names(target: Callable[..., Any] | None) -> Sequence[str]:
+    if target is None:
+        return ("self",)
+    if torch_private.parts_of_op(target) is not None:
+        return [one.name for one in torch_private.arguments_of(target)]
+    try:
+        found = inspect.signature(target).parameters.values()
+    except (ValueError, TypeError):  # one of torch's own, which is the op of this name
+        overloads = torch_private.overloads_of(getattr(target, "__name__", ""))
+        schema = torch_private.arguments_of(overloads[0]) if overloads else []
+        return [one.name for one in schema if not one.keyword_only]
+    return [one.name for one in found if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+
+
+def _leaves(argument: Any) -> Iterator[Any]:
+    if isinstance(argument, (list, tuple)):
+        for one in argument:
+            yield from _leaves(one)
+    elif isinstance(argument, dict):
+        for one in argument.values():
+            yield from _leaves(one)
+    elif argument is not None:
+        yield argument
+
+
+def _plain(argument: Any, results: _Results) -> Any:
+    """An argument as the record holds it: text, numbers that JSON has, and lists of those."""
+    if isinstance(argument, torch.fx.Node):
+        return results.name_of(argument)
+    if type(argument) is float:
+        return argument if math.isfinite(argument) else str(argument)
+    if type(argument) in (bool, int, str):
+        return argument
+    if isinstance(argument, (list, tuple)) and not any(isinstance(one, (list, tuple)) for one in argument):
+        return [_plain(one, results) for one in argument]
+    return str(argument).removeprefix("torch.")
+
+
+def _origin(one: torch.fx.Node, groups: dict[Any, str]) -> tuple[str, str]:
+    """The op that a node was decomposed from, and the name of the decomposed call; both "" for an op as called."""
+    before = torch_private.parts_of_op(one.meta.get("original_aten"))
+    now = torch_private.parts_of_op(one.target)
+    if before is None or now is None or before[:2] == now[:2]:
+        return "", ""
+    name = ".".join(before[:2])
+    call = one.meta.get(torch_private.CALL, (one.meta.get("seq_nr"), one.meta.get("stack_trace")))
+    key = (name, call)
+    return name, groups.setdefault(key, f"{name}#{len(groups) + 1}")
+
+
+def _module(one: torch.fx.Node, reading: Reading) -> str | None:
+    for key in ("nn_module_stack", "fwd_nn_module_stack"):
+        if one.meta.get(key):
+            return module_path(one.meta[key])
+    if one.meta.get("seq_nr") in reading.modules:
+        return reading.modules[one.meta["seq_nr"]]
+    return "" if reading.phase != "backward" and one.meta.get("stack_trace") else None
+
+
+def modules_by_sequence(nodes: Sequence[Node]) -> dict[int, str]:
+    """The module of each autograd sequence number, by the first node that has it."""
+    found: dict[int, str] = {}
+    for node in nodes:
+        if node.sequence is not None and node.module is not None:
+            found.setdefault(node.sequence, node.module)
+    return found
+
+
+def module_path(stack: Mapping[str, Any]) -> str:
+    """The innermost module: `L['self'].net.1` is `net.1`, `L['module']` the outermost itself."""
+    found = list(stack.values())[-1]
+    return path_in_source(str(found[0] if isinstance(found, (list, tuple)) else found))
+
+
+@functools.cache
+def path_in_source(expression: str) -> str:
+    """The dotted path that dynamo's expression for a module or a tensor means, from the outermost module on."""
+    path = re.sub(r"^[LG]\['\w+'\]", "", expression)
+    path = re.sub(r"\['?(\w+)'?\]", r".\1", path)
+    return re.sub(r"\._(modules|parameters|buffers|orig_mod)(?=\.|$)", "", path).strip(".")
+
+
+@functools.lru_cache(maxsize=4096)
+def script_line(stack: str, script: str) -> str:
+    """The innermost frame of the script in a stack, else the innermost one outside of torch and of numdrift, as
+    `file:line`."""
+    frames = FRAME.findall(stack)
+    for wanted in (lambda file: file == script, lambda file: not file.startswith((TORCH, NUMDRIFT))):
+        for file, line in reversed(frames):
+            if wanted(file):
+                return f"{file}:{line}"
+    return ""
+
+
+def value_of(one: torch.fx.Node, binding: str = "") -> Value:
+    """What a node's value is, as far as the compiler has noted it."""
+    example = _example(one)
+    if isinstance(example, torch.Tensor):
+        sizes = tuple(size if type(size) is int else str(size) for size in example.shape)
+        return Value(str(example.dtype).removeprefix("torch."), sizes, binding)
+    kinds = ((torch.SymBool, bool, "bool"), (torch.SymInt, int, "int64"), (torch.SymFloat, float, "float64"))
+    for symbolic, plain, dtype in kinds:
+        if isinstance(example, (symbolic, plain)):
+            return Value(dtype, (), binding)
+    return Value(binding=binding)
+
+
+def _example(one: torch.fx.Node) -> Any:
+    return one.meta.get("val", one.meta.get("example_value"))
+
+
+def _is_value(argument: Any) -> bool:
+    return isinstance(argument, torch.fx.Node) and not (argument.op == "get_attr" and _is_module(argument))
+
+
+def _is_module(one: torch.fx.Node) -> bool:
+    """Whether a `get_attr` names a graph of its own, which a higher order op takes as its body."""
+    owner = one.graph.owning_module
+    found: Any = owner
+    for name in str(one.target).split("."):
+        found = getattr(found, name, None)
+    return isinstance(found, torch.nn.Module)

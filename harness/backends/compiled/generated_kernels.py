@@ -1,0 +1,184 @@
+"""The final graph of Inductor as a graph of the record: one node a kernel or a call of a library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ... import torch_private
+from ...records.graph_record import Graph, Node, Value
+from .fx_graph import Parts
+
+_VIEWS = """view reshape _unsafe_view _reshape_alias permute t transpose expand squeeze unsqueeze slice select
+as_strided alias detach split split_with_sizes unbind diagonal unfold lift_fresh_copy view_of"""
+
+VIEWS = frozenset(_VIEWS.split())
+"""Ops of compiled graphs that compute nothing; some of them are no views by their schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """One compilation: the graph that Inductor was handed, what it made of it, the final graph's own nodes, and which
+    nodes before each of those stands for."""
+
+    pre: Graph
+    outputs: Sequence[str | None]
+    lowered: torch_private.Lowered
+    final: Parts
+    covers: Mapping[str, Sequence[str]]
+    code: str
+    seconds: float
+
+
+def post_graph(done: Compilation, name: str) -> Graph:
+    """The post graph of a compilation, under this name."""
+    nodes = _with_buffers(done, _nodes(done))
+    values = _values(done, nodes)
+    bindings = {one: done.pre.values[one].binding for one in done.pre.inputs}
+    outputs = []
+    for before, after in zip(done.outputs, done.lowered.outputs, strict=False):
+        if before is not None and after is not None:
+            outputs.append(after)
+            bindings.setdefault(after, done.pre.values[before].binding)
+    values = {one: replace(value, binding=bindings.get(one, value.binding)) for one, value in values.items()}
+    for one in outputs:
+        values.setdefault(one, Value(binding=bindings[one]))
+    notes = _notes(done.pre, nodes)
+    return replace(
+        done.pre,
+        name=name,
+        stage="post",
+        nodes=tuple(nodes),
+        values=values,
+        inputs=(*done.pre.inputs, *_constants(done, nodes)),
+        outputs=tuple(outputs),
+        pre=done.pre.name,
+        seconds=round(done.seconds, 6),
+        notes=notes,
+        code=done.code,
+    )
+
+
+def _nodes(done: Compilation) -> list[Node]:
+    final = {one.name: one for one in done.final.nodes}
+    owner = {made: one.name for one in done.final.nodes for made in one.outputs}
+    order = {one.name: number for number, one in enumerate(done.pre.nodes)}
+    makes = {made: one.name for one in done.pre.nodes for made in one.outputs}
+    sources = {one.name: one for one in done.pre.nodes}
+    taken: set[str] = set()
+    nodes = []
+    for kernel in done.lowered.kernels:
+        inside = dict.fromkeys(owner.get(one.name, one.name) for one in kernel.origins)
+        body = tuple(node for name, node in final.items() if name in inside)
+        found = {makes.get(one, one) for node in kernel.origins for one in done.covers.get(node.name, ())}
+        covers = sorted((one for one in found if one in order), key=order.__getitem__)
+        nodes.append(_node(kernel, body, [sources[one] for one in covers], taken, done.pre.phase))
+    return nodes
+
+
+def _with_buffers(done: Compilation, nodes: Sequence[Node]) -> list[Node]:
+    """The nodes, the ops in them reading and writing the buffers that hold their values."""
+    results = {one.name: one.outputs[0] for one in done.final.nodes if one.outputs}
+    buffers: dict[str, str] = {}
+    for buffer, made in done.lowered.made_by.items():
+        if made in results:
+            buffers.setdefault(results[made], buffer)
+
+    def renamed(values: Iterable[str]) -> tuple[str, ...]:
+        return tuple(buffers.get(one, one) for one in values)
+
+    return [
+        replace(
+            node,
+            body=tuple(
+                replace(one, inputs=renamed(one.inputs), outputs=renamed(one.outputs)) for one in node.body
+            ),
+        )
+        for node in nodes
+    ]
+
+
+def _node(
+    kernel: torch_private.Kernel, body: tuple[Node, ...], covered: Sequence[Node], taken: set[str], phase: str
+) -> Node:
+    domain, op, overload = _called(kernel)
+    place = next((one for one in reversed(covered) if one.source), None)
+    same = [one for one in body if one.op == op and not kernel.code]
+    alone = same[0] if len(same) == 1 else None
+    name = kernel.name if kernel.code else f"{op}_{kernel.buffers[0] if kernel.buffers else 'call'}"
+    while name in taken:
+        name = f"{name}_{kernel.buffers[0] if kernel.buffers else 'again'}"
+    taken.add(name)
+    return Node(
+        name=name,
+        op=op,
+        domain=domain,
+        overload="" if kernel.code else overload if alone is None else alone.overload,
+        phase=phase,
+        module=_common_path(one.module for one in covered),
+        source="" if place is None else place.source,
+        stack="" if place is None else place.stack,
+        sequence=covered[0].sequence if len({one.sequence for one in covered}) == 1 else None,
+        inputs=kernel.inputs,
+        outputs=kernel.buffers,
+        attributes={} if alone is None else alone.attributes,
+        covers=tuple(one.name for one in covered),
+        body=body,
+        code=kernel.code,
+    )
+
+
+def _called(kernel: torch_private.Kernel) -> tuple[str, str, str]:
+    parts = torch_private.parts_of_op(kernel.operation)
+    if parts is not None:
+        return parts
+    if kernel.code:
+        return "inductor", kernel.name, ""
+    names = kernel.name.removeprefix("torch.ops.").split(".")
+    if names[0] == "extern_kernels":
+        return "aten", "_".join(names[1:]), ""
+    if len(names) > 1:
+        return names[0], names[1], "" if names[2:] in ([], ["default"]) else "_".join(names[2:])
+    return "inductor", kernel.name, ""
+
+
+def _common_path(paths: Iterable[str | None]) -> str | None:
+    """The innermost module that all of these are in, None where none is known."""
+    known = [one.split(".") if one else [] for one in paths if one is not None]
+    if not known:
+        return None
+    common = []
+    for parts in zip(*known, strict=False):
+        if len(set(parts)) > 1:
+            break
+        common.append(parts[0])
+    return ".".join(common)
+
+
+def _values(done: Compilation, nodes: Sequence[Node]) -> dict[str, Value]:
+    values = {one: done.pre.values[one] for one in done.pre.inputs}
+    for node in nodes:
+        for one in (*node.inputs, *node.outputs):
+            if one not in values:
+                dtype, shape = done.lowered.buffers.get(one, ("", None))
+                values[one] = Value(dtype, shape, "constant" if one in done.lowered.constants else "")
+    inside = dict.fromkeys(one for node in nodes for op in node.body for one in (*op.inputs, *op.outputs))
+    known = {one: replace(done.final.values[one], binding="") for one in inside if one in done.final.values}
+    return known | values
+
+
+def _constants(done: Compilation, nodes: Sequence[Node]) -> list[str]:
+    used = dict.fromkeys(one for node in nodes for one in node.inputs)
+    return [one for one in used if one in done.lowered.constants and one not in done.pre.inputs]
+
+
+def _notes(pre: Graph, nodes: Sequence[Node]) -> tuple[str, ...]:
+    covered = {one for node in nodes for one in node.covers}
+    missing = [one.name for one in pre.nodes if one.name not in covered and computes(one, pre.values)]
+    return (f"in no kernel (optimised away, or only a view): {', '.join(missing)}",) if missing else ()
+
+
+def computes(node: Node, values: Mapping[str, Value]) -> bool:
+    """Whether a node of a pre graph makes numbers of tensors: no view, no size."""
+    tensors = any(values[one].shape is not None and values[one].dtype for one in node.outputs)
+    return tensors and node.domain not in ("python", "torch") and node.op not in (*VIEWS, "sym_size")

@@ -1,0 +1,129 @@
+"""Eager + torch.compile: root modules are compiled in place at their first call."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from numdrift.kernels.swaps.engine import Swaps
+
+from ... import torch_private
+from ...errors import AdoptionError, UsageError, nearest
+from ...hooks.backend_adapter import Adapter, load_adapter
+from ...hooks.mode_protocol import Moment, ScriptFacts
+from ...records.mode_spec import LADDER, ModeSpec
+from ...script.parallel import within_wrapper
+from ..eager.mode import EagerMode
+
+
+class CompileMode:
+    """`module.compile(backend=...)` for every root module; everything else as in eager mode."""
+
+    def __init__(self, spec: ModeSpec) -> None:
+        self.spec = spec
+        self.backend = spec.backend or "inductor"
+        self.eager = EagerMode(spec)
+        self._verified = False
+        self._compiled_before = torch_private.compiled_frames()
+        self._compiled: list[weakref.ref[torch.nn.Module]] = []
+        self._left: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self.device = self.eager.device = spec.device or "cpu"
+
+    def prepare(self, script: ScriptFacts, swaps: Swaps) -> None:
+        self.eager.set_up(swaps)
+        require_backend(self.spec.name, self.backend)
+        if self.backend == "inductor":
+            torch_private.set_inductor_numerics(
+                contract=None if self.spec.contract is None else self.spec.contract == "fast",
+                emulate_casts=_is_on(self.spec.emulate_casts),
+                fallback_random=_is_on(self.spec.fallback_random),
+            )
+            torch_private.set_inductor_options(self.spec.inductor)
+        elif self.spec.inductor:
+            raise UsageError(
+                f"mode {self.spec.name!r}: inductor.{next(iter(self.spec.inductor))} has no effect with backend "
+                f"{self.backend}; leave one of them out"
+            )
+        swaps.install(self.device, compiled=True)
+
+    def adopt(self, module: torch.nn.Module) -> None:
+        self.eager.adopt(module)
+        module = within_wrapper(module)
+        if isinstance(module, torch.jit.ScriptModule):  # which dynamo does not look into
+            return
+        if module not in self._left and not any(map(torch_private.is_compiled_by_script, module.modules())):
+            torch_private.compile_in_place(module, self.backend)
+            self._compiled.append(weakref.ref(module))
+
+    def adopt_function(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Take over a function that computes a training's loss and gradients in one, as torch.func makes them."""
+        compiled: Callable[..., Any] = torch_private.own_compile()(function, backend=self.backend)
+        return compiled
+
+    def leave_alone(self, module: torch.nn.Module) -> None:
+        """A compiled function of the script's calls this module: do not compile it besides."""
+        self._left.add(module)
+
+    def settings(
+        self, mode: str | None, options: Mapping[str, Any] | None, dynamic: bool | None
+    ) -> Mapping[str, Any]:
+        """What the script's `torch.compile` keeps of its `mode` and `options`: all that Inductor is given, except
+        for options that the mode's own keys state."""
+        if self.backend != "inductor":
+            return {}
+        named = torch_private.inductor_mode_options(mode, dynamic) if mode not in (None, "default") else {}
+        chosen = {name.replace("-", "_"): value for name, value in {**named, **(options or {})}.items()}
+        kept = {name: value for name, value in chosen.items() if name not in self._stated()}
+        if kept == chosen:
+            return {"mode": mode} if mode else {"options": options} if options else {}
+        return {"options": kept} if kept else {}
+
+    def _stated(self) -> set[str]:
+        """The options of Inductor's that the mode's keys state."""
+        spec = self.spec
+        return set(spec.inductor) | {
+            name
+            for name, value in (
+                ("cpp.enable_floating_point_contract_flag", spec.contract),
+                ("emulate_precision_casts", spec.emulate_casts),
+                ("fallback_random", spec.fallback_random),
+            )
+            if value is not None
+        }
+
+    def close(self, moment: Moment, settled: Callable[[], None] | None = None) -> None:
+        self.eager.close(moment, settled)
+        if moment == "step" and not self._verified:
+            self._verified = True
+            if torch_private.compiled_frames() <= self._compiled_before:
+                raise AdoptionError(
+                    "nothing was compiled in the first step, so this run would be plain eager: "
+                    "call the model itself (model(x)), not its parts"
+                )
+
+    def leave(self) -> None:
+        """Make the modules that were compiled here eager again."""
+        for reference in self._compiled:
+            module = reference()
+            if module is not None:
+                torch_private.undo_compile_in_place(module)
+
+    def adapter(self) -> Adapter:
+        return load_adapter("compiled.adapter:CompileAdapter", self.spec)
+
+    def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return self.eager.read(tensors)
+
+
+def require_backend(mode: str, backend: str) -> None:
+    """Raise UsageError when torch.compile knows no such backend. Loads dynamo, which what follows is prepared for."""
+    if backend not in torch.compiler.list_backends(exclude_tags=()):
+        known = {*LADDER, *torch.compiler.list_backends()}
+        raise UsageError(f"mode {mode!r}: there is no backend {backend!r}; {nearest(backend, known)}")
+
+
+def _is_on(value: str | None) -> bool | None:
+    return None if value is None else value == "on"

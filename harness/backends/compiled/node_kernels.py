@@ -1,0 +1,203 @@
+"""Nodes of compiled graphs, each compiled alone: what the compiler makes of an op that nothing is fused with."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from ... import torch_private
+from ...tape.replay import Execution
+from ...tape.tape import Call, GeneratorState, Tape, View, leaves, mapped
+
+TOGETHER = 16
+"""Nodes that are compiled as one graph: one needs about as long as many, and all are executed when one is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorKind:
+    """What a kernel is made for: a tensor of this dtype and layout."""
+
+    dtype: torch.dtype
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    device: str
+
+    def empty(self) -> torch.Tensor:
+        return torch.empty_strided(self.size, self.stride, dtype=self.dtype, device=self.device)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeKind:
+    """A kernel: an op, what it takes, with a `TensorKind` for each tensor, and the direction it is compiled for."""
+
+    op: str
+    arguments: tuple[Any, ...]
+    keywords: tuple[tuple[str, Any], ...]
+    backward: bool
+
+    def tensors(self) -> list[TensorKind]:
+        return [
+            one for one in leaves([self.arguments, _values(self.keywords)]) if isinstance(one, TensorKind)
+        ]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledNodes:
+    """A graph of independent nodes. `results` says of each node which of its flat outputs the graph gives."""
+
+    kinds: Sequence[NodeKind]
+    results: Sequence[Sequence[bool]]
+    run: torch_private.Boxed
+
+    def execute(self, number: int, tensors: Sequence[torch.Tensor]) -> list[Any]:
+        """The flat outputs of one node on these tensors; the others get zeros."""
+        inputs: list[Any] = []
+        for at, kind in enumerate(self.kinds):
+            inputs += tensors if at == number else [one.empty().zero_() for one in kind.tensors()]
+        outputs = list(self.run(inputs))
+        before = sum(sum(one) for one in self.results[:number])
+        own = iter(outputs[before:])
+        return [next(own) if given else None for given in self.results[number]]
+
+
+class NodeCompiler(Protocol):
+    """Compiles a graph of aten ops; `inputs` are fake."""
+
+    def __call__(
+        self, module: torch.fx.GraphModule, inputs: Sequence[Any], *, backward: bool
+    ) -> torch_private.Boxed: ...
+
+
+compile_node: NodeCompiler = torch_private.compile_graph
+"""By Inductor, as it is configured now."""
+
+
+class NodeKernels:
+    """The kernels of the compiled nodes of a step, compiled when they are first needed, by `compile_`.
+
+    Nodes that draw random numbers or write to an argument are not among them: the compiler calls eager's kernels there.
+    """
+
+    def __init__(self, tape: Tape, compile_: NodeCompiler = compile_node) -> None:
+        self._tape = tape
+        self._compile_graph = compile_
+        self._known: dict[NodeKind, tuple[CompiledNodes, int]] = {}
+
+    def prepare(self, positions: Iterable[int]) -> None:
+        """Compile the kernels of these calls, some at a time. What cannot be compiled is left for `execute` to say."""
+        wanted: dict[bool, dict[NodeKind, None]] = {False: {}, True: {}}
+        for position in positions:
+            call = self._tape.calls[position]
+            operation = torch_private.registered_operation(call.op)
+            if operation is not None and is_generated(call, operation):
+                kind = self._kind(call, call.arguments, call.keywords)
+                if kind not in self._known:
+                    wanted[kind.backward].setdefault(kind)
+        for kinds in wanted.values():
+            for some in _parts(list(kinds), TOGETHER):
+                with suppress(Exception):  # one of them may be what cannot be compiled
+                    self._compile(some)
+
+    def execute(self, one: Execution, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        """The flat outputs of a node. Raises what a compiler raises."""
+        kind = self._kind(one.call, arguments, keywords)
+        if kind not in self._known:
+            self._compile([kind])
+        compiled, number = self._known[kind]
+        tensors = [each for each in leaves([arguments, _values(kind.keywords, keywords)]) if _is_tensor(each)]
+        with torch_private.without_dispatch_modes():
+            return compiled.execute(number, tensors)
+
+    def _compile(self, kinds: Sequence[NodeKind]) -> None:
+        module, inputs, results = graph_of(kinds)
+        run = self._compile_graph(module, inputs, backward=kinds[0].backward)
+        compiled = CompiledNodes(kinds, results, run)
+        self._known.update({kind: (compiled, number) for number, kind in enumerate(kinds)})
+
+    def _kind(self, call: Call, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> NodeKind:
+        def kind(value: Any) -> Any:
+            if isinstance(value, View):
+                device = self._tape.slots[value.slot].device
+                return TensorKind(value.dtype, value.size, value.stride, device)
+            if isinstance(value, torch.Tensor):
+                return TensorKind(value.dtype, tuple(value.size()), tuple(value.stride()), str(value.device))
+            return value
+
+        named = tuple((name, mapped(kind, keywords[name])) for name in sorted(keywords))
+        return NodeKind(call.op, mapped(kind, arguments), named, call.phase == "backward")
+
+
+def graph_of(kinds: Sequence[NodeKind]) -> tuple[torch.fx.GraphModule, list[Any], list[list[bool]]]:
+    """A graph that executes these nodes independently, its fake inputs, and which outputs of each node it gives."""
+    graph, inputs, outputs, results = torch.fx.Graph(), [], [], []
+    mode = torch_private.fake_mode()
+    placeholders = []
+    for number, tensor in enumerate(one for kind in kinds for one in kind.tensors()):
+        with mode:
+            inputs.append(tensor.empty())
+        placeholders.append(graph.placeholder(f"input_{number}"))
+        placeholders[-1].meta["val"] = inputs[-1]
+    given, faked = iter(placeholders), iter(inputs)
+    for kind in kinds:
+        operation: Any = torch_private.registered_operation(kind.op)
+        node = graph.call_function(operation, *_filled(kind, given))
+        args, kwargs = _filled(kind, faked)
+        with mode, torch.no_grad():
+            node.meta["val"] = operation(*args, **kwargs)
+        made = list(_results(graph, node))
+        outputs += [one for one in made if one is not None]
+        results.append([one is not None for one in made])
+    graph.output(tuple(outputs))
+    return torch.fx.GraphModule(torch.nn.Module(), graph), inputs, results
+
+
+def _filled(kind: NodeKind, tensors: Iterator[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a node with the next of `tensors` in place of each kind of tensor."""
+
+    def value(argument: Any) -> Any:
+        return next(tensors) if isinstance(argument, TensorKind) else argument
+
+    arguments: tuple[Any, ...] = mapped(value, kind.arguments)
+    return arguments, {name: mapped(value, one) for name, one in kind.keywords}
+
+
+def _results(graph: torch.fx.Graph, node: torch.fx.Node) -> Iterator[torch.fx.Node | None]:
+    """The flat outputs of a node, None for one that is no tensor."""
+    value = node.meta["val"]
+    if not isinstance(value, (list, tuple)):
+        yield node if _is_tensor(value) else None
+        return
+    for index, one in enumerate(value):
+        if _is_tensor(one):
+            taken = graph.call_function(operator.getitem, (node, index))
+            taken.meta["val"] = one
+            yield taken
+        else:
+            yield None
+
+
+def is_generated(call: Call, operation: Any) -> bool:
+    """Whether the compiler may have made a kernel of its own for this call."""
+    given = leaves([call.arguments, *call.keywords.values()])
+    takes_state = any(isinstance(one, GeneratorState) for one in given)
+    called = call.draw is not None or takes_state or bool(torch_private.written_names(operation))
+    return call.compiled is not None and not called
+
+
+def _values(named: Sequence[tuple[str, Any]], values: Mapping[str, Any] | None = None) -> list[Any]:
+    """The values of keywords in their order, or those of the same names."""
+    return [value if values is None else values[name] for name, value in named]
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _parts(values: Sequence[NodeKind], size: int) -> Iterator[Sequence[NodeKind]]:
+    for start in range(0, len(values), size):
+        yield values[start : start + size]

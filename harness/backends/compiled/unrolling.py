@@ -1,0 +1,279 @@
+"""Compiled graphs taken apart: what one execution becomes on the tape, and what its nodes really gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ... import torch_private
+from ...tape.call_log import CallLog
+from ...tape.compiled_graphs import CompiledGraph
+from ...tape.compiled_probes import ValueKey, value_key
+from ...tape.generator_states import generator_state, set_generator_state
+from ...tape.op_places import Place
+from ...tape.replay import is_same
+from ...tape.slots import bytes_of_storage
+from ...tape.tape import NotReplayable, Phase, views_in
+from .compiled_interpreter import Described, Interpreted, Interpreter, flat_outputs, laid_out_like, layout_of
+from .compiled_nodes import NodeNames
+
+OTHER_RANDOM = (
+    "a compiled graph draws random numbers by a generator of its own; in the mode compile,fallback_random=on they are "
+    "those of eager mode"
+)
+
+
+class Regions:
+    """The executions of one step."""
+
+    def __init__(self, log: CallLog, script: str) -> None:
+        self.log = log
+        self.names = NodeNames(script)
+        self._forwards: list[tuple[int, int, set[int]]] = []
+        self._runs = 0
+
+    def enter(self, graph: CompiledGraph, phase: Phase, inputs: Sequence[Any]) -> Region:
+        """Note what a graph is about to be executed with."""
+        backward = graph.phase == "backward"
+        views = [self.log.table.view(one, is_input=True) for one in inputs if isinstance(one, torch.Tensor)]
+        slots = {view.slot for view in views}
+        run = self._forward_of(graph.region, slots) if backward else self._runs
+        self._runs += 1
+        return Region(self, graph, "backward" if backward else phase, run, inputs)
+
+    def left(self, graph: CompiledGraph, run: int, slots: set[int]) -> None:
+        """A graph has given these slots."""
+        if graph.phase == "forward":
+            self._forwards.append((graph.region, run, slots))
+
+    def _forward_of(self, region: int, slots: set[int]) -> int:
+        """The run of the forward that this backward belongs to: the last one with most in common."""
+        found = [(len(slots & given), run) for one, run, given in self._forwards if one == region]
+        return max(found)[1] if found else self._runs
+
+
+class Region:
+    """One execution of a compiled graph."""
+
+    def __init__(
+        self, regions: Regions, graph: CompiledGraph, phase: Phase, run: int, inputs: Sequence[Any]
+    ) -> None:
+        self._regions = regions
+        self._log = regions.log
+        self._graph = graph
+        self._phase = phase
+        self._run = run
+        self._inputs = list(inputs)
+        self._copies = copied_tensors(self._inputs)
+        self._generators = _generator_states(self._inputs)
+        self._outputs: Sequence[Any] = ()
+        self._probed: dict[ValueKey, torch.Tensor] = {}
+
+    def probe(self, outputs: Sequence[Any]) -> None:
+        """Read the values of the execution, which gave `outputs`, from its repetitions. Fails for itself alone."""
+        if self._graph.probed is None:
+            return
+        after = _generator_states(self._inputs)
+        self._outputs = outputs
+        try:
+            self._probed = self._graph.probed.values(self)
+        except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
+            first = (str(error).splitlines() or [""])[0]
+            self._note(f"compiling it with probes fails: {type(error).__name__}: {first}")
+        finally:
+            self._outputs = ()
+            _set_generators(after)
+
+    def repeated(self, compiled: torch_private.Boxed) -> bool:
+        copies = copied_tensors(self._copies)
+        _set_generators(self._generators)
+        with torch.no_grad(), torch_private.without_dispatch_modes():
+            outputs = compiled(list(copies))
+        return self._is_same(self._outputs, outputs, copies)
+
+    def _is_same(self, outputs: Sequence[Any], others: Sequence[Any], written: Sequence[Any]) -> bool:
+        """Whether other results, and other inputs where the graph writes to them, have the bits of the real ones."""
+        pairs = list(zip(outputs, others, strict=True))
+        targets = written_inputs(self._graph.module.graph)
+        pairs += [(self._inputs[index], written[index]) for index in targets.values()]
+        return all(is_same(one, other) for one, other in pairs if isinstance(one, torch.Tensor))
+
+    def leave(self, outputs: Sequence[Any]) -> None:
+        """Take the execution, which gave `outputs`, apart. Raises NotReplayable."""
+        after = _generator_states(self._inputs)
+        try:
+            _set_generators(self._generators)
+            with torch_private.bare_execution():
+                self._unroll(list(outputs), after)
+        finally:
+            _set_generators(after)
+
+    def _unroll(self, outputs: list[Any], after: Mapping[str, torch.Tensor]) -> None:
+        table = self._log.table
+        for real, copied in zip(self._inputs, self._copies, strict=True):
+            slot = table.slot_of(real) if isinstance(real, torch.Tensor) else None
+            if slot is not None:
+                table.assign(copied, slot)
+        module = self._graph.module
+        returned = flat_outputs(list(module.graph.nodes)[-1])
+        given: dict[ValueKey, torch.Tensor] = {}
+        for one, real in zip(returned, outputs, strict=True):
+            key = value_key(one) if isinstance(one, torch.fx.Node) else None
+            if key is not None and isinstance(real, torch.Tensor):
+                given[key] = real
+        layouts = {**self._probed, **given}
+        interpreter = Interpreter(self._log, self._describe, layouts, keep=self._graph.probed is None)
+        interpreted = interpreter.run(module, list(self._copies))
+        if any(not torch.equal(state, generator_state(device)) for device, state in after.items()):
+            raise NotReplayable(OTHER_RANDOM)
+        self._note_values(interpreter.done, interpreted, outputs, given)
+        self._adopt(interpreted, outputs)
+        self._regions.left(self._graph, self._run, self._slots(outputs))
+
+    def _describe(self, node: torch.fx.Node) -> Described:
+        names, graph = self._regions.names, self._graph
+        sequence = names.sequence(self._run, node)
+        place = Place(self._phase, names.module(graph, node), sequence)
+        return Described(place, names.line(node), names.describe(graph, self._run, node))
+
+    def _note_values(
+        self,
+        done: Sequence[Interpreted],
+        interpreted: Sequence[Any],
+        outputs: Sequence[Any],
+        given: Mapping[ValueKey, torch.Tensor],
+    ) -> None:
+        """Say what the nodes really gave, where that is known."""
+        known = self._known(done, interpreted, outputs)
+        real = {key: one.detach().clone() for key, one in given.items() if key not in known}
+        known = {**known, **real}
+        targets = written_inputs(self._graph.module.graph)
+        assert self._log.values is not None
+        for one in done:
+            values = [
+                known.get((one.node.name, index)) for index, fresh in enumerate(one.call.fresh) if fresh
+            ]
+            for _ in range(one.count - len(values)):
+                target = targets.get(one.node)
+                values.append(None if target is None else self._inputs[target].detach().clone())
+            if one.call.draw is not None and not _drew_the_same(one, values):
+                raise NotReplayable(OTHER_RANDOM)
+            self._log.values.set(one.position, values, keep=True)
+            if one.swapped is not None:
+                self._log.values.swapped[one.position] = one.swapped
+        unknown = sum(None in self._log.values.digests[one.position] for one in done)
+        if unknown:
+            self._note(
+                f"what {unknown} of its {len(done)} nodes gave is unknown: reading it changes the results"
+            )
+
+    def _known(
+        self, done: Sequence[Interpreted], interpreted: Sequence[Any], outputs: Sequence[Any]
+    ) -> dict[ValueKey, torch.Tensor]:
+        """The values of the nodes that are known."""
+        if self._graph.probed is not None:
+            return self._probed
+        if not self._is_same(outputs, interpreted, self._copies):
+            return {}
+        return {
+            (one.node.name, index): output
+            for one in done
+            for index, output in enumerate(one.outputs)
+            if isinstance(output, torch.Tensor)
+        }
+
+    def _adopt(self, interpreted: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Let the memory of the real results be that of the interpreted ones."""
+        table = self._log.table
+        inputs = self._slots(self._copies)
+        own = {torch_private.storage_address(one) for one in self._inputs if isinstance(one, torch.Tensor)}
+        slots: dict[int, int] = {}
+        for value, real in zip(interpreted, outputs, strict=True):
+            if not isinstance(real, torch.Tensor):
+                continue
+            address = torch_private.storage_address(real)
+            slot = table.view(value, is_input=True).slot
+            fits = layout_of(value) == layout_of(real)
+            if slots.get(address, slot) != slot or (address in slots and not fits):
+                raise NotReplayable(
+                    f"results of the compiled graph {self._graph.name!r} share memory in a way of its own"
+                )
+            given_back = table.slot_of(real) == slot and address in own
+            elsewhere = address not in slots and slot in slots.values()
+            if not fits or elsewhere or (slot in inputs and not given_back):
+                slot = self._copied(value, real)
+            slots[address] = slot
+            table.assign(real, slot)
+
+    def _slots(self, values: Iterable[Any]) -> set[int]:
+        """The slots of the tensors among these."""
+        found = (self._log.table.slot_of(one) for one in values if isinstance(one, torch.Tensor))
+        return {slot for slot in found if slot is not None}
+
+    def _copied(self, value: torch.Tensor, real: torch.Tensor) -> int:
+        """Put a copy in the real result's layout on the tape; gives its slot."""
+        clone = torch.ops.aten.clone.default
+        place = Place(self._phase, None, None)
+        taken = self._log.take(clone, (value,), {}, place, grad=False)
+        made = laid_out_like(real, value)
+        call = self._log.complete(clone, (value,), {}, taken, made, None)
+        assert self._log.values is not None
+        self._log.values.set(len(self._log.calls) - 1, [real], keep=False)
+        slot: int = call.outputs[0].slot
+        return slot
+
+    def _note(self, text: str) -> None:
+        if self._log.values is not None:
+            self._log.values.notes.append(f"the compiled graph {self._graph.name!r}: {text}")
+
+
+def copied_tensors(values: Iterable[Any]) -> list[Any]:
+    """Copies of tensors that share memory exactly as these do; what is no tensor stays."""
+    storages: dict[int, torch.Tensor] = {}
+
+    def copied(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        plain = value.detach()
+        address = torch_private.storage_address(plain)
+        if address not in storages:
+            storages[address] = bytes_of_storage(plain).clone()
+        empty = torch.empty(0, dtype=plain.dtype, device=plain.device)
+        return empty.set_(
+            storages[address].untyped_storage(), plain.storage_offset(), plain.size(), plain.stride()
+        )
+
+    with torch_private.bare_execution(), torch.no_grad():
+        return [copied(value) for value in values]
+
+
+def written_inputs(graph: torch.fx.Graph) -> dict[torch.fx.Node, int]:
+    """The nodes that write a result into an input at the end of a graph, with the number of that input."""
+    numbers = {node: at for at, node in enumerate(one for one in graph.nodes if one.op == "placeholder")}
+    copies = (one for one in graph.nodes if one.target is torch.ops.aten.copy_.default)
+    return {one: numbers[one.args[0]] for one in copies if one.args[0] in numbers}
+
+
+def _drew_the_same(one: Interpreted, values: Sequence[torch.Tensor | None]) -> bool:
+    """Whether what a random node really gave is what it gave on the tape, in what depends on nothing but the draw."""
+    name = one.call.name
+    alone = (
+        name.endswith("_like") or name.startswith("bernoulli") or not any(True for _ in views_in(one.call))
+    )
+    return all(
+        is_same(value, drawn)
+        for value, drawn in zip(values, one.given, strict=True)
+        if value is not None and (alone or not value.is_floating_point())
+    )
+
+
+def _generator_states(values: Iterable[Any]) -> dict[str, torch.Tensor]:
+    devices = {str(one.device) for one in values if isinstance(one, torch.Tensor)}
+    return {device: generator_state(device) for device in sorted({"cpu", *devices} - {"meta"})}
+
+
+def _set_generators(states: Mapping[str, torch.Tensor]) -> None:
+    for device, state in states.items():
+        set_generator_state(device, state)

@@ -1,0 +1,202 @@
+"""The work of torch.compile: its compilations, the graphs that it executes, where it breaks them, what it leaves to torch."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ... import torch_private
+from ...errors import NotAvailable
+from ...records.backend_work import Work
+from ...records.work_record import BREAK
+from ..kept_failure import KeptFailure
+from ..work_fallbacks import GraphLines
+from ..work_lines import line_in
+
+HITS = ("inductor.fxgraph_cache_hit", "aot_autograd.autograd_cache_hit")
+MISS = "inductor.fxgraph_cache_miss"
+
+
+@dataclass(slots=True)
+class Compilation:
+    """One compilation that is under way: `captured` are the nodes of dynamo's graphs, `lowered` those of Inductor's."""
+
+    name: str
+    began: float
+    counted: dict[str, int]
+    call: str
+    captured: int = 0
+    lowered: int = 0
+    left: list[Work] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        return self.lowered or self.captured
+
+
+class CompiledWork:
+    """Tells `told` of the compiler's work from `__enter__` to `__exit__`."""
+
+    def __init__(self, script: str, told: Callable[[Work], None]) -> None:
+        self._script = script
+        self._told = told
+        self._running: Compilation | None = None
+        self._names: dict[int, tuple[str, int | None]] = {}
+        self._executables = 0
+        self._breaks = len(torch_private.graph_breaks())
+        self._lowered = False
+        self._lines: GraphLines | None = None
+        self._kept = KeptFailure()
+        self._undo: list[torch_private.Undo] = []
+
+    def __enter__(self) -> Callable[[], None]:
+        self._undo.append(torch_private.watch_compilations(self._began, self._ended))
+        hooks: list[tuple[Callable[..., torch_private.Undo], Callable[..., Any]]] = [
+            (torch_private.watch_dynamo, self._around_dynamo),
+            (torch_private.watch_aot, self._around_aot),
+            (torch_private.watch_inductor, self._around_inductor),
+            (torch_private.watch_executions, self._around_execution),
+            (_watch_lowering, self._node_lowered),
+        ]
+        for watch, around in hooks:
+            try:
+                self._undo.append(watch(around))
+            except NotAvailable:
+                continue  # its numbers are missing then, and those of the other hooks are there
+        return self._kept.tell
+
+    def __exit__(self, *raised: object) -> None:
+        torch_private.undo_all(self._undo)()
+        self._undo.clear()
+
+    def _began(self, number: str, backward: bool) -> None:
+        with self._kept:
+            self._running = Compilation(
+                f"graph {number}{' backward' if backward else ''}",
+                time.perf_counter(),
+                dict(torch_private.compiler_counters()),
+                line_in(self._script),
+            )
+
+    def _ended(self) -> None:
+        running, self._running = self._running, None
+        with self._kept:
+            if running is not None:
+                self._tell(running, time.perf_counter() - running.began)
+
+    def _tell(self, running: Compilation, seconds: float) -> None:
+        breaks = torch_private.graph_breaks()
+        new, self._breaks = breaks[self._breaks :], len(breaks)
+        if running.size or new:
+            cached = self._is_cached(running)
+            self._told(Work("compile", running.name, seconds, running.size, cached, running.call))
+        for one in running.left:
+            self._told(one)
+        for broken in new:
+            where = broken.source.replace("\\", "/").rpartition("/")[2]
+            self._told(Work("fallback", f"{BREAK}: {broken.reason}", None, None, None, where))
+
+    @staticmethod
+    def _is_cached(running: Compilation) -> bool | None:
+        """Whether all graphs of a compilation came from a cache; None where no cache was asked."""
+        now = torch_private.compiler_counters()
+        hits = any(now.get(name, 0) > running.counted.get(name, 0) for name in HITS)
+        missed = now.get(MISS, 0) > running.counted.get(MISS, 0)
+        return False if missed else hits or None
+
+    def _around_dynamo(self, seen: torch_private.DynamoGraph, compile_: torch_private.Compile) -> Any:
+        with self._kept:
+            if self._running is not None:
+                self._running.captured += operations_in(seen.graph)
+        outer, self._lowered = self._lowered, seen.backend == "inductor"
+        try:
+            compiled = compile_()
+            return compiled if self._lowered else self._timed(compiled, seen.graph, "")
+        finally:
+            self._lowered = outer
+
+    def _around_aot(self, phase: str, compiler: torch_private.AotCompiler) -> torch_private.AotCompiler:
+        self._lowered = True
+
+        def compile_(module: Any, example_inputs: Any) -> Any:
+            with self._kept:
+                if self._running is not None:
+                    self._running.lowered += operations_in(module.graph)
+            return self._timed(compiler(module, example_inputs), module.graph, f" {phase}")
+
+        return compile_
+
+    def _around_inductor(self, seen: torch_private.InnerGraph, compile_: torch_private.Compile) -> Any:
+        graph, lines = seen.module.graph, GraphLines()
+        with self._kept:
+            size = operations_in(graph)
+            lines = GraphLines.of(graph, self._script)
+        outer, self._lines = self._lines, lines
+        try:
+            compiled = compile_()
+        finally:
+            self._lines = outer
+        if not torch_private.is_compiled_by_inductor(compiled):
+            return self._timed(compiled, graph, f" {seen.phase}")
+        with self._kept:
+            self._name(compiled, f" {seen.phase}", size)
+            if self._running is not None:
+                self._running.lowered += size
+                for op, call in lines.called(torch_private.kernels_of_torch(compiled)):
+                    self._running.left.append(Work("fallback", op, None, None, None, call))
+        return compiled
+
+    def _node_lowered(self, lowered: torch_private.LoweredNode) -> None:
+        with self._kept:
+            if self._lines is not None:
+                self._lines.seen(lowered, self._script)
+
+    def _around_execution(self, compiled: Any, execute: torch_private.Compile) -> Any:
+        named = self._names.get(id(compiled))
+        with self._kept:
+            named = named or self._first_seen(compiled)
+        name, size = named or ("graph", None)
+        return self._execute(name, size, execute)
+
+    def _first_seen(self, compiled: Any) -> tuple[str, int | None]:
+        """A graph that came out of AOTAutograd's cache: nobody has compiled it here."""
+        for op in torch_private.kernels_of_torch(compiled):
+            self._told(Work("fallback", op))
+        return self._name(compiled, " backward" if torch_private.is_backward(compiled) else " forward", None)
+
+    def _name(self, compiled: Any, phase: str, size: int | None) -> tuple[str, int | None]:
+        named = self._names[id(compiled)] = (f"graph {self._executables}{phase}", size)
+        self._executables += 1
+        weakref.finalize(compiled, self._names.pop, id(compiled), None)
+        return named
+
+    def _timed(self, compiled: Any, graph: Any, phase: str) -> Any:
+        name, size = f"graph {self._executables}{phase}", operations_in(graph)
+        self._executables += 1
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return self._execute(name, size, lambda: compiled(*args, **kwargs))
+
+        return torch_private.called_like(compiled, run)
+
+    def _execute(self, name: str, size: int | None, execute: torch_private.Compile) -> Any:
+        if not self._undo:
+            return execute()
+        began = time.perf_counter()
+        made = execute()
+        seconds = time.perf_counter() - began
+        with self._kept:
+            self._told(Work("execute", name, seconds, size, None, line_in(self._script)))
+        return made
+
+
+def operations_in(graph: Any) -> int:
+    """The nodes of a graph that compute something."""
+    return sum(node.op.startswith("call_") for node in graph.nodes)
+
+
+def _watch_lowering(seen: Callable[[torch_private.LoweredNode], None]) -> torch_private.Undo:
+    return torch_private.watch_lowering(seen, lambda node, error: None, lambda: None)

@@ -1,0 +1,1 @@
+"""Eager execution, op by op, on the CPU or on a device."""

@@ -1,0 +1,74 @@
+"""Eager execution on the CPU or on an accelerator, and the trivial implementation of `Mode`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from numdrift.kernels.swaps.engine import Swaps
+
+from ...errors import NotAvailable
+from ...hooks.backend_adapter import Adapter, load_adapter
+from ...hooks.mode_protocol import Moment, ScriptFacts
+from ...records.mode_spec import ModeSpec
+from ...tape.shards import local_tensor
+from ..model_precision import convert
+
+
+class EagerMode:
+    """Runs the script as it is: nothing is placed, nothing is held back."""
+
+    def __init__(self, spec: ModeSpec) -> None:
+        self.spec = spec
+        self.device = spec.device or spec.base
+        self.swaps: Swaps | None = None
+
+    def prepare(self, script: ScriptFacts, swaps: Swaps) -> None:
+        self.set_up(swaps)
+        swaps.install(self.device)
+
+    def set_up(self, swaps: Swaps) -> None:
+        """Check the device, fix threads and seed where the mode states them, and keep the swaps informed."""
+        self.swaps = swaps
+        require_device(self.device)
+        if self.spec.threads is not None:
+            torch.set_num_threads(self.spec.threads)
+        if self.spec.seed is not None:
+            torch.manual_seed(self.spec.seed)
+
+    def adopt(self, module: torch.nn.Module) -> None:
+        if self.spec.dtype is not None:
+            convert(module, getattr(torch, self.spec.dtype))
+
+    def close(self, moment: Moment, settled: Callable[[], None] | None = None) -> None:
+        if self.swaps is not None and moment == "backward":
+            self.swaps.backward_ended()
+        if self.swaps is not None and moment == "step":
+            self.swaps.step_ended()
+        if settled is not None:
+            settled()
+
+    def adapter(self) -> Adapter:
+        return load_adapter("eager.adapter:EagerAdapter", self.spec)
+
+    def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return [local_tensor(tensor).detach().cpu() for tensor in tensors]
+
+
+def require_device(device: str) -> None:
+    """Raise NotAvailable when torch has no such device here."""
+    kind = device.partition(":")[0]
+    if kind in ("cpu", "lazy"):
+        return
+    try:
+        module = getattr(torch, kind, None)
+        found = module is not None and module.is_available()
+    except (AttributeError, RuntimeError) as error:
+        raise NotAvailable(f"device {device!r}", str(error).splitlines()[0]) from error
+    if not found:
+        raise NotAvailable(
+            f"device {device!r}",
+            f"torch {torch.__version__} finds none on this machine",
+            f"install the torch build or plug-in for {kind} on a machine that has the device",
+        )

@@ -1,0 +1,1 @@
+"""Lazy tensors: torch's own core with the TorchScript backend."""

@@ -1,0 +1,147 @@
+"""The graphs of the lazy mode: each one that the core executes, before and after TorchScript has optimised it.
+
+The core itself writes the IR of every graph into a file when it executes it. What it does not know is added by
+following its kernels: which op of which module and line made each node, and which tensor each value is.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Sequence
+
+import torch
+
+from ... import torch_private
+from ...hooks.mode_protocol import Moment
+from ...records.graph_folder import LAZY_DUMP
+from ..capture_request import CaptureRequest
+from .lazy_cut_reasons import Counted
+from .lazy_dump import DumpFile
+from .lazy_executed import ExecutedGraphs
+from .lazy_following import Following
+from .lazy_known import KnownValues
+
+
+class LazyCapture:
+    """Captures the graphs that hold ops of the request's `steps`.
+
+    After the last of these steps the capture goes on until what is pending was executed: a script may put its
+    mark_step behind its optimizer's step. A failure in the middle of an op is raised at the next moment.
+    """
+
+    def __init__(self, request: CaptureRequest) -> None:
+        self._request = request
+        self._folder = request.folder
+        self._dump = DumpFile(request.folder.path / LAZY_DUMP)
+        self._known = KnownValues()
+        self._executed = ExecutedGraphs(request.folder, self._known, request.steps)
+        self._following: Following | None = None
+        self._counted: Counted | None = None
+        self._profiled_runs: int | None = None
+        self._has_model = False
+
+    def install(self) -> None:
+        self._profiled_runs = torch_private.set_profiled_runs(0)
+        self._counted = Counted()
+        self._dump.pause()
+        atexit.register(_remove, self._dump, os.getpid())
+        self._begin()
+
+    def adopted(self, module: torch.nn.Module) -> None:
+        self._has_model = True
+        following = self._current()
+        if following is not None:
+            following.is_setup = False
+            following.name()
+
+    def backward_started(self, losses: Sequence[torch.Tensor]) -> None:
+        following = self._current()
+        if following is None:
+            return
+        many = len(losses) > 1
+        self._known.name({f"loss {at}" if many else "loss": loss for at, loss in enumerate(losses)})
+        following.places.phase = "backward"
+
+    def about_to_cut(self) -> None:
+        """A mark_step is about to come: what tensors are called now is what the graph's outputs are called."""
+        following = self._current()
+        if following is not None:
+            following.poll()
+            following.name()
+
+    def closing(self, moment: Moment) -> None:
+        self.about_to_cut()
+        following = self._following
+        if following is not None and moment == "backward":
+            following.places.phase = "optimizer"
+            if following.is_done:
+                self._end()
+
+    def reached(self, moment: Moment) -> None:
+        following = self._current()
+        if following is not None and self._counted is not None:
+            following.poll()
+            following.name()
+            self._counted.put_down(following.step)
+        if moment == "step":
+            self._begin()
+
+    def remove(self) -> None:
+        try:
+            if self._following is not None and self._following.error is None:
+                self._following.poll()
+        finally:
+            self._end()
+            if self._profiled_runs is not None:
+                torch_private.set_profiled_runs(self._profiled_runs)
+        counted, self._counted = self._counted, None
+        if counted is not None:
+            step = self._folder.step
+            values = {f"total_{name}": value for name, value in counted.total().items()}
+            if step in self._request.steps:
+                values |= counted.steps.get(step, {})
+            self._folder.counters(values)
+
+    def _current(self) -> Following | None:
+        """What follows the core now, None where nothing does any more. Raises what has failed since."""
+        if self._following is not None and self._following.error is not None:
+            raise self._following.error
+        if self._following is not None and self._following.is_over:
+            self._end()
+        return self._following
+
+    def _begin(self) -> None:
+        """A step begins."""
+        request, step = self._request, self._folder.step
+        is_new = self._following is None and step in request.steps and self._counted is not None
+        if is_new and self._counted is not None:
+            self._following = Following(self._known, self._dump, self._executed, self._counted, request)
+            self._following.is_setup = not self._has_model
+        if self._following is not None:
+            self._following.enter(step)
+            self._following.name()
+        if is_new and self._following is not None and step > 0:
+            self._following.name_what_they_view()
+
+    def _end(self) -> None:
+        following, self._following = self._following, None
+        if following is None or self._counted is None:
+            return
+        following.close()
+        if not self._executed.has_any:
+            self._folder.unavailable(
+                "pre", "the lazy core executed nothing in the steps whose graphs are wanted"
+            )
+        before = self._folder.step
+        for step, tally in self._counted.steps.items():
+            if step in self._request.steps:
+                self._folder.step = step
+                self._folder.counters(tally)
+        self._folder.step = before
+
+
+def _remove(dump: DumpFile, process: int) -> None:
+    """Leave no file behind that only this process has written; a fork of it leaves it alone."""
+    if os.getpid() == process:
+        dump.remove()

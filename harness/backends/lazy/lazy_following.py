@@ -1,0 +1,173 @@
+"""Following the lazy core through some steps: every kernel call, and every graph that is executed meanwhile."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from numdrift.kernels.expectation import tensors_in
+from numdrift.kernels.swaps.sites import ModulePaths
+
+from ... import torch_private
+from ..capture_request import CaptureRequest
+from .lazy_calls import Arguments, Call, LazyKernels, number_of
+from .lazy_cut_reasons import Counted, Reasons
+from .lazy_dump import DumpFile
+from .lazy_executed import ExecutedGraphs
+from .lazy_known import KnownValues
+from .lazy_places import Places
+
+COPIES = ("_to_copy", "_copy_from", "_copy_from_and_resize")
+"""Kernels that may bring a value to the CPU, and so execute a graph."""
+
+PATIENCE = 20_000
+"""Kernel calls after which no more is waited for an execution: a call that is remembered takes about a kilobyte."""
+
+HARNESS = str(Path(__file__).parents[2])
+"""Where the code is whose ops are none of the training's: the recorder reads values."""
+
+
+class Following:
+    """Follows from its making to `close`.
+
+    `error` is what has failed; from then on, and once `is_over`, ops run as if nobody followed. `is_pending` says
+    that the steps wanted are over and only their last graphs are waited for.
+    """
+
+    def __init__(
+        self,
+        known: KnownValues,
+        dump: DumpFile,
+        executed: ExecutedGraphs,
+        counted: Counted,
+        request: CaptureRequest,
+    ) -> None:
+        self.error: Exception | None = None
+        self.is_over = self.is_pending = False
+        self.is_setup = False
+        self.step = 0
+        self._known = known
+        self._dump = dump
+        self._executed = executed
+        self._counted = counted
+        self._script = request.script
+        self._steps = request.steps
+        self._named_tensors = request.named_tensors
+        self._modules = ModulePaths()
+        self._reasons = Reasons()
+        self._within: list[int] = []
+        self._viewed = ""
+        self._has_taken = False
+        self._is_polling = False
+        self.places = Places(request.script, self._modules)
+        self._had_locations = torch_private.set_lazy_source_locations(True)
+        dump.begin()
+        self._kernels = LazyKernels(self._before, self._after)
+
+    def close(self) -> None:
+        """Take every hook out; not to be called from within a kernel."""
+        self.is_over = True
+        self._kernels.close()
+        self._modules.close()
+        torch_private.set_lazy_source_locations(self._had_locations)
+        self._dump.pause()
+
+    def enter(self, step: int) -> None:
+        """A step begins."""
+        self.step = step
+        self.is_pending = step not in self._steps
+        self._has_taken = self._has_taken and self.is_pending
+        self.places.phase = "forward"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is waited for any more in a step that is not wanted: something was executed since the last
+        one that is, or nothing for very long."""
+        return self.is_pending and (self._has_taken or len(self._known.calls) > PATIENCE)
+
+    def name(self) -> None:
+        """Take what the script's tensors are called now."""
+        self._known.name(self._named_tensors())
+
+    def name_what_they_view(self) -> None:
+        """Find which values the script's tensors are views of, in case that happened before anybody followed.
+
+        The core keeps a parameter and the tensor that it was detached from as two values. A new view is brought up
+        to date from the latter, and goes away again before anything is executed.
+        """
+        for binding, tensor in self._named_tensors().items():
+            if tensor.device.type == "lazy":
+                self._viewed = binding
+                torch_private.settle_view(tensor.detach())
+        self._viewed = ""
+
+    def poll(self, *, copying: bool = False) -> None:
+        """Take the graphs that were executed since the last time."""
+        if self._is_polling or self.is_over or not self._dump.has_grown:
+            return
+        self._is_polling = True
+        self.name()
+        dumps = self._dump.read()
+        for position, dump in enumerate(dumps):
+            cut = self._reasons.cut(dump, self._script, copying=copying)
+            is_last = position == len(dumps) - 1
+            step = self._executed.take(dump, cut, self.step, is_last=is_last, is_awaited=not self._has_taken)
+            if step is None:
+                self._counted.leave_out_execution()
+            else:
+                self._counted.put_down(step)
+                self._has_taken = True
+                self.is_over = self.is_over or (self.is_pending and step not in self._steps)
+        self._is_polling = False
+
+    def __enter__(self) -> None:
+        """Keep a failure in what follows out of the op that is being executed."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, Exception):
+            self.error = error
+            return True
+        return False
+
+    def _before(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+        if self.is_over or self.error is not None or self._is_polling:
+            return None
+        call = None
+        with self:
+            self.poll()
+            if not self.is_over:
+                call = self._called(operation, args, kwargs)
+        return call
+
+    def _called(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+        arguments = Arguments.of(operation, args, kwargs)
+        number = len(self._known.calls)
+        caller = sys._getframe(3)
+        call = Call(
+            number,
+            self.step,
+            self.places.here(operation, arguments.attributes),
+            arguments.operands,
+            self._within[-1] if self._within else None,
+            self.is_setup,
+            caller.f_code.co_filename.startswith(HARNESS) and not self._within,
+        )
+        if call.place.op in COPIES:
+            self._reasons.copying(number, caller)
+        self._known.calls[number] = call
+        self._within.append(number)
+        return call
+
+    def _after(self, call: Call, outputs: Any) -> None:
+        if self.error is not None:
+            return
+        with self:
+            self._within.pop()
+            call.made = [number for one in tensors_in(outputs) if (number := number_of(one)) is not None]
+            self._known.made(call)
+            for operand in call.operands if self._viewed else ():
+                if operand.tensor is not None:
+                    self._known.bind(operand.tensor, self._viewed)
+            self.poll(copying=True)

@@ -1,0 +1,199 @@
+"""Two recorded runs held against each other: losses at every step, parameters at the last one.
+
+What is given are distances. Whether they exceed rounding is not said here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import UsageError
+from ..records.digest_record import Digest
+from ..runs.journal import Array
+from ..runs.recorded_run import RecordedRun
+from .loss_distance import LossDrift, loss_drift
+from .parameter_distance import ParameterComparison, parameter_drift
+from .ulp import max_ulp
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TensorDifference:
+    """The first recorded tensor of which the bits differ: `what` is value or gradient."""
+
+    step: int
+    tensor: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunComparison:
+    """Run b against run a, the reference.
+
+    `first_tensor` is the first differing tensor by digests; `parameters_step` is the last step of which both
+    runs kept their values, and `parameters` the distances there; None where a run did not record them. With `whole_batch`
+    several ranks were held against one process, whose bits are not to be compared.
+    """
+
+    a: str
+    b: str
+    status_a: str
+    status_b: str
+    steps_a: int
+    steps_b: int
+    losses: LossDrift
+    first_tensor: TensorDifference | None
+    digest_steps: int
+    parameters_step: int | None
+    parameters: ParameterComparison | None
+    notes: Sequence[str]
+    whole_batch: bool = False
+
+    @property
+    def first_differing_step(self) -> int | None:
+        """The first step of which a loss, a gradient or a value differs."""
+        found = [self.losses.first_differing_step, self.first_tensor.step if self.first_tensor else None]
+        return min((step for step in found if step is not None), default=None)
+
+    @property
+    def identical(self) -> bool:
+        """Whether nothing differs that both runs recorded, and they recorded the same steps."""
+        return (
+            not self.whole_batch
+            and self.steps_a == self.steps_b
+            and self.losses.first_differing_step is None
+            and self.first_tensor is None
+            and not (self.parameters and any(drift.differing for drift in self.parameters.drifts))
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """What it says, as plain values."""
+        content = asdict(self) | {"identical": self.identical}
+        return (
+            content
+            if self.whole_batch
+            else {key: one for key, one in content.items() if key != "whole_batch"}
+        )
+
+
+def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:
+    """Compare two runs, a being the reference. Raises UsageError when one of them has no step."""
+    for run in (a, b):
+        if not run.journal.steps:
+            raise UsageError(f"{run.path} has no recorded step ({run.manifest.status}): {_why_empty(run)}")
+    first, compared = _first_tensor(a, b)
+    step = _last_common_values(a, b)
+    return RunComparison(
+        a=a.manifest.label,
+        b=b.manifest.label,
+        status_a=a.manifest.status,
+        status_b=b.manifest.status,
+        steps_a=len(a.journal.steps),
+        steps_b=len(b.journal.steps),
+        losses=_loss_drift(a, b),
+        first_tensor=first,
+        digest_steps=compared,
+        parameters_step=step,
+        parameters=None if step is None else _parameters(a, b, step),
+        notes=_notes(a, b, step),
+    )
+
+
+def _why_empty(run: RecordedRun) -> str:
+    if run.manifest.status == "complete" and not run.manifest.message:
+        return "a step ends with an optimizer's step(), and none was seen"
+    return run.manifest.message or f"see {run.path / 'stderr.log'}"
+
+
+def _loss_drift(a: RecordedRun, b: RecordedRun) -> LossDrift:
+    left, right = a.journal.steps, b.journal.steps
+    return loss_drift(
+        [one.step for one in left],
+        [one.loss for one in left],
+        [one.step for one in right],
+        [one.loss for one in right],
+    )
+
+
+def _first_tensor(a: RecordedRun, b: RecordedRun) -> tuple[TensorDifference | None, int]:
+    """The first differing tensor, and how many steps both have digests of."""
+    others = dict(b.journal.digests())
+    first, compared = None, 0
+    for step, ours in a.journal.digests():
+        theirs = others.get(step)
+        if theirs is None:
+            continue
+        compared += 1
+        if first is None:
+            # A gradient is computed before the value that it changes.
+            for what, left, right in (
+                ("gradient", ours.gradients, theirs.gradients),
+                ("value", ours.values, theirs.values),
+            ):
+                names = [name for name in left if name in right and _bits(left[name]) != _bits(right[name])]
+                if names:
+                    first = TensorDifference(step, names[0], what)
+                    break
+    return first, compared
+
+
+def _bits(digest: Digest | None) -> tuple[int, int] | None:
+    """What decides on equality: statistics of equal tensors may be NaN, which equals nothing."""
+    return None if digest is None else (digest.hash, digest.numel)
+
+
+def _last_common_values(a: RecordedRun, b: RecordedRun) -> int | None:
+    common = set(a.journal.value_steps) & set(b.journal.value_steps)
+    return max(common) if common else None
+
+
+def _parameters(a: RecordedRun, b: RecordedRun, step: int) -> ParameterComparison:
+    left, right = a.journal.values(step), b.journal.values(step)
+    compared = parameter_drift(left, right)
+    dtypes_a, dtypes_b = a.journal.dtypes(), b.journal.dtypes()
+    brain = {name for name in left if dtypes_a.get(name) == dtypes_b.get(name) == "bfloat16"}
+    drifts = tuple(
+        replace(drift, dtype="bfloat16", max_ulp=_brain_ulp(left[drift.name], right[drift.name]))
+        if drift.name in brain
+        else drift
+        for drift in compared.drifts
+    )
+    return replace(compared, drifts=drifts)
+
+
+def _brain_ulp(a: Array, b: Array) -> int:
+    bits = [(side.view(np.uint32) >> 16).astype(np.uint16) for side in (a, b)]
+    return max_ulp(bits[0], bits[1], bfloat16=True)
+
+
+def _notes(a: RecordedRun, b: RecordedRun, step: int | None) -> list[str]:
+    notes = []
+    for run in (a, b):
+        if run.manifest.failed:
+            notes.append(f"{run.manifest.label} is {run.manifest.status}: {run.manifest.message}")
+        if run.journal.damage:
+            notes.append(run.journal.damage)
+    if a.manifest.script_sha256 != b.manifest.script_sha256:
+        notes.append(
+            f"the runs are of different scripts: {a.manifest.reproducer} and {b.manifest.reproducer}"
+        )
+    if list(a.manifest.arguments) != list(b.manifest.arguments):
+        notes.append(f"the script's arguments differ: {_joined(a)} and {_joined(b)}")
+    for key in ("torch", "python", "cpu_capability"):
+        left, right = (run.manifest.environment.get(key) for run in (a, b))
+        if left != right:
+            notes.append(f"{key} differs: {left} and {right}")
+    if step is None:
+        notes.append(
+            "no step of which both runs kept their parameters (recorded with --record params or above)"
+        )
+    return notes
+
+
+def _joined(run: RecordedRun) -> str:
+    return " ".join(run.manifest.arguments) or "(none)"

@@ -1,0 +1,179 @@
+"""Drift of one training step in units of the reference's rounding noise.
+
+For each value of the step (losses, gradients, and what the optimizer left: parameters, buffers, its state)
+
+    z = ||B - A||_2 / (rms + u * ||A||_2 + tiny)
+
+A is the reference's value and B that of the other mode, started from the same state; rms is how far random rounding
+moves A (see noise), u half the spacing of numbers at 1 in the coarser of both dtypes (the rounding of the value itself), and
+tiny = 1e-43 is below what float32 resolves near zero. z is 0 if and only if the values are equal; multiplying A, B and
+rms by one factor leaves z as it is, up to tiny.
+
+A NaN or an infinity on one side only, a value that one side lacks, and other shapes are infinitely far away. Where
+stronger rounding makes a value jump (a ReLU or a maximum next to its kink; see noise), the jump takes the place of rms.
+Integers have no rounding: they are equal, or they differ. Where replays with random rounding changed them as well, a discrete
+choice is on the edge, and a difference says nothing.
+
+Sources: the study behind the threshold is described in docs/reference/score.md; the idea of a tolerance measured by
+perturbation is also that of TTrace (arXiv 2506.09280) and of CESM-ECT (Baker et al., GMD 8, 2015).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from ..runs.mapped_tensors import TensorFile
+from .norms import Array, Difference, Norm, as_float, difference, is_floating
+from .step_noise import Noise, TensorNoise
+
+TINY = 1e-43
+"""Below the smallest normal float32 by five digits, so that zero over zero has a value."""
+
+UNIT_ROUNDOFF = {
+    "float64": 2.0**-53, "complex128": 2.0**-53,
+    "float32": 2.0**-24, "complex64": 2.0**-24,
+    "float16": 2.0**-11, "complex32": 2.0**-11,
+    "bfloat16": 2.0**-8,
+    "float8_e4m3fn": 2.0**-4, "float8_e4m3fnuz": 2.0**-4,
+    "float8_e5m2": 2.0**-3, "float8_e5m2fnuz": 2.0**-3,
+}  # fmt: skip
+"""Half of torch.finfo(dtype).eps."""
+
+EDGE = "a discrete choice hangs on rounding"
+
+KINDS = ("loss", "gradient", "parameter", "buffer", "state")
+"""Of equally bad values the one that comes first in a step is named first."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorScore:
+    """The drift of one value. `score` is z, `noise` the rms in it; `why` explains a score that no distance gives.
+
+    Of integers (`discrete`), distance counts the differing elements, norm all of them, and noise the flips.
+    """
+
+    name: str
+    score: float
+    distance: float
+    norm: float
+    noise: float
+    why: str = ""
+    discrete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StepScore:
+    """The drift of one step: the worst floating value's `score`, and all values, the worst first.
+
+    `discrete` names integers that differ though rounding never changed them. `taped` says whether the noise was
+    measured at this very step, `replays` by how many repetitions (0: not at all, so that z is an upper bound);
+    `looked_closer` that stronger rounding was tried as well.
+    """
+
+    step: int
+    score: float
+    tensor: str
+    taped: bool
+    tensors: tuple[TensorScore, ...]
+    discrete: tuple[str, ...] = ()
+    replays: int = 0
+    looked_closer: bool = False
+
+    @property
+    def on_edge(self) -> bool:
+        """Whether a value that differs is one that stronger rounding makes jump."""
+        return any(one.why == EDGE and one.score for one in self.tensors)
+
+    @property
+    def why(self) -> str:
+        """What explains the score of the worst value, when it is no distance."""
+        return next((one.why for one in self.tensors if one.name == self.tensor), "")
+
+
+def score_step(a: TensorFile, b: TensorFile, noise: Noise) -> StepScore:
+    """Score what mode B made of a step against what the reference A made of it."""
+    names = [*a.tensors, *(name for name in b.tensors if name not in a.tensors)]
+    scores = sorted((_score(name, a, b, noise) for name in names), key=_rank)
+    floating = [one for one in scores if not one.discrete]
+    worst = floating[0] if floating and floating[0].score > 0 else None
+    return StepScore(
+        step=noise.step,
+        score=worst.score if worst else 0.0,
+        tensor=worst.name if worst else "",
+        taped=noise.taped and noise.measured,
+        tensors=tuple(scores),
+        discrete=tuple(one.name for one in scores if one.discrete and one.score > 0),
+        replays=noise.replays if noise.measured else 0,
+        looked_closer=noise.edge_replays > 0,
+    )
+
+
+def unit_roundoff(name: str, a: TensorFile, b: TensorFile) -> float:
+    """u of the coarser of both sides' dtypes."""
+    return max(_unit(name, a), _unit(name, b))
+
+
+def _unit(name: str, file: TensorFile) -> float:
+    known = UNIT_ROUNDOFF.get(file.dtypes.get(name, ""))
+    return float(np.finfo(file.tensors[name].dtype).eps) / 2 if known is None else known
+
+
+def _rank(one: TensorScore) -> tuple[bool, float, int]:
+    kind = one.name.split(" ", 1)[0]
+    return one.discrete, -one.score, KINDS.index(kind) if kind in KINDS else len(KINDS)
+
+
+def _score(name: str, a: TensorFile, b: TensorFile, noise: Noise) -> TensorScore:
+    left, right = a.tensors.get(name), b.tensors.get(name)
+    if left is None or right is None:
+        array = left if left is not None else right
+        assert array is not None
+        side = "the reference" if right is None else "the other mode"
+        return _apart(name, f"only {side} has it", discrete=not is_floating(array))
+    if left.shape != right.shape:
+        return _apart(name, f"shape {list(left.shape)} against {list(right.shape)}")
+    if is_floating(left) != is_floating(right):
+        return _apart(name, f"{left.dtype} against {right.dtype}")
+    known = noise.of(name)
+    if not is_floating(left):
+        return _discrete(name, left, right, known.flips if known else 0, noise.replays)
+    return _floating(name, difference(left, right), unit_roundoff(name, a, b), known, name in noise.tensors)
+
+
+def _apart(name: str, why: str, discrete: bool = False) -> TensorScore:
+    return TensorScore(name, math.inf, math.inf, 0.0, 0.0, why, discrete)
+
+
+def _discrete(name: str, a: Array, b: Array, flips: int, replays: int) -> TensorScore:
+    differing = int(np.count_nonzero(a != b))
+    if not differing:
+        return TensorScore(name, 0.0, 0.0, float(a.size), float(flips), discrete=True)
+    if flips:
+        why, score = f"a discrete choice on the edge: it differs in {flips} of {replays} replays too", 0.0
+    else:
+        why, score = f"{differing} of {a.size} integers differ", math.inf
+    return TensorScore(name, score, float(differing), float(a.size), float(flips), why, discrete=True)
+
+
+def _floating(name: str, apart: Difference, unit: float, known: TensorNoise | None, own: bool) -> TensorScore:
+    rms = 0.0 if known is None else known.size if own else as_float(Fraction(known.rms) * apart.norm.exact)
+    if not apart.same_places:
+        why = "not finite at other places"
+        return TensorScore(name, math.inf, math.inf, apart.norm.value, rms, why)
+    score = _z(apart.distance, apart.norm, rms, unit)
+    why = "" if own else "its own noise is not known"
+    if own and known is not None and known.jumps:
+        why = EDGE
+    return TensorScore(name, score, apart.distance.value, apart.norm.value, rms, why)
+
+
+def _z(distance: Norm, norm: Norm, rms: float, unit: float) -> float:
+    if distance.mantissa == 0.0 or math.isinf(rms):
+        return 0.0
+    scale = Fraction(rms) + Fraction(unit) * norm.exact + Fraction(TINY)
+    # A difference is one, however small: a quotient below the smallest float is not zero.
+    return as_float(distance.exact / scale) or math.ulp(0.0)

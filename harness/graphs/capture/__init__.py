@@ -1,1 +1,0 @@
-"""What captures graphs in the script's process, one file a mode. Guests: torch and the standard library only."""

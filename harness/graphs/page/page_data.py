@@ -1,0 +1,129 @@
+"""What the page's script reads: graphs, pairs and marks as plain JSON values, each long text written once."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ...records.graph_record import Graph
+from ..culprit_marks import Mark
+from ..diff.difference_record import MINOR_ROLES, Diff, Pair, Place, Side
+from ..run_graphs import RunGraphs
+
+Marks = Mapping[str, Mapping[str, Mark]]
+"""The Mark of a node, by the name of its graph and its own."""
+
+LARGEST_SAFE = 2**53
+"""Beyond it a number of JavaScript is no exact whole number any more."""
+
+BODY_FIELDS = ("name", "domain", "op", "overload", "inputs", "outputs", "attributes")
+
+
+class Texts:
+    """Stacks and sources, each written once and named by its number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        return self._numbers.setdefault(text, len(self._numbers))
+
+    def pieces(self, text: str, parts: Iterable[str]) -> list[int]:
+        """The numbers of the texts that make up this one: `parts` where they stand in it, and what is between."""
+        longest_first = sorted({part for part in parts if part}, key=lambda part: (-len(part), part))
+        if not longest_first:
+            return [self.number(text)]
+        anyone = "|".join(re.escape(part) for part in longest_first)
+        return [self.number(piece) for piece in re.split(f"({anyone})", text) if piece]
+
+    def listed(self) -> list[str]:
+        return list(self._numbers)
+
+
+def page_data(diff: Diff, a: RunGraphs, b: RunGraphs, marks_a: Marks, marks_b: Marks) -> dict[str, Any]:
+    """Everything that the page draws. Raises JournalError when a graph cannot be read."""
+    texts = Texts()
+    graphs = {
+        "a": [_graph(graph, texts, marks_a) for graph in compared(diff.a, a)],
+        "b": [_graph(graph, texts, marks_b) for graph in compared(diff.b, b)],
+    }
+    made = {
+        "sides": {"a": _side(diff.a), "b": _side(diff.b)},
+        "pairs": [_pair(pair) for pair in diff.pairs],
+        "graphs": graphs,
+        "texts": texts.listed(),
+    }
+    plain: dict[str, Any] = as_plain(made)
+    return plain
+
+
+def compared(side: Side, graphs: RunGraphs) -> list[Graph]:
+    """The graphs of a side at every stage, in the order of their execution."""
+    return [graphs.graph(name) for name in dict.fromkeys((*side.graphs, *side.post_graphs))]
+
+
+def as_plain(value: Any) -> Any:
+    """The value as JSON that JavaScript reads exactly: what it has no number for becomes text."""
+    if isinstance(value, Mapping):
+        return {str(name): as_plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_plain(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, int) and abs(value) > LARGEST_SAFE:
+        return str(value)
+    return value if isinstance(value, (str, int, float)) or value is None else str(value)
+
+
+def _graph(graph: Graph, texts: Texts, marks: Marks) -> dict[str, Any]:
+    made = graph.to_json()
+    marked = marks.get(graph.name, {})
+    made["nodes"] = [_node(one, texts, marked.get(one["name"])) for one in made["nodes"]]
+    if graph.code:
+        made["code"] = texts.pieces(graph.code, (node.code for node in graph.nodes))
+    if graph.cut is not None and graph.cut.stack:
+        made["cut"] = {**made["cut"], "stack": texts.number(graph.cut.stack)}
+    return made
+
+
+def _node(node: Mapping[str, Any], texts: Texts, mark: Mark | None) -> dict[str, Any]:
+    made = dict(node)
+    for name in ("stack", "code"):
+        if name in made:
+            made[name] = texts.number(made[name])
+    if "body" in made:
+        made["body"] = [{name: one[name] for name in BODY_FIELDS if name in one} for one in made["body"]]
+    if mark is not None:
+        made["mark"] = _mark(mark)
+    return made
+
+
+def _mark(mark: Mark) -> dict[str, Any]:
+    return {
+        "label": mark.label,
+        "numbers": [list(one) for one in mark.numbers.items()],
+        "reason": mark.reason,
+    }
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {"run": side.run, "mode": side.mode, "step": side.step}
+
+
+def _pair(pair: Pair) -> dict[str, Any]:
+    return {
+        "kind": pair.kind,
+        "phase": pair.phase,
+        "what": pair.what,
+        "a": _places(pair.a),
+        "b": _places(pair.b),
+        "by": pair.by,
+        "module": pair.module,
+        "minor": pair.role in MINOR_ROLES,
+    }
+
+
+def _places(places: Sequence[Place]) -> list[list[str]]:
+    return [[place.graph, place.node] for place in places]

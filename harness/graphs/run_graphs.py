@@ -1,0 +1,235 @@
+"""Reading the graphs of a run; nothing here writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..errors import GraphsNotFound, JournalError, nearest
+from ..records.graph_folder import FOLDER, INDEX
+from ..records.graph_record import SCHEMA, Cut, Graph, Node
+from ..runs.recorded_run import RecordedRun
+
+CONFIG = "config.json"
+"""What the run was asked for, beside its manifest."""
+
+INDEX_TYPES: dict[str, type] = {
+    "name": str,
+    "stage": str,
+    "phase": str,
+    "graph": str,
+    "hash": str,
+    "pre": str,
+    "reason": str,
+}
+INDEX_TYPES |= {"step": int, "nodes": int}
+
+Read = TypeVar("Read")
+
+
+@dataclass(frozen=True, slots=True)
+class GraphEntry:
+    """One line of the index: a graph that was captured. `nodes` counts them."""
+
+    name: str
+    stage: str
+    phase: str
+    step: int
+    nodes: int
+    hash: str = ""
+    pre: str = ""
+    seconds: float | None = None
+    notes: Sequence[str] = ()
+
+    @property
+    def base(self) -> str:
+        """The name without the stage, which all stages of one graph share."""
+        return self.name.removesuffix(f"-{self.stage}")
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One execution of a graph: `graph` is its name without a stage, `cut` says why a lazy graph ended there."""
+
+    step: int
+    graph: str
+    hash: str = ""
+    cut: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class RunGraphs:
+    """The graphs of one run."""
+
+    run: RecordedRun
+
+    @property
+    def path(self) -> Path:
+        return self.run.path / FOLDER
+
+    @cached_property
+    def entries(self) -> tuple[GraphEntry, ...]:
+        return tuple(self._read("graph", lambda one: GraphEntry(**one)))
+
+    @cached_property
+    def executions(self) -> tuple[Execution, ...]:
+        return tuple(self._read("executed", lambda one: Execution(**one)))
+
+    @cached_property
+    def counters(self) -> Mapping[int, Mapping[str, int]]:
+        """What the compiler counted, by step."""
+        return dict(self._read("counters", lambda one: (one.pop("step"), one)))
+
+    @cached_property
+    def unavailable(self) -> Sequence[tuple[str, str]]:
+        """The stages that could not be captured, with the reason of each."""
+        return self._read("unavailable", lambda one: (one["stage"], one["reason"]))
+
+    def graph(self, name: str) -> Graph:
+        """Read one graph. Raises JournalError when its file cannot be read."""
+        path = self.path / f"{name}.json"
+        if path.parent != self.path:
+            raise JournalError(path, "is no graph of this run")
+        data: Any = None
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            graph = Graph.from_json(data)
+            flaw = "" if _is_well_formed(graph) else "a field is of a wrong type"
+        except OSError as error:
+            raise JournalError(path, f"cannot be read: {error.strerror}") from None
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            flaw = _flaw(data)
+        if flaw:
+            raise JournalError(path, f"is no graph record of schema {SCHEMA} ({flaw})")
+        return graph
+
+    def select(
+        self, *, step: int | None = None, phase: str | None = None, stage: str | None = None
+    ) -> list[GraphEntry]:
+        """The graphs of this step, phase and stage, in the order of their capture. Raises GraphsNotFound, saying
+        what there is."""
+        found = self.entries
+        for what, value, values_of in (
+            ("step", step, lambda entry: (entry.step,)),
+            ("phase", phase, lambda entry: entry.phase.split("+")),
+            ("stage", stage, lambda entry: (entry.stage,)),
+        ):
+            known = dict.fromkeys(str(one) for entry in found for one in values_of(entry) if one != "")
+            found = tuple(entry for entry in found if value is None or value in values_of(entry))
+            if not found:
+                reason = next((why for name, why in self.unavailable if name == value), "")
+                hint = reason or nearest(str(value), known)
+                raise GraphsNotFound(f"{self.run.path} has no graph of {what} {value}: {hint}")
+        return list(found)
+
+    def _read(self, event: str, make: Callable[[dict[str, Any]], Read]) -> list[Read]:
+        """What the lines of one event say. Raises JournalError for a line without the fields of that event."""
+        found = []
+        for number, line in self._events:
+            if line["event"] != event:
+                continue
+            facts = {name: value for name, value in line.items() if name != "event"}
+            try:
+                if not all(
+                    isinstance(facts[name], kind) for name, kind in INDEX_TYPES.items() if name in facts
+                ):
+                    raise TypeError
+                found.append(make(facts))
+            except (TypeError, KeyError):
+                path = self.path / INDEX
+                raise JournalError(path, f"line {number} lacks the fields of the event {event!r}") from None
+        return found
+
+    @cached_property
+    def _events(self) -> Sequence[tuple[int, dict[str, Any]]]:
+        return list(_lines(self.path / INDEX))
+
+
+def graphs_of(run: RecordedRun) -> RunGraphs:
+    """The graphs of a run. Raises GraphsNotFound, with the remedy, when it has none."""
+    graphs = RunGraphs(run)
+    if not graphs.entries:
+        why = "".join(f" ({stage}: {reason})" for stage, reason in graphs.unavailable)
+        asked = _asked_for(run)
+        if asked:
+            steps = run.manifest.steps
+            raise GraphsNotFound(
+                f"{run.path} recorded no graphs{why}: --graphs asked for those of "
+                f"step{'' if asked.isdigit() else 's'} {asked}, and the run has {steps:,} step{'' if steps == 1 else 's'}"
+            )
+        raise GraphsNotFound(
+            f"{run.path} recorded no graphs{why}; record them with "
+            f"`numdrift run {run.manifest.reproducer} --mode {run.manifest.spec} --graphs`"
+        )
+    return graphs
+
+
+def _asked_for(run: RecordedRun) -> str:
+    """The steps of which the run was asked to record graphs, "" where it was not."""
+    try:
+        config = json.loads((run.path / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return ""
+    asked = isinstance(config, dict) and config.get("graphs") is True
+    return str(config.get("graph_steps", "")) if asked else ""
+
+
+def _is_well_formed(graph: Graph) -> bool:
+    """Whether what others take for names, steps and lists of names is that."""
+    names = [graph.name, graph.mode, graph.stage, graph.phase, graph.pre, graph.hash, graph.code]
+    names += [*graph.inputs, *graph.outputs, *graph.notes, *graph.values]
+    nodes = list(graph.nodes)
+    for node in nodes:
+        nodes += node.body
+        names += [node.name, node.op, node.domain, node.overload, node.phase, node.source, node.stack]
+        names += [node.original, node.group, node.code, node.module or ""]
+        names += [*node.inputs, *node.input_names, *node.outputs, *node.covers]
+    return isinstance(graph.step, int) and all(isinstance(one, str) for one in names)
+
+
+def _flaw(data: Any) -> str:
+    """Why parsed JSON, None where it was none, is no graph record."""
+    if not isinstance(data, dict):
+        return "it is not JSON" if data is None else "it is no JSON object"
+    if data.get("schema") != SCHEMA:
+        return f"its schema is {data.get('schema', 'missing')}"
+    nodes = data.get("nodes")
+    for what, record, found in (
+        ("the graph", Graph, [data]),
+        ("a node", Node, nodes if isinstance(nodes, list) else []),
+        ("its cut", Cut, [data["cut"]] if data.get("cut") else []),
+    ):
+        known = {
+            one.name: one.default is MISSING and one.default_factory is MISSING for one in fields(record)
+        }
+        for one in found:
+            if not isinstance(one, dict):
+                return f"{what} is no JSON object"
+            if unknown := [name for name in one if name not in known]:
+                return f"{what} has an unknown field {unknown[0]!r}"
+            if missing := [name for name, needed in known.items() if needed and name not in one]:
+                return f"{what} lacks the field {missing[0]!r}"
+    return "a field is of a wrong type"
+
+
+def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The events of the index; a last line that a kill has torn is left out."""
+    if not path.exists():
+        return
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise JournalError(path, f"cannot be read: {error.strerror}") from None
+    for number, line in enumerate(text.splitlines(keepends=True), 1):
+        if not line.endswith("\n"):
+            return
+        try:
+            event = json.loads(line)
+        except ValueError as error:
+            raise JournalError(path, f"line {number} is no event: it is not JSON") from error
+        if isinstance(event, dict) and "event" in event:
+            yield number, event

@@ -1,0 +1,66 @@
+"""What a mode is to the recorder: one interface, every mode a small class behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+    from numdrift.kernels.swaps.engine import Swaps
+
+    from ..records.mode_spec import ModeSpec
+    from .backend_adapter import Adapter
+
+Moment = Literal["backward", "step", "end"]
+"""When a mode may act: after a backward, after the outermost optimizer step, and when the script has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptFacts:
+    """What is known of the script before its first line runs: the names that its code object mentions."""
+
+    names: frozenset[str]
+
+
+class Mode(Protocol):
+    """One way to execute a reproducer, inside its process.
+
+    `device` is the torch device that the script is to use; the environment variable DEVICE carries it.
+
+    A mode may have a method `adopt_function(function)`, which gives what it executes in place of a function that computes
+    loss and gradients in one.
+    """
+
+    device: str
+
+    def __init__(self, spec: ModeSpec) -> None: ...
+
+    def prepare(self, script: ScriptFacts, swaps: Swaps) -> None:
+        """Set the process up and install the swaps, before the script's first line.
+
+        Raises NotAvailable with the remedy, and UsageError for a swap that the mode cannot have.
+        """
+
+    def adopt(self, module: torch.nn.Module) -> None:
+        """Take over a root module, before its first call."""
+
+    def close(self, moment: Moment, settled: Callable[[], None] | None = None) -> None:
+        """Close a piece of work, and call `settled` as soon as its values can be read without
+        executing anything that the script would not have executed by then."""
+
+    def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Give the values as CPU tensors; a tensor that lives on the CPU is given itself, not copied.
+
+        Of a tensor that is sharded over ranks this is the part that is here."""
+
+    def adapter(self) -> Adapter:
+        """What the bring-up tools ask the mode's backend."""
+
+
+def compiles(mode: Mode) -> bool:
+    """Whether a mode has what the script computes compiled: it says then what becomes of the script's own settings of
+    torch.compile (see `CompileMode.settings`), as a plug-in does that is made of `CompileMode`."""
+    return hasattr(mode, "settings")

@@ -1,1 +1,0 @@
-"""The Python interface: the command line's power for notebooks, custom loops and programs."""

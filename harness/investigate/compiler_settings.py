@@ -1,0 +1,201 @@
+"""Which stage or setting of torch.compile the drift comes with: one step, taken with others from the reference's state.
+
+The stages are torch's own ladder (capture, autograd capture, decompositions, code generation); where the score rises from one to
+the next, that stage makes the drift. The settings are those of Inductor's code generation that change its rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..drift.verdict import worst_of
+from ..errors import JournalError
+from ..records.mode_spec import LADDER, ModeSpec
+from .chosen_steps import selection
+from .evidence import PairEvidence, variant
+from .investigation_plan import InvestigationPlan
+from .laboratory import Laboratory, repeating
+from .localization import Task, state_folder
+from .mode_culprit import mode_culprit
+from .pair_scores import score_of, spec_of
+
+STAGES = {
+    "eager": "capture by dynamo",
+    "aot_eager": "capture by AOTAutograd",
+    "aot_eager_decomp_partition": "decomposition and partitioning",
+    "inductor": "code generation",
+}
+SETTINGS = {
+    "contract": ("fast", "off"),
+    "emulate_casts": ("on", "off"),
+    "inductor.cpp.simdlen": ("1", "none"),
+    "inductor.max_fusion_size": ("1", "64"),
+    "inductor.split_reductions": ("off", "on"),
+    "inductor.pattern_matcher": ("off", "on"),
+}
+"""Each with the value that is not the default, and the default: contraction of a*b+c, eager's casts, vectors, fusion,
+reductions in parts, rewritten patterns."""
+
+
+def search_settings(laboratory: Laboratory, task: Task, plan: InvestigationPlan) -> None:
+    """Take the step with every other stage and setting; a mode that is not compiled by Inductor has none."""
+    a, b = task.evidence.a, task.evidence.b
+    plans = []
+    for text, spec in variants_of(spec_of(b)):
+        name = variant(b, a, task.step, text.replace("=", "."))
+        plans.append(
+            repeating(
+                b,
+                name,
+                modes=[replace(spec, name=name)],
+                outcomes=selection([task.step]),
+                resync=state_folder(task.evidence, task.step),
+                until=task.step,
+                timeout=plan.timeout,
+            )
+        )
+    if plans:
+        laboratory.experiments(
+            f"stages and settings of the compiler in step {task.step} of {b.manifest.label}", plans
+        )
+
+
+def variants_of(spec: ModeSpec) -> Iterator[tuple[str, ModeSpec]]:
+    """Every other stage and setting, as `KEY=VALUE`, and the mode with it."""
+    if spec.base != "compile" or spec.backend not in (None, "inductor"):
+        return
+    for stage in LADDER[:-1]:
+        text = f"backend={stage}"
+        yield text, with_setting(spec, text)
+    for key, (other, default) in SETTINGS.items():
+        value = default if _value(spec, key) == other else other
+        text = f"{key}={value}"
+        yield text, with_setting(spec, text)
+
+
+def _at_stage(spec: ModeSpec, stage: str) -> ModeSpec:
+    """The mode without what only Inductor understands."""
+    kernel = {key: value for key, value in spec.kernel.items() if "@" not in key}
+    return replace(
+        spec,
+        backend=stage,
+        contract=None,
+        emulate_casts=None,
+        fallback_random=None,
+        inductor={},
+        decompose={},
+        kernel=kernel,
+    )
+
+
+def _value(spec: ModeSpec, key: str) -> str | None:
+    group, _, inner = key.partition(".")
+    return spec.inductor.get(inner) if group == "inductor" else getattr(spec, key)
+
+
+def with_setting(spec: ModeSpec, text: str) -> ModeSpec:
+    """The mode with one of its keys changed, given as `KEY=VALUE`."""
+    key, _, value = text.partition("=")
+    if key == "backend":
+        return _at_stage(spec, value)
+    group, _, inner = key.partition(".")
+    if group == "inductor":
+        return replace(spec, inductor={**spec.inductor, inner: value})
+    return ModeSpec.from_json({**spec.to_json(), key: value})
+
+
+def settings_of(evidence: PairEvidence) -> dict[str, Any] | None:
+    """The scores of the first step that was taken so: `step`, `score` as the mode is, and those of `stages` and `settings`.
+
+    None where none was, or none can be read.
+    """
+    for step in sorted({step for step, _, _ in evidence.variants}):
+        whole = next(
+            (found for run in evidence.started if (found := _score(evidence, run, step)) is not None), None
+        )
+        if whole is None:
+            continue
+        known = {
+            name: score
+            for number, name, run in evidence.variants
+            if number == step and (score := _score(evidence, run, step)) is not None
+        }
+        texts = [text for text, _ in variants_of(spec_of(evidence.b))]
+        scores = {text: known[name] for text in texts if (name := text.replace("=", ".")) in known}
+        stages = {
+            text.removeprefix("backend="): scores[text] for text in scores if text.startswith("backend=")
+        }
+        settings = {text: score for text, score in scores.items() if not text.startswith("backend=")}
+        return {"step": step, "score": whole, "stages": stages, "settings": settings}
+    return None
+
+
+def _score(evidence: PairEvidence, run: Any, step: int) -> float | None:
+    try:
+        scored = score_of(evidence, run, step)
+    except JournalError:
+        return None
+    return None if scored is None else worst_of([scored])
+
+
+def setting_sentences(found: Mapping[str, Any] | None, threshold: float) -> list[str]:
+    """The scores in words."""
+    if found is None:
+        return []
+    said, step = [], found["step"]
+    if found["stages"]:
+        stages = {**found["stages"], "inductor": found["score"]}
+        listed = ", ".join(f"{stage} {score:.3g}" for stage, score in stages.items())
+        said.append(f"step {step} by the compiler's stages: z {listed}")
+    if found["settings"]:
+        listed = ", ".join(f"{text} {score:.3g}" for text, score in found["settings"].items())
+        gone = [text for text, score in found["settings"].items() if score <= threshold < found["score"]]
+        ending = f"; {' or '.join(gone)} takes the drift away" if gone else ""
+        said.append(f"step {step} by the compiler's settings: z {listed}{ending}")
+    return said
+
+
+def setting_culprits(
+    found: Mapping[str, Any] | None, labels: Sequence[str], threshold: float
+) -> list[dict[str, Any]]:
+    """The stage that makes a drift beyond rounding, and the setting that takes it away, for where no op could be named."""
+    if found is None or found["score"] <= threshold:
+        return []
+    culprits = []
+    stages = {labels[0]: 0.0, **found["stages"], "inductor": found["score"]}
+    beyond = next(stage for stage, score in stages.items() if score > threshold)
+    before = list(stages)[list(stages).index(beyond) - 1]
+    if found["stages"]:
+        culprits.append(
+            mode_culprit(
+                kind="compiler-stage",
+                step=found["step"],
+                name=f"torch.compile's stage {beyond}",
+                reasons=[f"{STAGES[beyond]} makes the drift: {before} is within rounding"],
+                before=stages[beyond],
+                after=stages[before],
+                threshold=threshold,
+                why=f"z {stages[before]:.3g} with {before}, {stages[beyond]:.3g} with {beyond}",
+                swapped=f"backend={before}" if before in STAGES else None,
+            )
+        )
+    best = min(found["settings"].items(), key=lambda one: one[1], default=("", threshold * 2))
+    text, score = best
+    if score <= threshold:
+        culprits.insert(
+            0,
+            mode_culprit(
+                kind="compiler-setting",
+                step=found["step"],
+                name="torch.compile's code generation",
+                reasons=[f"{text} takes the drift away"],
+                before=found["score"],
+                after=score,
+                threshold=threshold,
+                why=f"z {found['score']:.3g} as it is, {score:.3g} with {text}",
+                swapped=text,
+            ),
+        )
+    return culprits

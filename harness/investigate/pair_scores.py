@@ -1,0 +1,189 @@
+"""The steps that were started from the reference's state, scored against its rounding noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..drift.calibration import Threshold, threshold_for
+from ..drift.step_noise import Noise, read_noise
+from ..drift.step_score import EDGE, StepScore, score_step
+from ..drift.verdict import worst_of
+from ..errors import JournalError, RunNotFound
+from ..records.localization_record import Localization
+from ..records.mode_spec import ModeSpec
+from ..records.run_config import RunConfig
+from ..runs.mapped_tensors import TensorFile
+from ..runs.recorded_run import RecordedRun
+from ..runs.step_outcomes import outcome_steps, read_outcome
+from .evidence import PairEvidence
+from .whole_outcomes import outcome_against
+
+ANEW = " (remove that run's folder, and `numdrift investigate` makes it anew)"
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The scores of a pair's steps. `steps` is empty where `why` says what they lack; `noise` says how the noise was
+    measured, `unreplayed` why steps do not replay or cannot be read."""
+
+    steps: tuple[StepScore, ...]
+    threshold: Threshold
+    noise: str
+    unreplayed: tuple[str, ...]
+    why: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def spec_of(run: RecordedRun) -> ModeSpec:
+    """The mode of a recorded run."""
+    return RunConfig.load(run.path / "config.json").mode
+
+
+def scores_of(evidence: PairEvidence) -> Scores:
+    """Score every step of which both sides kept the outcome. What cannot be read is named in `unreplayed`."""
+    threshold = threshold_for(spec_of(evidence.b))
+    outcomes = _reference_outcomes(evidence)
+    noises, reasons = _taped_noise(evidence)
+    started = {step: run for run in evidence.started for step in outcome_steps(run.path)}
+    if not started or not outcomes:
+        return Scores((), threshold, "", reasons, "no step of it was started from the reference's state")
+    scored, unusable = [], list(reasons)
+    for step in sorted(started):
+        if step not in outcomes:
+            continue
+        try:
+            a = read_outcome(outcomes[step].path, step)
+            b = outcome_against(evidence, started[step], step)
+        except (JournalError, RunNotFound) as error:
+            unusable.append(f"step {step} is not scored: {error}{ANEW}")
+            continue
+        scored.append(score_step(a, b, _noise_of(step, a, noises, evidence)))
+    found = Scores(tuple(scored), threshold, _how(noises, evidence), tuple(unusable))
+    return without_unlooked(found if scored else replace(found, why="none of its experiments can be read"))
+
+
+def score_of(evidence: PairEvidence, run: RecordedRun, step: int) -> StepScore | None:
+    """The score of a step that this run took from the reference's state, None where one of the two did not get there.
+
+    Raises JournalError for an outcome that cannot be read.
+    """
+    outcomes = _reference_outcomes(evidence)
+    if step not in outcomes or step not in outcome_steps(run.path):
+        return None
+    a = read_outcome(outcomes[step].path, step)
+    return score_step(
+        a, outcome_against(evidence, run, step), _noise_of(step, a, _taped_noise(evidence)[0], evidence)
+    )
+
+
+def _noise_of(step: int, a: TensorFile, noises: dict[int, Noise], evidence: PairEvidence) -> Noise:
+    """A step's own noise, else that of the nearest tape, else that of perturbed runs of the script."""
+    if step in noises:
+        return noises[step]
+    if noises:
+        return noises[min(noises, key=lambda one: abs(one - step))].at(step, a)
+    return Noise.from_runs(step, a, [read_outcome(run.path, step) for run in _reruns(evidence, step)])
+
+
+def suspicious_steps(scores: Scores) -> list[int]:
+    """The steps beyond the threshold that were not looked at closer."""
+    return [
+        one.step for one in scores.steps if worst_of([one]) > scores.threshold.fault and not one.looked_closer
+    ]
+
+
+def with_choices(scores: Scores, localized: Sequence[Localization]) -> Scores:
+    """Hold the steps whose drift is that of a discrete choice against what is left with the reference's choices."""
+    explained = {one.step: one for one in localized if one.is_explained(scores.threshold.fault)}
+    known = [one.step for one in scores.steps if one.step in explained]
+    if not known:
+        return scores
+    steps = tuple(
+        _chosen(one, explained[one.step].choices) if one.step in explained else one for one in scores.steps
+    )
+    notes = [
+        f"step {step}: {explained[step].choices['flipped']} elements of {', '.join(explained[step].choices['ops'])} chose otherwise, "
+        f"next to their edges; with the choices of the reference the drift is {explained[step].choices['score']:.3g}"
+        for step in known
+    ]
+    return replace(scores, steps=steps, notes=(*scores.notes, *notes))
+
+
+def _chosen(score: StepScore, choices: Mapping[str, Any]) -> StepScore:
+    left = float(choices["score"])
+    tensors = tuple(
+        replace(one, score=min(one.score, left), why=EDGE if one.score else one.why) for one in score.tensors
+    )
+    return replace(score, score=min(score.score, left), tensors=tensors, discrete=(), looked_closer=True)
+
+
+def without_unlooked(scores: Scores) -> Scores:
+    """Leave out suspicious steps that were not looked at, where all that were looked at are explained by kinks.
+
+    Kinks are rare (where there are many, rounding turns some in every step, and the noise has them): where most steps
+    are suspicious, none is left out.
+    """
+    looked = [one for one in scores.steps if one.looked_closer]
+    edges = [one.step for one in looked if one.on_edge]
+    left_out = suspicious_steps(scores)
+    explained = edges and all(worst_of([one]) <= scores.threshold.fault for one in looked)
+    if not explained or 2 * (len(left_out) + len(edges)) > len(scores.steps):
+        left_out = []
+    notes = []
+    if edges:
+        notes.append(
+            f"step {_listed(edges)}: rounding alone turns a discrete choice there (a ReLU, a maximum or a comparison next to its "
+            "edge), and the drift is held against that jump"
+        )
+    if left_out:
+        notes.append(
+            f"step {_listed(left_out)} drifts like those that such a choice explains, and was not looked at closer"
+        )
+    kept = tuple(one for one in scores.steps if one.step not in left_out)
+    return replace(scores, steps=kept, notes=tuple(notes))
+
+
+def _listed(steps: Sequence[int]) -> str:
+    return ", ".join(map(str, steps))
+
+
+def _reference_outcomes(evidence: PairEvidence) -> dict[int, RecordedRun]:
+    """The run that has the reference's outcome of each step."""
+    return {step: run for run in reversed(evidence.kept) for step in outcome_steps(run.path)}
+
+
+def _taped_noise(evidence: PairEvidence) -> tuple[dict[int, Noise], tuple[str, ...]]:
+    found, reasons = {}, []
+    for run in evidence.taped:
+        for step in outcome_steps(run.path):
+            try:
+                noise = read_noise(run.path, step)
+            except JournalError as error:
+                reasons.append(f"{error}{ANEW}")
+                continue
+            if noise is None:
+                continue
+            if noise.equal and (step not in found or noise.edge_replays):
+                found[step] = noise
+            elif not noise.equal:
+                reasons.append(f"step {step}: {noise.reason or 'its replay is not bit-equal'}")
+    return found, tuple(reasons)
+
+
+def _reruns(evidence: PairEvidence, step: int) -> Sequence[RecordedRun]:
+    return [run for run in evidence.perturbed_steps if step in outcome_steps(run.path)]
+
+
+def _how(noises: dict[int, Noise], evidence: PairEvidence) -> str:
+    if noises:
+        replays = min(noise.replays for noise in noises.values())
+        steps = ", ".join(map(str, sorted(noises)))
+        return f"{replays} replays with random rounding of the tape of step {steps}"
+    count = len(evidence.perturbed_steps)
+    return (
+        f"{count} runs of the script from states that are one ULP off"
+        if count
+        else "rounding of the results alone"
+    )

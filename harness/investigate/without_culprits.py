@@ -1,0 +1,150 @@
+"""The last proof: one whole training in the other mode with every culprit swapped out, held against the reference's curve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..drift.curve_envelope import Envelope, loss_envelope
+from ..drift.run_comparison import RunComparison, compare_runs
+from ..records.findings import Findings
+from ..records.mode_spec import ModeSpec
+from ..runs.recorded_run import RecordedRun
+from .compiler_settings import with_setting
+from .curves import series
+from .deciding_experiments import envelope_runs
+from .evidence import PairEvidence, evidence_for, without
+from .investigation_plan import InvestigationPlan
+from .laboratory import Laboratory, repeating
+from .pair_scores import spec_of
+
+MEMBERS = 4
+"""Perturbed trainings that the envelope is made of where none were asked for."""
+
+ATEN = "aten"
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A mode with the culprits swapped out. `swaps` are what was changed, `left` the ops that no key of a mode reaches."""
+
+    spec: ModeSpec
+    swaps: tuple[str, ...]
+    left: tuple[str, ...]
+
+
+def remedy(a: ModeSpec, b: ModeSpec, culprits: Sequence[Mapping[str, Any]]) -> Remedy:
+    """The mode of `b` with the reference's kernels in place of the culprits'."""
+    spec, swaps, left = b, dict[str, None](), list[str]()
+    for culprit in culprits:
+        changed = _without(a, spec, culprit)
+        if changed is None:
+            left.append(culprit["op"] or culprit["kind"])
+            continue
+        spec, said = changed
+        swaps.update(dict.fromkeys(said))
+    return Remedy(spec, tuple(swaps), tuple(dict.fromkeys(left)))
+
+
+def _without(a: ModeSpec, b: ModeSpec, culprit: Mapping[str, Any]) -> tuple[ModeSpec, tuple[str, ...]] | None:
+    """The mode without one culprit and what was changed, None where its grammar has no words for it."""
+    if culprit["kind"] == "kernel":
+        return _with_kernels(a, b, culprit["ops"])
+    swapped = culprit.get("swapped")
+    return (with_setting(b, swapped), (swapped,)) if swapped else None
+
+
+def _with_kernels(
+    a: ModeSpec, b: ModeSpec, ops: Mapping[str, Sequence[str]]
+) -> tuple[ModeSpec, tuple[str, ...]] | None:
+    """The reference's own swaps of the ops; where it has none its plain kernels."""
+    kernel, said = dict(b.kernel), list[str]()
+    for op in dict.fromkeys(_plain(name) for side in "ab" for name in ops[side]):
+        theirs = {key: value for key, value in a.kernel.items() if _plain(key) == op}
+        own = [key for key in kernel if _plain(key) == op and key not in theirs]
+        plain = {op: ATEN} if b.base == "compile" and op in map(_plain, ops["a"]) else {}
+        given = theirs or plain
+        said += [f"without kernel.{key}={kernel.pop(key)}" for key in own if key not in given]
+        said += [f"kernel.{key}={value}" for key, value in given.items() if kernel.get(key) != value]
+        kernel.update(given)
+    return (replace(b, kernel=kernel), tuple(said)) if said else None
+
+
+def confirm(
+    laboratory: Laboratory, runs: Sequence[RecordedRun], findings: Findings, plan: InvestigationPlan
+) -> None:
+    """Train every mode to the end without its culprits; where that is not the reference bit for bit, also the envelope."""
+    wanted = []
+    for run, pair in zip(runs[1:], findings.pairs, strict=True):
+        fix = remedy(spec_of(runs[0]), spec_of(run), proven(pair.verdict, pair.culprits))
+        if fix.swaps and not fix.left:
+            name = without(run, runs[0])
+            asked = repeating(run, name, modes=[replace(fix.spec, name=name)], timeout=plan.timeout)
+            wanted.append((run, pair, asked))
+    if not wanted:
+        return
+    laboratory.experiments("trained to the end without the culprits", [asked for _, _, asked in wanted])
+    beyond = [evidence_for(runs[0], run) for run, pair, _ in wanted if pair.verdict == "beyond-rounding"]
+    trained = [one.without for one in beyond if one.without is not None]
+    if any(not compare_runs(runs[0], run).identical for run in trained):
+        envelope_runs(laboratory, runs[0], max(plan.envelope, MEMBERS), plan)
+
+
+def proven(verdict: str | None, culprits: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The proven culprits that must go: those beyond rounding, and all where the verdict is rounding."""
+    found = [one for one in culprits if "proof" in one and one["status"] == "culprit"]
+    return [one for one in found if verdict == "rounding" or one["significance"] == "beyond-rounding"]
+
+
+def trained_without(
+    evidence: PairEvidence, verdict: str | None, culprits: Sequence[Mapping[str, Any]]
+) -> dict[str, Any] | None:
+    """What the whole training without the culprits says: `spec`, `swaps`, `status`, `identical`, `first_differing_step`,
+    `envelope` and `inside` (None where that is not known); `left` and `text` alone where it cannot be made.
+
+    None where it was not made for these culprits."""
+    spec, run = spec_of(evidence.b), evidence.without
+    fix = remedy(spec_of(evidence.a), spec, proven(verdict, culprits))
+    if fix.left and verdict == "beyond-rounding":
+        left = ", ".join(fix.left)
+        return {
+            "text": f"not trained to the end without them: no key of a mode takes {left} out",
+            "left": list(fix.left),
+        }
+    if run is None or not run.journal.steps or fix.left or replace(spec_of(run), name=spec.name) != fix.spec:
+        return None
+    compared = compare_runs(evidence.a, run)
+    envelope = None
+    if evidence.perturbed and not compared.identical:
+        envelope = loss_envelope(series(evidence.a), series(run), [series(one) for one in evidence.perturbed])
+    judged = envelope is not None and bool(envelope.judged.size)
+    inside = envelope.onset is None if envelope is not None and judged else None
+    return {
+        "spec": str(fix.spec),
+        "swaps": list(fix.swaps),
+        "status": run.manifest.status,
+        "identical": compared.identical,
+        "first_differing_step": compared.first_differing_step,
+        "inside": True if compared.identical else inside,
+        "envelope": None if envelope is None else envelope.to_json(),
+        "text": _sentence(evidence, fix, compared, envelope),
+    }
+
+
+def _sentence(evidence: PairEvidence, fix: Remedy, compared: RunComparison, envelope: Envelope | None) -> str:
+    a, b = evidence.a.manifest.label, evidence.b.manifest.label
+    swaps = ", ".join(fix.swaps)
+    begin = f"trained to the end {swaps if swaps.startswith('without ') else f'with {swaps}'}"
+    run = evidence.without
+    if run is not None and run.manifest.failed and run.manifest.status != "nonfinite":
+        return f"{begin}, {b} ended after {len(run.journal.steps)} steps: {run.manifest.status}, {run.manifest.message}"
+    if compared.identical:
+        return f"{begin}, {b} is {a} bit for bit"
+    differs = f"{begin}, {b} differs from {a} from step {compared.first_differing_step} on"
+    return differs if envelope is None else f"{differs}; {envelope.words(f'{b} without them')}"
+
+
+def _plain(op: str) -> str:
+    """The op of a key as `tanh_backward@net.1:0` or of an overload, as a mode names it."""
+    return op.removeprefix("aten.").partition("@")[0].partition(".")[0].removesuffix("_")

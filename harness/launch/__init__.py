@@ -1,0 +1,1 @@
+"""Runs are planned, started, supervised and ended here: one process a mode, or one a rank."""

@@ -1,0 +1,133 @@
+"""The kernels that a batch swaps: whether they are there, and whether they ran."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from numdrift.kernels.registry import load_target
+from numdrift.kernels.swaps.counts import SwapCounts, read_counts
+from numdrift.kernels.swaps.find import check_op, check_swaps, known_kernels
+from numdrift.kernels.swaps.request import SwapRequest, swap_requests
+
+from ..errors import ModeError, UsageError
+from ..records import frames
+from ..records.mode_spec import ModeSpec
+
+OwnKernels = Mapping[str, Path | str]
+"""Kernels of the user's own: the path of each by its op."""
+
+
+def stated_kernel(text: str) -> tuple[str, Path]:
+    """The op and the path in `OP=PATH`. Raises UsageError."""
+    op, equals, path = text.partition("=")
+    if not (op and equals and path):
+        raise UsageError(f"--kernel {text!r} is not OP=PATH, as in --kernel tanh_backward=mine.c")
+    return op.removeprefix("aten."), Path(path)
+
+
+def own_kernels(kernels: OwnKernels | None) -> list[tuple[str, Path]]:
+    """The ops, without `aten.`, and the paths of kernels of the user's own."""
+    return [(op.removeprefix("aten."), Path(path)) for op, path in (kernels or {}).items()]
+
+
+def requests_of(spec: ModeSpec) -> tuple[SwapRequest, ...]:
+    """The swaps of a mode. Raises ModeError for a key that is none."""
+    try:
+        return swap_requests(spec.kernel, spec.decompose)
+    except UsageError as error:
+        raise ModeError(str(spec), "", str(error)) from None
+
+
+def check_kernels(specs: Sequence[ModeSpec], own: Sequence[tuple[str, Path]], traced: Sequence[str]) -> None:
+    """Find what is wrong with the kernels of a batch before any process starts. Raises UsageError."""
+    registry = known_kernels(own, run=False)
+    for spec in specs:
+        requests = requests_of(spec)
+        try:
+            _check_backend(spec, requests)
+            check_swaps(requests, registry, device_of(spec))
+        except UsageError as error:
+            raise UsageError(f"mode {spec.name!r}: {error}") from None
+    for op in traced:
+        check_op(op, registry)
+    asked = {(request.op, request.kernel) for spec in specs for request in requests_of(spec)}
+    for op, path in own:
+        if (op, path.stem) not in asked:
+            raise UsageError(
+                f"--kernel {op}={path} is used by no mode; add one, as in "
+                f'--mode "{path.stem}=cpu,kernel.{op}={path.stem}"'
+            )
+
+
+def device_of(spec: ModeSpec) -> str:
+    """The device that a mode runs on."""
+    return spec.device or ("cpu" if spec.base == "compile" else spec.base)
+
+
+def _check_backend(spec: ModeSpec, requests: Sequence[SwapRequest]) -> None:
+    """Some stages of the compiler take nothing apart and know no modules. Raises UsageError."""
+    if spec.base != "compile":
+        return
+    for request in requests:
+        if (
+            request.from_decomposition
+            and spec.backend not in (None, "inductor")
+            and _is_composite(request.op)
+        ):
+            raise UsageError(
+                f"{request}: aten.{request.op} is kept whole in the graphs that Inductor is given, and backend "
+                f"{spec.backend} has no such graphs; leave the key out, or choose backend=inductor"
+            )
+        if spec.backend not in ("eager", "aot_eager"):
+            continue
+        if request.from_decomposition or request.module is not None:
+            lacks = "decomposes nothing" if request.from_decomposition else "has no module paths when it runs"
+            raise UsageError(
+                f"{request}: backend {spec.backend} {lacks}; leave the key out, or choose backend=inductor or "
+                "aot_eager_decomp_partition"
+            )
+
+
+def _is_composite(op: str) -> bool:
+    """Whether torch has the op made of others above autograd; looking imports torch."""
+    found: bool = load_target("numdrift.kernels.swaps.composites:is_composite")(op)
+    return found
+
+
+def swaps_of_run(spec: ModeSpec, journal: Path, described: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the manifest says of each swap of a run: `described` by its process, and the calls that were counted."""
+    counts = counts_of_run(spec, journal)
+    return [one | {"calls": count.by_phase()} for one, count in zip(described, counts, strict=False)]
+
+
+def counts_of_run(spec: ModeSpec, journal: Path) -> list[SwapCounts]:
+    return read_counts(journal / frames.KERNELS, len(requests_of(spec)))
+
+
+def never_executed(spec: ModeSpec, journal: Path, seen: Mapping[str, Sequence[str]]) -> list[str]:
+    """A line on each swap that had no effect in a run; `seen` are the modules that called its op."""
+    counts = zip(requests_of(spec), counts_of_run(spec, journal), strict=True)
+    return [_why_idle(one, spec, seen) for one, count in counts if not count.calls and not count.traced]
+
+
+def _why_idle(request: SwapRequest, spec: ModeSpec, seen: Mapping[str, Sequence[str]]) -> str:
+    line = f"{request} was never executed: "
+    if modules := seen.get(request.op):
+        called = ", ".join(module or "the outermost module" for module in modules)
+        line += f"aten.{request.op} is called in {called}"
+    else:
+        line += f"the reproducer calls no aten.{request.op} with floating-point tensors in this mode"
+    if request.occurrence is not None:
+        unit = "compiled graph" if spec.base == "compile" else "step"
+        line += f"; :{request.occurrence} means call number {request.occurrence + 1} of a {unit}"
+    return line
+
+
+def inside_kernel(spec: ModeSpec, journal: Path) -> str:
+    """The kernel that was running when a process ended, as the end of a message; "" when none was."""
+    for request, count in zip(requests_of(spec), counts_of_run(spec, journal), strict=True):
+        if count.running:
+            return f", inside the kernel of {request}"
+    return ""

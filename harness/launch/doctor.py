@@ -1,0 +1,75 @@
+"""The doctor's examination: run the trial in each mode, and say what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..records.mode_registry import registry
+from ..records.mode_spec import ModeSpec
+from ..runs.run_layout import Investigation
+from .batch_plan import BatchPlan
+from .execute_batch import FinishedRun, execute
+from .supervise import Reporter
+
+TRIAL = Path(__file__).with_name("trial.py")
+TIMEOUT_SECONDS = 180.0
+
+REMEDIES = (
+    ("compiler", "install a C++ compiler (Debian: apt-get install g++) or set CXX to one"),
+    ("Python.h", "install Python's headers (Debian: apt-get install python3-dev)"),
+    ("No module named 'torch'", "install torch in the interpreter that the mode uses"),
+)
+"""Words in a failure, and what helps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is known of one mode. `reason` and `remedy` are empty where it works; `seconds` is wall time."""
+
+    mode: str
+    summary: str
+    works: bool
+    seconds: float
+    reason: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """The findings, and the environment of the first mode that ran."""
+
+    findings: Sequence[Finding]
+    environment: dict[str, Any]
+
+
+def examine(folder: Path, bases: Sequence[str], reporter: Reporter) -> Examination:
+    """Try each base in a process of its own; the runs go into `folder`, which the caller removes."""
+    plan = BatchPlan(
+        script=TRIAL,
+        modes=[ModeSpec(name=base, base=base) for base in bases],
+        investigation=Investigation(folder / "doctor"),
+        timeout=TIMEOUT_SECONDS,
+        jobs=2,
+    )
+    runs = execute(plan, reporter).runs
+    environments = [dict(run.manifest.environment) for run in runs if run.manifest.environment]
+    return Examination([_finding(run) for run in runs], environments[0] if environments else {})
+
+
+def _finding(run: FinishedRun) -> Finding:
+    manifest = run.manifest
+    works = manifest.status == "complete" and manifest.steps == 2
+    said = manifest.message or f"{manifest.steps} of 2 steps were recorded"
+    reason, _, remedy = said.partition(" (") if manifest.message.endswith(")") else (said, "", "")
+    known = next((cure for word, cure in REMEDIES if word in said), remedy.removesuffix(")"))
+    return Finding(
+        mode=manifest.mode,
+        summary=registry.entry(manifest.mode).summary,
+        works=works,
+        seconds=manifest.seconds,
+        reason="" if works else reason,
+        remedy="" if works else known or "run the mode on its own with numdrift run to see its whole output",
+    )

@@ -1,0 +1,268 @@
+"""Carrying a batch out: folders and manifests made, processes run, endings written down."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ..errors import JournalError, NumdriftError, UsageError
+from ..graphs.run_graphs import RunGraphs
+from ..records import frames
+from ..records.adoption_facts import ADOPTION, DOUBT
+from ..records.graph_folder import lazy_dump
+from ..records.mode_spec import ModeSpec
+from ..records.run_config import RunConfig
+from ..runs.journal import Journal
+from ..runs.manifest import RunManifest
+from ..runs.pickles import write_pickle
+from ..runs.recorded_run import RecordedRun
+from ..runs.run_layout import RunFolder, rank_folder
+from .batch_kernels import inside_kernel, never_executed, swaps_of_run
+from .batch_plan import BatchPlan, check_plan, script_sha256
+from .guest_process import Launch
+from .rank_endings import run_manifest
+from .run_ending import ending
+from .supervise import ProcessEnd, Reporter, supervise
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """A run that has ended, and where it is."""
+
+    folder: RunFolder
+    manifest: RunManifest
+    journal: Journal
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """The runs in the order of the plan's modes; `interrupted` when Ctrl-C ended the batch."""
+
+    runs: Sequence[FinishedRun]
+    interrupted: bool
+
+    @property
+    def exit_code(self) -> int:
+        """0 when every run completed, 2 when a mode's specification was wrong or without effect, 3 when a run failed."""
+        if self.interrupted:
+            return 130
+        refused = [run for run in self.runs if (run.journal.end or {}).get("status") == frames.REFUSED]
+        if any(run.manifest.exit_code == UsageError.exit_code for run in refused):
+            return UsageError.exit_code
+        if any(run.manifest.problems for run in self.runs):
+            return UsageError.exit_code
+        return 3 if any(run.manifest.failed or not run.manifest.steps for run in self.runs) else 0
+
+
+def execute(plan: BatchPlan, reporter: Reporter) -> BatchResult:
+    """Run a plan to its end. A mode that fails is written down, and the others go on.
+
+    Raises UsageError before anything is started.
+    """
+    return execute_together([plan], reporter, plan.jobs)
+
+
+def execute_together(plans: Sequence[BatchPlan], reporter: Reporter, jobs: int) -> BatchResult:
+    """Run several plans at a time, at most `jobs` processes at once; the names of their modes must differ.
+
+    Raises UsageError before anything is started.
+    """
+    for plan in plans:
+        check_plan(plan)
+    prepared = {spec.name: _prepare(plan, spec) for plan in plans for spec in plan.modes}
+    if len(prepared) != sum(len(plan.modes) for plan in plans):
+        raise ValueError(
+            f"two modes have one name among {[spec.name for one in plans for spec in one.modes]}"
+        )
+    finished: dict[str, FinishedRun] = {}
+
+    def write_down(launch: Launch, end: ProcessEnd) -> None:
+        finished[launch.name] = close_run(prepared[launch.name], end)
+
+    completed = supervise([run.launch for run in prepared.values()], reporter, write_down, jobs)
+    for name, run in prepared.items():
+        if name not in finished:
+            _withdraw(run.folder)
+    return BatchResult([finished[name] for name in prepared if name in finished], not completed)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRun:
+    """A run whose folder is made and whose process is not started; `others` are its ranks from 1 on."""
+
+    folder: RunFolder
+    manifest: RunManifest
+    launch: Launch
+    others: tuple[PreparedRun, ...] = ()
+
+
+def _prepare(plan: BatchPlan, spec: ModeSpec) -> PreparedRun:
+    folder = plan.investigation.run(spec.name, plan.suffix)
+    try:
+        folder.create(force=plan.force)
+    except OSError as error:
+        raise UsageError(f"{error.filename} cannot be made: {error.strerror}; choose another --out") from None
+    first, *others = (_prepare_rank(plan, spec, folder.rank(rank), rank) for rank in range(plan.nproc))
+    launch = replace(first.launch, others=[one.launch for one in others])
+    return replace(first, launch=launch, others=tuple(others))
+
+
+def _prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int) -> PreparedRun:
+    folder.journal.mkdir(parents=True, exist_ok=True)
+    config = run_config(plan, spec, folder, rank)
+    folder.config.write_text(json.dumps(config.to_json(), indent=2) + "\n", encoding="utf-8")
+    manifest = replace(_first_manifest(plan, spec, folder), rank=rank, world_size=plan.nproc)
+    manifest.write(folder.manifest)
+    launch = Launch(
+        name=spec.name,
+        spec=spec,
+        config=folder.config,
+        events=folder.journal / frames.EVENTS,
+        stdout=folder.stdout,
+        stderr=folder.stderr,
+        timeout=spec.timeout if spec.timeout is not None else plan.timeout,
+        reads_input=plan.pass_through,
+        variables=lazy_dump(folder.path.absolute()) if plan.graphs and spec.base == "lazy" else {},
+    )
+    return PreparedRun(folder, manifest, launch)
+
+
+def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int = 0) -> RunConfig:
+    """What the process of one run of a plan is told, or of one rank of it: only rank 0 is served and keeps graphs."""
+    return RunConfig(
+        script=str(plan.script.absolute()),
+        module=plan.module,
+        invoked=str(plan.script),
+        strict=plan.strict,
+        mode=spec,
+        journal=str(folder.journal.absolute()),
+        arguments=tuple(plan.arguments),
+        record=plan.record,
+        steps=plan.steps,
+        keep_params=plan.keep_params,
+        value_budget=plan.value_budget,
+        kernels=tuple((op, str(path.absolute())) for op, path in plan.kernels),
+        trace_kernels=tuple(plan.trace_kernels),
+        graphs=plan.graphs and not rank,
+        graph_steps=plan.graph_steps,
+        states=plan.states,
+        outcomes=plan.outcomes,
+        resync="" if plan.resync is None else str(_resync_folder(plan.resync.absolute(), rank)),
+        tapes=plan.tapes,
+        noise_replays=plan.noise_replays,
+        edge_replays=plan.edge_replays,
+        perturb=plan.perturb,
+        seed_shift=plan.seed_shift,
+        until=plan.until,
+        serve="" if plan.serve is None or rank else str(plan.serve.absolute()),
+        rank=rank,
+        world_size=plan.nproc,
+        sketches=plan.sketches,
+        instruments=plan.instruments,
+    )
+
+
+def _resync_folder(states: Path, rank: int) -> Path:
+    """Where a rank finds its states: in the same rank of the reference, or in that of a reference of one process."""
+    own = rank_folder(states.parent, rank) / states.name
+    return own if own.is_dir() else states
+
+
+def _first_manifest(plan: BatchPlan, spec: ModeSpec, folder: RunFolder) -> RunManifest:
+    return RunManifest(
+        mode=spec.name,
+        spec=str(spec),
+        suffix=plan.suffix,
+        reproducer=str(plan.script),
+        module=plan.module,
+        script_sha256=script_sha256(plan.script),
+        arguments=list(plan.arguments),
+        record=plan.record,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        position=[*(plan.positions or (other.name for other in plan.modes))].index(spec.name),
+        pickle=folder.pickle.name,
+        pid=os.getpid(),
+    )
+
+
+def close_run(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
+    """Write what there is to say of a run that has ended, rank by rank where it has several."""
+    if not run.others:
+        return _close_rank(run, end)
+    finished = [_close_rank(one, own) for one, own in zip([run, *run.others], end.ranks, strict=True)]
+    manifest = run_manifest([RecordedRun(one.folder.path, one.manifest) for one in finished], end)
+    manifest.write(run.folder.manifest)
+    return replace(finished[0], manifest=manifest)
+
+
+def _close_rank(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
+    """Write the pickle and the final manifest of a run from what its journal holds."""
+    folder, journal = run.folder, Journal(run.folder.journal)
+    notices = [event["text"] for event in journal.events("notice")]
+    try:
+        write_pickle(folder.pickle, run.manifest.mode, journal)
+    except (OSError, JournalError) as error:
+        notices.append(f"{folder.pickle.name} could not be written: {error}")
+    outcome = ending(journal, end, folder.stderr)
+    spec = run.launch.spec
+    if end.returncode and journal.end is None:
+        outcome = replace(outcome, message=outcome.message + inside_kernel(spec, folder.journal))
+    manifest = replace(
+        run.manifest,
+        status=outcome.status,
+        message=outcome.message,
+        steps=len(journal.steps),
+        seconds=round(end.seconds, 3),
+        exit_code=end.returncode,
+        swaps=swaps_of_run(
+            spec, folder.journal, [one for event in journal.events("swaps") for one in event["swaps"]]
+        ),
+        problems=never_executed(spec, folder.journal, _modules_seen(journal))
+        if outcome.status == "complete" and journal.steps
+        else [],
+        notices=[*notices, *([journal.damage] if journal.damage else [])],
+        adopted={
+            "modules": journal.events("adopted"),
+            "loss": journal.events("loss"),
+            "facts": journal.events(ADOPTION),
+            "doubts": journal.events(DOUBT),
+        },
+        environment=next(iter(journal.events("environment")), {}),
+    )
+    manifest = replace(manifest, notices=[*manifest.notices, *_export_graphs(folder, manifest)])
+    manifest.write(folder.manifest)
+    return FinishedRun(folder, manifest, journal)
+
+
+def _export_graphs(folder: RunFolder, manifest: RunManifest) -> list[str]:
+    """Write the captured graphs for Netron beside their records; gives a notice when that fails."""
+    graphs = RunGraphs(RecordedRun(folder.path, manifest))
+    try:
+        if graphs.entries:
+            exporting = importlib.import_module("numdrift.harness.graphs.export.export_files")
+            exporting.export_graphs(graphs, graphs.path)
+    except (OSError, NumdriftError, ImportError) as error:
+        return [f"the graphs could not be exported for Netron: {error}"]
+    return []
+
+
+def _modules_seen(journal: Journal) -> dict[str, list[str]]:
+    """The modules that called each op of which a swap names a module."""
+    return {event["op"]: event["modules"] for event in journal.events("swap-modules")}
+
+
+def _withdraw(folder: RunFolder) -> None:
+    """Take back the empty folder of a run that was never started."""
+    for path in sorted(folder.path.glob("rank*")):
+        _withdraw(RunFolder(path, path / folder.pickle.name))
+    folder.config.unlink(missing_ok=True)
+    folder.manifest.unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.journal.rmdir()
+        folder.path.rmdir()

@@ -1,0 +1,165 @@
+"""The asking side of a run that serves: its steps' digests, and calls executed by its kernels."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+
+from ..errors import WorkerError, WorkerGone
+from ..tape.wire import Message, WireError, receive, send
+from ..tape.wire_tensors import tensors_of
+
+ANSWER_SECONDS = 600.0
+"""How long an answer may take."""
+
+CONNECT_POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a run says of itself: torch's version, its threads, its mode, the process, and the steps with a tape."""
+
+    torch: str
+    threads: int
+    mode: str
+    pid: int
+    steps: tuple[int, ...]
+
+
+class Worker:
+    """A connection to a run that serves. Every request raises WorkerError where the answer is an error, and WorkerGone
+    where there is none; after that the connection is closed."""
+
+    def __init__(self, connection: socket.socket, name: str) -> None:
+        self.name = name
+        self._connection = connection
+
+    @classmethod
+    def connect(
+        cls, path: Path | str, timeout: float, *, name: str = "", alive: Callable[[], bool] = lambda: True
+    ) -> Worker:
+        """Connect as soon as the run serves at `path`, for at most `timeout` seconds and while it is `alive`.
+
+        Raises WorkerGone.
+        """
+        name = name or Path(path).stem
+        until = time.monotonic() + timeout
+        while True:
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                connection.connect(os.fspath(path))
+            except (FileNotFoundError, ConnectionRefusedError):
+                connection.close()
+            except OSError as error:
+                connection.close()
+                raise WorkerGone(name, f"cannot be reached at {path}: {error}") from error
+            else:
+                connection.settimeout(ANSWER_SECONDS)
+                return cls(connection, name)
+            if not alive():
+                raise WorkerGone(name, "it ended before it served")
+            if time.monotonic() > until:
+                raise WorkerGone(name, f"does not serve at {path} after {timeout:g} s")
+            time.sleep(CONNECT_POLL_SECONDS)
+
+    def facts(self) -> Facts:
+        fields = self._ask({"request": "facts"}).fields
+        with self._understanding():
+            steps = tuple(int(step) for step in fields["steps"])
+            return Facts(
+                str(fields["torch"]), int(fields["threads"]), str(fields["mode"]), int(fields["pid"]), steps
+            )
+
+    def digests(self, step: int) -> list[list[str | None]]:
+        """For each call the digests of what its real execution gave: fresh outputs, then written arguments."""
+        fields = self._ask({"request": "digests", "step": step}).fields
+        with self._understanding():
+            return [[None if one is None else str(one) for one in call] for call in fields["digests"]]
+
+    def notes(self, step: int) -> list[str]:
+        """What of the step could not be observed, and why."""
+        fields = self._ask({"request": "notes", "step": step}).fields
+        with self._understanding():
+            return [str(one) for one in fields["notes"]]
+
+    def prepare(self, step: int, positions: Sequence[int]) -> None:
+        """Say which calls will be executed: where that takes compiling they are compiled together."""
+        self._ask({"request": "prepare", "step": step, "positions": list(positions)})
+
+    def execute(
+        self, step: int, position: int, memory: Mapping[int, tuple[int, torch.Tensor]]
+    ) -> tuple[list[torch.Tensor | None], dict[int, torch.Tensor]]:
+        """Have a call executed on these spans: by slot, where one begins in its storage, and its bytes.
+
+        Gives the outputs, None for those that are not fresh, and by slot the spans of what was written; such a span is
+        longer than it was when the op has made its storage larger. All are on the CPU.
+        """
+        answer = self._ask(
+            {
+                "request": "execute",
+                "step": step,
+                "position": position,
+                "memory": [[slot, start] for slot, (start, _) in memory.items()],
+            },
+            [data.cpu() for _, data in memory.values()],
+        )
+        with self._understanding():
+            slots = [int(slot) for slot in answer.fields["written"]]
+            first = len(answer.segments) - len(slots)
+            written = dict(zip(slots, answer.segments[first:], strict=True))
+            return tensors_of(answer.fields["outputs"], answer.segments[:first]), written
+
+    def value(self, step: int, position: int) -> list[torch.Tensor] | None:
+        """What a call gave in its real execution, None where it was not kept."""
+        answer = self._ask({"request": "value", "step": step, "position": position})
+        with self._understanding():
+            values = answer.fields["tensors"]
+            if values is None:
+                return None
+            return [one for one in tensors_of(values, answer.segments) if one is not None]
+
+    def quit(self) -> None:
+        """Let the process exit, and close the connection. One that is gone already is let be."""
+        with suppress(WorkerGone):
+            self._ask({"request": "quit"})
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection. The process waits for another one."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _ask(self, fields: Mapping[str, Any], segments: Sequence[torch.Tensor] = ()) -> Message:
+        try:
+            send(self._connection, Message(fields, segments))
+            answer = receive(self._connection)
+        except (OSError, WireError) as error:
+            self.close()
+            raise WorkerGone(self.name, f"gives no answer ({error})") from error
+        if "error" in answer.fields:
+            raise WorkerError(self.name, str(answer.fields["error"]))
+        return answer
+
+    @contextmanager
+    def _understanding(self) -> Iterator[None]:
+        """An answer that is none is an error, too."""
+        try:
+            yield
+        except (KeyError, TypeError, ValueError) as error:
+            raise WorkerError(self.name, f"its answer is none ({type(error).__name__}: {error})") from error

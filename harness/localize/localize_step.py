@@ -1,0 +1,152 @@
+"""One step localized: two tapes in, causes with their proofs out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..drift.step_noise import Noise
+from ..tape.tape import Tape
+from .branches import with_decisions
+from .discrete_choices import Chosen, with_choices_of_reference
+from .examination import Examined, examine
+from .found_culprits import Describer
+from .held_calls import WorkerCalls
+from .hybrid import Mixture, Pair, execute, paired
+from .hybrid_scores import Scorer
+from .proofs import Proofs, prove
+from .search import Infeasible, Laboratory
+from .site_parts import taken_apart
+from .storage_flow import SIDES, Side, flow_of
+from .suspects import Suspect, suspects
+from .swap_sites import Cause, Site, causes_of, differing_inputs, sites_of
+from .verification import Digests, Found, foreign_blocks, verify
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """One side of a step: its tape, its label, and, where its process is held, what its calls really gave, the process, and
+    what could not be observed there."""
+
+    tape: Tape
+    label: str
+    digests: Digests | None = None
+    calls: WorkerCalls | None = None
+    notes: Sequence[str] = ()
+
+
+@dataclass(slots=True, eq=False)
+class LocalizedStep:
+    """What was found in one step. `controls` says of each side whether its tape, executed here, gives its own values again."""
+
+    pair: Pair
+    controls: Mapping[Side, bool]
+    kernels: Mapping[Side, Found]
+    examined: Mapping[int, Examined]
+    causes: list[Cause]
+    proofs: Proofs
+    culprits: list[dict[str, Any]]
+    chosen: Chosen | None
+    notes: list[str] = field(default_factory=list)
+
+
+def localize_step(sides: Mapping[Side, Held], noise: Noise, threshold: float, say: Say) -> LocalizedStep:
+    """Align both tapes, find the blocks that differ, and prove which of them make the drift.
+
+    Raises NotReplayable where a tape cannot be executed.
+    """
+    pair = paired(flow_of(sides["a"].tape), flow_of(sides["b"].tape))
+    labels: dict[Side, str] = {side: sides[side].label for side in SIDES}
+    say(_aligned(pair, labels))
+    kernels = {side: _verified(pair, side, sides[side]) for side in SIDES}
+    found = suspects(pair)
+    for side in SIDES:
+        for number in foreign_blocks(pair, side, kernels[side]):
+            found.setdefault(number, Suspect(number, "kernel", ()))
+    examined = examine(pair, found)
+    scorer = Scorer(sides["a"].tape.expected(), noise)
+    laboratory = Laboratory(pair, scorer)
+    sites = sites_of(pair, examined)
+    if not _is_complete(laboratory, _causes(pair, examined, sites)):
+        # a block that is equal on one side's values by chance may not be on the other's
+        doubted = {number: replace(one, differs=one.differs or None) for number, one in examined.items()}
+        others = sites_of(pair, doubted)
+        if _is_complete(laboratory, _causes(pair, doubted, others)):
+            sites, examined = others, doubted
+    sites = taken_apart(laboratory, examined, sites)
+    causes = with_decisions(pair, _causes(pair, examined, sites), labels)
+    say(
+        f"{sum(one.differs is not False for one in examined.values())} of {len(pair.blocks)} blocks compute other bits, from {len(causes)} causes"
+    )
+    proofs = prove(laboratory, causes, threshold)
+    chosen = None
+    if proofs.whole.score > threshold or proofs.whole.discrete:
+        differing = {number for number, one in examined.items() if one.differs is not False}
+        chosen = with_choices_of_reference(pair, scorer, differing)
+    describer = Describer(pair, examined, proofs, threshold, labels)
+    controls = {
+        side: Scorer(sides[side].tape.expected(), noise).drift(execute(pair, Mixture(side))).is_none
+        for side in SIDES
+    }
+    return LocalizedStep(
+        pair,
+        controls,
+        kernels,
+        examined,
+        causes,
+        proofs,
+        describer.culprits(),
+        chosen,
+        _notes(controls, kernels, sides),
+    )
+
+
+def _verified(pair: Pair, side: Side, held: Held) -> Found:
+    if held.digests is None or held.calls is None:
+        return Found()
+    return verify(pair, side, held.digests, held.calls)
+
+
+def _causes(pair: Pair, examined: Mapping[int, Examined], sites: Sequence[Site]) -> list[Cause]:
+    causes = causes_of(pair, examined, sites)
+    inputs = differing_inputs(pair)
+    return [_from_inputs(pair, inputs), *causes] if inputs else causes
+
+
+def _is_complete(laboratory: Laboratory, causes: list[Cause]) -> bool:
+    """Whether side b without these causes is side a, bit for bit."""
+    try:
+        return laboratory.swapped_out(causes).is_none
+    except Infeasible:
+        return False
+
+
+def _from_inputs(pair: Pair, inputs: list[Any]) -> Cause:
+    return Cause("setup", "data", {"a": (), "b": ()}, ("the step starts from other data",), (), tuple(inputs))
+
+
+def _aligned(pair: Pair, labels: Mapping[Side, str]) -> str:
+    calls = " and ".join(f"{len(pair.flows[side].nodes)} of {labels[side]}" for side in SIDES)
+    matched = sum(block.paired for block in pair.blocks)
+    return f"{calls} calls aligned: {matched} of {len(pair.blocks)} blocks are the same op"
+
+
+def _notes(
+    controls: Mapping[Side, bool], kernels: Mapping[Side, Found], held: Mapping[Side, Held]
+) -> list[str]:
+    found = []
+    labels = {side: held[side].label for side in SIDES}
+    for side in SIDES:
+        found += [f"{note}; its kernels are executed alone instead" for note in held[side].notes]
+        if not controls[side]:
+            found.append(
+                f"the tape of {labels[side]}, executed by its own kernels, does not give its own bits again"
+            )
+        if kernels[side].in_context:
+            found.append(
+                f"{len(kernels[side].in_context)} calls of {labels[side]} give other bits alone than among their neighbours"
+            )
+    return found

@@ -1,0 +1,178 @@
+"""The localizer's process: two tapes, and the held processes of their modes, in; `localization.json` out.
+
+It runs as `python bootstrap.py PACKAGE CONFIG numdrift.harness.localize.localizer_process`, clean of every swap. What it is doing it prints,
+line by line.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..drift.step_noise import Noise, read_noise
+from ..errors import NumdriftError
+from ..records.localization_record import SCHEMA, write_localization
+from ..tape.ensemble import in_words
+from ..tape.replay import is_same
+from ..tape.tape import NotReplayable, Tape
+from ..tape.tape_file import noise_file, read_tape, tape_file
+from ..tape.tensor_file import read_tensors
+from .held_calls import WorkerCalls
+from .held_run import Worker
+from .localize_step import Held, LocalizedStep, localize_step
+from .standalone_scripts import write_scripts
+from .storage_flow import SIDES, Side
+
+
+@dataclass(frozen=True, slots=True)
+class SideConfig:
+    """One side: its label, the folder of its tapes, the socket of its held process ("" without one), and the file of what
+    the mode itself made of the step ("" where that is the tape's own run)."""
+
+    label: str
+    tapes: Path
+    socket: str
+    outcome: str
+    spec: str
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """`noise` is the run that measured the reference's noise; `inputs` are written down beside the result."""
+
+    sides: Mapping[Side, SideConfig]
+    step: int
+    noise: Path
+    threshold: float
+    folder: Path
+    threads: int
+    patience: float
+    scripts: bool
+    inputs: Mapping[str, Any]
+
+    @classmethod
+    def load(cls, path: Path) -> Config:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        sides = {
+            side: SideConfig(
+                data[side]["label"],
+                Path(data[side]["tapes"]),
+                data[side]["socket"],
+                data[side]["outcome"],
+                data[side]["spec"],
+            )
+            for side in SIDES
+        }
+        return cls(
+            sides,
+            int(data["step"]),
+            Path(data["noise"]),
+            float(data["threshold"]),
+            Path(data["folder"]),
+            int(data["threads"]),
+            float(data["patience"]),
+            bool(data["scripts"]),
+            data["inputs"],
+        )
+
+
+def main(path: Path) -> int:
+    """Localize as the file says; gives the exit code. Whatever goes wrong is the result's `reason`."""
+    config = Config.load(path)
+    torch.set_num_threads(config.threads)
+    began = time.monotonic()
+    facts: dict[str, Any] = {"schema": SCHEMA, "step": config.step, "inputs": config.inputs, "culprits": []}
+    try:
+        with ExitStack() as stack:
+            sides = {side: _held(config, config.sides[side], stack) for side in SIDES}
+            found = localize_step(sides, _noise(config), config.threshold, _say)
+            differs = _differs_op_by_op(config.sides["b"], sides["b"].tape)
+            if config.scripts:
+                facts["scripts"] = write_scripts(found, config.sides, config.folder)
+            facts |= _facts(found, sides) | {"op_by_op_differs": differs}
+    except Exception as error:  # noqa: BLE001, an op may raise anything, and the investigation goes on
+        facts["reason"] = str(error) if isinstance(error, NumdriftError) else in_words(error)
+        _say(f"step {config.step} could not be localized: {facts['reason']}")
+    facts["seconds"] = round(time.monotonic() - began, 3)
+    write_localization(config.folder, facts)
+    return 0
+
+
+def _held(config: Config, side: SideConfig, stack: ExitStack) -> Held:
+    if not side.socket:
+        return Held(_tape(side, config.step), side.label)
+    worker = Worker.connect(side.socket, config.patience)
+    stack.callback(worker.quit)
+    _say(f"{side.label} is held at step {config.step}")
+    tape = _tape(side, config.step)
+    calls = WorkerCalls(worker, config.step)
+    return Held(tape, side.label, worker.digests(config.step), calls, worker.notes(config.step))
+
+
+def _tape(side: SideConfig, step: int) -> Tape:
+    """Raises NotReplayable where none was written, with the reason, and JournalError for one that is damaged."""
+    path = tape_file(side.tapes, step)
+    noise = noise_file(side.tapes, step)
+    if not path.exists() and noise.exists():
+        reason = json.loads(noise.read_text(encoding="utf-8")).get("reason")
+        if reason:
+            raise NotReplayable(f"{side.label} has no tape of it: {reason}")
+    return read_tape(path)
+
+
+def _differs_op_by_op(side: SideConfig, tape: Tape) -> list[str]:
+    """The values that the tape gives and the mode itself does not: what it executes is not what it was told, op by op."""
+    if not side.outcome:
+        return []
+    values, _ = read_tensors(Path(side.outcome))
+    expected = tape.expected().items()
+    return [name for name, value in expected if name not in values or not is_same(values[name], value)]
+
+
+def _noise(config: Config) -> Noise:
+    return read_noise(config.noise, config.step) or Noise(config.step, 0, {})
+
+
+def _facts(found: LocalizedStep, sides: Mapping[Side, Held]) -> dict[str, Any]:
+    kernels = {
+        side: {
+            "foreign": len(one.foreign),
+            "in_context": len(one.in_context),
+            "unknown": len(one.unknown),
+        }
+        for side, one in found.kernels.items()
+    }
+    calls = {side: len(found.pair.flows[side].nodes) for side in SIDES}
+    executed_there = {side: held.calls.count if held.calls is not None else 0 for side, held in sides.items()}
+    return {
+        "score": found.proofs.whole.score,
+        "rest": None if found.proofs.rest is None else found.proofs.rest.score,
+        "culprits": found.culprits,
+        "controls": dict(found.controls),
+        "blocks": len(found.pair.blocks),
+        "flagged": sum(one.differs is not False for one in found.examined.values()),
+        "calls": calls,
+        "kernels": kernels,
+        "executed_there": executed_there,
+        "tests": found.proofs.tests,
+        "choices": None
+        if found.chosen is None
+        else {
+            "score": found.chosen.drift.score,
+            "discrete": found.chosen.drift.discrete,
+            "flipped": found.chosen.flipped,
+            "ops": list(found.chosen.ops),
+        },
+        "notes": found.notes,
+    }
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)

@@ -1,0 +1,56 @@
+"""Sites taken apart: kernels that blocks between them have joined, and that can be exchanged one by one all the same.
+
+What joins blocks (see `sites`) is caution: one that moves data gives the very bits of what it reads, and may not once only one of
+them is of the other side. Where several kernels are other ones, that hides which of them matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from .examination import Examined
+from .hybrid import Pair
+from .search import Infeasible, Laboratory
+from .swap_sites import Site, causes_of
+
+
+def taken_apart(
+    laboratory: Laboratory, examined: Mapping[int, Examined], sites: Sequence[Site]
+) -> list[Site]:
+    """The sites, each that can be in parts: every kernel for itself, and what differs otherwise with what lies between."""
+    found: list[Site] = []
+    for site in sites:
+        parts = _parts(laboratory.pair, examined, site)
+        found += parts if len(parts) > 1 and _stand_for(laboratory, examined, parts, site) else [site]
+    return sorted(found, key=lambda site: site.lead)
+
+
+def _parts(pair: Pair, examined: Mapping[int, Examined], site: Site) -> list[Site]:
+    differing = [one for one in sorted(site.blocks) if one in examined and examined[one].differs is not False]
+    kernels = [one for one in differing if _is_kernel(pair, examined[one])]
+    others = [one for one in differing if one not in kernels]
+    rest = [Site(site.blocks.difference(kernels), others[0])] if others else []
+    return [*(Site(frozenset([one]), one) for one in kernels), *rest]
+
+
+def _is_kernel(pair: Pair, examined: Examined) -> bool:
+    """Whether the block is one op on both sides and was seen to compute other bits."""
+    suspect = examined.suspect
+    return examined.differs is True and suspect.kind == "kernel" and pair.blocks[suspect.block].paired
+
+
+def _stand_for(
+    laboratory: Laboratory, examined: Mapping[int, Examined], parts: Sequence[Site], site: Site
+) -> bool:
+    """Whether the parts together make and take away the very drift of the site, and each can be exchanged alone."""
+    causes = causes_of(laboratory.pair, examined, parts)
+    whole = causes_of(laboratory.pair, examined, [site])
+    try:
+        for cause in causes:
+            laboratory.swapped_in([cause])
+            laboratory.swapped_out([cause])
+        return laboratory.swapped_out(causes) == laboratory.swapped_out(whole) and (
+            laboratory.swapped_in(causes) == laboratory.swapped_in(whole)
+        )
+    except Infeasible:
+        return False

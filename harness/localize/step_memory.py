@@ -1,0 +1,143 @@
+"""The storages of both sides while blocks of either are executed, and the way of a value from one side to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from ..tape.storages import viewed
+from ..tape.tape import NotReplayable, View
+from .alignment import Block
+from .storage_flow import SIDES, Flow, Side, Use, Value, layout_of, other
+from .value_links import Link, Links
+
+Flows = Mapping[Side, Flow]
+FOREVER = 1 << 60
+
+
+class Unbound(NotReplayable):
+    """A call needs what nothing has made: these two blocks cannot come from different sides."""
+
+
+class Memory:
+    """Contents of storages by side and value. A value that its own side has not made is taken from the other, by its link.
+
+    Of inputs that are linked both sides take their own, but those among `taken_from` (by side a's value) the one of that side.
+    """
+
+    def __init__(
+        self, flows: Flows, links: Links, lifetimes: Lifetimes, taken_from: Mapping[Value, Side]
+    ) -> None:
+        self._flows = flows
+        self._links = links
+        self._lifetimes = lifetimes
+        self._taken_from = taken_from
+        self._live: dict[tuple[Side, Value], torch.UntypedStorage] = {}
+
+    def storage(self, side: Side, value: Value) -> torch.UntypedStorage:
+        """The content of a value. Raises Unbound."""
+        found = self._live.get((side, value))
+        if found is None:
+            found = self._live[side, value] = self._found(side, value)
+        return found
+
+    def tensor(self, side: Side, use: Use) -> torch.Tensor:
+        return viewed(self.storage(side, use.value), use.view)
+
+    def put(self, side: Side, value: Value, storage: torch.UntypedStorage) -> None:
+        self._live[side, value] = storage
+
+    def across(self, side: Side, mine: Use, theirs: Use, *, alone: bool) -> torch.UntypedStorage:
+        """The other side's value in place of this one, laid out as this one is; what the view leaves out stays this one's,
+        or is anything where the view is looked at `alone`."""
+        link = Link(mine.view, theirs.view, theirs.value)
+        if is_one(link) or alone or self._flows[side].is_whole(mine.view, mine.value):
+            return self._converted(side, mine.value, link, whole=True)
+        made: torch.UntypedStorage = self.storage(side, mine.value).clone()
+        viewed(made, mine.view).copy_(self.tensor(other(side), theirs))
+        return made
+
+    def fork(self) -> Memory:
+        """The same contents; what is put into the fork is not put in here."""
+        copy = Memory(self._flows, self._links, self._lifetimes, self._taken_from)
+        copy._live = dict(self._live)
+        return copy
+
+    def block_ended(self, number: int) -> None:
+        """Let go what no later block reads."""
+        for key in self._lifetimes.ending.get(number, ()):
+            self._live.pop(key, None)
+
+    def _found(self, side: Side, value: Value) -> torch.UntypedStorage:
+        link = self._links.of[side].get(value)
+        data = self._flows[side].tape.inputs.get(value.slot) if value.version == 0 else None
+        if data is not None and (link is None or not self._is_taken(side, value, link)):
+            return data.clone().untyped_storage()
+        if link is None or (data is None and not self._may_follow(side, value, link)):
+            raise Unbound(f"storage {value.slot} of side {side} is made by a block of the other side")
+        return self._converted(side, value, link)
+
+    def _is_taken(self, side: Side, value: Value, link: Link) -> bool:
+        """Whether an input is to be the other side's, where that is an input as well."""
+        if not self._is_input(other(side), link.value):
+            return False
+        return self._taken_from.get(value if side == "a" else link.value, side) != side
+
+    def _is_input(self, side: Side, value: Value) -> bool:
+        return value.version == 0 and value.slot in self._flows[side].tape.inputs
+
+    def _may_follow(self, side: Side, value: Value, link: Link) -> bool:
+        """Whether the linked value is there, or comes from where this one does not."""
+        far = other(side)
+        if (far, link.value) in self._live:
+            return True
+        back = self._links.of[far].get(link.value)
+        return self._is_input(far, link.value) or (back is not None and back.value != value)
+
+    def _converted(
+        self, side: Side, value: Value, link: Link, *, whole: bool = False
+    ) -> torch.UntypedStorage:
+        far = other(side)
+        theirs = self.storage(far, link.value)
+        slot = self._flows[side].tape.slots[value.slot]
+        if is_one(link) and slot.size <= theirs.nbytes():
+            return theirs
+        whole = whole or self._flows[side].is_whole(link.mine, value)
+        if link.mine.size != link.theirs.size or not whole or _overlaps(link.mine):
+            raise Unbound(f"storage {value.slot} of side {side} is laid out otherwise on the other side")
+        made = torch.UntypedStorage(slot.size, device=slot.device)
+        viewed(made, link.mine).copy_(viewed(theirs, link.theirs))
+        return made
+
+
+class Lifetimes:
+    """Until which block each value may be read, its linked ones included."""
+
+    def __init__(self, flows: Flows, links: Links, blocks: Sequence[Block]) -> None:
+        last: dict[tuple[Side, Value], int] = {}
+        for side in SIDES:
+            flow = flows[side]
+            for number, block in enumerate(blocks):
+                for node in block.of(side):
+                    for use in (*flow.nodes[node].reads, *flow.nodes[node].made):
+                        last[side, use.value] = number
+            last |= {(side, use.value): FOREVER for use in flow.watched.values()}
+        for _ in range(3):  # a chain of links is short: y of one side, x of the other, x of the first
+            for side in SIDES:
+                for value, link in links.of[side].items():
+                    mine, theirs = (side, value), (other(side), link.value)
+                    last[theirs] = max(last.get(theirs, 0), last.get(mine, 0))
+        self.ending: dict[int, list[tuple[Side, Value]]] = {}
+        for key, number in last.items():
+            self.ending.setdefault(number, []).append(key)
+
+
+def _overlaps(view: View) -> bool:
+    """Whether the view shows one element more than once."""
+    return any(not step and size > 1 for size, step in zip(view.size, view.stride, strict=True))
+
+
+def is_one(link: Link) -> bool:
+    """Whether both views lie alike in their storages."""
+    return link.mine.dtype == link.theirs.dtype and layout_of(link.mine) == layout_of(link.theirs)

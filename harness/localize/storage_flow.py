@@ -1,0 +1,122 @@
+"""What flows through a tape: which content of which storage each call reads and makes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ..tape.replay import Execution, executions
+from ..tape.tape import Call, Tape, View, views_in
+
+Layout = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""Offset, size and stride of a view, in elements."""
+
+Side = Literal["a", "b"]
+"""Of a pair: `a` is the reference."""
+
+SIDES: tuple[Side, Side] = ("a", "b")
+
+
+def other(side: Side) -> Side:
+    return "b" if side == "a" else "a"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """The content of the storage in `slot` between two writes; the first one has the version 0."""
+
+    slot: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Use:
+    """A view that a call takes or makes, and the content that lies under it."""
+
+    view: View
+    value: Value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """A call that computes. `reads` are its views in the order of `views_in`, `makes` its fresh outputs (None for outputs that
+    are not), then `writes` what it writes in place. `iteration` counts the forwards of the step: 1 in the second of two passes."""
+
+    execution: Execution
+    reads: tuple[Use, ...]
+    makes: tuple[Use | None, ...]
+    writes: tuple[Use, ...]
+    iteration: int
+
+    @property
+    def call(self) -> Call:
+        return self.execution.call
+
+    @property
+    def made(self) -> list[Use]:
+        return [*(use for use in self.makes if use is not None), *self.writes]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Flow:
+    """A tape as nodes. `makers` are the nodes that make each value; what is missing there comes from before the step.
+    `seen` are the layouts in which each value is made, read and watched."""
+
+    tape: Tape
+    nodes: Sequence[Node]
+    watched: Mapping[str, Use]
+    makers: Mapping[Value, int]
+    seen: Mapping[Value, frozenset[Layout]]
+
+    def is_whole(self, view: View, value: Value) -> bool:
+        """Whether nothing of the value is looked at but what the view has."""
+        size = self.tape.slots[value.slot].size
+        return math.prod(view.size) * view.dtype.itemsize == size or self.seen[value] == {layout_of(view)}
+
+
+def layout_of(view: View) -> Layout:
+    return view.offset, view.size, view.stride
+
+
+def flow_of(tape: Tape) -> Flow:
+    """Tell apart every content of every storage. Raises NotReplayable when this torch lacks one of the ops."""
+    versions: dict[int, int] = {}
+    nodes: list[Node] = []
+    makers: dict[Value, int] = {}
+    watched: dict[str, Use] = {}
+    pending = sorted(tape.watched, key=lambda one: one.position)
+    iteration, backward = 0, False
+
+    def use(view: View) -> Use:
+        return Use(view, Value(view.slot, versions.get(view.slot, 0)))
+
+    for one in executions(tape):
+        while pending and pending[0].position <= one.position:
+            seen = pending.pop(0)
+            watched[seen.name] = use(seen.view)
+        call = one.call
+        iteration += call.phase == "forward" and backward
+        backward = call.phase == "backward" if call.phase in ("forward", "backward") else backward
+        reads = tuple(map(use, views_in(call)))
+        for slot in dict.fromkeys(view.slot for view in one.written_views()):
+            versions[slot] = versions.get(slot, 0) + 1
+        node = Node(
+            one,
+            reads,
+            tuple(use(view) if fresh else None for view, fresh in zip(call.outputs, call.fresh, strict=True)),
+            tuple(map(use, one.written_views())),
+            iteration,
+        )
+        makers |= {made.value: len(nodes) for made in node.made}
+        nodes.append(node)
+    watched |= {seen.name: use(seen.view) for seen in pending}
+    return Flow(tape, nodes, watched, makers, _layouts(nodes, watched))
+
+
+def _layouts(nodes: Sequence[Node], watched: Mapping[str, Use]) -> dict[Value, frozenset[Layout]]:
+    found: dict[Value, set[Layout]] = {}
+    for one in (*(use for node in nodes for use in (*node.reads, *node.made)), *watched.values()):
+        found.setdefault(one.value, set()).add(layout_of(one.view))
+    return {value: frozenset(layouts) for value, layouts in found.items()}

@@ -1,0 +1,220 @@
+"""Sites: the smallest sets of blocks that can be taken from either side, and their causes.
+
+Blocks belong together when one reads what the other makes and no value of the other side stands for that, when a backward op
+belongs to the very forward op that is another one, and when they draw random numbers. Sites that look alike (the same ops, the
+same difference, in the same phase) have one cause: a kernel that is another one everywhere is one cause, not fifty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ..tape.tape import Phase
+from .examination import Examined
+from .hybrid import END, Pair
+from .storage_flow import SIDES, Node, Side, Value, other
+from .suspects import Kind, names_of
+
+PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Blocks that go together; `lead` is the first of them that differs, which names the site."""
+
+    blocks: frozenset[int]
+    lead: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Sites that look alike. `ops` are each side's, of the leads."""
+
+    kind: Kind
+    phase: Phase
+    ops: Mapping[Side, tuple[str, ...]]
+    reasons: tuple[str, ...]
+    sites: tuple[Site, ...]
+    inputs: tuple[Value, ...] = ()
+
+    @property
+    def blocks(self) -> frozenset[int]:
+        return frozenset(block for site in self.sites for block in site.blocks)
+
+
+class Groups:
+    """Numbers that are joined into groups."""
+
+    def __init__(self, members: Iterable[int]) -> None:
+        self._parent = {member: member for member in members}
+
+    def find(self, member: int) -> int:
+        while self._parent[member] != member:
+            self._parent[member] = self._parent[self._parent[member]]
+            member = self._parent[member]
+        return member
+
+    def join(self, one: int, other: int) -> None:
+        low, high = sorted((self.find(one), self.find(other)))
+        self._parent[high] = low
+
+    def members(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for member in sorted(self._parent):
+            found.setdefault(self.find(member), []).append(member)
+        return found
+
+
+def sites_of(pair: Pair, examined: Mapping[int, Examined]) -> list[Site]:
+    """The sites of all blocks that differ, or that cannot be told to be equal."""
+    flagged = {number for number, one in examined.items() if one.differs is not False}
+    groups = Groups(range(len(pair.blocks)))
+    _join_unlinked(pair, groups)
+    _join_equal(pair, examined, groups)
+    _join_backward(pair, examined, flagged, groups)
+    _join_moved(pair, examined, flagged, groups)
+    _join_rewired(pair, examined, flagged, groups)
+    drawing = sorted(number for number in flagged if examined[number].suspect.kind == "setup")
+    for one in drawing[1:]:
+        groups.join(drawing[0], one)
+    found = []
+    for members in groups.members().values():
+        own = [number for number in members if number in flagged]
+        if own:
+            found.append(Site(frozenset(members), own[0]))
+    return found
+
+
+def _join_unlinked(pair: Pair, groups: Groups) -> None:
+    """Join a block with those that read what only its own side knows."""
+    for side in SIDES:
+        for value, blocks in pair.readers[side].items():
+            maker = pair.maker(side, value)
+            if maker >= 0 and value not in pair.links.of[side]:
+                for reader in blocks - {END}:
+                    groups.join(maker, reader)
+
+
+def _join_equal(pair: Pair, examined: Mapping[int, Examined], groups: Groups) -> None:
+    """Join a block that gives the very bits of other blocks to those blocks: once they are of the other side it does not."""
+    for number, one in examined.items():
+        if one.differs is not False:
+            continue
+        for side in SIDES:
+            for node in _nodes(pair, number, side):
+                stand = [pair.links.of[side].get(use.value) for use in node.made]
+                makers = {pair.maker(other(side), link.value) for link in stand if link is not None}
+                if number in pair.own_reads:
+                    makers |= {pair.maker(side, use.value) for use in node.reads}
+                for maker in makers - {-1, number}:
+                    groups.join(number, maker)
+
+
+def _join_backward(pair: Pair, examined: Mapping[int, Examined], flagged: set[int], groups: Groups) -> None:
+    """Join backward ops that are others to the forward ops that are others and made them."""
+    rewritten = {number for number in flagged if examined[number].suspect.kind in ("structure", "arguments")}
+    for side in SIDES:
+        made: dict[tuple[int, int], int] = {}
+        for number in sorted(rewritten):
+            for node in _nodes(pair, number, side):
+                sequence = node.call.sequence
+                if sequence is None:
+                    continue
+                if node.call.phase == "forward":
+                    made.setdefault((0, sequence), number)
+                elif node.call.phase == "backward" and (0, sequence) in made:
+                    groups.join(made[0, sequence], number)
+
+
+def _join_moved(pair: Pair, examined: Mapping[int, Examined], flagged: set[int], groups: Groups) -> None:
+    """Join an op that only the reference executes to the same op that only the other mode executes, in the same place."""
+    gone: dict[object, list[int]] = {}
+    for number in sorted(flagged):
+        if examined[number].suspect.kind != "structure":
+            continue
+        sides = [side for side in SIDES if pair.blocks[number].of(side)]
+        if len(sides) != 1:
+            continue
+        look = (tuple(names_of(pair, number, sides[0])), phase_of(pair, number), module_of(pair, number))
+        waiting = gone.setdefault((look, other(sides[0])), [])
+        if waiting:
+            groups.join(waiting.pop(0), number)
+        else:
+            gone.setdefault((look, sides[0]), []).append(number)
+
+
+def _join_rewired(pair: Pair, examined: Mapping[int, Examined], flagged: set[int], groups: Groups) -> None:
+    """Join a backward that takes its gradients from elsewhere to the rewritten forward of its module that made it so."""
+    structural = [number for number in sorted(flagged) if examined[number].suspect.kind == "structure"]
+    forward = [number for number in structural if phase_of(pair, number) == "forward"]
+    for number in structural:
+        if phase_of(pair, number) != "backward":
+            continue
+        near = [one for one in forward if _are_related(module_of(pair, one), module_of(pair, number))]
+        lone = len({groups.find(one) for one in forward}) == 1 and _only_adds_up(pair, number)
+        chosen = near or (forward if lone else [])
+        if chosen:
+            groups.join(chosen[0], number)
+
+
+def _only_adds_up(pair: Pair, number: int) -> bool:
+    """Whether a block does no more than autograd itself does, which adds gradients up: other ops are the script's."""
+    return pair.blocks[number].is_pair or all(
+        name == "add" for side in SIDES for name in names_of(pair, number, side)
+    )
+
+
+def _are_related(one: str | None, another: str | None) -> bool:
+    """Whether one module is, or is part of, the other."""
+    if one is None or another is None:
+        return one == another
+    shorter, longer = sorted((one, another), key=len)
+    return longer == shorter or (bool(shorter) and longer.startswith(f"{shorter}."))
+
+
+def module_of(pair: Pair, number: int) -> str | None:
+    return next(node.call.module for side in SIDES for node in _nodes(pair, number, side))
+
+
+def _nodes(pair: Pair, number: int, side: Side) -> list[Node]:
+    return [pair.flows[side].nodes[node] for node in pair.blocks[number].of(side)]
+
+
+def causes_of(pair: Pair, examined: Mapping[int, Examined], sites: Iterable[Site]) -> list[Cause]:
+    """Group the sites by what they look like, in the order of the step."""
+    found: dict[object, list[Site]] = {}
+    for site in sites:
+        found.setdefault(_look(pair, examined, site), []).append(site)
+    return [_cause(pair, examined, members) for members in found.values()]
+
+
+def _look(pair: Pair, examined: Mapping[int, Examined], site: Site) -> object:
+    suspect = examined[site.lead].suspect
+    ops = tuple(tuple(names_of(pair, site.lead, side)) for side in SIDES)
+    reasons = suspect.reasons if suspect.kind != "structure" else ()
+    return suspect.kind, phase_of(pair, site.lead), ops, reasons
+
+
+def _cause(pair: Pair, examined: Mapping[int, Examined], sites: list[Site]) -> Cause:
+    lead = sites[0].lead
+    suspect = examined[lead].suspect
+    ops = {side: tuple(names_of(pair, lead, side)) for side in SIDES}
+    return Cause(suspect.kind, phase_of(pair, lead), ops, suspect.reasons, tuple(sites))
+
+
+def phase_of(pair: Pair, number: int) -> Phase:
+    return next(node.call.phase for side in SIDES for node in _nodes(pair, number, side))
+
+
+def differing_inputs(pair: Pair) -> list[Value]:
+    """What both sides start from and is not the same, by side a's value."""
+    found = []
+    for value, link in pair.links.of["a"].items():
+        mine = pair.flows["a"].tape.inputs.get(value.slot) if value.version == 0 else None
+        theirs = pair.flows["b"].tape.inputs.get(link.value.slot) if link.value.version == 0 else None
+        if mine is None or theirs is None or pair.maker("a", value) >= 0:
+            continue
+        if mine.numel() != theirs.numel() or not bool((mine == theirs).all()):
+            found.append(value)
+    return found

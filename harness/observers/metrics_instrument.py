@@ -1,0 +1,137 @@
+"""What a run's backend compiles, executes and transfers, written down step by step.
+
+The file `metrics.jsonl` of the run has a line for its beginning, one for each step that has ended (and one, `setup`, for
+what came before the first forward), and one for the end. Each is appended in one piece, so a run that is killed has all
+steps up to the last.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any
+
+from ..errors import NotAvailable
+from ..hooks.backend_adapter import Tell
+from ..hooks.instruments import Progress, Surroundings
+from ..records.backend_work import Work
+from ..records.work_record import FILE, PHASES, RECORDING, REST, SCHEMA, SETUP
+from ..tape.journal_writing import EventLog
+from .process_memory import memory_of
+
+if TYPE_CHECKING:
+    import torch
+
+
+class MetricsInstrument:
+    """Follows the steps and hears of the backend's work."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._around = surroundings
+        self._adapter = surroundings.mode.adapter()
+        self._log = EventLog(surroundings.folder / FILE)
+        self._hooks = ExitStack()
+        self._tell: Tell = lambda: None
+        self._works: list[list[Any]] = []
+        self._phases: dict[str, float] = {}
+        self._counters: Mapping[str, int] = {}
+        self._is_setup = True
+        self._began = self._since = self._line_began = time.perf_counter()
+        self._phase = SETUP
+        self._worked = 0.0
+        self._step = 0
+
+    def install(self) -> None:
+        self._began = self._since = self._line_began = time.perf_counter()
+        lacks = ""
+        try:
+            script = self._around.config.script
+            self._tell = self._hooks.enter_context(self._adapter.observe_work(script, self._told))
+        except NotAvailable as error:
+            lacks = str(error)
+        self._counters = dict(self._adapter.counters())
+        self._log.write(
+            "start",
+            schema=SCHEMA,
+            backend=self._adapter.name,
+            executes_at_once=self._adapter.executes_at_once,
+            unavailable=lacks,
+        )
+
+    def adopted(self, module: torch.nn.Module) -> None:
+        """Do nothing: a model is none of the backend's work."""
+
+    def phase(self, name: str, begins: bool) -> None:
+        """Do nothing: the phases of a step are told by its progress."""
+
+    def reached(self, progress: Progress, step: int) -> None:
+        now = time.perf_counter()
+        self._end_phase(now)
+        self._tell()
+        if self._is_setup and progress != "closing":
+            self._is_setup = False
+            self._write(SETUP, now)
+        if progress == "step":
+            self._write("step", now, step=self._step)
+            self._step = step
+        elif progress == "end":
+            self._write(REST, now)
+        self._phase = {"closing": RECORDING, "step": "between", "end": RECORDING}.get(progress, progress)
+
+    def close(self) -> None:
+        try:
+            self._hooks.close()
+        finally:
+            with suppress(OSError):
+                self._log.write("end", counters=dict(self._adapter.counters()), report=self._adapter.report())
+                self._log.close()
+
+    def forget(self) -> None:
+        self._log.close()
+
+    def _told(self, work: Work) -> None:
+        seconds = work.seconds
+        at = time.perf_counter() - (seconds or 0.0) - self._began
+        self._works.append(
+            [work.kind, work.name, _rounded(seconds), work.size, work.cached, work.call, _rounded(at)]
+        )
+        if work.kind != "fallback":  # its graphs and copies are told by themselves
+            self._worked += seconds or 0.0
+
+    def _end_phase(self, now: float) -> None:
+        """The phase that was under way is over. Of `recording` the backend's work in it is taken off."""
+        seconds, began = now - self._since, self._since
+        if self._phase == RECORDING:
+            seconds = max(0.0, seconds - self._worked)
+        elif self._adapter.executes_at_once and self._phase in PHASES:
+            self._works.append(
+                ["execute", self._phase, _rounded(seconds), None, None, "", _rounded(began - self._began)]
+            )
+        self._phases[self._phase] = self._phases.get(self._phase, 0.0) + seconds
+        self._since, self._worked = now, 0.0
+
+    def _write(self, event: str, now: float, **fields: Any) -> None:
+        counters = dict(self._adapter.counters())
+        grown = {
+            name: value - self._counters.get(name, 0)
+            for name, value in counters.items()
+            if value != self._counters.get(name, 0)
+        }
+        self._log.write(
+            event,
+            **fields,
+            at=_rounded(self._line_began - self._began),
+            seconds=_rounded(now - self._line_began),
+            phases={name: _rounded(seconds) for name, seconds in self._phases.items()},
+            work=self._works,
+            counters=grown,
+            memory=memory_of(self._around.mode.device),
+        )
+        self._works, self._phases, self._counters = [], {}, counters
+        self._line_began = now
+
+
+def _rounded(seconds: float | None) -> float | None:
+    """To the nanosecond."""
+    return None if seconds is None else round(seconds, 9)

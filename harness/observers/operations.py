@@ -1,0 +1,118 @@
+"""Every aten op of a step, with the digests of its outputs (and the outputs themselves, on request).
+
+Compiled regions are opaque here: the mode lets compilers ignore it, so what they build stays what it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..records import frames
+from ..records.digest_record import RECORD_BYTES
+from ..tape.journal_writing import AppendFile, FrameFile, bytes_of
+from ..torch_private import ShownOps
+from .digest import Digester
+
+FLUSH_AT = 1 << 16
+"""Bytes of op lines held before they are written: what a kill can lose of the step that it hits."""
+
+WITHOUT_VALUES = ("lazy", "xla")
+"""Devices on which an op has no value when it is called. A Python dispatch mode also breaks the lazy core's
+functionalization ("aten::as_strided ... has no implementation for the backend", torch 2.13)."""
+
+
+class OperationRecorder:
+    """Enters a dispatch mode for each chosen step; `phase` is what ops are filed under, unless the script has named
+    one: the innermost of `named_phases`."""
+
+    def __init__(
+        self, folder: Path, digester: Digester, guard: AbstractContextManager[None], *, values: bool
+    ) -> None:
+        self.phase = "forward"
+        self.named_phases: list[str] = []
+        self._lines = AppendFile(folder / frames.OPS)
+        self._tensors = FrameFile(folder / frames.TENSORS) if values else None
+        self._digester = digester
+        self._guard = guard
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._mode: ShownOps | None = None
+        self._step = 0
+        self._index = 0
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Record and write nothing any more."""
+        self._stopped = True
+        self._pending.clear()
+
+    def enter(self, step: int) -> None:
+        self.phase, self._step, self._index = "forward", step, 0
+        self._mode = ShownOps(self.record)
+        self._mode.__enter__()  # type: ignore[no-untyped-call]
+
+    def leave(self) -> None:
+        if self._mode is not None:
+            mode, self._mode = self._mode, None
+            mode.__exit__(None, None, None)
+        self.flush()
+
+    def flush(self) -> None:
+        lines, self._pending, self._pending_bytes = self._pending, [], 0
+        if lines:
+            self._lines.append(lines)
+
+    def record(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any) -> None:
+        """Take one op: `operation` is its overload, arguments and `outputs` as the dispatcher has them."""
+        if self._stopped:
+            return
+        with self._guard:
+            self._record(operation, [*args, *kwargs.values()], outputs)
+
+    def _record(self, operation: Any, inputs: Sequence[Any], outputs: Any) -> None:
+        produced = [value for value in _flat(outputs) if isinstance(value, torch.Tensor)]
+        line: dict[str, Any] = {
+            "step": self._step,
+            "index": self._index,
+            "phase": self.named_phases[-1] if self.named_phases else self.phase,
+            "op": str(operation),
+            "inputs": [_describe(value) for value in _flat(inputs) if isinstance(value, torch.Tensor)],
+            "outputs": [_describe(tensor) for tensor in produced],
+        }
+        if produced:
+            digests = self._digester.digest(produced)
+            line["digests"] = [
+                digests[start : start + RECORD_BYTES].hex() for start in range(0, len(digests), RECORD_BYTES)
+            ]
+            self._write_values(produced)
+        text = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        self._index += 1
+        self._pending.append(text)
+        self._pending_bytes += len(text)
+        if self._pending_bytes >= FLUSH_AT:
+            self.flush()
+
+    def _write_values(self, produced: Sequence[torch.Tensor]) -> None:
+        if self._tensors is None:
+            return
+        for tensor in produced:
+            if tensor.is_meta or tensor.layout != torch.strided:
+                continue
+            buffer = bytes_of(tensor.detach().cpu())
+            self._tensors.frame(self._index, self._step, [buffer], len(buffer))
+
+
+def _flat(value: Any) -> list[Any]:
+    if isinstance(value, (list, tuple)):
+        return [leaf for one in value for leaf in _flat(one)]
+    return [value]
+
+
+def _describe(tensor: torch.Tensor) -> list[Any]:
+    return [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]

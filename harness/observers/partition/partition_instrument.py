@@ -1,0 +1,116 @@
+"""A training whose root modules are partitioned: the instrument `partition` of a run on the CPU."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from typing import TYPE_CHECKING
+
+import torch
+
+from ... import torch_private
+from ...errors import NumdriftError, UsageError, nearest
+from ...records.mode_spec import ModeSpec
+from ...records.partition_limits import PartitionConfig
+from ...records.partition_record import GraphPartition
+from ...script.parallel import within_wrapper
+from ...torch_private.partitioning import call_in_place
+from .partition_backend import PartitioningBackend
+from .partition_journal import PARTITION, PartitionWriter
+from .partitioned_module import adapter_of
+
+if TYPE_CHECKING:
+    from ...hooks.backend_adapter import Adapter
+    from ...hooks.instruments import Progress, Surroundings
+
+
+class PartitionInstrument:
+    """Has each root module called through the partitioner, before its first call.
+
+    Its options are `mode`, the one whose backend gets what it supports, and `config`; with `only`, a list of calls by the
+    numbers of their graph and in it, everything but these goes to the CPU. Unlike other instruments it changes what is
+    executed: that is what it is for. A limit that is broken raises in the script, where the module is called.
+    """
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._around = surroundings
+        self._spec = ModeSpec.from_json(surroundings.options["mode"])
+        self._config = PartitionConfig.from_json(surroundings.options["config"])
+        only = surroundings.options.get("only")
+        self._only = None if only is None else frozenset((graph, number) for graph, number in only)
+        self._writer = PartitionWriter(surroundings.folder / PARTITION)
+        self._numbers = itertools.count()
+        self._adapter: Adapter | None = None
+        self._kinds: set[str] = set()
+        self._modules: list[torch.nn.Module] = []
+        self._backends: list[PartitioningBackend] = []
+
+    def install(self) -> None:
+        try:
+            self._adapter = adapter_of(self._spec)
+        except NumdriftError as error:
+            self._end_script(error)
+        else:
+            self._writer.begin(str(self._spec), self._adapter.name)
+
+    def adopted(self, module: torch.nn.Module) -> None:
+        module = within_wrapper(_without_compiler(module))
+        name = type(module).__name__
+        if isinstance(module, torch.jit.ScriptModule):
+            self._writer.note(f"{name} is TorchScript, which is not captured: it runs as it is")
+            return
+        assert self._adapter is not None
+        backend = PartitioningBackend(
+            self._adapter,
+            self._config,
+            name,
+            self._around.config.script,
+            self._told,
+            self._numbers,
+            self._only,
+        )
+        call_in_place(module, backend)
+        self._modules.append(module)
+        self._backends.append(backend)
+
+    def reached(self, progress: Progress, step: int) -> None:
+        """Do nothing: graphs tell of themselves."""
+
+    def phase(self, name: str, begins: bool) -> None:
+        """Do nothing: a graph has its phase."""
+
+    def failed(self, message: str) -> None:
+        self._writer.failed(message, 3)
+
+    def close(self) -> None:
+        for module in self._modules:
+            torch_private.undo_compile_in_place(module)
+        for broken in torch_private.graph_breaks():
+            at = f" at {broken.source}" if broken.source else ""
+            self._writer.note(f"torch.compile breaks the graph{at}: {broken.reason}")
+        missing = sorted(self._config.moved - self._kinds)
+        if missing and self._kinds:
+            self._writer.note(f"no graph has {missing[0]!r}; {nearest(missing[0], self._kinds)}")
+        if self._only is not None:
+            self._writer.calls({part: call for one in self._backends for part, call in one.calls.items()})
+        self._writer.end()
+
+    def forget(self) -> None:
+        self._writer.forget()
+
+    def _told(self, partition: GraphPartition) -> None:
+        self._kinds.update(row.kind for row in partition.operators)
+        self._writer.graph(partition)
+        if partition.violated:
+            self._writer.failed(partition.violated, UsageError.exit_code)
+
+    def _end_script(self, error: NumdriftError) -> None:
+        """A training that is not partitioned is not what was asked for."""
+        self._writer.failed(str(error), error.exit_code)
+        sys.exit(f"numdrift: {error}")
+
+
+def _without_compiler(module: torch.nn.Module) -> torch.nn.Module:
+    """What the script's own `torch.compile(model)` holds, which is left eager in a partitioned run."""
+    inner = getattr(module, "_orig_mod", module)
+    return inner if isinstance(inner, torch.nn.Module) else module

@@ -1,0 +1,179 @@
+"""What a partitioned process writes: `partition.jsonl`, one object a line.
+
+    {"event": "backend", "schema": 1, "mode": "compile", "backend": "inductor"}
+    {"event": "graph", "graph": 0, "phase": "forward", "module": "MLP", "operators": [...], "subgraphs": [...], ...}
+    {"event": "note", "text": "..."}
+    {"event": "check", "what": "output", "name": "0", "identical": true, "largest": 0.0}
+    {"event": "calls", "calls": [[0, 3, "aten::tanh", "train.py:12", "net.1"], ...]}
+    {"event": "bisection", "whole": 4.8e-07, "asked": 7, "carriers": [{"operators": [...], "alone": ..., "without": ...}]}
+    {"event": "failed", "message": "...", "exit_code": 2}
+    {"event": "end"}
+
+The calls are those of a process of which some are chosen: the number of the graph, that of the call in it, operator, line, module.
+A graph has its line when it is partitioned, also when it breaks a limit. What was written survives a kill; a process that
+lacks its `end` was cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...errors import JournalError
+from ...records.event_lines import append_event, complete_events
+from ...records.partition_record import GraphPartition
+from .partition_bisect import Call, Part
+
+PARTITION = "partition.jsonl"
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TensorCheck:
+    """A tensor of the partitioned module held against the module's own: `what` is output or gradient, `largest` the largest
+    absolute difference, `scale` the largest absolute value."""
+
+    what: str
+    name: str
+    identical: bool
+    largest: float
+    scale: float
+
+    @property
+    def relative(self) -> float:
+        return self.largest / self.scale if self.scale else self.largest
+
+
+@dataclass(frozen=True, slots=True)
+class CarrierRow:
+    """Operators that carry a module's drift: the drift with only these on the backend, and that without them. Drifts are the largest relative difference of an output or gradient, by its largest value."""
+
+    operators: tuple[Call, ...]
+    alone: float
+    without: float
+
+
+@dataclass(frozen=True, slots=True)
+class BisectionRecord:
+    """What `--bisect` has found; `whole` is the drift with everything on the backend, `asked` the partitions executed."""
+
+    whole: float
+    asked: int
+    carriers: tuple[CarrierRow, ...]
+
+
+class PartitionWriter:
+    """Appends what happens; `forget` makes it write nothing any more."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._closed = False
+
+    def begin(self, mode: str, backend: str) -> None:
+        self._write("backend", schema=SCHEMA, mode=mode, backend=backend)
+
+    def graph(self, partition: GraphPartition) -> None:
+        self._write("graph", **partition.to_json())
+
+    def note(self, text: str) -> None:
+        self._write("note", text=text)
+
+    def check(self, found: TensorCheck) -> None:
+        self._write("check", **asdict(found))
+
+    def calls(self, calls: Mapping[Part, Call]) -> None:
+        self._write("calls", calls=[[*part, *call] for part, call in sorted(calls.items())])
+
+    def bisection(self, whole: float, asked: int, carriers: Sequence[CarrierRow]) -> None:
+        self._write("bisection", whole=whole, asked=asked, carriers=[asdict(one) for one in carriers])
+
+    def failed(self, message: str, exit_code: int) -> None:
+        self._write("failed", message=message, exit_code=exit_code)
+
+    def end(self) -> None:
+        self._write("end")
+        self._closed = True
+
+    def forget(self) -> None:
+        self._closed = True
+
+    def _write(self, event: str, **fields: Any) -> None:
+        if not self._closed:
+            append_event(self._path, event, **fields)
+
+
+@dataclass(slots=True)
+class PartitionRecord:
+    """What was written of one process. `whole` is false where it was killed before it had written its end."""
+
+    mode: str = ""
+    backend: str = ""
+    graphs: list[GraphPartition] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    checks: list[TensorCheck] = field(default_factory=list)
+    calls: dict[Part, Call] = field(default_factory=dict)
+    bisection: BisectionRecord | None = None
+    failure: str = ""
+    exit_code: int = 0
+    whole: bool = False
+
+    @property
+    def violated(self) -> str:
+        """What the first graph that breaks a limit has against it, "" where none does."""
+        return next((one.violated for one in self.graphs if one.violated), "")
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "mode": self.mode,
+            "backend": self.backend,
+            "whole": self.whole,
+            "violated": self.violated,
+            "failure": self.failure,
+            "graphs": [one.to_json() for one in self.graphs],
+            "notes": self.notes,
+            "checks": [asdict(one) for one in self.checks],
+            "bisection": None if self.bisection is None else asdict(self.bisection),
+        }
+
+
+def read_partition(path: Path) -> PartitionRecord:
+    """Read what a process has written, nothing where it wrote nothing. Raises JournalError for a damaged record."""
+    found = PartitionRecord()
+    if not path.exists():
+        return found
+    try:
+        for event in complete_events(path):
+            _take(found, event)
+    except (KeyError, TypeError, ValueError) as error:
+        raise JournalError(path, f"is no record of a partition ({error})") from error
+    return found
+
+
+def _take(found: PartitionRecord, event: Mapping[str, Any]) -> None:
+    kind = event["event"]
+    if kind == "backend":
+        found.mode, found.backend = event["mode"], event["backend"]
+    elif kind == "graph":
+        found.graphs.append(GraphPartition.from_json(event))
+    elif kind == "note":
+        found.notes.append(event["text"])
+    elif kind == "check":
+        found.checks.append(TensorCheck(**{name: event[name] for name in TensorCheck.__dataclass_fields__}))
+    elif kind == "calls":
+        found.calls = {(graph, number): Call(*call) for graph, number, *call in event["calls"]}
+    elif kind == "bisection":
+        found.bisection = BisectionRecord(
+            event["whole"],
+            event["asked"],
+            tuple(
+                CarrierRow(tuple(Call(*call) for call in one["operators"]), one["alone"], one["without"])
+                for one in event["carriers"]
+            ),
+        )
+    elif kind == "failed":
+        found.failure, found.exit_code = event["message"], event["exit_code"]
+    elif kind == "end":
+        found.whole = True

@@ -1,0 +1,132 @@
+"""`numdrift.partition`: a module of which a part runs on a mode's backend."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...errors import UsageError
+from ...hooks.backend_adapter import Adapter, adapter_for
+from ...records.mode_spec import ModeSpec, parse_mode
+from ...records.partition_limits import OF_PROCESS, PartitionConfig, refuse_swaps
+from ...records.partition_record import GraphPartition, Partitioning
+from ...torch_private.partitioning import call_by_backend
+from .partition_backend import PartitioningBackend
+from .partition_bisect import Call, Part
+from .partition_log import log_graph
+
+
+class PartitionedModule(torch.nn.Module):
+    """Executes `module` in parts; its parameters are the module's own, so it trains as the module does.
+
+    `partitioning` says what was put where.
+    """
+
+    def __init__(self, module: torch.nn.Module, backend: PartitioningBackend) -> None:
+        super().__init__()
+        self.module = module
+        self.training = module.training
+        self._call = call_by_backend(module, backend)
+        self._backend = backend
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(*args, **kwargs)
+
+    @property
+    def calls(self) -> Mapping[Part, Call]:
+        """The module's calls that were met."""
+        return self._backend.calls
+
+    @property
+    def partitioning(self) -> Partitioning:
+        return self._backend.partitioning
+
+
+def partition(
+    module: torch.nn.Module,
+    inputs: Any,
+    mode: str = "compile",
+    config: PartitionConfig | None = None,
+) -> PartitionedModule:
+    """Put what the mode's backend supports of a module there, and the rest on the CPU.
+
+        net = numdrift.partition(Net(), torch.rand(32, 784), mode="compile", config=PartitionConfig(max_subgraph_count=2))
+        net(x).sum().backward()
+
+    `inputs` are what the module is called with: a tensor, a sequence of arguments, or a mapping of named ones. The module is
+    called with them once, where its buffers and the random generator are put back. Other shapes, training and evaluation
+    have partitions of their own, made when they are first needed. The logger `numdrift.partition` tells of each at INFO.
+
+    Raises PartitionError (a ValueError) where a limit of `config` is broken, UsageError for an operator to partition that the
+    module does not have, ModeError, and NotAvailable for a backend that is not here.
+    """
+    spec = parse_mode(mode)
+    for key in OF_PROCESS:
+        if key in spec.to_json():
+            raise UsageError(
+                f"mode {mode!r}: the key {key!r} is of a process; leave it out to partition a module"
+            )
+    return partitioned(module, inputs, adapter_of(spec), config or PartitionConfig(), log_graph)
+
+
+def partitioned(
+    module: torch.nn.Module,
+    inputs: Any,
+    adapter: Adapter,
+    config: PartitionConfig,
+    told: Callable[[GraphPartition], None],
+    only: frozenset[Part] | None = None,
+) -> PartitionedModule:
+    """As `partition`, with a backend that is there; `told` hears of each graph, and with `only` all but these calls go to
+    the CPU."""
+    elsewhere = {one.device.type for one in [*module.parameters(), *module.buffers()]} - {"cpu"}
+    if elsewhere:
+        raise UsageError(
+            f"{type(module).__name__} is on {' and '.join(sorted(elsewhere))}; give a module on the CPU: the backend's part "
+            "is moved when it runs"
+        )
+    name, file = type(module).__name__, file_of(module)
+    backend = PartitioningBackend(adapter, config, name, file, told, only=only)
+    made = PartitionedModule(module, backend)
+    args, kwargs = arguments_of(inputs)
+    with _as_it_was(module):
+        made(*args, **kwargs)
+    backend.check_names()
+    return made
+
+
+def adapter_of(spec: ModeSpec) -> Adapter:
+    """The backend of a mode. Raises UsageError for one whose kernels are swapped: its backend would not be asked of them."""
+    refuse_swaps(spec)
+    return adapter_for(spec)
+
+
+def file_of(module: torch.nn.Module) -> str:
+    """The file that a module's class is written in; one of this folder where it is in none."""
+    try:
+        return inspect.getfile(type(module))
+    except (TypeError, OSError):
+        return str(Path.cwd() / "__main__")
+
+
+def arguments_of(inputs: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """What a module is called with, by place and by name."""
+    if isinstance(inputs, Mapping):
+        return (), inputs
+    return (tuple(inputs), {}) if isinstance(inputs, (list, tuple)) else ((inputs,), {})
+
+
+@contextmanager
+def _as_it_was(module: torch.nn.Module) -> Iterator[None]:
+    """Put buffers and the CPU's generator back at the end."""
+    before = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+    with torch.random.fork_rng(devices=[]):
+        yield
+    with torch.no_grad():
+        for buffer, value in before:
+            buffer.copy_(value)

@@ -1,0 +1,1 @@
+"""The profiler in the script's process: traces of chosen steps."""

@@ -1,0 +1,211 @@
+"""`profile`: traces the chosen steps of the script, each into a file of its own."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ... import torch_private
+from ...records.profile_request import EVENTS, PROFILE, WORKING, TraceRequest
+from ...records.range_names import CUT, FORWARD, OWN, PHASE, STEP, UNTRAINED
+from ...tape.journal_writing import EventLog
+from .kernel_ranges import KernelRanges
+from .module_ranges import ModuleRanges
+from .trace_ranges import Handle, Ranges
+from .tracer import Tracer
+
+if TYPE_CHECKING:
+    from ...hooks.instruments import Progress, Surroundings
+
+OF_COMPILERS = "_data: "
+"""In the names of the empty ranges by which dynamo and Inductor show what they were doing."""
+
+OF_OPTIMIZERS = "Optimizer."
+"""The beginning of the names of the ranges that torch's optimizers begin around their steps."""
+
+PHASES = {"backward": "backward", "optimizer": "optimizer", "closing": OWN}
+
+
+class ProfileInstrument:
+    """Follows the training from step to step; what is traced has `ranges` in it."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._request = TraceRequest.from_json(surroundings.options)
+        self._base = surroundings.mode.device if surroundings.config.mode.base != "compile" else "compile"
+        self._folder = surroundings.folder / PROFILE / WORKING
+        self._log = EventLog(surroundings.folder / PROFILE / EVENTS)
+        self._ranges = Ranges(torch_private.OpenRange)
+        script = surroundings.config.script
+        self._tracer = Tracer(self._request.kind, surroundings.mode.device, script, self._yield)
+        self._modules = ModuleRanges(self._ranges)
+        self._kernels = KernelRanges(self._begin_kernel, script, functools.partial(self._log.write, "kernel"))
+        self._undo: list[Callable[[], None]] = []
+        self._blocks: Counter[str] = Counter()
+        self._step = 0
+        self._trained = False
+        self._awaits_forward = True
+        self._has_gradients = False
+        self._bytes = 0
+        self._compiled = 0
+        self._began: float | None = None
+        self._step_began = 0.0
+        self._over = False
+
+    def install(self) -> None:
+        self._folder.mkdir(parents=True)
+        self._log.write("plan", **self._request.to_json())
+        self._undo.append(torch_private.watch_ranges(self._range_begins, self._range_ends))
+        if self._base in ("lazy", "xla"):
+            self._undo.append(torch_private.around_cuts(self._base, self._cut))
+        if self._base == "compile":
+            self._kernels.install(detailed=self._request.kind == "operator")
+        else:
+            self._modules.install()
+        self._compiled = torch_private.compilations(self._base) or 0
+        self._ranges.phase(PHASE + "setup")
+        self._begin(0)
+
+    def adopted(self, module: torch.nn.Module) -> None:
+        self._log.write("modules", modules=self._modules.adopted(module))
+
+    def reached(self, progress: Progress, step: int) -> None:
+        if progress == "step":
+            self._end(whole=True)
+            self._ranges.phase(PHASE + "data")
+            self._begin(step)
+        elif progress == "end":
+            self._end(whole=False)
+            self._finish("end")
+        elif progress == "forward":
+            self._trained = True
+            self._forward_begins()
+        else:
+            if progress == "backward":
+                self._trained = self._has_gradients = True
+            self._awaits_forward = progress == "optimizer"  # within a backward checkpoints call models again
+            self._ranges.phase(PHASE + PHASES[progress])
+
+    def called(self, module: torch.nn.Module) -> None:
+        """A model is evaluated before a training's forward, or after it: that one is the first with gradients."""
+        if self._ranges.here and torch.is_grad_enabled():
+            self._forward_begins()
+
+    def _forward_begins(self) -> None:
+        if not self._awaits_forward:
+            return
+        if torch.is_grad_enabled():
+            self._awaits_forward, self._has_gradients = False, True
+            self._ranges.phase(PHASE + FORWARD)
+        elif not self._has_gradients:
+            self._ranges.phase(PHASE + UNTRAINED)
+
+    def phase(self, name: str, begins: bool) -> None:
+        if begins:
+            self._block_begins(name)
+        else:
+            self._ranges.leave(name, "block")
+
+    def close(self) -> None:
+        self._end(whole=False)
+        self._finish("closed")
+        self._modules.remove()
+        self._kernels.remove()
+        while self._undo:
+            self._undo.pop()()
+        self._tracer.close()
+        self._log.close()
+
+    def forget(self) -> None:
+        self._over = True
+        self._ranges.forget()
+        self._log.close()
+
+    def _begin(self, step: int) -> None:
+        self._step, self._trained, self._step_began = step, False, time.perf_counter()
+        self._awaits_forward, self._has_gradients = True, False
+        self._blocks.clear()
+        if self._over or step not in self._request.steps:
+            return
+        if not self._tracer.start():
+            self._finish("profiler")
+            return
+        self._began = self._began or time.perf_counter()
+        self._ranges.resume(f"{STEP}{step}")
+
+    def _end(self, *, whole: bool) -> None:
+        """The step is over, or the script is within it."""
+        if self._over:
+            return
+        facts: dict[str, Any] = {"step": self._step, "seconds": time.perf_counter() - self._step_began}
+        compiled = torch_private.compilations(self._base)
+        if compiled is not None:
+            facts["compiled"], self._compiled = compiled - self._compiled, compiled
+        if not self._tracer.running:
+            if whole:
+                self._log.write("untraced", **facts)
+            return
+        self._ranges.suspend()
+        if not whole and not self._trained:  # what follows the last step is none
+            self._tracer.stop(None)
+            return
+        path = self._folder / f"step-{self._step:06d}.json"
+        size = self._tracer.stop(path)
+        self._bytes += size
+        self._log.write("traced", file=path.name, bytes=size, whole=whole, blocks=dict(self._blocks), **facts)
+        self._check(time.perf_counter())
+
+    def _check(self, now: float) -> None:
+        request = self._request
+        if self._tracer.left_open:
+            self._finish("open")
+        elif request.last is not None and self._step >= request.last:
+            self._finish("steps")
+        elif self._bytes >= request.limit:
+            self._finish("limit")
+        elif request.duration is not None and now - (self._began or now) >= request.duration:
+            self._finish("duration")
+
+    def _finish(self, why: str) -> None:
+        """Trace nothing from here on."""
+        if not self._over:
+            self._over = True
+            self._log.write("over", why=why, step=self._step, bytes=self._bytes)
+
+    def _yield(self) -> None:
+        """The script begins a profiler of its own."""
+        self._end(whole=False)
+        self._finish("profiler")
+
+    def _begin_kernel(self, name: str) -> Handle | None:
+        return torch_private.OpenRange(name) if self._tracer.running else None
+
+    def _block_begins(self, name: str) -> None:
+        self._blocks[name] += 1
+        self._ranges.enter(name, "block")
+
+    def _range_begins(self, name: str) -> bool:
+        """A `record_function` of the script's is a block of it, and one of torch's optimizers lies within a phase."""
+        if not self._ranges.here or OF_COMPILERS in name:
+            return False
+        if name.startswith(OF_OPTIMIZERS):
+            self._ranges.enter(name, "range")
+        else:
+            self._block_begins(name)
+        return True
+
+    def _range_ends(self, name: str) -> None:
+        self._ranges.leave(name, "range" if name.startswith(OF_OPTIMIZERS) else "block")
+
+    @contextmanager
+    def _cut(self) -> Iterator[None]:
+        self._ranges.enter(CUT, "cut")
+        try:
+            yield
+        finally:
+            self._ranges.leave(CUT, "cut")

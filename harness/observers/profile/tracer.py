@@ -1,0 +1,93 @@
+"""One trace after another with torch.profiler, each in a file of its own, so that a killed process leaves the others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ... import torch_private
+from ...records.profile_request import Kind, lines_of
+
+
+class Tracer:
+    """Traces one step at a time. Another profiler of the script's goes first: `yielded` is told, and nothing is traced.
+
+    `left_open` says that something was under way when the last trace ended: another one must not begin then.
+    """
+
+    def __init__(self, kind: Kind, device: str, script: str, yielded: Callable[[], None]) -> None:
+        self._detailed = kind == "operator"
+        self._activities = torch_private.traced_activities(device)
+        self._script = script
+        self._yielded = yielded
+        self._running: Any = None
+        self._starting = False
+        self._warm = False
+        self.left_open = False
+        self._undo = torch_private.watch_profilers(self._profiler_begins)
+
+    @property
+    def running(self) -> bool:
+        return self._running is not None
+
+    def start(self) -> bool:
+        """Begin a trace; false where the script itself is being profiled."""
+        if torch_private.profiler_runs():
+            return False
+        if not self._warm:
+            self._warm = True
+            with torch_private.without_profiler_messages(), torch_private.own_module_calls():
+                self._running = (
+                    self._begin()
+                )  # the first one takes long, and its own slices would be in the trace
+                self.stop(None)
+        self._running = self._begin()
+        return True
+
+    def stop(self, path: Path | None) -> int:
+        """End the trace and write it, unless `path` is None; gives the bytes of the file."""
+        running, self._running = self._running, None
+        running.stop()
+        try:
+            return 0 if path is None else self._write(running, path)
+        finally:
+            running.profiler = None  # its cycles would keep every step in memory
+
+    def _write(self, running: Any, path: Path) -> int:
+        partly = path.with_name(f"{path.name}.part")
+        running.export_chrome_trace(str(partly))
+        if self._detailed:
+            lines = torch_private.lines_of_ops(running, self._is_of_script)
+            lines_of(path).write_text(json.dumps(lines), encoding="utf-8")
+        partly.replace(path)
+        content = path.read_bytes()
+        self.left_open = torch_private.open_ranges(content)
+        return len(content)
+
+    def close(self) -> None:
+        if self._running is not None:
+            self.stop(None)
+        self._undo()
+
+    def _is_of_script(self, file: str) -> bool:
+        """Torch shortens paths by the folders of `sys.path`."""
+        return file == self._script or self._script.endswith(f"/{file}")
+
+    def _begin(self) -> Any:
+        self._starting = True
+        try:
+            made = torch.profiler.profile(
+                activities=self._activities, record_shapes=self._detailed, with_stack=self._detailed
+            )
+            made.start()
+        finally:
+            self._starting = False
+        return made
+
+    def _profiler_begins(self, profiler: Any) -> None:
+        if not self._starting and self._running is not None:
+            self._yielded()

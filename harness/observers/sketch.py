@@ -1,0 +1,156 @@
+"""Linear sketches of tensors and of the parts of tensors; `sketch_record` says what is computed."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from array import array
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..compiler import CSource, compile_library
+from ..errors import NumdriftError
+from ..records.sketch_record import BLOCK, GOLDEN, NUMBERS, SEED, Sketch, added
+from ..torch_private import without_dispatch_modes, without_function_modes
+from .digest import mix64_tensor, signed
+
+# No -ffast-math of any kind: the compensation of the sums would be optimised away.
+SOURCE = CSource(
+    Path(__file__).with_name("sketch.c"),
+    flags=("-O3", "-ffp-contract=off", "-Wno-psabi", "-shared", "-fPIC"),
+    tunings=(("-march=native", "-mprefer-vector-width=512"), ("-march=native",), ()),
+)
+
+KINDS = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2}
+"""dtype -> row of `kinds` in sketch.c; others are first converted to float64."""
+
+MOST_DIMENSIONS = 64
+
+PART = 128 * BLOCK
+"""Elements that the torch implementation holds at a time, about thirty times over in int64."""
+
+
+class Sketcher:
+    """Sketches tensors. `native=False` computes the same numbers with torch operations, up to float64 rounding."""
+
+    def __init__(self, *, native: bool = True) -> None:
+        self._function, self.reason = _load() if native else (None, "not asked for")
+
+    def sketch(
+        self, tensor: torch.Tensor, whole: Sequence[int] | None = None, offset: Sequence[int] | None = None
+    ) -> Sketch | None:
+        """The sketch of a tensor, or of a block of a tensor of shape `whole` that begins at index `offset` of it.
+
+        None where the tensor has no values that can be read. Raises ValueError for a block that is not in the whole.
+        """
+        with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+            plain = _plain(tensor)
+            if plain is None:
+                return None
+            shape = tuple(plain.shape)
+            whole = shape if whole is None else tuple(whole)
+            offset = (0,) * len(whole) if offset is None else tuple(offset)
+            if tensor.is_complex() and len(shape) == len(whole) + 1:
+                whole, offset = (*whole, 2), (*offset, 0)
+            _check(shape, whole, offset)
+            if not plain.numel():
+                return (0.0,) * NUMBERS
+            if self._function is None or len(shape) > MOST_DIMENSIONS:
+                return _sketch_with_torch(plain, whole, offset)
+            return _sketch_natively(self._function, plain, whole, offset)
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The elements as a contiguous real tensor on the CPU of a kind that is summed, complex ones as pairs."""
+    try:
+        if tensor.is_meta:
+            return None
+        plain = tensor.detach().resolve_conj().resolve_neg()
+        plain = torch.view_as_real(plain) if plain.is_complex() else plain
+        plain = plain.to_dense() if plain.layout != torch.strided else plain
+        plain = plain if plain.dtype in KINDS else plain.to(torch.float64)
+        plain = plain.contiguous().cpu()
+        return plain if not plain.numel() or plain.data_ptr() else None
+    except (RuntimeError, TypeError, ValueError):
+        return None
+
+
+def _check(shape: Sequence[int], whole: Sequence[int], offset: Sequence[int]) -> None:
+    fits = len(shape) == len(whole) == len(offset) and all(
+        begin >= 0 and begin + size <= of for size, of, begin in zip(shape, whole, offset, strict=True)
+    )
+    if not fits and torch.Size(shape).numel():
+        raise ValueError(f"a block {list(shape)} at {list(offset)} is not in a tensor {list(whole)}")
+
+
+def runs_of(
+    shape: Sequence[int], whole: Sequence[int], offset: Sequence[int]
+) -> tuple[int, int, list[int], list[int]]:
+    """How a block lies in the whole: the length of its runs of neighbours, the index of its first element, and the
+    sizes and strides of the dimensions that the runs repeat along."""
+    strides = _strides(whole)
+    start = sum(begin * stride for begin, stride in zip(offset, strides, strict=True))
+    inner = len(shape)
+    while inner and (inner == len(shape) or shape[inner] == whole[inner]):
+        inner -= 1
+    return math.prod(shape[inner:]), start, list(shape[:inner]), strides[:inner]
+
+
+def _strides(whole: Sequence[int]) -> list[int]:
+    strides = [1] * len(whole)
+    for place in range(len(whole) - 2, -1, -1):
+        strides[place] = strides[place + 1] * whole[place + 1]
+    return strides
+
+
+Function = Callable[..., None]
+
+
+def _sketch_natively(
+    function: Function, plain: torch.Tensor, whole: Sequence[int], offset: Sequence[int]
+) -> Sketch:
+    run, start, sizes, strides = runs_of(tuple(plain.shape), whole, offset)
+    outer, steps, out = array("Q", sizes), array("Q", strides), array("d", [0.0] * NUMBERS)
+    function(
+        plain.data_ptr(),
+        KINDS[plain.dtype],
+        run,
+        start,
+        len(sizes),
+        outer.buffer_info()[0],
+        steps.buffer_info()[0],
+        out.buffer_info()[0],
+    )
+    return tuple(out)
+
+
+def _sketch_with_torch(plain: torch.Tensor, whole: Sequence[int], offset: Sequence[int]) -> Sketch:
+    values, shape, strides = plain.reshape(-1), tuple(plain.shape), _strides(whole)
+    parts: list[Sketch] = []
+    for begin in range(0, values.numel(), PART):
+        part = values[begin : begin + PART].to(torch.float64)
+        part = torch.where(part.isfinite(), part, 0.0)
+        place = torch.arange(begin, begin + part.numel(), dtype=torch.int64, device="cpu")
+        index = torch.zeros_like(place)
+        for size, first, stride in zip(reversed(shape), reversed(offset), reversed(strides), strict=True):
+            index += (place % size + first) * stride
+            place = place // size
+        bits = mix64_tensor((index + 1) * signed(GOLDEN) + signed(SEED))
+        signs = [1.0 - 2.0 * ((bits >> number) & 1) for number in range(NUMBERS)]
+        parts.append(tuple(float((sign * part).sum()) for sign in signs))
+    return added(parts)
+
+
+def _load() -> tuple[Function | None, str | None]:
+    """The native function, or None and the reason."""
+    try:
+        function: Any = ctypes.CDLL(str(compile_library(SOURCE).path)).numdrift_sketch
+    except (NumdriftError, OSError, AttributeError) as error:
+        return None, " ".join(str(error).split())
+    number, pointer = ctypes.c_uint64, ctypes.c_void_p
+    function.argtypes = [pointer, number, number, number, number, pointer, pointer, pointer]
+    function.restype = None
+    return function, None

@@ -1,0 +1,1 @@
+"""Single executions kept in files, and executed again."""

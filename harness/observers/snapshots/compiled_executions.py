@@ -1,0 +1,221 @@
+"""The executions of compiled graphs: each seen with its inputs, executed as it would be, and taken apart on copies."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ... import torch_private
+from ...backends.compiled.compiled_bindings import AotBindings, Signature, signature_of
+from ...backends.compiled.compiled_interpreter import flat_outputs
+from ...backends.compiled.compiled_names import ScriptNames
+from ...backends.compiled.compiled_nodes import NodeNames
+from ...backends.compiled.unrolling import copied_tensors, written_inputs
+from ...hooks.instruments import Progress
+from ...records.execution_facts import INPUTS
+from ...tape.compiled_graphs import CompiledGraph
+from ...tape.generator_states import generator_state
+from .camera import Camera, Wish, is_finite
+from .compiled_tape import CompiledExecution
+from .snapshot_record import Circumstances, bytes_of_tensors
+
+NOTHING_SEEN = "no compiled graph was executed where it can be seen: the backend makes no graph of aten ops, or met nothing to compile"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NamedGraph:
+    """A graph as it went into its compiler. `inputs` and `outputs` are what its values are to the script, in order."""
+
+    name: str
+    phase: str
+    compiled: CompiledGraph
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    dynamic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """What dynamo is having compiled."""
+
+    number: int
+    signature: Signature
+    phase: str
+
+
+class CompiledExecutions:
+    """Watches from `install` to `remove`. What fails here is told to the camera, and the execution goes on."""
+
+    def __init__(self, camera: Camera, around: Circumstances, names: ScriptNames) -> None:
+        self._camera = camera
+        self._around = around
+        self._names = names
+        self._undo: torch_private.Undo | None = None
+        self._region: Region | None = None
+        self._regions: dict[int | None, Region] = {}
+        self._count = 0
+        self._graphs: dict[int, NamedGraph] = {}
+        self._node_names = NodeNames(around.script)
+        self.saw = False
+
+    def install(self) -> None:
+        """Raises NotAvailable, and then no hook is left."""
+        self._undo = torch_private.watch_compiled_graphs(self)
+
+    def reached(self, progress: Progress, step: int) -> None:
+        """Say at the end where nothing was seen; executions are seen when they happen."""
+        if progress == "end" and not self.saw:
+            self._camera.tell(NOTHING_SEEN)
+
+    def failed(self, message: str) -> None:
+        """Do nothing: an execution that raises is seen when it does."""
+
+    def remove(self) -> None:
+        if self._undo is not None:
+            self._undo()
+            self._undo = None
+        self._graphs.clear()
+        self._regions.clear()
+
+    def around_dynamo(self, seen: torch_private.DynamoGraph, compile_: torch_private.Compile) -> Any:
+        before = self._region
+        self._region = self._try("reading dynamo's graph", lambda: self._begin(seen))
+        try:
+            return compile_()
+        finally:
+            self._region = before
+
+    def _begin(self, seen: torch_private.DynamoGraph) -> Region:
+        self._count += 1
+        phase = "optimizer" if "/torch/optim/" in seen.file.replace("\\", "/") else "forward"
+        return Region(self._count, signature_of(seen, self._names.by_identity()), phase)
+
+    def around_inductor(self, seen: torch_private.InnerCompilation, compile_: torch_private.Compile) -> Any:
+        region = self._regions.get(seen.key) if seen.phase == "backward" else self._region
+        if region is None or seen.key is None:
+            return compile_()
+        self._regions[seen.key] = region
+        graph = self._try("reading a graph", lambda: self._named(region, seen.module, seen.phase))
+        compiled = compile_()
+        if graph is None:
+            return compiled
+        if torch_private.is_compiled_by_inductor(compiled):
+            self._graphs[id(compiled)] = graph
+            weakref.finalize(compiled, self._graphs.pop, id(compiled), None)
+            return compiled
+        return self._watched(compiled, graph)
+
+    def around_aot(self, phase: str, compiler: torch_private.AotCompiler) -> torch_private.AotCompiler:
+        region = self._region
+        if region is None:
+            return compiler
+
+        def compile_(module: torch.fx.GraphModule, example_inputs: Any) -> Any:
+            graph = self._try("reading a graph", lambda: self._named(region, module, phase))
+            compiled = compiler(module, example_inputs)
+            return compiled if graph is None else self._watched(compiled, graph)
+
+        return compile_
+
+    def _watched(self, compiled: Any, graph: NamedGraph) -> Any:
+        def run(*args: Any) -> Any:
+            boxed = len(args) == 1 and isinstance(args[0], list)
+            return self._executed(graph, args[0] if boxed else args, lambda: compiled(*args))
+
+        return torch_private.called_like(compiled, run)
+
+    def _named(self, region: Region, module: torch.fx.GraphModule, side: str) -> NamedGraph:
+        phase = "backward" if side == "backward" else region.phase
+        bindings = AotBindings(region.signature, side).of(module.graph)
+        placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+        returned = flat_outputs(list(module.graph.nodes)[-1])
+        outputs = [
+            bindings.get(one.name, f"output {number}") if isinstance(one, torch.fx.Node) else ""
+            for number, one in enumerate(returned)
+        ]
+        return NamedGraph(
+            self._camera.name(phase),
+            phase,
+            CompiledGraph(region.number, side, torch_private.copied_graph(module)),
+            [bindings.get(node.name) or node.name for node in placeholders],
+            outputs,
+            any(not isinstance(node.meta.get("val"), torch.Tensor) for node in placeholders),
+        )
+
+    def around_call(self, compiled: Any, inputs: Sequence[Any], execute: torch_private.Compile) -> Any:
+        graph = self._graphs.get(id(compiled))
+        return execute() if graph is None else self._executed(graph, inputs, execute)
+
+    def _executed(self, graph: NamedGraph, inputs: Sequence[Any], execute: Callable[[], Any]) -> Any:
+        self.saw = True
+        execution = self._try("beginning a snapshot", lambda: self._begins(graph, inputs))
+        if execution is None:
+            return execute()
+        try:
+            outputs = execute()
+        except Exception as error:
+            if self._camera.choice.on == "error":
+                first = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+                self._try("taking a snapshot", lambda: self._raised(execution, first))
+            raise
+        self._try("taking a snapshot", lambda: self._ended(execution, outputs))
+        return outputs
+
+    def _begins(self, graph: NamedGraph, inputs: Sequence[Any]) -> CompiledExecution | None:
+        devices = [one.device for one in inputs if isinstance(one, torch.Tensor)]
+        index = next((one.index for one in devices if one.index is not None), 0)
+        wish = self._camera.begins(graph.name, graph.phase, index)
+        if wish is None or not self._camera.has_room(wish, _least(wish, inputs)):
+            return None
+        kinds = sorted({"cpu", *(str(one) for one in devices)} - {"meta"})
+        return CompiledExecution(
+            graph=graph.compiled,
+            wish=wish,
+            around=self._around,
+            ports=(graph.inputs, graph.outputs),
+            dynamic=graph.dynamic,
+            inputs=list(inputs),
+            copies=copied_tensors(inputs),
+            generators={device: generator_state(device) for device in kinds},
+        )
+
+    def _ended(self, execution: CompiledExecution, outputs: Any) -> None:
+        wish, on = execution.wish, self._camera.choice.on
+        given = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+        if on == "error" or (on == "nonfinite" and _all_finite(execution, given)):
+            return
+        self._camera.take(
+            wish, execution.snapshot(given, self._node_names, "nonfinite" if on == "nonfinite" else "chosen")
+        )
+
+    def _raised(self, execution: CompiledExecution, error: str) -> None:
+        self._camera.take(execution.wish, execution.snapshot([], self._node_names, "error", error))
+
+    def _try(self, doing: str, do: Callable[[], Any]) -> Any:
+        try:
+            with (
+                torch.no_grad(),
+                torch_private.without_dispatch_modes(),
+                torch_private.without_function_modes(),
+            ):
+                return do()
+        except Exception as error:  # noqa: BLE001, the execution goes on whatever fails here
+            self._camera.failed(doing, error)
+            return None
+
+
+def _least(wish: Wish, inputs: Sequence[Any]) -> int:
+    """Bytes that a snapshot takes at least."""
+    return bytes_of_tensors(inputs) if INPUTS in wish.held else 0
+
+
+def _all_finite(execution: CompiledExecution, given: Sequence[Any]) -> bool:
+    """Whether an execution gave nothing but finite values, and wrote nothing else into its inputs."""
+    names = execution.ports[1]
+    written = [execution.inputs[index] for index in written_inputs(execution.graph.module.graph).values()]
+    pairs = [*zip(names, given, strict=False), *(("buffer", one) for one in written)]
+    return all(is_finite(name, one) for name, one in pairs if isinstance(one, torch.Tensor))

@@ -1,0 +1,199 @@
+"""Eager executions: the forward, the backward and the optimizer of a step, each recorded as it is executed.
+
+What such a stretch of ops gives is whatever it has made that is still held when it ends, and the inputs that it wrote.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+
+from ... import torch_private
+from ...hooks.instruments import Progress
+from ...records.execution_facts import INPUTS, OUTPUTS
+from ...tape.ensemble import in_words
+from ...tape.tape import Call, NotReplayable, Tape, View, leaves
+from ...tape.tape_recorder import TapeRecorder
+from .camera import Camera, Wish, is_finite
+from .snapshot_record import AFTERWARDS, Circumstances, Port, Reason, Snapshot, watched_output
+
+Bound = Callable[[], Mapping[str, torch.Tensor]]
+"""What the script's tensors are to it, by names as `parameter net.0.weight`."""
+
+BEGINS = ("forward", "backward", "optimizer")
+
+
+@dataclass(slots=True)
+class Segment:
+    """A stretch of ops that is being recorded. `names` are what is known of the tensors that it begins with."""
+
+    wish: Wish
+    recorder: TapeRecorder
+    names: Mapping[str, torch.Tensor]
+
+
+class EagerSegments:
+    """Follows the training by its progress; between two points of it there is at most one recording."""
+
+    def __init__(self, camera: Camera, around: Circumstances, bound: Bound) -> None:
+        self._camera = camera
+        self._around = around
+        self._bound = bound
+        self._segment: Segment | None = None
+        self._in_step: Counter[str] = Counter()
+        self._error = ""
+
+    def reached(self, progress: Progress, step: int) -> None:
+        self._end()
+        if progress == "step":
+            self._in_step.clear()
+        if progress in BEGINS:
+            self._begin(progress)
+
+    def failed(self, message: str) -> None:
+        """The script has ended by an error, in what is being recorded if anything is."""
+        self._error = message
+
+    def remove(self) -> None:
+        segment, self._segment = self._segment, None
+        if segment is not None:
+            segment.recorder.stop()
+
+    def _begin(self, phase: str) -> None:
+        self._in_step[phase] += 1
+        name = self._camera.name_of(self._in_step[phase], phase)
+        wish = self._camera.begins(name, phase)
+        if wish is None:
+            return
+        names = {key: one for key, one in self._bound().items() if not torch_private.dispatches_itself(one)}
+        if not self._camera.has_room(wish, 0):
+            return
+        recorder = TapeRecorder(
+            self._camera.step, self._around.script, modules=not torch_private.compiled_frames()
+        )
+        foreign = torch_private.foreign_dispatch_mode()
+        if foreign is not None:
+            recorder.give_up(f"a torch dispatch mode of the script's own is on ({foreign})")
+        else:
+            recorder.start()
+        self._segment = Segment(wish, recorder, names)
+
+    def _end(self) -> None:
+        segment, self._segment = self._segment, None
+        if segment is None:
+            return
+        recorder, wish, on = segment.recorder, segment.wish, self._camera.choice.on
+        recorder.stop()
+        if on == "error" and not self._error:
+            return
+        try:
+            tape = recorder.tape()
+        except NotReplayable as error:
+            self._camera.tell(
+                f"{wish.execution.name} cannot be recorded, and no snapshot of it is taken: {in_words(error)}"
+            )
+            return
+        with torch.no_grad(), torch_private.without_dispatch_modes(), torch_private.without_function_modes():
+            self._take(segment, tape)
+
+    def _take(self, segment: Segment, tape: Tape) -> None:
+        wish, on = segment.wish, self._camera.choice.on
+        names = self._slots_of(segment)
+        reason: Reason = "chosen"
+        if on == "error":
+            reason = "error"
+            raised = segment.recorder.raised
+            tape = tape if raised is None else replace(tape, calls=(*tape.calls, raised))
+            given: list[tuple[Port, torch.Tensor]] = []
+        else:
+            given = [(port, value) for port, value in self._given(segment, tape, names)]
+        if on == "nonfinite":
+            reason = "nonfinite"
+            if all(is_finite(port.name, value) for port, value in given):
+                return
+        held = tuple(one for one in wish.held if one != OUTPUTS or on != "error")
+        watched = [
+            watched_output(number, len(tape.calls), port.view, value.cpu().clone())
+            for number, (port, value) in enumerate(given)
+        ]
+        self._camera.take(
+            wish,
+            Snapshot(
+                wish.execution,
+                replace(self._around, devices=tuple(sorted({slot.device for slot in tape.slots}))),
+                reason,
+                held,
+                tuple(_inputs(tape, names, "input" if wish.execution.phase == "forward" else "saved")),
+                tuple(port for port, _ in given),
+                replace(tape, inputs=tape.inputs if INPUTS in held else {}, watched=tuple(watched)),
+                error=self._error if on == "error" else "",
+            ),
+        )
+
+    def _slots_of(self, segment: Segment) -> dict[int, tuple[str, View]]:
+        """What the storages that the segment met are called, with the view that is called so."""
+        now = {key: one for key, one in self._bound().items() if not torch_private.dispatches_itself(one)}
+        found: dict[int, tuple[str, View]] = {}
+        for key, tensor in [*segment.names.items(), *now.items()]:
+            view = segment.recorder.view_of(tensor)
+            if view is not None:
+                found.setdefault(view.slot, (key, view))
+        return found
+
+    def _given(
+        self, segment: Segment, tape: Tape, names: Mapping[int, tuple[str, View]]
+    ) -> list[tuple[Port, torch.Tensor]]:
+        """What was made and is still held, and the inputs that were written, by their latest values."""
+        found = []
+        for slot, (made_by, view) in made_or_written(tape).items():
+            name, seen_as = names.get(slot, (made_by, view))
+            value = segment.recorder.alive(seen_as)
+            if value is not None:
+                name = f"{name}{AFTERWARDS}" if slot in tape.inputs and slot in names else name
+                found.append((Port(name, seen_as), value))
+        return found
+
+
+def made_or_written(tape: Tape) -> dict[int, tuple[str, View]]:
+    """The slots that the calls of a tape made or wrote, with the op that did it first, numbered among its like, and the
+    view that it gave."""
+    found: dict[int, tuple[str, View]] = {}
+    numbers: Counter[str] = Counter()
+    for call in tape.calls:
+        numbers[call.name] += 1
+        name = call.name if numbers[call.name] == 1 else f"{call.name}_{numbers[call.name] - 1}"
+        for view in _changed(call):
+            if view.slot not in found:
+                found[view.slot] = (name, view)
+    return found
+
+
+def _changed(call: Call) -> list[View]:
+    """The views that a call makes or writes."""
+    made = [one for one, fresh in zip(call.outputs, call.fresh, strict=True) if fresh]
+    operation = torch_private.registered_operation(call.op)
+    written = (
+        [] if operation is None else torch_private.written_values(operation, call.arguments, call.keywords)
+    )
+    return [one for one in [*made, *leaves(list(written))] if isinstance(one, View)]
+
+
+def _inputs(tape: Tape, names: Mapping[int, tuple[str, View]], unknown: str) -> list[Port]:
+    """The storages that came from before, as the script knows them, else numbered as `unknown` and seen as by the first
+    call that takes them."""
+    first: dict[int, View] = {}
+    for call in tape.calls:
+        for value in leaves([*call.arguments, *call.keywords.values()]):
+            if isinstance(value, View):
+                first.setdefault(value.slot, value)
+    ports, unnamed = [], 0
+    for slot in tape.inputs:
+        if slot in names:
+            ports.append(Port(*names[slot]))
+        elif slot in first:
+            ports.append(Port(f"{unknown} {unnamed}", first[slot]))
+            unnamed += 1
+    return ports

@@ -1,0 +1,233 @@
+"""A snapshot's calls as an FX graph, which any backend compiles: its inputs are the storages that the execution took."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+
+from ... import torch_private
+from ...tape.storages import viewed
+from ...tape.tape import Call, GeneratorState, NotReplayable, Tape, View, leaves, mapped, views_in
+from .snapshot_record import Snapshot
+
+CLONE = torch.ops.aten.clone.default
+
+DROPOUT = "aten.native_dropout.default"
+"""A random op whose result is its input, times what it drew, times 1 / (1 - p)."""
+
+ALONE = ("bernoulli", "normal", "uniform", "random", "exponential", "geometric", "cauchy", "log_normal")
+"""In-place ops that draw values which depend on nothing but the draw."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SnapshotGraph:
+    """`inputs` are tensors for its placeholders, each time anew; its outputs are the snapshot's, in their order.
+
+    `is_functional` says that nothing is written to but, at the end, an input. `generators` are the states that the
+    random ops begin with which it keeps.
+    """
+
+    module: torch.fx.GraphModule
+    tape: Tape
+    given: Sequence[View | torch.Tensor]
+    is_functional: bool
+    generators: Sequence[GeneratorState]
+
+    def inputs(self) -> list[torch.Tensor]:
+        """Fresh inputs, laid out as they were recorded."""
+        return [one.clone() if isinstance(one, torch.Tensor) else self._input(one) for one in self.given]
+
+    def _input(self, view: View) -> torch.Tensor:
+        return viewed(self.tape.inputs[view.slot].clone().untyped_storage(), view)
+
+
+def draws_alone(call: Call) -> bool:
+    """Whether what a random op draws depends on nothing else that it is given."""
+    name = call.name
+    return name.rstrip("_") in ALONE or name.endswith("_like") or not any(True for _ in views_in(call))
+
+
+def scale_of(probability: float) -> float:
+    """What a dropout multiplies with what it keeps."""
+    return 0.0 if probability == 1.0 else 1.0 / (1.0 - probability)
+
+
+def graph_of(snapshot: Snapshot, *, keep_draws: bool) -> SnapshotGraph:
+    """The graph of a snapshot that can be replayed.
+
+    Random ops become what they drew unless `keep_draws`: then they are executed anew. Raises NotReplayable.
+    """
+    return _Building(snapshot, keep_draws=keep_draws).built()
+
+
+class _Building:
+    """Follows the calls, and knows at each of them which node stands for which view of which storage."""
+
+    def __init__(self, snapshot: Snapshot, *, keep_draws: bool) -> None:
+        self._snapshot = snapshot
+        self._tape = snapshot.tape
+        self._keep_draws = keep_draws
+        self._graph = torch.fx.Graph()
+        self._nodes: dict[View, torch.fx.Node] = {}
+        self._bases: dict[int, tuple[torch.fx.Node, View]] = {}
+        self._given: list[View | torch.Tensor] = []
+        self._generators: list[GeneratorState] = []
+        self._writes = False
+
+    def built(self) -> SnapshotGraph:
+        draws = [call for call in self._tape.calls if self._is_drawn(call)]
+        self._place_inputs()
+        placeholders = {
+            id(tensor): self._placeholder(tensor)
+            for call in draws
+            if call.draw is not None
+            for tensor in call.draw.drawn
+        }
+        early: dict[int, torch.fx.Node] = {}
+        for position, call in enumerate(self._tape.calls):
+            for number, one in enumerate(self._tape.watched):
+                if one.position == position:  # it may be written to afterwards
+                    early[number] = self._graph.call_function(CLONE, (self._node(one.view),))
+            if self._is_drawn(call):
+                self._drawn(call, placeholders)
+            else:
+                self._call(call)
+        watched = enumerate(self._tape.watched)
+        outputs = [early.get(number) or self._node(one.view) for number, one in watched]
+        if self._snapshot.error and self._tape.calls:
+            outputs.append(self._graph.call_function(*self._called(self._tape.calls[-1])))
+        self._graph.output(tuple(outputs))
+        self._graph.eliminate_dead_code(lambda node: _is_impure(node))
+        module = torch.fx.GraphModule(torch.nn.Module(), self._graph)
+        return SnapshotGraph(module, self._tape, self._given, not self._writes, self._generators)
+
+    def _is_drawn(self, call: Call) -> bool:
+        if call.draw is None:
+            return False
+        if self._keep_draws:
+            self._generators += [] if self._generators else list(call.draw.states)
+            return False
+        if not draws_alone(call) and call.op != DROPOUT:
+            raise NotReplayable(f"{call.op} draws random numbers, which another backend draws otherwise")
+        return True
+
+    def _placeholder(self, value: View | torch.Tensor) -> torch.fx.Node:
+        self._given.append(value)
+        return self._graph.placeholder(f"input_{len(self._given) - 1}")
+
+    def _place_inputs(self) -> None:
+        """A placeholder for each storage that came from before, in the view that it is first seen by if one is enough."""
+        seen: dict[int, dict[View, None]] = {slot: {} for slot in self._tape.inputs}
+        ports = [one.view for one in self._snapshot.inputs]
+        for view in [*ports, *(view for call in self._tape.calls for view in views_in(call))]:
+            if view.slot in seen:
+                seen[view.slot].setdefault(view)
+        for slot, views in seen.items():
+            if not views:
+                continue
+            base = max(views, key=lambda view: view.extent)
+            if any(view.extent > base.extent or view.dtype != base.dtype for view in views):
+                raise NotReplayable("an input is seen as several dtypes at once")
+            node = self._placeholder(base)
+            self._nodes[base] = node
+            self._bases[slot] = (node, base)
+
+    def _node(self, view: View) -> torch.fx.Node:
+        found = self._nodes.get(view)
+        if found is not None:
+            return found
+        if view.slot not in self._bases:
+            raise NotReplayable("a call takes what no recorded call gave")
+        base, seen_as = self._bases[view.slot]
+        if view.dtype != seen_as.dtype:
+            raise NotReplayable("the bytes of a tensor are also used as another dtype")
+        arguments = (base, list(view.size), list(view.stride), view.offset)
+        node = self._graph.call_function(torch.ops.aten.as_strided.default, arguments)
+        self._nodes[view] = node
+        return node
+
+    def _called(self, call: Call) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+        """The op of a call and what it is given, as nodes."""
+        operation = torch_private.registered_operation(call.op)
+        if operation is None:
+            raise NotReplayable(f"torch {torch.__version__} has no op {call.op} here")
+        return (operation, *self._filled(call))
+
+    def _call(self, call: Call) -> None:
+        if call.outputs and not any(isinstance(one, View) for one in call.outputs):
+            return  # a number, which the calls after it hold as it was
+        operation, args, kwargs = self._called(call)
+        written = torch_private.written_values(operation, call.arguments, call.keywords)
+        targets = [one for one in leaves(list(written)) if isinstance(one, View)]
+        node = self._graph.call_function(operation, args, kwargs)
+        is_end = call.op == "aten.copy_.default" and all(one.slot in self._tape.inputs for one in targets)
+        self._writes = self._writes or (bool(targets) and not is_end)
+        self._give(call, operation, node)
+
+    def _give(self, call: Call, operation: Any, node: torch.fx.Node) -> None:
+        returns = torch_private.schema_of(operation).returns
+        lists = [str(one.type).startswith("List") for one in returns]
+        if len(returns) > 1 and any(lists):
+            raise NotReplayable(f"{call.op} gives lists among other results")
+        several = len(returns) > 1 or (len(lists) == 1 and lists[0])
+        for index, view in enumerate(call.outputs):
+            if not isinstance(view, View):
+                continue
+            made = self._graph.call_function(operator.getitem, (node, index)) if several else node
+            self._nodes[view] = made
+            if call.fresh[index]:
+                self._bases[view.slot] = (made, view)
+
+    def _drawn(self, call: Call, placeholders: dict[int, torch.fx.Node]) -> None:
+        """What was drawn, in place of a random op's outputs and in what it wrote."""
+        assert call.draw is not None
+        if call.op == DROPOUT:
+            self._dropout(call, placeholders)
+            return
+        operation = torch_private.registered_operation(call.op)
+        drawn = list(call.draw.drawn)
+        for view, fresh in zip(call.outputs, call.fresh, strict=True):
+            if isinstance(view, View):
+                value = placeholders[id(drawn.pop(0))]
+                if fresh:
+                    self._nodes[view] = value
+                    self._bases[view.slot] = (value, view)
+        written = torch_private.written_values(operation, call.arguments, call.keywords)
+        for view in leaves(list(written)):
+            if isinstance(view, View):
+                self._writes = True
+                arguments = (self._node(view), placeholders[id(drawn.pop(0))])
+                self._nodes[view] = self._graph.call_function(torch.ops.aten.copy_.default, arguments)
+
+    def _dropout(self, call: Call, placeholders: dict[int, torch.fx.Node]) -> None:
+        assert call.draw is not None
+        multiply = self._graph.call_function
+        source, probability = self._node(call.arguments[0]), float(call.arguments[1])
+        mask = placeholders[id(call.draw.drawn[1])]
+        kept = multiply(torch.ops.aten.mul.Tensor, (source, mask))
+        result = multiply(torch.ops.aten.mul.Scalar, (kept, scale_of(probability)))
+        for view, made in zip(call.outputs, (result, mask), strict=True):
+            self._nodes[view] = made
+            self._bases[view.slot] = (made, view)
+
+    def _filled(self, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        def value(recorded: Any) -> Any:
+            if isinstance(recorded, View):
+                return self._node(recorded)
+            if isinstance(recorded, GeneratorState):
+                raise NotReplayable(f"{call.op} is given a generator of its own")
+            return torch.device("cpu") if isinstance(recorded, torch.device) else recorded
+
+        args: tuple[Any, ...] = mapped(value, call.arguments)
+        return args, {name: mapped(value, one) for name, one in call.keywords.items()}
+
+
+def _is_impure(node: torch.fx.Node) -> bool:
+    if node.op in ("placeholder", "output"):
+        return True
+    return torch_private.is_operation_overload(node.target) and bool(torch_private.written_names(node.target))

@@ -1,0 +1,128 @@
+"""The part of `numdrift snapshot take` in the script's process: it follows what the mode executes unit by unit.
+
+With torch.compile that is each call of a compiled graph, in lazy mode what a cut executes, and eagerly the forward, the
+backward and the optimizer of a step.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+from ...backends.compiled.compiled_names import ScriptNames
+from ...backends.compiled.mode import CompileMode
+from ...backends.lazy.mode import LazyMode
+from ...errors import NotAvailable
+from ...hooks.instruments import Progress, Surroundings
+from ..operations import WITHOUT_VALUES
+from .camera import Camera
+from .compiled_executions import CompiledExecutions
+from .lazy_cut_executions import LazyCuts
+from .segments import EagerSegments
+from .snapshot_choice import Choice
+from .snapshot_folder import SnapshotFolder
+from .snapshot_record import Circumstances
+
+EVENT = "snapshots"
+"""The journal's event that says what was executed and how many snapshots were taken."""
+
+SAFE_TO_STOP = ("forward", "backward", "optimizer", "step")
+"""Points of a training where it may be ended: the script is running and nothing of a backward is under way."""
+
+ANOTHER_DEVICE = "no snapshots are taken in mode {}: what is executed on {} is seen by nobody in this process"
+
+
+class Follower(Protocol):
+    """Follows what one kind of mode executes."""
+
+    def reached(self, progress: Progress, step: int) -> None: ...
+
+    def failed(self, message: str) -> None: ...
+
+    def remove(self) -> None: ...
+
+
+class SnapshotInstrument:
+    """Takes snapshots as its options, a `Choice`, have it; on ranks that are not chosen it does nothing."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._surroundings = surroundings
+        config = surroundings.config
+        self._choice = Choice.from_json(surroundings.options)
+        self._active = config.rank in self._choice.ranks
+        folder = SnapshotFolder(surroundings.folder, self._choice.limit_size, self._choice.limit_count)
+        self._camera = Camera(self._choice if self._active else Choice(), folder, surroundings.notice)
+        self._follower: Follower | None = None
+        self._stopped = False
+
+    def install(self) -> None:
+        if not self._active:
+            return
+        try:
+            self._follower = self._following()
+        except NotAvailable as error:
+            self._camera.tell(f"no snapshots are taken: {error}")
+
+    def adopted(self, module: torch.nn.Module) -> None:
+        """Do nothing: what modules are called is asked for when it is needed."""
+
+    def reached(self, progress: Progress, step: int) -> None:
+        if not self._active:
+            return
+        if self._follower is not None:
+            self._follower.reached(progress, step)
+        if progress == "step":
+            self._camera.step = step
+            if self._camera.all_taken():
+                self._camera.stopping = "all that was asked for is taken"
+        if progress in SAFE_TO_STOP and self._camera.stopping and not self._stopped:
+            self._stop()
+
+    def phase(self, name: str, begins: bool) -> None:
+        """Do nothing: a phase that the script names is no unit of execution."""
+
+    def failed(self, message: str) -> None:
+        if self._follower is not None:
+            self._follower.failed(message)
+
+    def close(self) -> None:
+        self._camera.close()
+        follower, self._follower = self._follower, None
+        if follower is not None:
+            follower.remove()
+            camera = self._camera
+            self._surroundings.write(EVENT, taken=camera.taken, ran=dict(camera.ran), steps=len(camera.steps))
+
+    def forget(self) -> None:
+        self._active = False
+        self._camera.close()
+
+    def _following(self) -> Follower:
+        config, mode, around = self._surroundings.config, self._surroundings.mode, self._surroundings
+        circumstances = Circumstances(
+            mode=config.mode.name,
+            spec=str(config.mode),
+            rank=config.rank,
+            world_size=config.world_size,
+            torch=torch.__version__,
+            threads=torch.get_num_threads(),
+            script=config.script,
+        )
+        if isinstance(mode, CompileMode):
+            compiled = CompiledExecutions(self._camera, circumstances, ScriptNames(around.bound))
+            compiled.install()
+            return compiled
+        if isinstance(mode, LazyMode):
+            return LazyCuts(self._camera, circumstances, mode, around.bound)
+        kind = mode.device.partition(":")[0]
+        if kind in WITHOUT_VALUES:
+            raise NotAvailable("a snapshot", ANOTHER_DEVICE.format(repr(config.mode.name), kind))
+        return EagerSegments(self._camera, circumstances, around.bound)
+
+    def _stop(self) -> None:
+        self._stopped = True
+        self._surroundings.notice(
+            f"the training was ended in step {self._camera.step}: {self._camera.stopping}"
+        )
+        raise SystemExit(0)

@@ -1,0 +1,212 @@
+"""Executing a snapshot: op by op on a device, or as a graph that a mode's backend compiles."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ... import torch_private
+from ...backends.compiled.compiling_backends import inductor_as_stated
+from ...backends.eager.mode import EagerMode
+from ...backends.mode_presence import require_here
+from ...errors import NotAvailable, SnapshotError
+from ...hooks.backend_adapter import adapter_for
+from ...records.execution_facts import INPUTS
+from ...records.mode_registry import registry
+from ...records.mode_spec import ModeSpec, parse_mode
+from ...tape.generator_states import generator_state, set_generator_state
+from ...tape.replay import AsRecorded, Execution, Replay
+from ...tape.tape import Call, NotReplayable, Tape, mapped
+from .own_draws import outputs_of_own_draws
+from .snapshot_graph import DROPOUT, SnapshotGraph, draws_alone, graph_of, scale_of
+from .snapshot_record import Snapshot
+
+STATIC = "its graph was compiled for any size, and is compiled for this one here: other code, perhaps with other bits"
+SWAPPED = "the mode's kernels ({}) are not in the snapshot: torch's own are executed in their place"
+ELSEWHERE = "it was taken with torch {}, and this is torch {}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """What a replay gave: `values` are the outputs in their order. `error` is what it raised, "" where it did not.
+
+    `drawn_otherwise` are the outputs, as the tape calls them, that depend on random numbers which only Inductor draws."""
+
+    values: Sequence[torch.Tensor]
+    error: str
+    notes: tuple[str, ...]
+    drawn_otherwise: frozenset[str] = frozenset()
+
+
+class Drawn:
+    """The calls as they were, random ops giving what they drew."""
+
+    def held(self, recorded: torch.dtype) -> torch.dtype:
+        return recorded
+
+    def execute(self, one: Execution, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        draw = one.call.draw
+        if draw is None or not (draws_alone(one.call) or one.call.op == DROPOUT or not draw.states):
+            return AsRecorded().execute(one, arguments, keywords)
+        device = next((value.device for value in arguments if isinstance(value, torch.Tensor)), None)
+        given = [value.clone().to(device or "cpu") for value in draw.drawn]
+        if one.call.op == DROPOUT:
+            return dropped(arguments[0], given[1], float(arguments[1]))
+        if not draws_alone(one.call):
+            raise NotReplayable(f"{one.call.op} draws random numbers, which another device draws otherwise")
+        outputs: list[Any] = [given.pop(0) for _ in one.call.outputs]
+        for target, drawn in zip(one.written(arguments, keywords), given, strict=False):
+            target.copy_(drawn)
+        return outputs
+
+
+def dropped(value: torch.Tensor, mask: torch.Tensor, probability: float) -> list[Any]:
+    """What `native_dropout` gives for the mask that it drew, in the way of its CPU kernel."""
+    return [value.mul(mask).mul(scale_of(probability)), mask]
+
+
+def mode_of(snapshot: Snapshot, path: Path, text: str | None) -> ModeSpec:
+    """The mode to replay in: the one named, else the snapshot's own. Raises SnapshotError or ModeError."""
+    if text is not None:
+        return parse_mode(text)
+    try:
+        return parse_mode(snapshot.around.spec)
+    except Exception as error:
+        raise SnapshotError(
+            path, f"its mode {snapshot.around.spec!r} is none here; name one with --mode"
+        ) from error
+
+
+def require_replayable(snapshot: Snapshot, path: Path) -> None:
+    """Raises SnapshotError for a snapshot that holds too little to be executed."""
+    if INPUTS not in snapshot.held:
+        raise SnapshotError(
+            path, "holds no inputs (it was taken with --what outputs), so nothing can be executed"
+        )
+    if snapshot.unplayable:
+        raise SnapshotError(path, f"cannot be executed: {snapshot.unplayable}")
+
+
+def replayed(snapshot: Snapshot, path: Path, spec: ModeSpec) -> Outcome:
+    """Execute a snapshot in a mode. Raises SnapshotError where that is not possible; UsageError and NotAvailable where the
+    mode's backend is not here.
+
+    An error that an op raises is the outcome's.
+    """
+    require_replayable(snapshot, path)
+    require_here(replace(spec, python=None))
+    notes = [] if _is_inductor(spec) else [*snapshot.notes]
+    otherwise = frozenset() if _is_inductor(spec) else outputs_of_own_draws(snapshot.tape)
+    if snapshot.around.torch != torch.__version__:
+        notes.append(ELSEWHERE.format(snapshot.around.torch, torch.__version__))
+    kernels = [*spec.kernel, *spec.decompose]
+    if kernels:
+        notes.append(SWAPPED.format(", ".join(kernels)))
+    with _threads(spec.threads or snapshot.around.threads), _generators_kept():
+        try:
+            if _is_eager(spec):
+                return Outcome(_op_by_op(snapshot, spec), "", tuple(notes), otherwise)
+            if snapshot.dynamic and spec.base == "compile":
+                notes.append(STATIC)
+            return Outcome(_as_graph(snapshot, spec), "", tuple(notes), otherwise)
+        except NotReplayable as error:
+            raise SnapshotError(path, f"cannot be executed in mode {spec.name!r}: {error}") from error
+        except NotAvailable:
+            raise
+        except Exception as error:  # noqa: BLE001, an op or a backend raises what it likes
+            return Outcome([], f"{type(error).__name__}: {_first_line(error)}", tuple(notes))
+
+
+def _is_eager(spec: ModeSpec) -> bool:
+    return registry.load(spec.base) is EagerMode
+
+
+def _is_inductor(spec: ModeSpec) -> bool:
+    return spec.base == "compile" and spec.backend in (None, "inductor")
+
+
+def _op_by_op(snapshot: Snapshot, spec: ModeSpec) -> list[torch.Tensor]:
+    tape = on_device(snapshot.tape, spec.device or spec.base)
+    values = Replay(tape).run(Drawn())
+    return [values[one.name].cpu() for one in tape.watched]
+
+
+def on_device(tape: Tape, device: str) -> Tape:
+    """The tape with its storages, and the devices that its calls name, on this device."""
+
+    def argument(value: Any) -> Any:
+        return torch.device(device) if isinstance(value, torch.device) and value.type != "meta" else value
+
+    def call(one: Call) -> Call:
+        keywords = {name: mapped(argument, value) for name, value in one.keywords.items()}
+        draw = one.draw
+        if draw is not None:
+            draw = replace(draw, states=tuple(state for state in draw.states if state.device == device))
+        return replace(one, arguments=mapped(argument, one.arguments), keywords=keywords, draw=draw)
+
+    return replace(
+        tape,
+        slots=tuple(replace(slot, device=device) for slot in tape.slots),
+        inputs={slot: data.to(device) for slot, data in tape.inputs.items()},
+        calls=tuple(map(call, tape.calls)),
+    )
+
+
+def _as_graph(snapshot: Snapshot, spec: ModeSpec) -> list[torch.Tensor]:
+    """The outputs of the graph as the mode's backend compiles it.
+
+    What Inductor was handed it is handed again: nothing traces or decomposes it anew.
+    """
+    own = _is_inductor(spec)
+    was_compiled = any(call.compiled is not None for call in snapshot.tape.calls)
+    graph = graph_of(snapshot, keep_draws=own and was_compiled)
+    for state in graph.generators:
+        set_generator_state(state.device, state.state)
+    if own and was_compiled and graph.is_functional:
+        with inductor_as_stated(spec), torch.no_grad():
+            return _by_inductor(graph, backward=snapshot.execution.phase == "backward")
+    adapter = adapter_for(spec)
+    execute = adapter.compile_graph(graph.module, graph.inputs())
+    with torch.no_grad():
+        outputs = execute(*graph.inputs())
+    return [one.detach().cpu() for one in outputs]
+
+
+def _by_inductor(graph: SnapshotGraph, *, backward: bool) -> list[torch.Tensor]:
+    mode = torch_private.fake_mode()
+    inputs = graph.inputs()
+    fakes = [mode.from_tensor(one) for one in inputs]
+    torch_private.annotate(graph.module, fakes, mode)
+    execute = torch_private.compile_graph(graph.module, fakes, backward=backward)
+    outputs = list(execute(list(inputs)))
+    return [one.detach().cpu() for one in outputs]
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(max(1, count))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def _generators_kept() -> Iterator[None]:
+    before = generator_state("cpu")
+    try:
+        yield
+    finally:
+        set_generator_state("cpu", before)
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return re.sub(r"\s+", " ", lines[0]) if lines else ""

@@ -1,0 +1,80 @@
+"""Parameter values on disk, thinned by halves so that a long run stays within its budget.
+
+The i-th step that is offered goes to the file of level v, the power of two that divides i.
+When the budget is reached, the lowest level's file is removed and its steps are no longer kept: every second
+value goes, the rest stays evenly spaced, and nothing is rewritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from ..records import frames
+from ..records.step_selection import KeepParams
+from ..tape.journal_writing import FrameFile, bytes_of
+
+FIRST_STEP_LEVEL = 63
+"""Level of step 0, which every power of two divides: it is never thinned out."""
+
+
+def level_of(index: int) -> int:
+    """The exponent of the largest power of two that divides `index`."""
+    return (index & -index).bit_length() - 1 if index else FIRST_STEP_LEVEL
+
+
+class ValueFiles:
+    """Writes the values of the kept steps; `notice` is told when the run starts to thin them."""
+
+    def __init__(self, folder: Path, keep: KeepParams, budget: int, notice: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._keep = keep
+        self._budget = budget
+        self._notice = notice
+        self._lowest = 0
+        self._written: dict[int, int] = {}
+        self._files: dict[int, FrameFile] = {}
+        self._last_kept: int | None = None
+        self._last_level = 0
+        self._offered = 0
+
+    def keep(self, table: int, step: int, tensors: Sequence[torch.Tensor]) -> None:
+        """Append the values of one step, in the order of its table, if they are among those kept."""
+        if not self._keep.every or step % self._keep.every:
+            return
+        level, self._offered = level_of(self._offered), self._offered + 1
+        if level < self._lowest:
+            return
+        file = self._files.setdefault(level, FrameFile(self._folder / frames.values_file(level)))
+        self._written[level] = self._written.get(level, 0) + _write(file, table, step, tensors)
+        self._last_kept, self._last_level = step, level
+        while sum(self._written.values()) > self._budget and len(self._written) > 1:
+            self._thin()
+
+    def write_last(self, table: int, step: int, tensors: Sequence[torch.Tensor]) -> None:
+        """Write the last step's values, unless they are on disk already."""
+        if step != self._last_kept:
+            _write(FrameFile(self._folder / frames.LAST_VALUES), table, step, tensors)
+
+    def _thin(self) -> None:
+        level = min(self._written)
+        if level == FIRST_STEP_LEVEL:
+            return
+        self._files.pop(level).close()
+        (self._folder / frames.values_file(level)).unlink()
+        del self._written[level]
+        if self._last_level == level:
+            self._last_kept = None
+        self._lowest = level + 1
+        share = 1 << self._lowest
+        self._notice(
+            f"parameter values exceed {self._budget / 2**20:g} MiB: one in {share} is kept from now on "
+            "(--keep-params and --keep-budget change that)"
+        )
+
+
+def _write(file: FrameFile, table: int, step: int, tensors: Sequence[torch.Tensor]) -> int:
+    buffers = [bytes_of(tensor) for tensor in tensors]
+    return file.frame(table, step, buffers, sum(len(buffer) for buffer in buffers))

@@ -1,0 +1,1 @@
+"""All that crosses the border of a process or is written: plain records, their files and their codec. Standard library only."""

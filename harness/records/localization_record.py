@@ -1,0 +1,81 @@
+"""Where a localization lies and what it says, for those who only read it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import JournalError
+from .json_text import json_text
+
+SCHEMA = 1
+RESULT = "localization.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Localization:
+    """What was found in one step of a pair. `content` is the file's: `culprits` ranked, `score` before and `rest` after all of
+    them are swapped out, `tests` (hybrids executed), `seconds`, `notes`; `reason` where nothing could be found."""
+
+    path: Path
+    content: Mapping[str, Any]
+
+    @property
+    def step(self) -> int:
+        return int(self.content["step"])
+
+    @property
+    def reason(self) -> str:
+        return str(self.content.get("reason") or "")
+
+    @property
+    def op_by_op_differs(self) -> list[str]:
+        """The values that the step op by op gives and the mode's own execution does not."""
+        return list(self.content.get("op_by_op_differs") or ())
+
+    @property
+    def choices(self) -> Mapping[str, Any]:
+        """What is left of the drift with the reference's discrete choices: `score`, `discrete`, `flipped`, `ops`."""
+        return dict(self.content.get("choices") or {})
+
+    def is_explained(self, threshold: float) -> bool:
+        """Whether the drift is that of a discrete choice on the edge: with the reference's choices none is left."""
+        choices = self.choices
+        return bool(choices) and float(choices["score"]) <= threshold and not choices["discrete"]
+
+    @property
+    def culprits(self) -> list[dict[str, Any]]:
+        return list(self.content.get("culprits", ()))
+
+
+def folder_name(mode: str, reference: str, step: int) -> str:
+    """The folder of a localization, among the experiments."""
+    return f"{mode}-localized-{reference}-{step:06d}"
+
+
+def write_localization(folder: Path, content: Mapping[str, Any]) -> None:
+    """Put a result in place in one piece."""
+    written = folder / f"{RESULT}.part"
+    written.write_text(json_text(content, indent=1), encoding="utf-8")
+    written.replace(folder / RESULT)
+
+
+def read_localization(folder: Path) -> Localization | None:
+    """None where there is none. Raises JournalError for a damaged one."""
+    path = folder / RESULT
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise JournalError(path, f"cannot be read: {error}") from error
+    if (
+        not isinstance(content, dict)
+        or content.get("schema") != SCHEMA
+        or not isinstance(content.get("step"), int)
+    ):
+        raise JournalError(path, f"is no localization of schema {SCHEMA}")
+    return Localization(folder, content)

@@ -1,0 +1,140 @@
+"""What the support analysis writes in the script's process: `support.jsonl` in the run's folder, one object a line.
+
+    {"event": "backend", "name": "inductor", "instruction_set": "inductor", "dry": false, "versions": {"torch": "2.13.0"}}
+    {"event": "operator", "number": 3, "kind": "aten::mul", "configuration": "...", "call": "train.py:24", ...}
+    {"event": "counts", "step": 1, "counts": {"3": 2}}
+    {"event": "note", "text": "..."}
+    {"event": "end"}
+
+An operator has a line when a call of it is met that differs from all before; `counts` says how often each was called
+since the last such line. What was written survives a kill; a run that lacks its `end` was cut off.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import JournalError
+from .backend_work import OperatorCall
+from .event_lines import append_event, complete_events
+
+SUPPORT = "support.jsonl"
+CUT_OFF = "the process was ended before it had written all: what is here was met until then"
+
+
+class SupportWriter:
+    """Appends what is told; `forget` makes it write nothing any more."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / SUPPORT
+        self._numbers: dict[OperatorCall, int] = {}
+        self._new: Counter[int] = Counter()
+        self._closed = False
+
+    def begin(self, backend: str, instruction_set: str, versions: Mapping[str, str], *, dry: bool) -> None:
+        self._write(
+            "backend", name=backend, instruction_set=instruction_set, dry=dry, versions=dict(versions)
+        )
+
+    def told(self, call: OperatorCall) -> None:
+        """Take one call of an operator."""
+        number = self._numbers.get(call)
+        if number is None:
+            number = self._numbers[call] = len(self._numbers)
+            self._write("operator", number=number, **asdict(call))
+        self._new[number] += 1
+
+    def count(self, step: int) -> None:
+        """Write how often each was called since the last time."""
+        if self._new:
+            self._write("counts", step=step, counts=dict(self._new))
+            self._new.clear()
+
+    def note(self, text: str) -> None:
+        self._write("note", text=text)
+
+    def end(self) -> None:
+        self._write("end")
+        self._closed = True
+
+    def forget(self) -> None:
+        self._closed = True
+
+    def _write(self, event: str, **fields: Any) -> None:
+        if not self._closed:
+            append_event(self._path, event, **fields)
+
+
+@dataclass(frozen=True, slots=True)
+class CountedCall:
+    """An operator's call and how often it was met: executed in lazy and eager modes, lowered in compiled ones."""
+
+    call: OperatorCall
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SupportRecord:
+    """What was written of one run. `whole` is false where the process was killed before it had written its end."""
+
+    backend: str
+    instruction_set: str
+    versions: Mapping[str, str]
+    dry: bool
+    calls: Sequence[CountedCall]
+    notes: Sequence[str] = ()
+    whole: bool = True
+
+
+@dataclass(slots=True)
+class _Read:
+    backend: Mapping[str, Any] = field(default_factory=dict)
+    operators: dict[int, OperatorCall] = field(default_factory=dict)
+    counts: Counter[int] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+    whole: bool = False
+
+
+def read_support(folder: Path) -> SupportRecord | None:
+    """Read the record in a run's folder, None where there is none. Raises JournalError for a damaged one."""
+    path = folder / SUPPORT
+    if not path.exists():
+        return None
+    found = _Read()
+    try:
+        for event in complete_events(path):
+            _take(found, event)
+        if not found.backend:  # the adapter failed before it had said who it is
+            return None
+        backend = found.backend
+        return SupportRecord(
+            backend=backend["name"],
+            instruction_set=backend["instruction_set"],
+            versions=backend["versions"],
+            dry=backend["dry"],
+            calls=[CountedCall(call, max(1, found.counts[at])) for at, call in found.operators.items()],
+            notes=[*dict.fromkeys(found.notes), *([] if found.whole else [CUT_OFF])],
+            whole=found.whole,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise JournalError(path, f"is no record of a support analysis ({error})") from error
+
+
+def _take(found: _Read, event: Mapping[str, Any]) -> None:
+    kind = event["event"]
+    if kind == "backend":
+        found.backend = event
+    elif kind == "operator":
+        fields = {name: event[name] for name in OperatorCall.__dataclass_fields__}
+        lists = {name: tuple(fields[name]) for name in ("instructions", "failing")}
+        found.operators[event["number"]] = OperatorCall(**(fields | lists))
+    elif kind == "counts":
+        found.counts.update({int(number): count for number, count in event["counts"].items()})
+    elif kind == "note":
+        found.notes.append(event["text"])
+    elif kind == "end":
+        found.whole = True

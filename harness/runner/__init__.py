@@ -1,1 +1,0 @@
-"""The processes that scripts run in: launched, watched, ended."""

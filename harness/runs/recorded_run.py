@@ -1,0 +1,178 @@
+"""Finding recorded runs: in a folder, in an investigation, among all of them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import NumdriftError, RunNotFound, UsageError, nearest
+from .journal import Array, Journal
+from .manifest import RunManifest, read_manifest
+from .run_layout import JOURNAL, MANIFEST, rank_folder
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run on disk; its journal is read when it is asked for."""
+
+    path: Path
+    manifest: RunManifest
+
+    @cached_property
+    def journal(self) -> Journal:
+        return Journal(self.path / JOURNAL)
+
+    def losses(self) -> pd.Series[float]:
+        """The loss of each step, as a pandas series by step."""
+        found: pd.Series[float] = _tables().losses(self.journal, self.manifest.label)
+        return found
+
+    def logged(self) -> pd.DataFrame:
+        """What the script gave to `numdrift.log` besides the loss: a column a name, a row a step."""
+        found: pd.DataFrame = _tables().logged(self.journal)
+        return found
+
+    def digests(self) -> pd.DataFrame:
+        """min, max, mean, l2, nan, inf, numel and hash by (tensor, what, step); `what` is value or gradient.
+
+        run.digests().loc["fc.weight", "gradient"]["l2"].plot()
+        """
+        found: pd.DataFrame = _tables().digests(self.journal)
+        return found
+
+    def parameters(self, step: int | None = None) -> dict[str, Array]:
+        """Parameters and buffers after a step as read-only arrays; without a step after the last that was kept.
+
+        Raises UsageError for a step of which they were not kept.
+        """
+        kept = self.journal.value_steps
+        if not kept or (step is not None and step not in kept):
+            known = f"those of {_some(kept)} are" if kept else "none are (record=params keeps them)"
+            raise UsageError(f"{self.path}: the parameters after step {step} are not kept; {known}")
+        return self.journal.values(kept[-1] if step is None else step)
+
+
+def _tables() -> Any:
+    return importlib.import_module("numdrift.harness.runs.frames_of_runs")
+
+
+def _some(steps: Sequence[int], most: int = 8) -> str:
+    listed = ", ".join(map(str, steps[:most]))
+    return f"{listed} and {len(steps) - most} more" if len(steps) > most else listed
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is a file or folder of that path; nothing has a path that the system refuses."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def load_run(path: Path | str) -> RecordedRun:
+    """Read the run in a folder. Raises RunNotFound or JournalError."""
+    path = Path(path)
+    if not (is_there(path) and path.is_dir()):
+        raise RunNotFound(f"there is no run {path}; `numdrift runs list` shows what there is")
+    return RecordedRun(path, read_manifest(path))
+
+
+def told_apart(a: RecordedRun, b: RecordedRun) -> tuple[RecordedRun, RecordedRun]:
+    """Both runs; where they have one name, each has its investigation's before it, or the path of its folder."""
+    if a.manifest.label != b.manifest.label or a.path.resolve() == b.path.resolve():
+        return a, b
+    folders = [run.path.absolute().parent for run in (a, b)]
+    places = [folder.name for folder in folders]
+    if places[0] == places[1]:
+        places = [str(run.path.parent) for run in (a, b)]
+    left, right = (
+        replace(run, manifest=replace(run.manifest, place=place))
+        for run, place in zip((a, b), places, strict=True)
+    )
+    return left, right
+
+
+def rank_of(run: RecordedRun, rank: int) -> RecordedRun:
+    """One rank of a run, given its rank 0. Raises RunNotFound or JournalError."""
+    return load_run(rank_folder(run.path, rank)) if rank else run
+
+
+def ranks_of(run: RecordedRun) -> list[RecordedRun]:
+    """The processes of a run in the order of their ranks, itself first. Raises RunNotFound or JournalError."""
+    return [rank_of(run, rank) for rank in range(run.manifest.world_size if not run.manifest.rank else 1)]
+
+
+def runs_in(investigation: Path) -> list[RecordedRun]:
+    """The runs of an investigation, in the order in which their batches asked for them.
+
+    Folders whose manifest cannot be read are left out.
+    """
+    found = []
+    for manifest in investigation.glob(f"*/{MANIFEST}"):
+        try:
+            found.append(load_run(manifest.parent))
+        except NumdriftError:
+            continue
+    return sorted(found, key=lambda run: (run.manifest.started, run.manifest.position, run.path.name))
+
+
+def investigations(out: Path) -> list[Path]:
+    """The folders under `out` that hold runs, the one with the newest run first."""
+    if not is_there(out):
+        return []
+    folders = {manifest.parent.parent for manifest in out.glob(f"*/*/{MANIFEST}")}
+    return sorted(folders, key=lambda folder: (_newest(folder), folder.name), reverse=True)
+
+
+def _newest(folder: Path) -> float:
+    return max(manifest.stat().st_mtime for manifest in folder.glob(f"*/{MANIFEST}"))
+
+
+def find_investigation(out: Path, named: str | None, *, suffixes: Sequence[str] = ()) -> Path:
+    """The investigation of that name or path, or without one the newest that has all the suffixes.
+
+    Raises RunNotFound, naming what there is.
+    """
+    known = investigations(out)
+    if named is not None:
+        places = (out / named, Path(named))
+        for path in places:
+            if _holds_runs(path):
+                return path
+        for path in places:
+            if _holds_runs(path.parent):
+                runs = [run.path.name for run in runs_in(path.parent)]
+                raise RunNotFound(f"{path.parent} has no run {path.name!r}: {nearest(path.name, runs)}")
+        names = [path.name for path in known]
+        hint = nearest(named, names) if names else f"{out}/ holds none; `numdrift run` makes one"
+        raise RunNotFound(f"there is no investigation {named!r}: {hint}")
+    for path in known:
+        if set(suffixes) <= {run.manifest.suffix for run in runs_in(path)}:
+            return path
+    wanted = f" with the suffix {' and '.join(suffixes)}" if suffixes else ""
+    raise RunNotFound(f"there is no investigation{wanted} in {out}/; `numdrift run` makes one")
+
+
+def _holds_runs(path: Path) -> bool:
+    """A run holds those of its ranks, which makes no investigation of it."""
+    return is_there(path) and not is_there(path / MANIFEST) and any(path.glob(f"*/{MANIFEST}"))
+
+
+def runs_with_suffixes(investigation: Path, suffixes: Sequence[str]) -> list[RecordedRun]:
+    """The runs of the batches with these suffixes, batch by batch; of all batches when none is given.
+
+    Raises RunNotFound for a suffix that no run has.
+    """
+    runs = runs_in(investigation)
+    known = list(dict.fromkeys(run.manifest.suffix for run in runs))
+    for suffix in suffixes:
+        if suffix not in known:
+            raise RunNotFound(f"{investigation} has no batch {suffix!r}: {nearest(suffix, known)}")
+    return [run for suffix in (suffixes or known) for run in runs if run.manifest.suffix == suffix]

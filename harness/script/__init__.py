@@ -1,0 +1,1 @@
+"""What a training script is to numdrift: how it is adopted, its losses, its steps, its tensors and their names."""

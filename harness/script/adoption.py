@@ -1,0 +1,82 @@
+"""All that a script is given so that it runs in its mode, installed and taken out together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import torch_private
+from ..errors import NotAvailable
+from ..hooks.mode_protocol import Mode, compiles
+from ..records.adoption_facts import AdoptionFacts
+from .adoption_notes import ScriptNotes
+from .autocast import AutocastRedirection
+from .cuda import CudaStandIns
+from .devices import DeviceRedirection
+from .placement import Placement
+from .script_compiling import ScriptCompiles
+
+
+class ScriptAdoption:
+    """Device redirection, placement, and the routing of torch.compile for one script in one mode.
+
+    Placement and routing are there from the beginning; `redirect` is for a process that is the script's own.
+    """
+
+    def __init__(self, script: str, mode: Mode, facts: AdoptionFacts) -> None:
+        self._mode = mode
+        self._notes = ScriptNotes(facts, script)
+        compiler: Any = mode if compiles(mode) else None
+        self._compiles = compiler is not None
+        self.placement = Placement(mode.device, self._notes)
+        self.compiles = ScriptCompiles(compiler, self._notes)
+        self._undo: list[Callable[[], None]] = []
+
+    def redirect(self) -> None:
+        """Have everything that the script sends to an accelerator arrive at the mode's device."""
+        devices = DeviceRedirection(self._mode.device, self._notes, self.placement.meet)
+        parts = (
+            devices,
+            CudaStandIns(self._mode.device, self._notes),
+            AutocastRedirection(self._mode.device, devices.kinds, self._notes),
+        )
+        for part in parts:
+            part.install()
+            self._undo.append(part.close)
+        if self._compiles:
+            devices.redirect_traced()
+
+    def forget(self) -> None:
+        """Say nothing any more: this is a fork of the recorded process."""
+        self._notes.forget()
+
+    def close(self) -> None:
+        self.placement.close()
+        for undo in reversed(self._undo):
+            undo()
+        self._undo.clear()
+
+    def first_step_ended(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Tell what was compiled in the first step; doubt what makes the run another mode's."""
+        self.placement.check(tensors)
+        if self._compiles:
+            try:
+                self._tell_regions()
+            except NotAvailable:  # numbers for the reader only
+                return
+
+    def _tell_regions(self) -> None:
+        regions, breaks = torch_private.compiled_regions(), torch_private.graph_breaks()
+        if not regions:
+            self._notes.doubt(
+                "the compiler was asked and handed nothing to its backend, so the first step ran eagerly: see "
+                "TORCH_LOGS=graph_breaks for its reasons"
+            )
+            return
+        text = f"{regions} region{'s' if regions != 1 else ''} compiled, "
+        text += f"{len(breaks) or 'no'} graph break{'s' if len(breaks) != 1 else ''}"
+        shown = "; ".join(f"{one.reason} at {Path(one.source).name}" for one in breaks[:3])
+        self._notes.note("compile", text + (f": {shown}" if shown else ""))

@@ -1,0 +1,133 @@
+"""What a script wants to see of its tensors once the step has been executed: no graph ends for it."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..hooks.mode_protocol import Mode
+from ..torch_private import current_autograd_node, define_show_op, lazy_has_value, unwrapped
+from .connection import connection
+
+HOLE = "\0"
+"""Where a tensor's values come in a text."""
+
+
+LAZY = ("lazy", "xla")
+
+OWN_REFERENCES = 3
+"""To a tensor that nobody else has: that of the sequence, that of the loop, and that of the call that counts them."""
+
+KEPT = (
+    "numdrift.print (or after_step) shows values that the script has dropped by the end of the step: the graph that computes "
+    "them has them as further outputs, so it is not the graph of a run without; there are no more graphs"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """`does` is given the values of these tensors."""
+
+    tensors: Sequence[torch.Tensor]
+    does: Callable[[Sequence[torch.Tensor]], None]
+
+    def keeps_alive(self) -> bool:
+        """Whether a lazy tensor is here that nobody else has any more."""
+        for tensor in self.tensors:
+            if tensor.device.type in LAZY and sys.getrefcount(tensor) <= OWN_REFERENCES:
+                return True
+        return False
+
+
+class AfterStep:
+    """Keeps tensors of the step under way, and reads them when the mode has executed it.
+
+    It keeps the tensors themselves: a copy would be one more op of a lazy graph. One that is changed in place until then
+    has its later values.
+    """
+
+    def __init__(self, mode: Mode, notice: Callable[[str], None]) -> None:
+        self._mode = mode
+        self._notice: Callable[[str], None] | None = notice
+        self._waiting: list[Waiting] = []
+
+    def add(self, waiting: Waiting, *, between: bool) -> None:
+        """Do something after the step; now, if nothing of a step is under way (`between`) and the values are there."""
+        if between and all(map(_has_value, waiting.tensors)):
+            self.settle([waiting])
+        else:
+            self._waiting.append(waiting)
+
+    def take(self) -> list[Waiting]:
+        """A step has ended: give what waits for it."""
+        waiting, self._waiting = self._waiting, []
+        if self._notice is not None and any(one.keeps_alive() for one in waiting):
+            self._notice(KEPT)
+            self._notice = None
+        return waiting
+
+    def settle(self, waiting: Sequence[Waiting]) -> None:
+        """Read the tensors, in one piece, and do what waits for them. Raises what that raises."""
+        if not waiting:
+            return
+        values = iter(self._mode.read([tensor for one in waiting for tensor in one.tensors]))
+        for one in waiting:
+            one.does([next(values) for _ in one.tensors])
+
+
+def _has_value(tensor: torch.Tensor) -> bool:
+    return tensor.device.type not in LAZY or (tensor.device.type == "lazy" and lazy_has_value(tensor))
+
+
+def text_of(values: Sequence[Any], tensors: list[torch.Tensor], sep: str, end: str) -> str:
+    """What `print` writes, with a hole for each tensor; the tensors are appended to `tensors`. Compilers trace it."""
+    return sep.join([_text(value, tensors, str) for value in values]) + end
+
+
+def _text(value: Any, tensors: list[torch.Tensor], written: Callable[[Any], str]) -> str:
+    if isinstance(value, torch.Tensor):
+        tensors.append(value)
+        return HOLE
+    if type(value) is list:
+        return "[" + ", ".join([_text(one, tensors, repr) for one in value]) + "]"
+    if type(value) is tuple:
+        comma = "," if len(value) == 1 else ""
+        return "(" + ", ".join([_text(one, tensors, repr) for one in value]) + comma + ")"
+    if type(value) is dict:
+        pairs = [repr(key) + ": " + _text(one, tensors, repr) for key, one in value.items()]
+        return "{" + ", ".join(pairs) + "}"
+    return written(value)
+
+
+def write_text(text: str, values: Sequence[torch.Tensor]) -> None:
+    """Print a text with its holes filled."""
+    pieces = text.split(HOLE)
+    print(
+        pieces[0],
+        *(str(value) + piece for value, piece in zip(values, pieces[1:], strict=False)),
+        sep="",
+        end="",
+    )
+
+
+def plain_tensors(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Without the wrappers of torch.func; one that stands for a batch of values is shown as it is."""
+    return [tensor if (plain := unwrapped(tensor)) is None else plain for tensor in tensors]
+
+
+def heard_in_graph(values: Sequence[torch.Tensor], text: str) -> None:
+    """A compiled graph has come to a `numdrift.print`. The backward, which may compute a value again, says nothing."""
+    listener = connection.listener
+    if listener is not None and current_autograd_node() is None:
+        listener.show_copies([value.detach().clone() for value in values], text)
+
+
+@functools.cache
+def showing_op() -> Any:
+    """The op that a compiled graph has for `numdrift.print`."""
+    return define_show_op(heard_in_graph)

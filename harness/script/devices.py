@@ -1,0 +1,233 @@
+"""Everything that the script sends to an accelerator arrives at the mode's device, whether the machine has one or not.
+
+Ops cost nothing more: torch is changed only where it asks which device is meant.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .. import torch_private
+from ..errors import AdoptionError, NotAvailable
+from .adoption_notes import ScriptNotes
+
+ACCELERATORS = ("cuda", "xpu", "mps", "hpu")
+"""What a script may name. An npu is none of torch's own devices: a script that names one brings it along."""
+
+FACTORIES = ("empty.memory_format", "empty_strided.default", "tril_indices.default", "triu_indices.default")
+"""The ops below all that make tensors on a device that they are told by its name."""
+
+WITHOUT_STORAGE = ("lazy", "xla")
+"""Devices whose tensors have no storage: what is read from a file stays on the CPU, and is moved where it is used."""
+
+LOAD_FIRST = 1
+"""The priority among those who say where a file's tensors are put; torch's own begin at 10."""
+
+
+class DeviceRedirection:
+    """Redirects from `install` to `close`. `loaded` is called where a file's tensors stay on the CPU although the
+    script meant them to be on the mode's device."""
+
+    def __init__(self, device: str, notes: ScriptNotes, loaded: Callable[[], None] = lambda: None) -> None:
+        self.device = device
+        self._kind = device.partition(":")[0]
+        self.kinds = tuple(kind for kind in ACCELERATORS if kind != self._kind)
+        self._notes = notes
+        self._loaded = loaded
+        self._overrides: torch_private.Overrides | None = None
+        self._undo: list[Callable[[], None]] = []
+
+    def install(self) -> None:
+        try:
+            self._undo.append(torch_private.answer_for(self.kinds, self.device))
+        except NotAvailable as error:
+            self._notes.doubt(f"devices that the script names are not redirected: {error}")
+            return
+        for kind in self.kinds:
+            self._undo.append(
+                torch_private.replace_initialisation(kind, functools.partial(self.redirected, kind))
+            )
+        self._overrides = torch_private.Overrides()
+        for name in FACTORIES:
+            overload = torch_private.find_overload(name)
+            for kind in self.kinds:
+                key = torch_private.DISPATCH_KEYS[kind]
+                self._overrides.replace(overload, key, self._factory(overload, kind))
+        self._redirect_generators()
+        self._redirect_loading()
+        if torch_private.no_accelerator():
+            self._redirect_numbers()
+        if self._kind in WITHOUT_STORAGE:
+            self._replace(torch.Tensor, "__reduce_ex__", _saved_from_cpu(torch.Tensor.__reduce_ex__))
+            self._replace(torch.nn.Module, "to", _keeping_parameters(torch.nn.Module.to))
+            self._replace(torch.nn.Module, "cuda", _keeping_parameters(torch.nn.Module.cuda))
+        if self._kind == "lazy":
+            self._undo.append(torch_private.replace_lazy_unscaling())
+            self._replace(torch, "set_default_device", self._refusing(torch.set_default_device))
+
+    def redirect_traced(self) -> None:
+        """Redirect in what is compiled, too. Loads the compiler."""
+        self._undo.append(torch_private.redirect_traced_devices(self.meant))
+
+    def close(self) -> None:
+        for undo in reversed(self._undo):
+            undo()
+        self._undo.clear()
+        if self._overrides is not None:
+            self._overrides.close()
+            self._overrides = None
+
+    def meant(self, value: Any) -> Any:
+        """A device as torch takes it, redirected if it names an accelerator; anything else as it is."""
+        if isinstance(value, torch.device):
+            return torch.device(self.device) if self._is_redirected(value.type) else value
+        if isinstance(value, str) and value.partition(":")[0] in self.kinds:
+            return self.device if self._is_redirected(value.partition(":")[0]) else value
+        return value
+
+    def _refusing(self, original: Callable[[Any], None]) -> Callable[[Any], None]:
+        """A default device `lazy` ends the process inside of torch's lazy core (segmentation fault, torch 2.13)."""
+
+        def set_default_device(device: Any) -> None:
+            meant = None if device is None else torch.device(self.meant(device))
+            if meant is not None and meant.type == "lazy":
+                raise AdoptionError(
+                    "torch.set_default_device cannot be lazy, which torch's lazy core does not survive: leave the default "
+                    'device out in this mode, and move the model and the data to os.environ["DEVICE"]'
+                )
+            original(device)
+
+        return set_default_device
+
+    def redirected(self, kind: str) -> None:
+        """Note that `kind` was asked for."""
+        self._notes.note("device", f"{kind} is {self._kind} in this mode")
+
+    def _is_redirected(self, kind: str) -> bool:
+        if kind in self.kinds:
+            self.redirected(kind)
+            return True
+        return False
+
+    def _factory(self, overload: Any, kind: str) -> Callable[..., Any]:
+        def make(*args: Any, device: Any = None, pin_memory: Any = None, **kwargs: Any) -> Any:
+            self.redirected(kind)
+            return overload(*args, device=self.device, **kwargs)
+
+        return make
+
+    def _replace(self, holder: Any, name: str, replacement: Any) -> None:
+        own = name in vars(holder)
+        original = getattr(holder, name)
+        setattr(holder, name, replacement)
+        self._undo.append(
+            (lambda: setattr(holder, name, original)) if own else (lambda: delattr(holder, name))
+        )
+
+    def _redirect_generators(self) -> None:
+        kind = "cpu" if self._kind in WITHOUT_STORAGE else self.device
+
+        def generator_device(device: Any) -> Any:
+            meant = self.meant(device)
+            return kind if meant is not device or str(meant).partition(":")[0] == self._kind else device
+
+        self._replace(torch, "Generator", _generator_type(torch.Generator, generator_device))
+
+    def _redirect_loading(self) -> None:
+        def place(storage: Any, location: str) -> Any:
+            named = location.partition(":")[0]
+            if not self._is_redirected(named) and not (named == self._kind and named in WITHOUT_STORAGE):
+                return None
+            if self._kind == "cpu":
+                return storage
+            if self._kind in WITHOUT_STORAGE:
+                self._loaded()
+                return storage
+            return storage.to(device=torch.device(self.device))
+
+        torch.serialization.register_package(LOAD_FIRST, lambda storage: None, place)
+        self._undo.append(lambda: torch_private.forget_package(place))
+        if self._kind in ("cpu", *WITHOUT_STORAGE):
+            self._replace(torch.UntypedStorage, "cuda", lambda storage, *_, **__: place(storage, "cuda"))
+
+    def _redirect_numbers(self) -> None:
+        """`.to(0)` names the only accelerator that there is; where there is none torch has no answer."""
+        self._replace(torch.Tensor, "to", _with_numbers(torch.Tensor.to))
+        self._replace(torch.Tensor, "cuda", _with_numbers(torch.Tensor.cuda))
+        self._replace(torch.nn.Module, "to", _with_numbers(torch.nn.Module.to))
+        self._replace(torch.Tensor, "pin_memory", _unpinned)
+
+
+def _generator_type(original: Any, device_of: Callable[[Any], Any]) -> Any:
+    """A type that stands for torch.Generator, whose instances are torch's own."""
+
+    class Kind(type):
+        def __instancecheck__(cls, value: object) -> bool:
+            return isinstance(value, original)
+
+        def __subclasscheck__(cls, kind: type) -> bool:
+            return issubclass(kind, original)
+
+        def __call__(cls, device: Any = "cpu") -> Any:
+            return original(device=device_of(device))
+
+    return Kind("Generator", (), {"__doc__": original.__doc__, "__module__": "torch"})
+
+
+def _with_numbers(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that takes a device first, for which a number is that of a CUDA device."""
+
+    @functools.wraps(original)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(self, torch.Tensor) and torch.overrides.has_torch_function((self,)):
+            return torch.overrides.handle_torch_function(method, (self,), self, *args, **kwargs)
+        if args and type(args[0]) is int:
+            args = (f"cuda:{args[0]}", *args[1:])
+        elif type(kwargs.get("device")) is int:
+            kwargs = {**kwargs, "device": f"cuda:{kwargs['device']}"}
+        return original(self, *args, **kwargs)
+
+    return method
+
+
+def _keeping_parameters(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that moves a module, whose parameters stay the same objects, as on an accelerator.
+
+    torch would make new ones: an optimizer that is there would go on with the old ones, and tied weights come apart.
+    """
+
+    @functools.wraps(original)
+    def move(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        before = torch.__future__.get_swap_module_params_on_conversion()
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        try:
+            return original(module, *args, **kwargs)
+        except RuntimeError as error:
+            if "swap" not in str(error):  # somebody else holds what is behind a parameter
+                raise
+        finally:
+            torch.__future__.set_swap_module_params_on_conversion(before)
+        return original(module, *args, **kwargs)
+
+    return move
+
+
+def _saved_from_cpu(original: Callable[..., Any]) -> Callable[..., Any]:
+    """What a tensor without a storage is saved as: its value on the CPU."""
+
+    @functools.wraps(original)
+    def reduce(tensor: torch.Tensor, protocol: Any) -> Any:
+        if tensor.device.type in WITHOUT_STORAGE:
+            tensor = tensor.detach().cpu().requires_grad_(tensor.requires_grad)
+        return original(tensor, protocol)
+
+    return reduce
+
+
+def _unpinned(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
+    """Memory that no accelerator reads is pinned for nobody; the copy is one all the same."""
+    return tensor.clone()

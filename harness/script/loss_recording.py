@@ -1,0 +1,167 @@
+"""The losses of a training and, where no optimizer says it, its parameters and the ends of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from .. import torch_private
+from ..errors import AdoptionError
+from ..hooks.guard import Guard
+from ..records.adoption_facts import AdoptionFacts
+from ..tape.journal_writing import EventLog
+from ..tape.origin import script_line
+from .found_tensors import tree_names
+from .named_tensors import OPTIMIZED
+from .script_losses import Found, Function, ScaledLosses, StepLosses, differentiates_parameters, tensors_in
+from .training_tensors import TrainingTensors
+from .without_optimizer import TrainingByHand, plain_losses
+
+WHERE: Mapping[Found, str] = {
+    "logged": "what the script logs",
+    "backward": "what backward() starts from",
+    "gradient": "what torch.autograd.grad() differentiates",
+    "function": "what the function differentiated by torch.func gives",
+}
+
+
+class LossRecording:
+    """Is told of gradients that are taken; `adopt` is how the mode takes over a function of torch.func, `changed` is called when other tensors are the training's.
+
+    `found` is true once there was a loss. Where the script makes no optimizer, `end_step` is called as soon as a forward begins after a backward.
+    `seen` tells whether anything of the step under way has been seen.
+    """
+
+    def __init__(
+        self,
+        script: str,
+        training: TrainingTensors,
+        log: EventLog,
+        facts: AdoptionFacts,
+        adopt: Callable[[Function], Function] | None,
+        failed: Callable[[str, Exception], None],
+        changed: Callable[[], None],
+        end_step: Callable[[], None],
+    ) -> None:
+        self.optimized = self.seen = False
+        self._script = script
+        self._training = training
+        self._log = log
+        self._facts = facts
+        self._adopt = adopt
+        self._failed = failed
+        self._changed = changed
+        self._end_step = end_step
+        self._losses = StepLosses()
+        self._scaled = ScaledLosses()
+        self._by_hand = TrainingByHand(training)
+        self.found = self._stopped = False
+
+    def stop(self) -> None:
+        """Take nothing any more."""
+        self._stopped = True
+        self._losses.take()
+
+    def forward_begins(self) -> None:
+        """A root module is about to be called, or a function to be differentiated."""
+        if not self.optimized and self._losses.any and not torch_private.transformation_level():
+            self._end_step()
+        self.seen = True
+
+    def backward_started(self, losses: Sequence[torch.Tensor], found: Found) -> list[torch.Tensor]:
+        """A backward starts from these tensors; gives the losses that they stand for."""
+        self.forward_begins()
+        started = list(losses)
+        with self._guard("taking the loss"):
+            started = self._scaled.unscaled(losses)
+            self._add(found, started)
+        if not self.optimized:
+            with self._guard("looking for the parameters"):
+                self._tell(self._by_hand.backward_started(losses))
+        return started
+
+    def stands_for_backward(self, outputs: Any, inputs: Any, arguments: Mapping[str, Any]) -> bool:
+        return differentiates_parameters(outputs, inputs, arguments, plain=not self.optimized)
+
+    def function_called(self, arguments: Sequence[Any]) -> None:
+        with self._guard("looking for the parameters"):
+            if not self.optimized:
+                self._tell(self._by_hand.function_called(arguments))
+        self.forward_begins()
+
+    def adopted(self, function: Function) -> Function | None:
+        return None if self._adopt is None else self._adopt(function)
+
+    def function_returned(self, arguments: Sequence[Any], gradients: Any, loss: Any) -> None:
+        with self._guard("taking the gradients"):
+            if isinstance(loss, torch.Tensor):
+                self._add("function", [loss])
+            inputs, results = (
+                [one for _, one in tree_names(list(tree))] for tree in (arguments, [gradients])
+            )
+            self._by_hand.gradients_taken(inputs, results)
+
+    def gradients_taken(self, outputs: Any, inputs: Any, results: Sequence[Any]) -> None:
+        with self._guard("taking the gradients"):
+            losses = plain_losses(tensors_in(outputs))
+            if losses:
+                self._add("function", losses)
+            self._by_hand.gradients_taken(tensors_in(inputs), results)
+
+    def loss_scaled(self, losses: Any, results: Any) -> None:
+        with self._guard("taking the loss"):
+            self._scaled.scaled(losses, results)
+
+    def optimizer_steps(self) -> None:
+        """An optimizer is about to step: name what only it is known to hold."""
+        with self._guard("looking for the parameters"):
+            unnamed = [one.tensor for one in self._training.named() if one.name.startswith(OPTIMIZED)]
+            self._tell(bool(unnamed) and self._by_hand.find_parameters(unnamed))
+
+    def script_ended(self) -> None:
+        """What was not seen to end ends now."""
+        with self._guard("looking for the parameters"):
+            self._tell(self._by_hand.script_ended())
+        self.forward_begins()
+
+    def take(self) -> tuple[torch.Tensor, ...]:
+        """The step has ended: give its losses and forget them."""
+        self.seen = False
+        return self._losses.take()
+
+    def take_gradients(self) -> dict[str, torch.Tensor]:
+        """The step has ended: give the gradients that are in no `.grad` by the parameters' names."""
+        return self._by_hand.take_gradients()
+
+    def _add(self, found: Found, losses: Sequence[torch.Tensor]) -> None:
+        if self._stopped:
+            return
+        if not self.found:
+            self.found = True
+            source = script_line(self._script) or ""
+            self._log.write("loss", source=source, found=found)
+            self._facts.note("loss", WHERE[found], source)
+        self._losses.add(found, losses)
+
+    def _tell(self, changed: bool) -> None:
+        if changed:
+            self._changed()
+
+    def _guard(self, doing: str) -> Guard:
+        return Guard(self._failed, doing)
+
+
+def require_device(losses: Sequence[torch.Tensor], device: str) -> None:
+    """Refuse a training of no module that is somewhere else: its run would silently be another mode's.
+
+    Raises AdoptionError.
+    """
+    kind = device.partition(":")[0]
+    elsewhere = next((loss.device.type for loss in losses if loss.device.type != kind), None)
+    if elsewhere is not None:
+        raise AdoptionError(
+            f"the loss is on {elsewhere}, but this mode runs on {kind}, and no model was seen that could be moved there: "
+            'take the device in the script from os.environ["DEVICE"]'
+        )

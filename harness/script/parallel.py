@@ -1,0 +1,133 @@
+"""Scripts of several processes: the collectives that their mode has, and what their wrappers hold.
+
+Where a mode runs on the CPU its collectives are gloo's, whatever accelerator the script was written for.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from ..records.adoption_facts import AdoptionFacts
+
+ACCELERATORS = ("nccl", "rccl", "hccl", "xccl", "cncl", "eccl")
+"""Backends whose collectives need tensors on an accelerator."""
+
+HIDDEN = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+"""Names by which torch's wrappers hold what they wrap, which no script gives."""
+
+
+def install(device: str, facts: AdoptionFacts) -> None:
+    """Have collectives and meshes that the script asks for on an accelerator be on the CPU, where the mode runs there."""
+    if device.partition(":")[0] != "cpu" or not torch.distributed.is_available():
+        return
+    distributed: Any = torch.distributed
+    replaced = {
+        "init_process_group": functools.partial(_with_gloo, place=0, facts=facts),
+        "new_group": functools.partial(_with_gloo, place=2, facts=facts),
+        "init_device_mesh": functools.partial(_on_the_cpu, facts=facts),
+    }
+    for name, wrap in replaced.items():
+        original = getattr(distributed, name)
+        wrapper = wrap(original)
+        for holder in (distributed, *_also_there(name, original)):
+            setattr(holder, name, wrapper)
+    _wrap_data_parallel(facts)
+
+
+def _also_there(name: str, original: Callable[..., Any]) -> list[Any]:
+    """The public modules besides torch.distributed that hold the function under the same name."""
+    modules = (
+        sys.modules.get(f"torch.distributed.{one}") for one in ("device_mesh", "tensor", "distributed_c10d")
+    )
+    return [one for one in modules if one is not None and getattr(one, name, None) is original]
+
+
+def gloo_for(backend: str) -> str:
+    """What stands for a backend on the CPU: `nccl` and `cpu:gloo,cuda:nccl` are gloo, `mpi` stays."""
+    for part in backend.lower().split(","):
+        device, _, name = part.strip().rpartition(":")
+        if device == "cpu" or (not device and name not in ACCELERATORS):
+            return name
+    return "gloo"
+
+
+def _with_gloo(original: Callable[..., Any], place: int, facts: AdoptionFacts) -> Callable[..., Any]:
+    """A function that makes a process group; `place` is where its argument `backend` stands."""
+
+    @functools.wraps(original)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        given = args[place] if len(args) > place else kwargs.get("backend")
+        kwargs.pop("device_id", None)
+        if isinstance(given, str) and (chosen := gloo_for(given)) != given.lower():
+            facts.note("device", f"{given} is {chosen} in this mode")
+            if len(args) > place:
+                args = (*args[:place], chosen, *args[place + 1 :])
+            else:
+                kwargs["backend"] = chosen
+            kwargs.pop("pg_options", None)  # options are a backend's own
+        return original(*args, **kwargs)
+
+    return make
+
+
+def _on_the_cpu(original: Callable[..., Any], facts: AdoptionFacts) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def make(device_type: str, *args: Any, **kwargs: Any) -> Any:
+        if device_type != "cpu":
+            facts.note("device", f"a device mesh of {device_type} is of cpu in this mode")
+        return original("cpu", *args, **kwargs)
+
+    return make
+
+
+def _wrap_data_parallel(facts: AdoptionFacts) -> None:
+    original = DistributedDataParallel.__init__
+
+    @functools.wraps(original)
+    def create(
+        wrapper: DistributedDataParallel,
+        module: torch.nn.Module,
+        device_ids: Any = None,
+        output_device: Any = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        if device_ids or output_device is not None:
+            facts.note("device", "DistributedDataParallel is given no device_ids in this mode")
+        original(wrapper, module, None, None, *args, **kwargs)
+
+    DistributedDataParallel.__init__ = create  # type: ignore[method-assign, assignment]
+
+
+def is_replicated(module: torch.nn.Module) -> bool:
+    """Whether a wrapper around the module keeps its parameters equal on all ranks; a compiled one may be around it."""
+    return isinstance(getattr(module, "_orig_mod", module), DistributedDataParallel)
+
+
+def within_wrapper(module: torch.nn.Module) -> torch.nn.Module:
+    """The model that DistributedDataParallel holds, which is what a compiler is to be given; others as they are.
+
+    Its hooks and its reducer stay outside of the graphs, which is torch's own advice.
+    """
+    return module.module if isinstance(module, DistributedDataParallel) else module
+
+
+def wrapper_paths(module: torch.nn.Module) -> frozenset[str]:
+    """The paths of the wrappers in a root module that hold another under the name `module`."""
+    return frozenset(path for path, one in module.named_modules() if isinstance(one, DistributedDataParallel))
+
+
+def plain_name(name: str, wrappers: frozenset[str]) -> str:
+    """The name that a tensor or module has without any wrapper: `fc.weight` of `module.fc.weight`."""
+    parts = name.split(".")
+    return ".".join(
+        part
+        for place, part in enumerate(parts)
+        if part not in HIDDEN and not (part == "module" and ".".join(parts[:place]) in wrappers)
+    )

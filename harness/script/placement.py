@@ -1,0 +1,116 @@
+"""Models that are not on the mode's device when they are first called, because the script chose the CPU or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.optim.optimizer import Optimizer
+
+from .. import torch_private
+from ..errors import AdoptionError
+from .adoption_notes import ScriptNotes
+from .meeting import Meeting, moved
+
+
+class Placement:
+    """Moves models to `device` in place, and from the first one on what they meet."""
+
+    def __init__(self, device: str, notes: ScriptNotes) -> None:
+        self.device = device
+        self.kind = device.partition(":")[0]
+        self._notes = notes
+        self._meeting: Meeting | None = None
+
+    def place(self, module: torch.nn.Module, optimizers: Iterable[Optimizer]) -> None:
+        """Have a root module be on the device before its first call. Parameters stay the same objects.
+
+        Raises AdoptionError where it is somewhere else and cannot be moved.
+        """
+        found = {parameter.device.type for parameter in module.parameters()}
+        if found <= {self.kind}:
+            return
+        name = type(getattr(module, "_orig_mod", module)).__name__
+        if found - {self.kind, "cpu"} or self.kind == "cpu":
+            raise AdoptionError(
+                f"{name} is on {' and '.join(sorted(found))}, but this mode runs on {self.kind}: take "
+                'the device in the script from os.environ["DEVICE"] and move the model and the data there'
+            )
+        tensors = [one for one in [*module.parameters(), *module.buffers()] if one.is_cpu]
+        self._move(tensors, name, optimizers)
+        module.register_forward_pre_hook(MovedArguments(self.device), with_kwargs=True)
+        self._notes.note("placement", f"{name} was on cpu and has been moved to {self.kind}")
+
+    def optimizer_made(self, optimizer: Optimizer) -> None:
+        """Plain tensors that an optimizer holds belong to no module whose call could be waited for."""
+        if self.kind == "cpu":
+            return
+        held = [one for group in optimizer.param_groups for one in group["params"]]
+        plain = [one for one in held if type(one) is torch.Tensor and one.is_cpu and one.is_leaf]
+        if plain:
+            self._move(plain, "a tensor of the optimizer", [optimizer])
+            count = f"{len(plain)} tensor{'s' if len(plain) > 1 else ''}"
+            self._notes.note(
+                "placement", f"{count} of an optimizer were on cpu and have been moved to {self.kind}"
+            )
+
+    def meet(self) -> None:
+        """From here on tensors of the CPU that meet one of the device are moved there for the call."""
+        if self._meeting is None and self.kind != "cpu":
+            self._meeting = Meeting(self.device)
+            torch_private.enter_below(self._meeting)
+
+    def check(self, tensors: Sequence[torch.Tensor]) -> None:
+        """After the first step: doubt that the mode was the one that ran, if nothing is on its device."""
+        if tensors and all(one.device.type != self.kind for one in tensors):
+            found = " and ".join(sorted({one.device.type for one in tensors}))
+            self._notes.doubt(
+                f"no parameter is on {self.kind}, all are on {found}, so this run is not what its mode says: move the "
+                'tensors to os.environ["DEVICE"]'
+            )
+
+    def close(self) -> None:
+        if self._meeting is not None:
+            torch_private.take_out(self._meeting)
+            self._meeting = None
+
+    def _move(self, tensors: Sequence[torch.Tensor], name: str, optimizers: Iterable[Optimizer]) -> None:
+        with torch_private.without_function_modes(), torch.no_grad():
+            for tensor in tensors:
+                try:
+                    torch_private.move_in_place(tensor, self.device)
+                except (RuntimeError, NotImplementedError) as error:
+                    raise AdoptionError(
+                        f"{name} is on cpu and cannot be moved to {self.kind} ({str(error).splitlines()[0]}): take the "
+                        'device in the script from os.environ["DEVICE"] and move the model and the data there'
+                    ) from error
+            known = {id(tensor) for tensor in tensors}
+            for optimizer in optimizers:
+                for parameter, state in optimizer.state.items():
+                    if id(parameter) in known:
+                        _move_state(state, self.device)
+        self.meet()
+
+
+def _move_state(state: Any, device: str) -> None:
+    """Move what an optimizer keeps of a parameter; single numbers, the counts of steps, stay on the CPU."""
+    if isinstance(state, dict):
+        for key, value in state.items():
+            if isinstance(value, torch.Tensor) and value.is_cpu and value.dim():
+                state[key] = value.to(device)
+
+
+class MovedArguments:
+    """A forward pre-hook: the module is called with its arguments on `device`."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+
+    def __call__(self, module: torch.nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        return moved(args, self._device), moved(kwargs, self._device)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        # A saved model is loaded where numdrift is not: its hook is then one that does nothing.
+        return getattr, (contextlib.nullcontext(), "__exit__")

@@ -1,0 +1,186 @@
+"""The script's own calls of torch.compile: left eager where the mode is, and given the mode's backend where it compiles."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import torch
+
+from .. import torch_private
+from .adoption_notes import ScriptNotes
+
+SHOWN = ("mode", "backend", "fullgraph", "dynamic", "options")
+
+
+class Compiler(Protocol):
+    """A mode that compiles."""
+
+    backend: str
+
+    def settings(
+        self, mode: str | None, options: Mapping[str, Any] | None, dynamic: bool | None
+    ) -> Mapping[str, Any]:
+        """What is kept of a call's `mode` and `options`, as arguments of torch.compile."""
+
+    def leave_alone(self, module: torch.nn.Module) -> None:
+        """A compiled function of the script's calls this module: do not compile it besides."""
+
+
+class Calls(Protocol):
+    """The hook of the outermost module calls."""
+
+    @property
+    def outside(self) -> bool:
+        """Whether a module that were called now would be reported."""
+
+    def closed(self) -> AbstractContextManager[None]:
+        """Have torch's own in place for a while."""
+
+
+class ScriptCompiles:
+    """Stands for `torch.compile` and `Module.compile` from `install` to its undo.
+
+    `compiler` is None where the mode compiles nothing.
+    """
+
+    def __init__(self, compiler: Compiler | None, notes: ScriptNotes) -> None:
+        self._compiler = compiler
+        self._notes = notes
+
+    def install(self, calls: Calls, called: Callable[[torch.nn.Module], None]) -> Callable[[], None]:
+        """Replace both; `called` is told of the modules that a compiled function is about to call."""
+        compile_, method = torch.compile, torch.nn.Module.compile
+        self._original, self._calls, self._called = compile_, calls, called
+
+        @functools.wraps(compile_)
+        def routed(model: Any = None, **kwargs: Any) -> Any:
+            if model is None:
+                return functools.partial(routed, **kwargs)
+            if kwargs.get("disable"):
+                return self._compile(model, kwargs)
+            self._tell(model, kwargs)
+            return self._route(model, kwargs)
+
+        @functools.wraps(method)
+        def in_place(module: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
+            self._tell(module, kwargs)
+            if self._compiler is not None and not kwargs.get("disable"):
+                torch_private.compile_in_place(module, **self._arguments(kwargs))
+
+        torch.compile = routed
+        torch.nn.Module.compile = in_place  # type: ignore[method-assign, assignment]
+
+        def undo() -> None:
+            torch.compile = compile_
+            torch.nn.Module.compile = method  # type: ignore[method-assign]
+
+        return undo
+
+    def _tell(self, target: Any, kwargs: Mapping[str, Any]) -> None:
+        given = [f"{name}={_shown(kwargs[name])}" for name in SHOWN if kwargs.get(name) is not None]
+        call = f"torch.compile({', '.join([_name(target), *given])})"
+        if self._compiler is None or kwargs.get("disable"):
+            self._notes.note("compile", f"{call} is left eager")
+            return
+        arguments = self._arguments(kwargs)
+        kept = ", ".join(
+            f"{name}={_shown(arguments[name])}" for name in SHOWN if arguments.get(name) is not None
+        )
+        self._notes.note("compile", f"{call} compiles with {kept}")
+
+    def _arguments(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments that torch.compile is given in place of the script's."""
+        assert self._compiler is not None
+        own = {name: value for name, value in kwargs.items() if name not in ("backend", "mode", "options")}
+        for_inductor = kwargs.get("backend") in (None, "inductor")
+        mode, options = (kwargs.get("mode"), kwargs.get("options")) if for_inductor else (None, None)
+        kept = self._compiler.settings(mode, options, kwargs.get("dynamic"))
+        return {"backend": self._compiler.backend, **own, **kept}
+
+    def _compile(self, model: Any, kwargs: Mapping[str, Any]) -> Any:
+        with self._calls.closed():  # what is compiled keeps the model's bound `__call__`
+            return self._original(model, **kwargs)
+
+    def _route(self, model: Any, kwargs: Mapping[str, Any]) -> Any:
+        if self._compiler is None:
+            if not isinstance(model, torch.nn.Module):
+                return model
+            with self._calls.closed():
+                return torch_private.eager_wrapper(model)
+        compiled = self._compile(model, self._arguments(kwargs))
+        if isinstance(model, torch.nn.Module):
+            return compiled
+        return self._reporting(model, compiled)
+
+    def _reporting(self, function: Any, compiled: Callable[..., Any]) -> Callable[..., Any]:
+        """The compiled function; the modules that it calls are reported before it first runs."""
+        known = False
+
+        @functools.wraps(compiled)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal known
+            if torch.compiler.is_compiling() or not self._calls.outside:
+                return compiled(*args, **kwargs)
+            if not known:
+                known = True
+                for module in modules_called_by(function, args, kwargs):
+                    self._compiler.leave_alone(module)  # type: ignore[union-attr]
+                    self._called(module)
+            with self._calls.closed():
+                return compiled(*args, **kwargs)
+
+        return call
+
+
+def modules_called_by(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.nn.Module]:
+    """The modules with parameters that a function can reach, none of them within another: its arguments, the object
+    that it is bound to and what that holds, the variables that its code mentions."""
+    found: dict[int, torch.nn.Module] = {}
+    for value in _reachable(function, args, kwargs):
+        if isinstance(value, torch.nn.Module) and next(value.parameters(), None) is not None:
+            found.setdefault(id(value), value)
+    inner = {id(one) for module in found.values() for one in module.modules() if one is not module}
+    return [module for key, module in found.items() if key not in inner]
+
+
+def _reachable(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
+    bound = getattr(function, "__self__", None)
+    code = getattr(function, "__code__", None)
+    if isinstance(code, types.CodeType):
+        variables = getattr(function, "__globals__", {})
+        yield from (variables[name] for name in _names(code) if name in variables)
+        for cell in getattr(function, "__closure__", None) or ():
+            try:
+                yield cell.cell_contents
+            except ValueError:  # a variable that has no value yet
+                continue
+    for value in [bound, *args, *kwargs.values()]:
+        yield value
+        if not isinstance(value, (torch.nn.Module, torch.Tensor)) and hasattr(value, "__dict__"):
+            yield from vars(value).values()
+        elif isinstance(value, (list, tuple)):
+            yield from value
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    """The names that a function's code mentions, in its order, those of functions inside it included."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)
+
+
+def _name(target: Any) -> str:
+    if isinstance(target, torch.nn.Module):
+        return type(target).__name__
+    return str(getattr(target, "__qualname__", type(target).__name__)).rpartition("<locals>.")[2]
+
+
+def _shown(value: Any) -> str:
+    return (
+        repr(value) if isinstance(value, (str, bool, int, dict)) else str(getattr(value, "__name__", value))
+    )

@@ -1,0 +1,301 @@
+"""Where the recorder looks into a training process that knows nothing of it.
+
+Hooked are the outermost module calls, `backward` and what stands for it (`torch.autograd.grad`, `torch.func.grad`),
+the optimizers' steps, and the gradient scaler, which stands between a loss and its backward. Nothing stays hooked
+inside a module's call, so compilers trace what they always trace.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from ..torch_private import skip_frame, transformation_level, untraced
+from .script_compiling import ScriptCompiles
+from .script_losses import Found, FunctionObserver, GradientFunctions, tensors_in
+
+
+class Observer(Protocol):
+    """What the hooks report to."""
+
+    def module_called(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """An outermost module is about to be called with these arguments."""
+
+    def module_reached(self, module: torch.nn.Module) -> None:
+        """A compiled function is about to call the module, where neither its calls nor their arguments are seen."""
+
+    def backward_started(self, losses: list[torch.Tensor], found: Found) -> None:
+        """A backward from these tensors is about to run, or a call of `torch.autograd.grad` that stands for one."""
+
+    def backward_ended(self) -> None:
+        """That backward has run."""
+
+    def step_skipped(self, optimizer: Optimizer) -> None:
+        """A gradient scaler has left an optimizer's step out."""
+
+    def step_started(self, optimizer: Optimizer) -> None:
+        """The outermost `step()` of an optimizer is about to run."""
+
+    def step_ended(self, optimizer: Optimizer) -> None:
+        """The outermost `step()` of an optimizer has returned."""
+
+    def optimizer_made(self, optimizer: Optimizer) -> None:
+        """An optimizer has its groups; a wrapper around it may not."""
+
+
+class GradientObserver(FunctionObserver, Protocol):
+    """What is told of gradients that no `backward()` computes, and of scaled losses."""
+
+    def stands_for_backward(self, outputs: Any, inputs: Any, arguments: Mapping[str, Any]) -> bool:
+        """Whether a call of `torch.autograd.grad` outside of torch.func computes the training's gradients."""
+
+    def gradients_taken(self, outputs: Any, inputs: Any, results: Sequence[Any]) -> None:
+        """`torch.autograd.grad` has given these results."""
+
+    def loss_scaled(self, losses: Any, results: Any) -> None:
+        """A gradient scaler has made `results` of `losses`."""
+
+
+FURTHER_ARGUMENTS = ("grad_outputs", "retain_graph", "create_graph", "only_inputs", "allow_unused")
+"""What `torch.autograd.grad` takes by place after outputs and inputs."""
+
+Called = Callable[[torch.nn.Module, Sequence[Any], Mapping[str, Any]], None]
+"""Takes a module that is about to be called, and the call's arguments."""
+
+
+class ModuleCalls:
+    """Reports outermost module calls while it is open.
+
+    `torch.nn.Module.__call__` is replaced between outermost calls only and put back during each, so inner modules
+    never see the replacement. Where a compiler meets it after all, in a function that the script compiles and
+    that calls a module, it traces torch's own in its place.
+    """
+
+    def __init__(self, called: Called) -> None:
+        self._original = torch.nn.Module.__call__
+        self._called = called
+        self._open = False
+        self._replacement = self._make()
+
+    def _make(self) -> Callable[..., Any]:
+        original = self._original
+
+        def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return original(module, *args, **kwargs)
+            self._put(original)
+            try:
+                self._called(module, args, kwargs)
+                return original(module, *args, **kwargs)
+            finally:
+                if self._open:
+                    self._put(self._replacement)
+
+        return call
+
+    def open(self) -> None:
+        if not self._open:
+            self._open = True
+            self._put(self._replacement)
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            self._put(self._original)
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """Have torch's own in place for a while."""
+        there = torch.nn.Module.__call__
+        self._put(self._original)
+        try:
+            yield
+        finally:
+            if self._open or there is self._original:
+                self._put(there)
+
+    @property
+    def outside(self) -> bool:
+        """Whether a module that were called now would be an outermost one, and reported."""
+        return torch.nn.Module.__call__ is self._replacement
+
+    def _put(self, function: Callable[..., Any]) -> None:
+        torch.nn.Module.__call__ = function  # type: ignore[method-assign]
+
+
+class StepNesting:
+    """Finds the outermost of nested optimizer steps (SAM's around its base optimizer's)."""
+
+    def __init__(self) -> None:
+        self._running: list[int] = []
+
+    def enter(self, optimizer: Optimizer) -> bool:
+        """Whether the step that begins is an outermost one."""
+        # An optimizer never runs within itself: one that is on the stack already was left by an exception.
+        if id(optimizer) in self._running:
+            del self._running[self._running.index(id(optimizer)) :]
+        self._running.append(id(optimizer))
+        return len(self._running) == 1
+
+    def leave(self, optimizer: Optimizer) -> bool:
+        """Whether the step that ends is an outermost one."""
+        if id(optimizer) not in self._running:
+            return False
+        del self._running[self._running.index(id(optimizer)) :]
+        return not self._running
+
+    def forget(self) -> None:
+        """An optimizer is made: whatever is still running was left by an exception."""
+        self._running.clear()
+
+
+class Hooks:
+    """Installs every hook; `remove` takes them out again."""
+
+    def __init__(self, observer: Observer, gradients: GradientObserver, compiles: ScriptCompiles) -> None:
+        self._observer = observer
+        self._compiles = compiles
+        self._gradients = gradients
+        self.calls = ModuleCalls(observer.module_called)
+        self._nesting = StepNesting()
+        self._in_backward = False
+        self._stepped_in_backward: Optimizer | None = None
+        self._ended_steps = 0
+        self._undo: list[Callable[[], None]] = []
+
+    def install(self) -> None:
+        self.calls.open()
+        self._undo += [
+            self.calls.close,
+            register_optimizer_step_pre_hook(untraced(self._step_started)).remove,
+            register_optimizer_step_post_hook(untraced(self._step_ended)).remove,
+        ]
+        self._wrap_backward()
+        self._wrap_gradients()
+        self._wrap_scaler()
+        self._wrap_optimizer_creation()
+        self._undo.append(self._compiles.install(self.calls, self._observer.module_reached))
+
+    def remove(self) -> None:
+        for undo in reversed(self._undo):
+            undo()
+        self._undo.clear()
+
+    def _step_started(self, optimizer: Optimizer, *_: Any) -> None:
+        if self._nesting.enter(optimizer):
+            self._observer.step_started(optimizer)
+
+    def _step_ended(self, optimizer: Optimizer, *_: Any) -> None:
+        if not self._nesting.leave(optimizer):
+            return
+        if self._in_backward:  # an optimizer for each parameter, called by its gradient's hook
+            self._stepped_in_backward = optimizer
+        else:
+            self._ended_steps += 1
+            self._observer.step_ended(optimizer)
+
+    def _wrap_backward(self) -> None:
+        original = torch.autograd.backward
+        started, ended = untraced(self._observer.backward_started), untraced(self._backward_ended)
+
+        @functools.wraps(original)
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+            # A backward inside a backward (activation checkpointing) starts from no loss of the script's.
+            outermost, self._in_backward = not self._in_backward, True
+            if outermost:
+                started(tensors_in(tensors), "backward")
+            try:
+                original(tensors, *args, **kwargs)
+            finally:
+                self._in_backward = not outermost
+            if outermost:
+                ended()
+
+        torch.autograd.backward = self._backward = backward
+        self._undo.append(lambda: setattr(torch.autograd, "backward", original))
+
+    def _backward_ended(self) -> None:
+        """Optimizers that stepped within the backward end one step together, with it."""
+        self._observer.backward_ended()
+        optimizer, self._stepped_in_backward = self._stepped_in_backward, None
+        if optimizer is not None:
+            self._ended_steps += 1
+            self._observer.step_ended(optimizer)
+
+    def _wrap_gradients(self) -> None:
+        original = torch.autograd.grad
+
+        @functools.wraps(original)
+        def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling() or self._in_backward:
+                return original(outputs, inputs, *args, **kwargs)
+            arguments = dict(zip(FURTHER_ARGUMENTS, args, strict=False)) | kwargs
+            if transformation_level():
+                results = original(outputs, inputs, *args, **kwargs)
+            elif self._gradients.stands_for_backward(outputs, inputs, arguments):
+                results = self._gradients_as_backward(original, outputs, inputs, arguments)
+            else:
+                return original(outputs, inputs, *args, **kwargs)
+            self._gradients.gradients_taken(outputs, inputs, results)
+            return results
+
+        torch.autograd.grad = grad
+        functions = GradientFunctions(self._gradients)
+        functions.install()
+        self._undo += [lambda: setattr(torch.autograd, "grad", original), functions.remove]
+
+    def _gradients_as_backward(
+        self, original: Callable[..., Any], outputs: Any, inputs: Any, arguments: Mapping[str, Any]
+    ) -> Any:
+        self._in_backward = True
+        try:
+            self._observer.backward_started(tensors_in(outputs), "gradient")
+            results = original(outputs, inputs, **arguments)
+        finally:
+            self._in_backward = False
+        self._observer.backward_ended()
+        return results
+
+    def _wrap_scaler(self) -> None:
+        scaler = torch.amp.GradScaler
+        scale, step = scaler.scale, scaler.step
+
+        @functools.wraps(scale)
+        def scale_(self_: Any, outputs: Any) -> Any:
+            results = scale(self_, outputs)
+            self._gradients.loss_scaled(outputs, results)
+            return results
+
+        @functools.wraps(step)
+        def step_(self_: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+            before = self._ended_steps
+            result = step(self_, optimizer, *args, **kwargs)
+            if self._ended_steps == before:
+                self._observer.step_skipped(optimizer)
+            return result
+
+        scaler.scale, scaler.step = scale_, step_  # type: ignore[method-assign, assignment]
+        self._undo += [lambda: setattr(scaler, "scale", scale), lambda: setattr(scaler, "step", step)]
+
+    def _wrap_optimizer_creation(self) -> None:
+        original = Optimizer.__init__
+
+        @functools.wraps(original)
+        def create(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+            self.calls.open()
+            self._nesting.forget()
+            original(optimizer, *args, **kwargs)
+            skip_frame(self._backward)  # torch has loaded dynamo for the optimizer
+            self._observer.optimizer_made(optimizer)
+
+        Optimizer.__init__ = create  # type: ignore[method-assign, assignment]
+        self._undo.append(lambda: setattr(Optimizer, "__init__", original))

@@ -1,1 +1,0 @@
-"""Snapshots: single executions of a backend, with their inputs, their outputs and their graph, each in one file."""

@@ -1,1 +1,0 @@
-"""The support analysis as one HTML page that needs no network."""

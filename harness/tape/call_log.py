@@ -1,0 +1,193 @@
+"""The calls of a step as they are written down: noted before they run, completed after."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .. import torch_private
+from .call_values import CallValues
+from .generator_states import generator_state
+from .op_places import Place
+from .slots import SlotTable
+from .tape import Call, CompiledNode, Draw, GeneratorState, NotReplayable, View, leaves, mapped
+
+COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")
+
+PLAIN = (
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+)
+"""Arguments that are written down as they are."""
+
+COMPILED = "CompiledFunction"
+"""How the autograd nodes of compiled regions begin."""
+
+OPAQUE = "a part of the step is compiled by torch.compile, and a tape cannot look into it"
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What is noted of a call before it runs."""
+
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    place: Place
+    grad: bool
+    known: int
+    generators: tuple[GeneratorState, ...]
+    given: tuple[tuple[torch.Generator, torch.Tensor], ...]
+
+
+class CallLog:
+    """The calls so far, and the slots that they are about.
+
+    With `values` compiled regions are taken apart: what each call gives is noted there, and a tensor that comes out of
+    a region is refused only where nothing is known of it.
+    """
+
+    def __init__(self, values: CallValues | None = None) -> None:
+        self.calls: list[Call] = []
+        self.table = SlotTable()
+        self.values = values
+
+    def take(
+        self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], place: Place, *, grad: bool
+    ) -> Taken:
+        """Note a call that is about to run. Raises NotReplayable for what a tape cannot hold."""
+        self._require_replayable(operation)
+        given = list(leaves([*args, *kwargs.values()]))
+        generators = [one for one in given if isinstance(one, torch.Generator)]
+        argument = functools.partial(self._argument, operation)
+        return Taken(
+            mapped(argument, args),
+            {name: mapped(argument, value) for name, value in kwargs.items()},
+            place,
+            grad,
+            len(self.table),
+            tuple(GeneratorState(one, generator_state(one)) for one in ("cpu", *_accelerators(given))),
+            tuple((one, one.get_state()) for one in generators),
+        )
+
+    def complete(
+        self,
+        operation: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        taken: Taken,
+        outputs: Any,
+        line: str | None,
+        compiled: CompiledNode | None = None,
+    ) -> Call:
+        """Write down a call that has run. What a compiled node gave is not known by its outputs here."""
+        results = list(leaves(outputs)) if outputs is not None else []
+        shown = tuple(self._output(operation, one) for one in results)
+        call = Call(
+            op=str(operation),
+            arguments=taken.arguments,
+            keywords=taken.keywords,
+            outputs=shown,
+            fresh=tuple(isinstance(one, View) and one.slot >= taken.known for one in shown),
+            phase=taken.place.phase,
+            module=taken.place.module,
+            line=line,
+            sequence=taken.place.sequence,
+            grad=taken.grad,
+            draw=_draw(operation, args, kwargs, taken, results),
+            compiled=compiled,
+        )
+        self.calls.append(call)
+        if self.values is not None:
+            given = given_by(call, operation, args, kwargs, results) if compiled is None else []
+            self.values.add(given)
+        return call
+
+    def _require_replayable(self, operation: Any) -> None:
+        if not torch_private.is_operation_overload(operation):
+            raise NotReplayable(f"the step calls the higher-order operator {operation}")
+        if operation.namespace in COLLECTIVES:
+            raise NotReplayable(f"the step communicates with other processes ({operation})")
+        node = torch_private.current_autograd_node()
+        if self.values is None and node is not None and node.name().startswith(COMPILED):
+            raise NotReplayable(OPAQUE)
+
+    def _argument(self, operation: Any, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            maker = value.grad_fn
+            compiled = maker is not None and maker.name().startswith(COMPILED)
+            if compiled and (self.values is None or self.table.slot_of(value) is None):
+                raise NotReplayable(OPAQUE)
+            return self.table.view(value, is_input=True)
+        if isinstance(value, torch.Generator):
+            return GeneratorState(str(value.device), value.get_state())
+        if isinstance(value, PLAIN):
+            return value
+        raise NotReplayable(f"{operation} takes a {type(value).__name__}, which a tape cannot hold")
+
+    def _output(self, operation: Any, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self.table.view(value, is_input=False)
+        if isinstance(value, PLAIN):
+            return value
+        raise NotReplayable(f"{operation} gives a {type(value).__name__}, which a tape cannot hold")
+
+
+def raising(operation: Any, taken: Taken, line: str | None) -> Call:
+    """A call that gave an error: in place of outputs it has one None."""
+    return Call(
+        op=str(operation),
+        arguments=taken.arguments,
+        keywords=taken.keywords,
+        outputs=(None,),
+        fresh=(False,),
+        phase=taken.place.phase,
+        module=taken.place.module,
+        line=line,
+        sequence=taken.place.sequence,
+        grad=taken.grad,
+        draw=None,
+    )
+
+
+def given_by(
+    call: Call, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], results: list[Any]
+) -> list[torch.Tensor]:
+    """What a call has given: its fresh outputs, then the arguments that it has written."""
+    made = [one for one, fresh in zip(results, call.fresh, strict=True) if fresh]
+    written = torch_private.written_values(operation, args, kwargs)
+    return [*made, *(one for one in written if isinstance(one, torch.Tensor))]
+
+
+def _accelerators(given: list[Any]) -> list[str]:
+    """The devices other than the CPU that an op with these arguments runs on."""
+    devices = [
+        one if isinstance(one, torch.device) else one.device
+        for one in given
+        if isinstance(one, (torch.Tensor, torch.device))
+    ]
+    return sorted({str(one) for one in devices if one.type not in ("cpu", "meta")})
+
+
+def _draw(
+    operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], taken: Taken, results: list[Any]
+) -> Draw | None:
+    """What the op drew, None where no generator has moved: an attention without dropout is tagged as random too."""
+    given = any(not torch.equal(state, generator.get_state()) for generator, state in taken.given)
+    moved = tuple(one for one in taken.generators if not torch.equal(one.state, generator_state(one.device)))
+    if not given and not moved:
+        return None
+    drawn = [*results, *torch_private.written_values(operation, args, kwargs)]
+    tensors = tuple(one.detach().clone() for one in drawn if isinstance(one, torch.Tensor))
+    return Draw(moved, tensors)

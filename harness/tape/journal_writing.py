@@ -1,0 +1,110 @@
+"""The writing side of a journal: append-only, unbuffered, one system call a record where it fits.
+
+What was written is in the kernel's hands, so a kill at any moment loses at most the record being written.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..records import frames
+
+RELEASE_AFTER = 1 << 20
+"""Bytes appended to a file before its pages are released: a recording must not push the training's own data out
+of the page cache. Where fresh pages are slow (a virtual machine), it also takes 1.4 ms instead of 3.4 to 4.3 for
+3.2 MB appended every 50 ms."""
+
+MOST_PARTS = 512
+"""Buffers handed to one writev; POSIX allows 1024 on Linux (IOV_MAX)."""
+
+
+class AppendFile:
+    """One append-only file, opened at its first record."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+        self._cached = 0
+
+    def append(self, parts: Sequence[Any]) -> int:
+        """Write the buffers one after the other; gives the bytes written. Raises OSError (disk full)."""
+        if self._descriptor is None:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._descriptor = os.open(self.path, flags, 0o644)
+        total = 0
+        for start in range(0, len(parts), MOST_PARTS):
+            pending = [memoryview(part) for part in parts[start : start + MOST_PARTS]]
+            while pending:
+                written = os.writev(self._descriptor, pending)
+                total += written
+                while pending and written >= len(pending[0]):
+                    written -= len(pending.pop(0))
+                if pending and written:
+                    pending[0] = pending[0][written:]
+        self._cached += total
+        if self._cached >= RELEASE_AFTER:
+            self._release(self._descriptor)
+        return total
+
+    def _release(self, descriptor: int) -> None:
+        """Have the kernel write what it holds of this file and give the memory back to the training."""
+        self._cached = 0
+        # A mere advice: a file system that does not take it is none the worse.
+        with suppress(OSError, AttributeError):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+class EventLog(AppendFile):
+    """The journal's lines, one JSON object each."""
+
+    def write(self, event: str, **fields: Any) -> None:
+        line = json.dumps({"event": event, **fields}, separators=(",", ":"))
+        self.append([line.encode() + b"\n"])
+
+    def failed(self, step: int, text: str) -> None:
+        """Write a notice that recording failed, or print it where even that cannot be written."""
+        try:
+            self.write("notice", step=step, text=text, broken=True)
+        except OSError:
+            print(f"numdrift: {text}", file=sys.stderr)
+
+
+def loss_to_json(value: float) -> float | str:
+    """A loss as JSON: the number itself (17 digits, exact), or nan, inf, -inf as text."""
+    return value if value - value == 0.0 else str(value)
+
+
+class FrameFile(AppendFile):
+    """Frames of raw bytes."""
+
+    def frame(self, table: int, step: int, payload: Sequence[Any], length: int) -> int:
+        return self.append([frames.header(table, step, length), *payload, frames.trailer(table, step)])
+
+
+def bytes_of(tensor: torch.Tensor) -> Any:
+    """A buffer over a CPU tensor's elements in row-major order; the tensor must outlive it.
+
+    No copy is made of a contiguous tensor.
+    """
+    flat = tensor.detach().resolve_conj().resolve_neg()
+    flat = flat if flat.is_contiguous() else flat.contiguous()
+    size = flat.numel() * flat.element_size()
+    if not size:
+        return b""
+    buffer = (ctypes.c_char * size).from_address(flat.data_ptr())
+    buffer._tensor = flat  # type: ignore[attr-defined]
+    return buffer

@@ -1,0 +1,189 @@
+"""Executing a tape: the calls in their order, on fresh copies of the inputs, below autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from .. import torch_private
+from .generator_states import generator_state, set_generator_state
+from .storages import Storages
+from .tape import Call, GeneratorState, NotReplayable, Tape, View, leaves, mapped, views_in
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Execution:
+    """A call that computes something, with its op; `ends` are the slots that nothing reads after it."""
+
+    position: int
+    call: Call
+    operation: Any
+    ends: tuple[int, ...]
+
+    def written(self, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[torch.Tensor]:
+        """The tensors among these arguments that the op writes."""
+        values = torch_private.written_values(self.operation, arguments, keywords)
+        return [value for value in values if isinstance(value, torch.Tensor)]
+
+    def written_views(self) -> list[View]:
+        """What the call writes, as views."""
+        call = self.call
+        values = torch_private.written_values(self.operation, call.arguments, call.keywords)
+        return [value for value in values if isinstance(value, View)]
+
+
+class Arithmetic(Protocol):
+    """In which numbers a tape is executed."""
+
+    def held(self, recorded: torch.dtype) -> torch.dtype:
+        """The dtype that stands for a recorded one."""
+
+    def execute(self, one: Execution, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        """Execute a call on these arguments, those that it writes included; gives its flat outputs."""
+
+
+class AsRecorded:
+    """The calls as they were: the unchanged replay, which gives every bit again."""
+
+    def held(self, recorded: torch.dtype) -> torch.dtype:
+        return recorded
+
+    def execute(self, one: Execution, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        return executed(one, arguments, keywords)
+
+
+class Replay:
+    """A tape made ready to be executed any number of times."""
+
+    def __init__(self, tape: Tape) -> None:
+        """Raises NotReplayable when this torch lacks one of the tape's ops."""
+        self._tape = tape
+        self._executions = executions(tape)
+
+    def run(self, arithmetic: Arithmetic) -> dict[str, torch.Tensor]:
+        """Give the watched values. Random generators and the grad mode are as before afterwards.
+
+        Raises NotReplayable, and whatever an op raises on values that are not the recorded ones.
+        """
+        values: dict[str, torch.Tensor] = {}
+        storages = Storages(self._tape, arithmetic.held)
+        pending = sorted(self._tape.watched, key=lambda one: one.position)
+        with set_apart(self._devices()):
+            for one in self._executions:
+                while pending and pending[0].position <= one.position:
+                    watched = pending.pop(0)
+                    values[watched.name] = storages.tensor(watched.view).clone()
+                self._execute(one, arithmetic, storages)
+            for watched in pending:
+                values[watched.name] = storages.tensor(watched.view).clone()
+        return values
+
+    def _execute(self, one: Execution, arithmetic: Arithmetic, storages: Storages) -> None:
+        call = one.call
+        arguments, keywords = given(call, storages.tensor)
+        with torch.set_grad_enabled(call.grad):
+            outputs = arithmetic.execute(one, arguments, keywords)
+        if len(outputs) != len(call.outputs):
+            raise NotReplayable(f"{call.op} gives {len(outputs)} results, recorded were {len(call.outputs)}")
+        for view, fresh, output in zip(call.outputs, call.fresh, outputs, strict=True):
+            if fresh:
+                storages.bind(view, output)
+        storages.free(one.ends)
+
+    def _devices(self) -> list[str]:
+        draws = (call.draw for call in self._tape.calls)
+        return sorted({one.device for draw in draws if draw is not None for one in draw.states})
+
+
+def given(call: Call, tensor: Callable[[View], torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What the call takes: `tensor` gives a view's tensor, and generators are new ones in their recorded states."""
+
+    def value(recorded: Any) -> Any:
+        if isinstance(recorded, View):
+            return tensor(recorded)
+        return _generator(recorded) if isinstance(recorded, GeneratorState) else recorded
+
+    arguments: tuple[Any, ...] = mapped(value, call.arguments)
+    return arguments, {name: mapped(value, one) for name, one in call.keywords.items()}
+
+
+def executed(one: Execution, arguments: Iterable[Any], keywords: Mapping[str, Any]) -> list[Any]:
+    """Execute a call's op; a random one draws what it drew."""
+    draw = one.call.draw
+    for moved in draw.states if draw is not None else ():
+        set_generator_state(moved.device, moved.state)
+    outputs = one.operation(*arguments, **keywords)
+    return [] if outputs is None else list(leaves(outputs))
+
+
+def is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors are equal bit for bit; equal NaN are."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    with torch_private.bare_execution():
+        return torch.equal(_bits(one), _bits(other))
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+def _generator(recorded: GeneratorState) -> torch.Generator:
+    generator = torch.Generator(recorded.device)
+    generator.set_state(recorded.state)
+    return generator
+
+
+def _computes(call: Call, operation: Any) -> bool:
+    """Whether a call does anything but make views."""
+    if any(call.fresh) or call.draw is not None:
+        return True
+    if any(not isinstance(output, View) for output in call.outputs):
+        return True
+    return any(True for _ in torch_private.written_values(operation, call.arguments, call.keywords))
+
+
+def executions(tape: Tape) -> list[Execution]:
+    """The calls of a tape that compute something. Raises NotReplayable when this torch lacks one of its ops."""
+    found: list[Execution] = []
+    last: dict[int, int] = {}
+    chosen: list[tuple[int, Call, Any]] = []
+    for position, call in enumerate(tape.calls):
+        operation = torch_private.registered_operation(call.op)
+        if operation is None:
+            raise NotReplayable(f"torch {torch.__version__} has no op {call.op} here")
+        if not _computes(call, operation):
+            continue
+        chosen.append((position, call, operation))
+        for view in (*views_in(call), *(one for one in call.outputs if isinstance(one, View))):
+            last[view.slot] = position
+    kept = {watched.view.slot for watched in tape.watched}
+    ends: dict[int, list[int]] = {}
+    for slot, position in last.items():
+        if slot not in kept:
+            ends.setdefault(position, []).append(slot)
+    for position, call, operation in chosen:
+        found.append(Execution(position, call, operation, tuple(ends.get(position, ()))))
+    return found
+
+
+@contextmanager
+def set_apart(devices: Iterable[str]) -> Iterator[None]:
+    """Execute below autograd and without autocast, and put the generators back afterwards."""
+    before = [GeneratorState(device, generator_state(device)) for device in {"cpu", *devices}]
+    kinds = {"cpu", *(device.partition(":")[0] for device in devices)}
+    cast = [kind for kind in sorted(kinds) if torch.is_autocast_enabled(kind)]
+    for kind in cast:
+        torch.set_autocast_enabled(kind, False)
+    try:
+        with torch_private.bare_execution(), torch.no_grad():
+            yield
+    finally:
+        for kind in cast:
+            torch.set_autocast_enabled(kind, True)
+        for one in before:
+            set_generator_state(one.device, one.state)

@@ -1,0 +1,78 @@
+"""Tensors of which each rank holds a part: the part that is here, and where it lies in the whole.
+
+Nothing is gathered and no collective is started; a rank tells of its own part only.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..errors import NotAvailable
+from ..records.shard_record import Shard
+from ..torch_private import shard_offset
+
+
+def is_sharded(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a DTensor."""
+    loaded = sys.modules.get("torch.distributed.tensor")
+    return loaded is not None and isinstance(tensor, loaded.DTensor)
+
+
+def some_are_sharded(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether a DTensor is among them."""
+    return "torch.distributed.tensor" in sys.modules and any(is_sharded(one) for one in tensors)
+
+
+def shard_of(tensor: torch.Tensor) -> Shard | None:
+    """Where this rank's part of a DTensor lies, None for any other tensor."""
+    if not is_sharded(tensor):
+        return None
+    spread: Any = tensor
+    placements = tuple(_word(one) for one in spread.placements)
+    offset: tuple[int, ...] | None = None
+    if "other" not in placements:
+        try:
+            offset = shard_offset(spread)
+        except NotAvailable:
+            offset = None
+    mesh = spread.device_mesh
+    at = mesh.get_coordinate()
+    return Shard(tuple(tensor.shape), offset, placements, tuple(mesh.shape), tuple(at or ()))
+
+
+def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a DTensor, any other tensor as it is. It shares the memory."""
+    if not is_sharded(tensor):
+        return tensor
+    spread: Any = tensor
+    with torch.no_grad():
+        local: torch.Tensor = spread.to_local()
+        wait = getattr(local, "wait", None)  # a collective of the script's is under way
+        return (local if wait is None else wait()).detach()
+
+
+def own_part(there: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a whole `value` where `there` is sharded; a value that is its part already stays."""
+    shard = shard_of(there)
+    if shard is None or shard.offset is None or tuple(value.shape) != shard.whole:
+        return value
+    sizes = local_tensor(there).shape
+    return value[tuple(slice(first, first + size) for first, size in zip(shard.offset, sizes, strict=True))]
+
+
+def local_tensors(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [local_tensor(tensor) for tensor in tensors]
+
+
+def _word(placement: Any) -> str:
+    """A placement in words; `other` for one of which nothing is known here."""
+    kind = type(placement).__name__
+    if kind == "Shard":
+        return f"shard {placement.dim}"
+    if kind == "Partial":
+        return f"partial {placement.reduce_op}"
+    return "replicate" if kind == "Replicate" else "other"

@@ -1,0 +1,194 @@
+"""Recording a step as a tape, by a dispatch mode that sees every op and changes none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from .. import torch_private
+from .call_log import CallLog, Taken, raising
+from .call_values import CallValues
+from .collectives import NAMESPACES, SHARDED, unreplayed
+from .compiled_graphs import CompiledGraph, Unrolled, Unroller
+from .op_places import Places
+from .origin import script_line
+from .owners import owners_of
+from .shards import is_sharded
+from .tape import Call, NotReplayable, Tape, View, Watched, leaves
+
+OFF_TAPE = ("profiler", "prim")
+"""Namespaces of calls that compute nothing and carry handles which nothing could write down."""
+
+NAMES_ONLY = ("aten::set_",)
+"""Ops that give a tensor other memory, which the next view of it tells: a data loader's workers send theirs so."""
+
+
+class TapeRecorder:
+    """Records from `start` to `stop`. Whatever it cannot take ends the tape, with the `reason`, and not the training.
+
+    `script` is the file whose lines are noted. With `modules` the modules' calls are followed by hooks. With `values`
+    compiled graphs, whose executions are then led to `executed`, are taken apart by what `unroller` makes. `raised` is the
+    last op that gave an error, which is not on the tape.
+    """
+
+    def __init__(
+        self,
+        step: int,
+        script: str,
+        *,
+        modules: bool,
+        values: CallValues | None = None,
+        unroller: Callable[[CallLog, str], Unroller] | None = None,
+    ) -> None:
+        self.reason: str | None = None
+        self.raised: Call | None = None
+        self._step = step
+        self._script = script
+        self._modules = modules
+        self._process = os.getpid()
+        self._watched: list[Watched] = []
+        self._log = CallLog(values)
+        self._unroller = None if unroller is None else unroller(self._log, script)
+        self._mode = torch_private.InterceptedOps(self._around)
+        self._places: Places | None = None
+        self._suspended = False
+
+    def start(self) -> None:
+        self._places = Places(modules=self._modules)
+        self._mode.__enter__()  # type: ignore[no-untyped-call]
+
+    def stop(self) -> None:
+        """Look at nothing any more. May be called twice."""
+        self._mode.__exit__(None, None, None)
+        self.forget_modules()
+
+    def forget_modules(self) -> None:
+        """Take the hooks out of the modules' calls."""
+        if self._places is not None:
+            self._places.close()
+
+    def watch(self, name: str, tensor: torch.Tensor) -> None:
+        """Note a value that the step is compared by, as it is now."""
+        with self._looking():
+            if self.reason is None:
+                view = self._log.table.view(tensor.detach(), is_input=True)
+                value = tensor.detach().clone()
+                self._watched.append(Watched(len(self._log.calls), name, view, value))
+
+    def executed(self, graph: CompiledGraph, inputs: Sequence[Any], execute: Callable[[], Any]) -> Any:
+        """Have a compiled graph executed as it would be, and take it apart on the tape."""
+        if self._ignores():
+            return execute()
+        unrolled: Unrolled | None = None
+        with self._looking():
+            assert self._places is not None and self._unroller is not None
+            unrolled = self._unroller.enter(graph, self._places.compiled(), inputs)
+        with self._suspension():
+            outputs = execute()
+            if unrolled is not None:
+                unrolled.probe(outputs)
+        if unrolled is not None:
+            with self._looking():
+                unrolled.leave(outputs)
+        return outputs
+
+    def tape(self) -> Tape:
+        """What was recorded. Raises NotReplayable with the reason where that is not the whole step."""
+        if self.reason is not None:
+            raise NotReplayable(self.reason)
+        owners = owners_of(self._log.calls, self._watched)
+        calls = tuple(
+            replace(call, owners=found) if found else call
+            for call, found in zip(self._log.calls, owners, strict=True)
+        )
+        table = self._log.table
+        return Tape(self._step, table.slots, table.inputs, calls, tuple(self._watched))
+
+    def view_of(self, tensor: torch.Tensor) -> View | None:
+        """What the tape knows a tensor by; None where it has not met the tensor's memory."""
+        with self._looking():
+            if self.reason is None and self._log.table.slot_of(tensor) is not None:
+                return self._log.table.view(tensor.detach(), is_input=False)
+        return None
+
+    def alive(self, view: View) -> torch.Tensor | None:
+        """What a view holds now; None once nobody but the tape knows its memory."""
+        return self._log.table.tensor(view)
+
+    def give_up(self, reason: str) -> None:
+        """End the tape; the first reason stays."""
+        if self.reason is None:
+            self.reason = reason
+            self._watched.clear()
+            self._log = CallLog()
+            self._unroller = None
+
+    @contextmanager
+    def _suspension(self) -> Iterator[None]:
+        """What is dispatched here is within a compiled graph."""
+        before, self._suspended = self._suspended, True
+        try:
+            yield
+        finally:
+            self._suspended = before
+
+    @contextmanager
+    def _looking(self) -> Iterator[None]:
+        """What happens here is seen by no mode, and no failure leaves it."""
+        try:
+            with (
+                torch.no_grad(),
+                torch_private.without_dispatch_modes(),
+                torch_private.without_function_modes(),
+            ):
+                yield
+        except NotReplayable as found:
+            self.give_up(str(found))
+        except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
+            self.give_up(f"recording an op failed: {type(error).__name__}: {error}")
+
+    def _ignores(self) -> bool:
+        return self.reason is not None or self._suspended or os.getpid() != self._process
+
+    def _around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        if self._ignores() or _is_off_tape(operation):
+            return operation(*args, **kwargs)
+        if _is_collective(operation):
+            self.give_up(unreplayed(operation.name()))
+            return operation(*args, **kwargs)
+        taken: Taken | None = None
+        grad = torch.is_grad_enabled()
+        with self._looking():
+            assert self._places is not None
+            given = list(leaves([*args, *kwargs.values()]))
+            if any(isinstance(one, torch.Tensor) and is_sharded(one) for one in given):
+                raise NotReplayable(SHARDED)
+            differentiable = any(isinstance(one, torch.Tensor) and one.requires_grad for one in given)
+            place = self._places.here(grad=grad, differentiable=differentiable)
+            taken = self._log.take(operation, args, kwargs, place, grad=grad)
+        try:
+            outputs = operation(*args, **kwargs)
+        except Exception:
+            if taken is not None:
+                self.raised = raising(operation, taken, script_line(self._script))
+            raise
+        if taken is not None:
+            with self._looking():
+                line = script_line(self._script)
+                self._log.complete(operation, args, kwargs, taken, outputs, line)
+        return outputs
+
+
+def _is_collective(operation: Any) -> bool:
+    return torch_private.is_operation_overload(operation) and operation.namespace in NAMESPACES
+
+
+def _is_off_tape(operation: Any) -> bool:
+    if not torch_private.is_operation_overload(operation):
+        return False
+    return operation.namespace in OFF_TAPE or operation.name().partition(".")[0] in NAMES_ONLY

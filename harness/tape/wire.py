@@ -1,0 +1,117 @@
+"""Messages between two processes over a socket: a JSON object, then rows of bytes.
+
+    8 bytes       length of the header, big-endian
+    the header    JSON: {"fields": the object, "segments": the length of each row of bytes}
+    the segments  one after the other
+
+Nothing in them is ever evaluated.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from .. import torch_private
+from .journal_writing import bytes_of
+
+LENGTH = struct.Struct(">Q")
+
+MOST_HEADER = 64 * 2**20
+"""Bytes of a header."""
+
+MOST_BYTES = 2**38
+"""Bytes of all segments of a message."""
+
+
+class WireError(Exception):
+    """What came is no message, and the connection cannot be used any more."""
+
+
+class ConnectionEnded(WireError):
+    """The other side has closed the connection between two messages."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Message:
+    """One message; the segments are rows of bytes on the CPU."""
+
+    fields: Mapping[str, Any]
+    segments: Sequence[torch.Tensor] = field(default=())
+
+
+def send(connection: socket.socket, message: Message) -> None:
+    """Send a message. Raises OSError, and ValueError for a header that is too long."""
+    described = {"fields": message.fields, "segments": [one.numel() for one in message.segments]}
+    header = json.dumps(described, separators=(",", ":")).encode()
+    if len(header) > MOST_HEADER:
+        raise ValueError(
+            f"a header of {len(header)} bytes, more than the {MOST_HEADER} that a message may have"
+        )
+    connection.sendall(LENGTH.pack(len(header)) + header, socket.MSG_NOSIGNAL)
+    for one in message.segments:
+        connection.sendall(_buffer(one), socket.MSG_NOSIGNAL)
+
+
+def receive(connection: socket.socket) -> Message:
+    """Receive a message, each segment in memory of its own. Raises WireError and OSError (TimeoutError)."""
+    start = bytearray(LENGTH.size)
+    _fill(connection, memoryview(start), is_first=True)
+    (length,) = LENGTH.unpack(start)
+    if length > MOST_HEADER:
+        raise WireError(f"a header of {length} bytes, more than the {MOST_HEADER} that a message may have")
+    header = bytearray(length)
+    _fill(connection, memoryview(header))
+    fields, lengths = _understood(header)
+    segments = []
+    for one in lengths:
+        try:
+            segment = _memory(one)
+        except RuntimeError as error:
+            raise WireError(f"there is no memory for {one} bytes") from error
+        if one:
+            _fill(connection, _buffer(segment))
+        segments.append(segment)
+    return Message(fields, tuple(segments))
+
+
+def _memory(length: int) -> torch.Tensor:
+    with torch_private.without_dispatch_modes(), torch_private.without_function_modes():
+        return torch.empty(length, dtype=torch.uint8, device="cpu")
+
+
+def _buffer(segment: torch.Tensor) -> memoryview:
+    with torch_private.without_dispatch_modes(), torch_private.without_function_modes():
+        return memoryview(bytes_of(segment)).cast("B")
+
+
+def _understood(header: bytearray) -> tuple[dict[str, Any], list[int]]:
+    try:
+        described = json.loads(header.decode("utf-8"))
+        fields, lengths = described["fields"], described["segments"]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        complaint = (str(error).splitlines() or [""])[0][:200]
+        raise WireError(f"a header that is none ({type(error).__name__}: {complaint})") from error
+    if not isinstance(fields, dict) or not isinstance(lengths, list):
+        raise WireError("a header without its fields and segments")
+    if not all(type(one) is int and one >= 0 for one in lengths) or sum(lengths) > MOST_BYTES:
+        raise WireError("segments of lengths that they cannot have")
+    return fields, lengths
+
+
+def _fill(connection: socket.socket, buffer: memoryview, *, is_first: bool = False) -> None:
+    """Fill the buffer with what comes; `is_first` says that a message begins with it."""
+    filled = 0
+    while filled < len(buffer):
+        count = connection.recv_into(buffer[filled:])
+        if not count:
+            if is_first and not filled:
+                raise ConnectionEnded("the connection was closed")
+            raise WireError("the connection was closed within a message")
+        filled += count

@@ -1,0 +1,1 @@
+"""The host halves of the bring-up tools: what their observers wrote becomes tables, pages and archives."""

@@ -1,0 +1,1 @@
+"""An investigation in one archive, and back."""

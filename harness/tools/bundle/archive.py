@@ -1,0 +1,205 @@
+"""A bundle on disk: a ZIP archive whose last member, `bundle.json`, says what every other one is.
+
+{"schema": 1, "numdrift": "0.1.0", "investigation": "train", "redacted": false, "made": "2026-11-22T05:00:00+00:00",
+ "environment": {...}, "files": [{"path": "investigation.json", "kind": "report", "bytes": 812, "sha256": "..."}],
+ "left_out": [{"path": "cpu/journal/values-0.bin", "kind": "values", "bytes": 4096}]}
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ...errors import JournalError, UsageError
+from ...runs.recorded_run import runs_in
+from .bundle_contents import DATA, Item, Kind, items_of
+from .redaction import SUFFIX, digests_of
+
+SCHEMA = 1
+MANIFEST = "bundle.json"
+DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+"""What reading a member of a damaged archive may raise."""
+
+WITHOUT_DATA = (".py", ".json", ".jsonl")
+"""Files of data's kinds that hold none: scripts that read it, lists of snapshots, noise by tensor."""
+
+PIECE = 2**20
+"""Bytes that are read at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A file of a bundle."""
+
+    path: str
+    kind: Kind
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A file of the investigation that is not in its bundle."""
+
+    path: str
+    kind: Kind
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """What `bundle.json` says. `environment` is that of the investigation's first run."""
+
+    investigation: str
+    redacted: bool
+    made: str
+    numdrift: str
+    environment: Mapping[str, Any]
+    files: Sequence[Packed]
+    left_out: Sequence[LeftOut]
+    schema: int = SCHEMA
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+    def of_kind(self, kind: Kind) -> list[Packed]:
+        return [file for file in self.files if file.kind == kind]
+
+
+def write_bundle(
+    investigation: Path,
+    target: Path,
+    kinds: frozenset[Kind],
+    *,
+    redact: bool = False,
+    packed: Callable[[int, int], None] = lambda done, of: None,
+) -> Bundle:
+    """Write an investigation's files of these kinds into one archive, all of it or nothing.
+
+    With `redact` tensor files are there as their digests, and what the script printed not at all. `packed` is told
+    how many of how many bytes are done. Raises UsageError where there is nothing to pack or `target` cannot be written.
+    """
+    items = items_of(investigation)
+    wanted = [item for item in items if item.kind in kinds and _is_kept(item, redact=redact)]
+    if not wanted:
+        raise UsageError(f"{investigation} has no file for a bundle; give the folder of an investigation")
+    left_out = [LeftOut(one.name, one.kind, one.path.stat().st_size) for one in items if one not in wanted]
+    part = target.with_name(f"{target.name}.part")
+    try:
+        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+            bundle = Bundle(
+                investigation=investigation.resolve().name,
+                redacted=redact,
+                made=datetime.now(UTC).isoformat(timespec="seconds"),
+                numdrift=importlib.metadata.version("numdrift"),
+                environment=_environment(investigation),
+                files=_pack(archive, wanted, redact, packed),
+                left_out=left_out,
+            )
+            archive.writestr(MANIFEST, json.dumps(asdict(bundle), indent=1) + "\n")
+        part.replace(target)
+    except OSError as error:
+        raise UsageError(
+            f"{target} cannot be written: {error.strerror}; choose another place with --to"
+        ) from None
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+    return bundle
+
+
+def _is_kept(item: Item, *, redact: bool) -> bool:
+    return not redact or item.kind not in DATA or item.is_tensors or item.path.suffix in WITHOUT_DATA
+
+
+def _pack(
+    archive: zipfile.ZipFile, items: Sequence[Item], redact: bool, packed: Callable[[int, int], None]
+) -> list[Packed]:
+    done, whole = 0, sum(item.path.stat().st_size for item in items)
+    files = []
+    for item in items:
+        name, pieces = item.name, _pieces_of(item.path)
+        if redact and item.is_tensors:
+            name, pieces = f"{item.name}{SUFFIX}", [_redacted(item)]
+        hashed, size = hashlib.sha256(), 0
+        with archive.open(zipfile.ZipInfo(name, _moment(item.path)), "w", force_zip64=True) as member:
+            for piece in pieces:
+                member.write(piece)
+                hashed.update(piece)
+                size += len(piece)
+        files.append(Packed(name, item.kind, size, hashed.hexdigest()))
+        done += item.path.stat().st_size
+        packed(done, whole)
+    return files
+
+
+def _redacted(item: Item) -> bytes:
+    try:
+        return digests_of(item.path)
+    except JournalError as error:
+        return (
+            json.dumps({"schema": 1, "redacted": item.path.name, "unreadable": str(error)}) + "\n"
+        ).encode()
+
+
+def _pieces_of(path: Path) -> Iterable[bytes]:
+    with path.open("rb") as file:
+        yield from iter(lambda: file.read(PIECE), b"")
+
+
+def _moment(path: Path) -> tuple[int, int, int, int, int, int]:
+    """When the file was changed, as ZIP has it: from 1980 on."""
+    changed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    return max(changed.year, 1980), changed.month, changed.day, changed.hour, changed.minute, changed.second
+
+
+def _environment(investigation: Path) -> Mapping[str, Any]:
+    return next((run.manifest.environment for run in runs_in(investigation) if run.manifest.environment), {})
+
+
+def read_manifest(archive: zipfile.ZipFile, named: Path) -> Bundle:
+    """What the bundle says of itself. Raises JournalError for an archive that is none, or damaged."""
+    try:
+        described = json.loads(archive.read(MANIFEST))
+        if described.get("schema") != SCHEMA:
+            raise JournalError(
+                named, f"is a bundle of a schema that this version does not know (it knows {SCHEMA})"
+            )
+        described["files"] = [Packed(**one) for one in described["files"]]
+        described["left_out"] = [LeftOut(**one) for one in described["left_out"]]
+        return _checked(Bundle(**described))
+    except KeyError:
+        raise JournalError(named, f"is no bundle: it has no {MANIFEST}") from None
+    except (ValueError, TypeError, AttributeError, OSError, *DAMAGE) as error:
+        raise JournalError(named, f"is a damaged bundle: {error}") from error
+
+
+def _checked(bundle: Bundle) -> Bundle:
+    """Raises ValueError and TypeError for what no bundle of ours says."""
+    names = [file.path for file in bundle.files]
+    if len(set(names)) != len(names):
+        raise ValueError("two files of one name")
+    for file in bundle.files:
+        if not (isinstance(file.path, str) and isinstance(file.sha256, str) and type(file.bytes) is int):
+            raise TypeError(f"{file.path!r} is described wrongly")
+        if file.bytes < 0:
+            raise ValueError(f"{file.path!r} has a size below zero")
+    return bundle
+
+
+def open_archive(file: BinaryIO, named: Path) -> zipfile.ZipFile:
+    """Raises JournalError for a file that is no ZIP archive."""
+    try:
+        return zipfile.ZipFile(file)
+    except (zipfile.BadZipFile, OSError, ValueError) as error:
+        raise JournalError(named, f"is no bundle, or one that was cut off: {error}") from error

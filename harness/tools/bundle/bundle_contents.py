@@ -1,0 +1,133 @@
+"""Which files of an investigation go into a bundle, and what is in them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from ...errors import UsageError, nearest
+from ...runs.recorded_run import runs_in
+from ...runs.run_layout import EVIDENCE
+
+Kind = Literal["report", "record", "graphs", "snapshots", "repro", "profile", "output", "source", "values"]
+
+KINDS: Sequence[Kind] = get_args(Kind)
+
+MEANINGS: dict[Kind, str] = {
+    "report": "findings, report and plots",
+    "record": "manifests, losses, digests of parameters, gradients and ops",
+    "graphs": "graphs before and after compilation",
+    "snapshots": "inputs, outputs and graph of single executions",
+    "repro": "standalone scripts of the culprits, with their inputs",
+    "profile": "traces and metrics",
+    "output": "what the script printed",
+    "source": "the training script, and kernels of the user's own",
+    "values": "parameters, gradients, batches and step tapes",
+}
+
+SENSITIVE: dict[Kind, str] = {
+    "snapshots": "parameters, activations and batches",
+    "repro": "activations and parameters that reached the culprit",
+    "output": "whatever the script printed",
+    "source": "the text of the training script and of kernels",
+    "values": "all parameters, gradients and batches",
+}
+"""What a stranger may learn from files of a kind."""
+
+DATA = frozenset({"snapshots", "repro", "values", "output"})
+"""The kinds of which a redacted bundle has digests or nothing."""
+
+PATTERNS: Sequence[tuple[str, Kind]] = (
+    (r"journal/(values-.*|tensors)\.bin", "values"),
+    (r"(states|outcomes|tapes|kernels)/.*", "values"),
+    (r"(run|config)\.json|journal/.*|kernels\.bin", "record"),
+    (r"graphs/.*", "graphs"),
+    (r"snapshots/.*", "snapshots"),
+    (r"profile/.*|(metrics|support)[^/]*\.jsonl?", "profile"),
+    (r"(stdout|stderr)\.log", "output"),
+    (r"localization[^/]*\.json|sites[^/]*\.json", "report"),
+    (r"culprit-.*", "repro"),
+)
+"""Where a file lies in its run's folder, or in that of one of its ranks, and of what kind it is then; of several the
+first counts."""
+
+IN_INVESTIGATION: Sequence[tuple[str, Kind]] = (
+    (r"verify_.*\.pkl", "values"),
+    (r"(.*/)?culprit-.*", "repro"),
+    (r".*\.(json|html|png|svg|md)", "report"),
+)
+
+SKIPPED = re.compile(r"(^|/)(\.[^/]*|[^/]*\.part|__pycache__/.*)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One file: `name` is its path in the bundle, with slashes, and `path` where it lies now."""
+
+    name: str
+    path: Path
+    kind: Kind
+
+    @property
+    def is_tensors(self) -> bool:
+        return self.path.suffix == ".safetensors"
+
+
+def items_of(investigation: Path) -> list[Item]:
+    """Every file of an investigation that is known to numdrift, its training scripts under `source/`."""
+    found = [*_files(investigation), *_scripts(investigation)]
+    return sorted(found, key=lambda item: item.name)
+
+
+def _files(investigation: Path) -> Iterator[Item]:
+    for path in investigation.rglob("*"):
+        name = path.relative_to(investigation).as_posix()
+        if path.is_symlink() or not path.is_file() or SKIPPED.search(name):
+            continue
+        kind = _kind_of(name)
+        if kind is not None:
+            yield Item(name, path, kind)
+
+
+def _kind_of(name: str) -> Kind | None:
+    within = re.sub(rf"^({EVIDENCE}/)?[^/]+/(rank\d+/)?", "", name) if "/" in name else ""
+    for pattern, kind in PATTERNS:
+        if within and re.fullmatch(pattern, within):
+            return kind
+    for pattern, kind in IN_INVESTIGATION:
+        if re.fullmatch(pattern, name):
+            return kind
+    return None
+
+
+def _scripts(investigation: Path) -> Iterator[Item]:
+    """The training scripts and the user's own kernels, which lie where they were run from; one that is gone is left out."""
+    known: set[Path] = set()
+    names: Counter[str] = Counter()
+    for run in runs_in(investigation):
+        for path in (Path(run.manifest.reproducer), *_own_kernels(run.path)):
+            if path.is_file() and path.resolve() not in known:
+                known.add(path.resolve())
+                names[path.name] += 1
+                again = f"{names[path.name]}/" if names[path.name] > 1 else ""
+                yield Item(f"source/{again}{path.name}", path, "source")
+
+
+def _own_kernels(run: Path) -> list[Path]:
+    try:
+        return [Path(path) for _, path in json.loads((run / "config.json").read_text())["kernels"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def chosen_kinds(left_out: Sequence[str], *, values: bool) -> frozenset[Kind]:
+    """The kinds that go in. Raises UsageError for a kind that there is not."""
+    for one in left_out:
+        if one not in KINDS:
+            raise UsageError(f"--leave-out {one!r} is no kind of file; {nearest(one, KINDS)}")
+    return frozenset(kind for kind in KINDS if kind not in left_out and (values or kind != "values"))

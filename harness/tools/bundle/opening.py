@@ -1,0 +1,102 @@
+"""Opening a bundle that may come from a stranger: nothing leaves the folder, and nothing is there that was not promised."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+
+from ...errors import CollisionError, JournalError, UsageError
+from .archive import DAMAGE, PIECE, Bundle, Packed, open_archive, read_manifest
+
+RESERVE = 64 * 2**20
+"""Bytes of disk that are left alone."""
+
+
+def describe(archive: Path) -> Bundle:
+    """What a bundle says of itself. Raises JournalError and UsageError."""
+    try:
+        with archive.open("rb") as file, open_archive(file, archive) as opened:
+            return read_manifest(opened, archive)
+    except OSError as error:
+        raise UsageError(f"{archive} cannot be read: {error.strerror}") from None
+
+
+def extract(
+    archive: Path,
+    folder: Path,
+    *,
+    force: bool = False,
+    unpacked: Callable[[int, int], None] = lambda done, of: None,
+) -> Bundle:
+    """Check every file against its SHA-256 and put them all into `folder`, or none of them.
+
+    `unpacked` is told how many of how many bytes are done. Raises JournalError for a bundle that is damaged or was
+    changed, CollisionError where the folder is there already (without `force`), and UsageError for lack of space.
+    """
+    part = folder.with_name(f"{folder.name}.part")
+    try:
+        with archive.open("rb") as file, open_archive(file, archive) as opened:
+            bundle = read_manifest(opened, archive)
+            if folder.exists() and not force:
+                raise CollisionError(folder, "choose another place with --to, or replace it with --force")
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            _require_space(bundle, folder.parent)
+            shutil.rmtree(part, ignore_errors=True)
+            done = 0
+            for packed in bundle.files:
+                _unpack(opened, packed, part / _inside(archive, packed.path), archive)
+                done += packed.bytes
+                unpacked(done, bundle.bytes)
+        if folder.exists():
+            shutil.rmtree(folder)
+        part.replace(folder)
+        return bundle
+    except OSError as error:
+        raise UsageError(
+            f"{error.filename or folder}: {error.strerror}; choose another place with --to"
+        ) from None
+    finally:
+        with suppress(OSError):
+            shutil.rmtree(part)
+
+
+def _inside(archive: Path, name: str) -> PurePosixPath:
+    """The path of a member, which stays within the folder. Raises JournalError for any other."""
+    path = PurePosixPath(name)
+    plain = name and "\\" not in name and "\0" not in name and ":" not in name
+    if not plain or path.is_absolute() or ".." in path.parts or str(path) != name:
+        raise JournalError(archive, f"is refused: its file {name!r} would lie outside of the folder")
+    return path
+
+
+def _require_space(bundle: Bundle, folder: Path) -> None:
+    free = shutil.disk_usage(folder).free
+    if bundle.bytes + RESERVE > free:
+        raise UsageError(
+            f"the bundle needs {bundle.bytes / 2**20:,.0f} MiB and {folder} has {free / 2**20:,.0f} MiB left; "
+            "choose another place with --to"
+        )
+
+
+def _unpack(archive: zipfile.ZipFile, packed: Packed, path: Path, named: Path) -> None:
+    """Write one member. It is never read beyond the size that the manifest says."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    hashed, left = hashlib.sha256(), packed.bytes
+    try:
+        with archive.open(packed.path) as member, path.open("xb") as file:
+            while piece := member.read(min(PIECE, left + 1)):
+                left -= len(piece)
+                if left < 0:
+                    break
+                hashed.update(piece)
+                file.write(piece)
+    except KeyError:
+        raise JournalError(named, f"is damaged: {packed.path} is missing") from None
+    except DAMAGE as error:
+        raise JournalError(named, f"is damaged: {packed.path}: {error}") from error
+    if left or hashed.hexdigest() != packed.sha256:
+        raise JournalError(named, f"is damaged or was changed: {packed.path} is not what was packed")

@@ -1,0 +1,1 @@
+"""What a backend's work comes to."""

@@ -1,0 +1,101 @@
+"""The metrics of a run in the text form that torch's lazy core and torch_xla print.
+
+    Metric: CompileTime
+      TotalSamples: 1
+      Accumulator: 09s969ms486.408us
+      Percentiles: 1%=09s969ms486.408us; 5%=09s969ms486.408us; ...
+    Counter: aten::lerp.Scalar
+      Value: 4
+
+Form and formulas are those of torch/csrc/lazy/core/metrics.cpp, except that whole seconds and milliseconds are cut off
+there and here where torch 2.13 rounds them (1.7 s is `01s700ms000.000us`, not `02s700ms000.000us`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from ...records.work_record import FROM_DEVICE, TO_DEVICE, TimedWork
+from .metrics_summary import PERCENTILES, Distribution
+from .run_metrics import RunMetrics
+
+PARTS = (("d", 86400.0), ("h", 3600.0), ("m", 60.0), ("s", 1.0), ("ms", 1e-3))
+"""Units and their seconds; what is left is microseconds."""
+
+
+class Metric(NamedTuple):
+    """`samples` are (seconds since the script began, value)."""
+
+    name: str
+    samples: Sequence[tuple[float, float]]
+    written: Callable[[float], str]
+
+
+def metrics_report(metrics: RunMetrics) -> str:
+    """The report of a run; of what was never measured there is no entry."""
+    lines: list[str] = []
+    for metric in _metrics(metrics):
+        if metric.samples:
+            lines += _metric_lines(metric)
+    for name, value in sorted(metrics.counters.items()):
+        lines += [f"Counter: {name}", f"  Value: {value}"]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def duration(seconds: float) -> str:
+    """`09s969ms486.408us`: from the largest unit that there is, each with its leading zeros."""
+    left, text = seconds, ""
+    nanoseconds = round(seconds * 1e9)
+    for suffix, unit in PARTS:
+        size = round(unit * 1e9)
+        count, rest = divmod(nanoseconds, size)
+        if count or text:
+            text += f"{count:0{3 if suffix == 'ms' else 2}}{suffix}"
+            nanoseconds = rest
+    left = nanoseconds / 1e3
+    return f"{text}{left:07.3f}us"
+
+
+def _metrics(metrics: RunMetrics) -> Iterator[Metric]:
+    work = metrics.work
+    yield Metric(
+        "CompileTime", _times(one for one in work if _is(one, "compile") and not one.work.cached), duration
+    )
+    yield Metric("ExecuteTime", _times(one for one in work if _is(one, "execute")), duration)
+    executed = [one for one in work if _is(one, "execute") and one.work.size is not None]
+    yield Metric("TensorsGraphSize", [(one.at, float(one.work.size or 0)) for one in executed], _plain)
+    for name, direction in (("FromServer", FROM_DEVICE), ("ToServer", TO_DEVICE)):
+        found = [one for one in work if _is(one, "transfer") and one.work.name == direction]
+        yield Metric(f"Transfer{name}Time", _times(found), duration)
+        yield Metric(f"Transfer{name}Bytes", [(one.at, float(one.work.size or 0)) for one in found], _plain)
+    yield Metric("StepTime", [(one.at, one.seconds) for one in metrics.steps], duration)
+
+
+def _is(one: TimedWork, kind: str) -> bool:
+    return one.work.kind == kind
+
+
+def _times(works: Iterator[TimedWork] | Sequence[TimedWork]) -> list[tuple[float, float]]:
+    return [(one.at, one.work.seconds) for one in works if one.work.seconds is not None]
+
+
+def _plain(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def _metric_lines(metric: Metric) -> list[str]:
+    values = Distribution([value for _, value in metric.samples])
+    lines = [
+        f"Metric: {metric.name}",
+        f"  TotalSamples: {len(values.values)}",
+        f"  Accumulator: {metric.written(values.total)}",
+    ]
+    elapsed = metric.samples[-1][0] - metric.samples[0][0]
+    if elapsed > 0:
+        lines += [
+            f"  ValueRate: {metric.written(values.total / elapsed)} / second",
+            f"  Rate: {len(values.values) / elapsed:g} / second",
+        ]
+    shares = [f"{share}%={metric.written(values.percentile(share) or 0.0)}" for share in PERCENTILES]
+    return [*lines, f"  Percentiles: {'; '.join(shares)}"]

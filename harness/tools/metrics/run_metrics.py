@@ -1,0 +1,95 @@
+"""Reading the metrics of a run, complete or cut off by a kill."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import JournalError, MetricsNotFound
+from ...records.backend_work import Work
+from ...records.work_record import FILE, REST, SCHEMA, SETUP, StepMetrics, TimedWork
+from ...runs.recorded_run import RecordedRun
+
+MALFORMED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+"""What reading a line raises when it is not what the instrument writes."""
+
+
+@dataclass(frozen=True)
+class RunMetrics:
+    """The metrics of one run: `parts` are setup, steps and rest, in the order of time, as far as the run came.
+
+    `unavailable` says why the backend could not be observed ("" where it was), `report` is the backend's own report ("" of a
+    run that was killed), `counters` are its counters, of the whole process where the run ended by itself.
+    """
+
+    run: RecordedRun
+    backend: str
+    executes_at_once: bool
+    unavailable: str
+    parts: Sequence[StepMetrics]
+    counters: Mapping[str, int]
+    report: str
+    has_ended: bool
+
+    @property
+    def steps(self) -> list[StepMetrics]:
+        return [part for part in self.parts if part.step is not None]
+
+    @property
+    def work(self) -> list[TimedWork]:
+        return [one for part in self.parts for one in part.work]
+
+
+def metrics_of(run: RecordedRun) -> RunMetrics:
+    """Raises MetricsNotFound for a run without metrics, JournalError for a file that numdrift has not written."""
+    path = run.path / FILE
+    if not path.is_file():
+        raise MetricsNotFound(f"{run.path} has no metrics: `numdrift run` takes them with --metrics")
+    start: dict[str, Any] = {}
+    end: dict[str, Any] = {}
+    parts: list[StepMetrics] = []
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                event = json.loads(line)
+                kind = event["event"]
+                if kind == "start":
+                    start = event
+                elif kind == "end":
+                    end = event
+                elif kind in (SETUP, "step", REST):
+                    parts.append(_step(event))
+            except MALFORMED as error:
+                if line.endswith(b"\n"):
+                    raise JournalError(path, f"line {number} is none of numdrift's: {error}") from error
+    if start.get("schema", SCHEMA) != SCHEMA:
+        raise JournalError(path, f"schema {start['schema']} is not {SCHEMA}, the one of this numdrift")
+    summed: Counter[str] = Counter()
+    for part in parts:
+        summed.update(part.counters)
+    return RunMetrics(
+        run,
+        str(start.get("backend", "")),
+        bool(start.get("executes_at_once")),
+        str(start.get("unavailable", "")),
+        parts,
+        end.get("counters", dict(summed)),
+        str(end.get("report", "")),
+        bool(end),
+    )
+
+
+def _step(event: Mapping[str, Any]) -> StepMetrics:
+    return StepMetrics(
+        step=event.get("step"),
+        name="" if event["event"] == "step" else event["event"],
+        at=float(event["at"]),
+        seconds=float(event["seconds"]),
+        phases=dict(event["phases"]),
+        work=[TimedWork(Work(*one[:6]), float(one[6])) for one in event["work"]],
+        counters=dict(event["counters"]),
+        memory=dict(event["memory"]),
+    )

@@ -1,0 +1,174 @@
+"""A script or a module partitioned in a process of its own, and what that process has written."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..drift.run_comparison import RunComparison, compare_runs
+from ..errors import NumdriftError, UsageError
+from ..launch.batch_plan import BatchPlan
+from ..launch.execute_batch import FinishedRun, execute_together
+from ..launch.guest_process import environment, guest_command, interpreter
+from ..launch.reproducer import asked_for
+from ..launch.supervise import Reporter
+from ..observers.partition.partition_journal import PARTITION, PartitionRecord, read_partition
+from ..records.mode_spec import ModeSpec
+from ..records.partition_limits import OF_PROCESS, PartitionConfig
+from ..runs.recorded_run import RecordedRun
+from ..runs.run_layout import Investigation, check_name, choose_investigation
+
+FACTORY = re.compile(r"[^:]+:[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioned:
+    """What came of it. `path` is the folder that it is in, `failure` how the process failed where it could not say it itself,
+    `where` names the file that has what it printed; `comparison` holds a script's run against the unpartitioned one."""
+
+    target: str
+    path: Path
+    record: PartitionRecord
+    failure: str
+    where: str
+    steps: int | None = None
+    comparison: RunComparison | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return self.record.to_json() | {
+            "target": self.target,
+            "path": str(self.path),
+            "failure": self.record.failure or self.failure,
+            "steps": self.steps,
+            "comparison": None if self.comparison is None else self.comparison.to_json(),
+        }
+
+
+def is_factory(target: str) -> bool:
+    """Whether a target is FILE.py:FACTORY or package.module:FACTORY, and no script."""
+    return bool(FACTORY.fullmatch(target)) and not Path(target).exists()
+
+
+def partition_script(
+    script: str | None,
+    module: str | None,
+    arguments: Sequence[str],
+    spec: ModeSpec,
+    config: PartitionConfig,
+    reporter: Reporter,
+    *,
+    check: bool,
+    steps: int | None,
+    out: Path,
+    name: str | None,
+    timeout: float | None,
+) -> Partitioned:
+    """Run a training whose models are partitioned; with `check` also as it is, on the CPU. Raises UsageError."""
+    reproducer, words = asked_for(script, module, tuple(arguments))
+    chosen = choose_investigation(out, reproducer.named_after, name, "")
+    own = ModeSpec(f"partitioned-{spec.name}", "cpu", **{key: getattr(spec, key) for key in OF_PROCESS})
+    plan = BatchPlan(
+        script=reproducer.path,
+        module=reproducer.module,
+        modes=[own],
+        investigation=chosen,
+        arguments=words,
+        record="params" if check else "losses",
+        timeout=timeout,
+        until=None if steps is None else steps - 2,  # a run ends with the step after `until`
+        instruments={"partition": {"mode": spec.to_json(), "config": config.to_json()}},
+    )
+    plans = [plan, replace(plan, modes=[replace(own, name="cpu")], instruments={})] if check else [plan]
+    plans = [replace(one, positions=(own.name, "cpu")) for one in plans]
+    result = execute_together(plans, reporter, jobs=1)
+    if result.interrupted:
+        raise KeyboardInterrupt
+    run = result.runs[0]
+    comparison = None if len(result.runs) < 2 else _compared(result.runs[1], run)
+    manifest = run.manifest
+    return Partitioned(
+        str(reproducer.path),
+        chosen.path,
+        read_partition(run.folder.path / PARTITION),
+        f"the script {manifest.status}: {manifest.message}" if manifest.failed else "",
+        f"what it printed is in {run.folder.stderr}",
+        manifest.steps,
+        comparison,
+    )
+
+
+def _compared(reference: FinishedRun, run: FinishedRun) -> RunComparison | None:
+    try:
+        return compare_runs(
+            *(RecordedRun(one.folder.path, one.manifest) for one in (reference, run)),
+        )
+    except NumdriftError:  # one of them has no step, which its ending says
+        return None
+
+
+def partition_module(
+    target: str,
+    spec: ModeSpec,
+    config: PartitionConfig,
+    out: Path,
+    name: str | None,
+    *,
+    inference: bool,
+    bisect: bool,
+    timeout: float | None,
+) -> Partitioned:
+    """Partition what a factory makes, in a process of the mode's; with `bisect` find what carries its drift. Raises
+    UsageError."""
+    folder = _folder(target, out, name).run(f"partitioned-{spec.name}", "").path
+    try:
+        folder.mkdir(parents=True, exist_ok=False)
+    except FileExistsError:
+        raise UsageError(f"{folder} exists already: choose another --name") from None
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be made: {error.strerror}; choose another --out") from None
+    asked = {
+        "target": target,
+        "mode": spec.to_json(),
+        "config": config.to_json(),
+        "inference": inference,
+        "bisect": bisect,
+    }
+    file = folder / "config.json"
+    file.write_text(json.dumps(asked, indent=2) + "\n", encoding="utf-8")
+    failure = _run(file, spec, folder, timeout)
+    record = read_partition(folder / PARTITION)
+    return Partitioned(target, folder, record, failure, f"what it printed is in {folder / 'stderr.log'}")
+
+
+def _folder(target: str, out: Path, name: str | None) -> Investigation:
+    if name is not None:
+        return Investigation(out / check_name("--name", name))
+    place, _, factory = target.rpartition(":")
+    return choose_investigation(out, Path(f"{Path(place.removesuffix('.py')).name}-{factory}"), None, "")
+
+
+def _run(file: Path, spec: ModeSpec, folder: Path, timeout: float | None) -> str:
+    """Run the process to its end; gives how it failed, "" where it did not."""
+    command = guest_command(file.absolute(), python=interpreter(spec), module=PROCESS)
+    limit = spec.timeout if spec.timeout is not None else timeout
+    with (folder / "stdout.log").open("ab") as stdout, (folder / "stderr.log").open("ab") as stderr:
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
+                env=environment(spec, os.environ), timeout=limit, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return f"the process took longer than {limit:g} s"
+    if not done.returncode:
+        return ""
+    said = (folder / "stderr.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return f"the process ended with exit code {done.returncode}: {said[-1] if said else 'it said nothing'}"
+
+
+PROCESS = "numdrift.harness.observers.partition.partition_process"

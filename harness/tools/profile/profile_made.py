@@ -1,0 +1,181 @@
+"""From what a run's process left behind to its trace and its tables."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...errors import JournalError, UsageError
+from ...records.mode_spec import parse_mode
+from ...records.profile_record import (
+    TABLES,
+    TRACE,
+    BlockRow,
+    ExecutionRow,
+    KernelRow,
+    OpRow,
+    PhaseRow,
+    RunProfile,
+    UntracedStep,
+    read_profile,
+)
+from ...records.profile_request import EVENTS, PROFILE, WORKING, lines_of
+from ...runs.manifest import RunManifest
+from ...runs.recorded_run import RecordedRun
+from .step_times import StepTimes, step_times
+from .trace_file import TraceWriter, read_trace, with_lines
+
+LAZY_BASES = ("lazy", "xla")
+
+
+@dataclass(slots=True)
+class _Told:
+    """The events of a profile, by kind."""
+
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    traced: list[Mapping[str, Any]] = field(default_factory=list)
+    untraced: list[Mapping[str, Any]] = field(default_factory=list)
+    kernels: list[Mapping[str, Any]] = field(default_factory=list)
+    over: Mapping[str, Any] = field(default_factory=dict)
+
+
+def profile_of(run: RecordedRun, *, keep_working: bool = True) -> RunProfile:
+    """The profile of a run: that on disk, else the one that is made now of what its process has left.
+
+    With `keep_working` off the files of the single steps are removed once their one trace is there.
+    Raises UsageError for a run that was not profiled.
+    """
+    folder = run.path / PROFILE
+    if (folder / TABLES).exists():
+        return read_profile(folder / TABLES)
+    if not (folder / EVENTS).exists():
+        raise UsageError(
+            f"{run.path} was not profiled; `numdrift profile {run.manifest.reproducer} "
+            f"--modes {run.manifest.mode}` does that"
+        )
+    profile = _make(run, folder)
+    profile.write(folder / TABLES)
+    if not keep_working:
+        shutil.rmtree(folder / WORKING, ignore_errors=True)
+        (folder / EVENTS).unlink(missing_ok=True)
+    return profile
+
+
+def _make(run: RecordedRun, folder: Path) -> RunProfile:
+    told = _told(folder / EVENTS)
+    notices = [text for text in run.manifest.notices if "profile" in text]
+    lazy = parse_mode(run.manifest.spec).base in LAZY_BASES
+    times, steps, size = StepTimes(), [], 0
+    with TraceWriter(folder / TRACE) as writer:
+        for event in told.traced:
+            try:
+                trace = _with_lines(folder / WORKING / event["file"])
+            except JournalError as error:
+                notices.append(f"the trace of step {event['step']} is lost: {error}")
+                continue
+            times.add(step_times(trace["traceEvents"], lazy=lazy, blocks=event.get("blocks", {})))
+            writer.add(trace)
+            steps.append(event)
+    if steps:
+        size = (folder / TRACE).stat().st_size
+    return _profile(run.manifest, told, times, steps, size, notices)
+
+
+def _with_lines(path: Path) -> Mapping[str, Any]:
+    """The trace of a step, with lines as `train.py:12` where they are known. Raises JournalError."""
+    trace = read_trace(path)
+    if not lines_of(path).exists():
+        return trace
+    known = json.loads(lines_of(path).read_text(encoding="utf-8"))
+    short = {one: _short(line) for one, line in known.items()}
+    return {**trace, "traceEvents": with_lines(trace["traceEvents"], short)}
+
+
+def _short(line: str) -> str:
+    return line.rpartition("/")[2]
+
+
+def _profile(
+    manifest: RunManifest,
+    told: _Told,
+    times: StepTimes,
+    steps: Sequence[Mapping[str, Any]],
+    size: int,
+    notices: list[str],
+) -> RunProfile:
+    whole = sum(times.walls) or 1.0
+    return RunProfile(
+        mode=manifest.mode,
+        type=str(told.plan.get("kind", "")),
+        asked=str(told.plan.get("steps", "")),
+        steps=[int(one["step"]) for one in steps],
+        partial=bool(steps) and not steps[-1]["whole"],
+        untraced=[UntracedStep(one["step"], one["seconds"], one.get("compiled")) for one in told.untraced],
+        over=str(told.over.get("why", "killed")),
+        bytes=size,
+        step_milliseconds=[wall / 1000 for wall in times.walls],
+        own_milliseconds=times.own / 1000,
+        phases=[PhaseRow(name, one.time / 1000, one.time / whole) for name, one in times.phases.items()],
+        blocks=[
+            BlockRow(name, one.calls, one.time / 1000, one.time / whole) for name, one in times.blocks.items()
+        ],
+        ops=[
+            OpRow(key.op, key.kind, key.phase, key.module, key.line, one.calls, one.time / 1000)
+            for key, one in sorted(times.ops.items(), key=lambda pair: -pair[1].time)
+        ],
+        executions=[
+            ExecutionRow(cause, line, one.calls, one.time / 1000)
+            for (cause, line), one in times.executions.items()
+        ],
+        kernels=list(_kernels(told, notices)),
+        notices=notices,
+        problem="" if steps else _why_none(manifest, told),
+    )
+
+
+def _kernels(told: _Told, notices: list[str]) -> Iterator[KernelRow]:
+    for one in told.kernels:
+        if "problem" in one:
+            notices.append(f"of what a kernel was made could not be read: {one['problem']}")
+        else:
+            yield KernelRow(one["name"], one["ops"], one["modules"], [_short(line) for line in one["lines"]])
+
+
+def _why_none(manifest: RunManifest, told: _Told) -> str:
+    """Why no step is in the trace, and what to do."""
+    asked, steps = told.plan.get("steps", ""), manifest.steps
+    failed = next((text for text in manifest.notices if text.startswith("profile failed")), "")
+    if failed:
+        return failed
+    if told.over.get("why") == "profiler":
+        return "the script runs a torch profiler of its own, and two at a time cannot be"
+    if manifest.failed:
+        return f"it ended ({manifest.status}: {manifest.message}) before the end of the first step to be traced ({asked})"
+    if not steps:
+        return (
+            "the script reached no step, so there was none to trace; where it trains in another way, call numdrift.step() "
+            "where a step ends"
+        )
+    last = f"0-{steps - 1}" if steps > 1 else "0"
+    return f"the script has {steps} steps, and of steps {asked} there is none; ask for some of them with --steps {last}"
+
+
+def _told(path: Path) -> _Told:
+    told = _Told()
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue  # the line that the process was writing when it was killed
+        kind = event.pop("event")
+        if kind in ("plan", "over"):
+            setattr(told, kind, event)
+        elif kind == "kernel":
+            told.kernels.append(event)
+        elif kind in ("traced", "untraced"):
+            getattr(told, kind).append(event)
+    return told

@@ -1,0 +1,256 @@
+"""Where the time of one traced step went: by phase, by block, and op by op with its phase, module and line."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any, TypeVar
+
+from ...records.range_names import CUT, FORWARD, MODULE, OWN, PHASE, STEP, UNTRAINED
+from .trace_slices import EXECUTED, ON_DEVICE, Slice, nest, slices_of, walk
+
+STANDARD_PHASES = ("forward", "backward", "optimizer", "data")
+"""Blocks of these names are phases: the script says better than the hooks where they begin and end."""
+
+COMPILE = "compile"
+EXECUTION = "graph execution"
+OTHER = "other"
+COMPILING = " (dynamo_timed)"
+"""The end of the names under which dynamo and Inductor show the profiler what they do."""
+
+LINE = "Call line"
+COMPILED_GRAPH = "CompiledFxGraph"
+
+Key = TypeVar("Key")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an instant of the trace belongs."""
+
+    phase: str = OTHER
+    kind: str = ""
+    module: str = ""
+    line: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OpKey:
+    """What ops are told apart by.
+
+    `kind` is `op` for one that was executed where it was called, `dispatch` for one that a lazy core noted, `execution`
+    for one within the execution of a lazy graph, `kernel` for a generated one, `compile` for a piece of a compiler's work,
+    and `device` for what ran on an accelerator.
+    """
+
+    op: str
+    kind: str
+    phase: str
+    module: str
+    line: str
+
+
+@dataclass(slots=True)
+class Spent:
+    """Calls, and microseconds."""
+
+    calls: int = 0
+    time: float = 0.0
+
+    def add(self, time: float, calls: int = 1) -> None:
+        self.calls += calls
+        self.time += time
+
+
+@dataclass(slots=True)
+class StepTimes:
+    """Of one or more steps: `phases` share the time of the script's thread among them, `blocks` have the whole time of each
+    block, `ops` own times on every thread, `executions` what made lazy graphs be executed, as (cause, line)."""
+
+    phases: dict[str, Spent] = field(default_factory=dict)
+    blocks: dict[str, Spent] = field(default_factory=dict)
+    ops: dict[OpKey, Spent] = field(default_factory=dict)
+    executions: dict[tuple[str, str], Spent] = field(default_factory=dict)
+    walls: list[float] = field(default_factory=list)
+    own: float = 0.0
+
+    def add(self, other: StepTimes) -> None:
+        _grow(self.phases, other.phases)
+        _grow(self.blocks, other.blocks)
+        _grow(self.ops, other.ops)
+        _grow(self.executions, other.executions)
+        self.walls += other.walls
+        self.own += other.own
+
+
+def _grow(spent: dict[Key, Spent], by: Mapping[Key, Spent]) -> None:
+    for key, one in by.items():
+        spent.setdefault(key, Spent()).add(one.time, one.calls)
+
+
+def step_times(events: Sequence[Mapping[str, Any]], *, lazy: bool, blocks: Mapping[str, int]) -> StepTimes:
+    """The times of a trace of one step. `lazy` says that ops are noted when they are called, `blocks` are those that the
+    script has begun, and how often."""
+    return _Reading(events, lazy=lazy, blocks=blocks).times
+
+
+class _Reading:
+    def __init__(self, events: Sequence[Mapping[str, Any]], *, lazy: bool, blocks: Mapping[str, int]) -> None:
+        self.times = StepTimes()
+        self._plain = "dispatch" if lazy else "op"
+        self._blocks = blocks
+        self._forward: dict[Any, Place] = {}
+        self._launched: dict[Any, Place] = {}
+        self._places: dict[Slice, Place] = {}
+        self._untrained = FORWARD
+        outermost = nest(slices_of(events, EXECUTED))
+        step = next(
+            (one for one in walk(chain.from_iterable(outermost.values())) if one.name.startswith(STEP)), None
+        )
+        if step is None:
+            return
+        self._read_step(step)
+        for thread, found in outermost.items():
+            if thread != step.thread:
+                for one in walk(found):
+                    self._read_elsewhere(one, step)
+        for one in slices_of(events, ON_DEVICE):
+            self._read_device(one)
+
+    def _read_step(self, step: Slice) -> None:
+        self._untrained = self._phase_of_evaluations(step)
+        for one in walk([step]):
+            place = self._place(one, self._places.get(one.within, Place()) if one.within else Place())
+            self._places[one] = place
+            self._count(one, place)
+        for one in walk([step]):
+            if self._is_block(one) and self._places[one].kind != "compile":
+                self._count_block(one)
+        stretches = list(self._stretches(step))
+        first = next((phase for phase, _ in stretches if phase != OTHER), OTHER)
+        for phase, time in stretches:
+            self.times.phases.setdefault(first if phase == OTHER else phase, Spent()).add(time, 0)
+        self.times.own = self.times.phases.pop(OWN, Spent()).time
+        self.times.walls.append(step.time - self.times.own)
+
+    def _phase_of_evaluations(self, step: Slice) -> str:
+        """What a call without gradients, and what follows it, belongs to: it changes no phase where a forward with gradients
+        comes, and is the forward itself of a step that has no other."""
+        names = [one.name.removeprefix(PHASE) for one in walk([step]) if one.name.startswith(PHASE)]
+        if UNTRAINED not in names or FORWARD not in names:
+            return FORWARD
+        before = [name for name in names[: names.index(UNTRAINED)] if name != OWN]
+        return before[-1] if before else OTHER
+
+    def _stretches(self, step: Slice) -> Iterator[tuple[str, float]]:
+        """The phases of the step in their order, with microseconds.
+
+        In a moment in no phase the tracing closes one and opens another: it is of the one before.
+        """
+        now, last, open_ = step.start, "", [step]
+        for one in [*walk(step.children), None]:
+            until = step.end if one is None else one.start
+            while open_:
+                end = min(until, open_[-1].end)
+                phase = self._places[open_[-1]].phase
+                last = phase if phase != OTHER else last
+                yield last or OTHER, end - now
+                now = end
+                if open_[-1].end > until or (one is not None and one.within is open_[-1]):
+                    break
+                open_.pop()
+            if one is not None:
+                open_.append(one)
+
+    def _place(self, one: Slice, around: Place) -> Place:
+        name = one.name
+        if name == PHASE + UNTRAINED:
+            return replace(around, phase=self._untrained)
+        if name.startswith(PHASE):
+            return replace(around, phase=name.removeprefix(PHASE))
+        if name.startswith(MODULE):
+            return replace(around, module=name.removeprefix(MODULE))
+        if self._is_block(one):
+            return replace(around, phase=name) if name in STANDARD_PHASES else around
+        if name == CUT:
+            return replace(around, phase=CUT)
+        if name.endswith(COMPILING):
+            return replace(around, phase=COMPILE, kind="compile")
+        if not name and one.category == "cpu_op":
+            return replace(around, phase=EXECUTION, kind="execution")
+        return self._op_place(one, around)
+
+    def _op_place(self, one: Slice, around: Place) -> Place:
+        line = str(one.arguments.get(LINE) or "") or around.line
+        place = replace(around, line=line)
+        number = one.arguments.get("Sequence number")
+        if number is None:
+            return place
+        if one.arguments.get("Fwd thread id"):  # a backward, of the module whose forward has this number
+            forward = self._forward.get(number)
+            return replace(place, module=forward.module, line=forward.line) if forward else place
+        self._forward[number] = place
+        return place
+
+    def _count(self, one: Slice, place: Place) -> None:
+        name = one.name
+        if name.startswith((PHASE, MODULE, STEP)) or name == CUT or place.phase == OWN or self._is_block(one):
+            return
+        if place.kind == "execution" and not name:
+            self._count_execution(one)
+        else:
+            kind = place.kind or ("kernel" if name.startswith(("cpp_", "triton_")) else self._plain)
+            if one.category == "cpu_op" or kind in ("kernel", "compile"):
+                key = OpKey(_named(name), kind, place.phase, place.module, place.line)
+                self.times.ops.setdefault(key, Spent()).add(one.self_time)
+                self._launched[one.arguments.get("External id")] = place
+
+    def _is_block(self, one: Slice) -> bool:
+        return one.name in self._blocks and one.category == "user_annotation"
+
+    def _count_block(self, one: Slice) -> None:
+        """What the recording does within a block is no time of the block."""
+        own = sum(inner.self_time for inner in walk([one]) if self._places[inner].phase == OWN)
+        self.times.blocks.setdefault(one.name, Spent(self._blocks[one.name])).add(one.time - own, 0)
+
+    def _count_execution(self, one: Slice) -> None:
+        """One lazy graph is executed: by a mark_step, else by the outermost op that needed a value."""
+        cause, line = CUT, ""
+        for around in one.ancestors():
+            if around.name == CUT:
+                cause, line = CUT, ""
+                break
+            if "::" in around.name and not around.name.startswith("autograd::"):
+                cause, line = around.name, self._places[around].line
+        self.times.executions.setdefault((cause, line), Spent()).add(one.time)
+
+    def _read_elsewhere(self, one: Slice, step: Slice) -> None:
+        """On another thread: of the phase that the script's thread is in."""
+        if one.within is not None:
+            around = self._places[one.within]
+        else:
+            around = Place(self._places[_innermost(step, one.start)].phase)
+        self._places[one] = self._place(one, around)
+        self._count(one, self._places[one])
+
+    def _read_device(self, one: Slice) -> None:
+        place = self._launched.get(one.arguments.get("External id"), Place())
+        key = OpKey(one.name, "device", place.phase, place.module, place.line)
+        self.times.ops.setdefault(key, Spent()).add(one.time)
+
+
+def _innermost(one: Slice, time: float) -> Slice:
+    """The slice that the thread is in at this time, from an outer one that it is in."""
+    while one.children:
+        place = bisect_right([child.start for child in one.children], time) - 1
+        if place < 0 or one.children[place].end <= time:
+            return one
+        one = one.children[place]
+    return one
+
+
+def _named(op: str) -> str:
+    """The name without the hash of a graph, by which Inductor's call of one is as long as a line."""
+    return COMPILED_GRAPH if COMPILED_GRAPH in op else op

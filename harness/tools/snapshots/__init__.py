@@ -1,0 +1,1 @@
+"""Whether a replayed snapshot gives again what it gave."""

@@ -1,0 +1,69 @@
+"""What a snapshot holds, as plain rows: its ops by how often they are called, its inputs and its outputs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import torch
+
+from ...observers.snapshots.snapshot_record import Port, Snapshot
+from ...tape.tape import View
+
+
+@dataclass(frozen=True, slots=True)
+class PortFacts:
+    """One input or output. The numbers are None where the value is not held; `minimum` and `maximum` are of its finite
+    elements, None where it has none."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    minimum: float | None = None
+    maximum: float | None = None
+    nan: int | None = None
+    inf: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """`ops` are all that the graph calls, ops that only make views included, the most frequent first."""
+
+    ops: dict[str, int]
+    inputs: tuple[PortFacts, ...]
+    outputs: tuple[PortFacts, ...]
+
+
+def contents_of(snapshot: Snapshot) -> Contents:
+    """Read a snapshot's values."""
+    called = Counter(call.op.removesuffix(".default") for call in snapshot.tape.calls)
+    ordered = sorted(called.items(), key=lambda one: (-one[1], one[0]))
+    return Contents(
+        dict(ordered),
+        tuple(_facts(port, snapshot.value_of(port)) for port in snapshot.inputs),
+        tuple(_facts(port, value) for port, value in zip(snapshot.outputs, snapshot.given(), strict=True)),
+    )
+
+
+def _facts(port: Port, value: torch.Tensor | None) -> PortFacts:
+    view: View = port.view
+    dtype, shape = str(view.dtype).removeprefix("torch."), view.size
+    if value is None:
+        return PortFacts(port.name, dtype, shape)
+    dtype, shape = str(value.dtype).removeprefix("torch."), tuple(value.shape)
+    numbers = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+    numbers = numbers.double() if numbers.dtype != torch.int64 else numbers
+    if not numbers.is_floating_point():
+        if not numbers.numel():
+            return PortFacts(port.name, dtype, shape, None, None, 0, 0)
+        return PortFacts(port.name, dtype, shape, float(numbers.min()), float(numbers.max()), 0, 0)
+    finite = numbers[torch.isfinite(numbers)]
+    return PortFacts(
+        port.name,
+        dtype,
+        shape,
+        float(finite.min()) if finite.numel() else None,
+        float(finite.max()) if finite.numel() else None,
+        int(torch.isnan(numbers).sum()),
+        int(torch.isinf(numbers).sum()),
+    )

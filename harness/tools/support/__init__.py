@@ -1,0 +1,1 @@
+"""Which operators a backend supports, as a report."""

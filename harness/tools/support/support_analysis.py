@@ -1,0 +1,203 @@
+"""The support analysis of a script as a run: what is asked before, and what comes of it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from numdrift.kernels.registry import load_target
+
+from ...errors import AdoptionError, UsageError
+from ...hooks.backend_adapter import adapter_for
+from ...launch.batch_plan import BatchPlan
+from ...launch.execute_batch import BatchResult, execute
+from ...launch.reproducer import Reproducer
+from ...launch.supervise import Reporter
+from ...records.json_text import json_text
+from ...records.mode_spec import ModeSpec
+from ...records.support_record import CountedCall, SupportRecord, read_support
+from ...runs.recorded_run import RecordedRun
+from ...runs.run_layout import choose_investigation
+from .support_page import write_page
+from .support_report import InstructionRow, OperatorRow, SupportReport, report_json, report_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PRESENCE = "numdrift.harness.backends.mode_presence:require_here"
+"""Imports torch, which a plan does without until it is sound."""
+
+DRY_STEPS = 2
+"""Steps of a dry run: the second one differs where an optimizer makes its state in the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class SupportAnalysis:
+    """Which operators of a script a mode's backend supports, asked of the backend itself.
+
+    `mode` is the one that was asked, in full, `run` the run in which it was. `unsupported` has a row for each configuration
+    and line, with its reason. `exit_code` is that of the command line: 0 when the analysis is done, whatever it found, also an
+    operator that ended the script; 3 when the script failed for a reason of its own.
+    """
+
+    mode: str
+    script: Path
+    run: RecordedRun = field(repr=False)
+    report: SupportReport = field(repr=False)
+    verbosity: int = 2
+
+    @property
+    def percentage(self) -> str:
+        """The share of the supported among the backend's different instructions, as `60.00%`."""
+        return self.report.percentage
+
+    @property
+    def supported(self) -> Sequence[OperatorRow]:
+        return self.report.supported
+
+    @property
+    def unsupported(self) -> Sequence[CountedCall]:
+        return self.report.unsupported
+
+    @property
+    def instructions(self) -> Sequence[InstructionRow]:
+        """The backend's own instructions, and the operators that they came from."""
+        return self.report.instructions
+
+    @property
+    def ended_early(self) -> str:
+        """What ended the script before its own end, "" where nothing did."""
+        manifest = self.run.manifest
+        if not manifest.failed:
+            return ""
+        where = "an operator that the backend cannot do" if self._is_finding() else "an error"
+        return f"{where} ended the script ({manifest.message}); the report has what ran until then"
+
+    @property
+    def exit_code(self) -> int:
+        manifest = self.run.manifest
+        broken = any(text.startswith("support failed") for text in manifest.notices)
+        failed = broken or (manifest.failed and not self._is_finding())
+        return AdoptionError.exit_code if failed else 0
+
+    def operators(self) -> pd.DataFrame:
+        """A row for each operator that is supported, and for each configuration and line that is not."""
+        pandas = importlib.import_module("pandas")
+        columns = ("operator", "calls", "supported", "configuration", "failure_at", "call", "reason")
+        without = [
+            (one.call.kind, one.count, False, one.call.configuration, one.call.failure_at, one.call.call, one.call.reason)
+            for one in self.unsupported
+        ]  # fmt: skip
+        rows = [
+            (row.kind, row.count, True, "; ".join(row.configurations), "", ", ".join(row.calls), "")
+            for row in self.supported
+        ]
+        frame: pd.DataFrame = pandas.DataFrame([*without, *rows], columns=columns)
+        return frame
+
+    def to_json(self) -> dict[str, Any]:
+        """What `numdrift analyze` writes, with the backend's instructions where `verbosity` is 1."""
+        return report_json(self.report, self.mode, self._facts(), _version(), self.verbosity)
+
+    def write(self, path: Path) -> list[Path]:
+        """Write the report, and a page (.html) beside it; gives those that were there before. Raises UsageError."""
+        page = write_page(self.report, self.mode, self._facts(), _version())
+        texts = {path: json_text(self.to_json()), path.with_suffix(".html"): page}
+        replaced = [one for one in texts if one.exists()]
+        for one, text in texts.items():
+            try:
+                one.parent.mkdir(parents=True, exist_ok=True)
+                one.write_text(text, encoding="utf-8")
+            except OSError as error:
+                raise UsageError(f"{one} cannot be written: {error.strerror}") from None
+        return replaced
+
+    def _is_finding(self) -> bool:
+        """Whether what ended the script is an operator that the backend cannot do."""
+        reasons = [one.call.reason for one in self.unsupported]
+        message = self.run.manifest.message
+        return any(reason in message or "stay on the CPU" in reason for reason in reasons)
+
+    def _facts(self) -> Mapping[str, Any]:
+        manifest = self.run.manifest
+        return {
+            "path": str(self.script),
+            "arguments": list(manifest.arguments),
+            "status": manifest.status,
+            "message": manifest.message,
+            "steps": manifest.steps,
+            "run": str(self.run.path),
+            "notices": list(manifest.notices),
+        }
+
+
+def analysis_plan(
+    reproducer: Reproducer,
+    arguments: Sequence[str],
+    spec: ModeSpec,
+    *,
+    dry: bool,
+    steps: int | None,
+    runs: Path,
+    timeout: float | None,
+) -> BatchPlan:
+    """The run of an analysis. Raises UsageError, and NotAvailable for what the mode does not have."""
+    last = steps or (DRY_STEPS if dry else None)
+    plan = BatchPlan(
+        script=reproducer.path,
+        module=reproducer.module,
+        modes=[spec],
+        investigation=choose_investigation(runs, Path(f"{reproducer.named_after.stem}-analysis"), None, ""),
+        arguments=tuple(arguments),
+        record="losses",
+        timeout=timeout,
+        until=None if last is None else last - 2,  # the step after it is the last
+        instruments={"support": {"dry": dry}},
+    )
+    load_target(PRESENCE)(spec)
+    adapter = adapter_for(spec)
+    adapter.observe_support(str(plan.script), lambda _: None)
+    if dry:
+        adapter.without_execution()
+    return plan
+
+
+def analyzed(plan: BatchPlan, reporter: Reporter, verbosity: int = 2) -> SupportAnalysis:
+    """Run a script and ask its mode's backend.
+
+    Raises AdoptionError where the backend was given nothing, UsageError for a mode that was refused, KeyboardInterrupt when
+    Ctrl-C ended the run.
+    """
+    result = execute(plan, reporter)
+    if result.interrupted:
+        raise KeyboardInterrupt
+    finished = result.runs[0]
+    run = RecordedRun(finished.folder.path, finished.manifest)
+    report = report_of(_record(run, result))
+    return SupportAnalysis(str(plan.modes[0]), plan.script, run, report, verbosity)
+
+
+def _record(run: RecordedRun, result: BatchResult) -> SupportRecord:
+    """What the run has written. Raises UsageError for a mode that was refused, AdoptionError when there is nothing."""
+    record = read_support(run.path)
+    if record is not None and record.calls:
+        return record
+    manifest = run.manifest
+    said = "; ".join([manifest.message or f"it is {manifest.status}", *manifest.notices])
+    if result.exit_code == UsageError.exit_code:
+        raise UsageError(said)
+    what = f"what it printed is in {result.runs[0].folder.stderr}"
+    if manifest.failed:
+        raise AdoptionError(f"nothing was analysed, the script {manifest.status} before: {said}; {what}")
+    raise AdoptionError(
+        f"nothing was analysed, the script gave mode {manifest.mode} no operator ({said}); give the one that calls the "
+        f"model; {what}"
+    )
+
+
+def _version() -> str:
+    return importlib.metadata.version("numdrift")

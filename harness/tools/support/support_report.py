@@ -1,0 +1,168 @@
+"""The report of a support analysis: rows for people, and the JSON that other tools read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...records.backend_work import OperatorCall
+from ...records.support_record import CountedCall, SupportRecord
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionRow:
+    """One instruction of the backend, in one configuration, and the operator that it came from."""
+
+    text: str
+    kind: str
+    count: int
+    failure_at: str
+
+    @property
+    def supported(self) -> bool:
+        return not self.failure_at
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRow:
+    """An operator that the backend can do, over all its configurations."""
+
+    kind: str
+    count: int
+    configurations: Sequence[str]
+    calls: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class SupportReport:
+    """What a record amounts to. `unsupported` has a row for each configuration and line, `supported` one for each
+    operator; `share` is that of the supported among the different instructions, None where there was none."""
+
+    record: SupportRecord
+    supported: Sequence[OperatorRow]
+    unsupported: Sequence[CountedCall]
+    instructions: Sequence[InstructionRow]
+
+    @property
+    def share(self) -> float | None:
+        if not self.instructions:
+            return None
+        return sum(row.supported for row in self.instructions) / len(self.instructions)
+
+    @property
+    def percentage(self) -> str:
+        """As `60.00%`: never 100.00% while something is unsupported."""
+        share = self.share
+        if share is None:
+            return "100.00%" if not self.unsupported else "0.00%"
+        return f"{min(share * 100, 99.99 if self.unsupported else 100.0):.2f}%"
+
+
+def report_of(record: SupportRecord) -> SupportReport:
+    """Sum a record up."""
+    supported = [one for one in record.calls if one.call.supported]
+    unsupported = [one for one in record.calls if not one.call.supported]
+    return SupportReport(
+        record,
+        _operators(supported),
+        sorted(unsupported, key=lambda one: (one.call.kind, -one.count)),
+        _instructions(record.calls),
+    )
+
+
+def _operators(calls: Iterable[CountedCall]) -> list[OperatorRow]:
+    by_kind: dict[str, list[CountedCall]] = {}
+    for one in calls:
+        by_kind.setdefault(one.call.kind, []).append(one)
+    rows = [
+        OperatorRow(
+            kind,
+            sum(one.count for one in found),
+            list(dict.fromkeys(one.call.configuration for one in found)),
+            list(dict.fromkeys(one.call.call for one in found if one.call.call)),
+        )
+        for kind, found in by_kind.items()
+    ]
+    return sorted(rows, key=lambda row: (-row.count, row.kind))
+
+
+def _instructions(calls: Iterable[CountedCall]) -> list[InstructionRow]:
+    """The different instructions; one that is unsupported anywhere is unsupported."""
+    counts: Counter[tuple[str, str]] = Counter()
+    failures: dict[tuple[str, str], str] = {}
+    for one in calls:
+        for text in one.call.instructions:
+            key = (text, one.call.kind)
+            counts[key] += one.count
+            fails = not one.call.failing or text in one.call.failing
+            failures[key] = failures.get(key) or (one.call.failure_at if fails else "")
+    return [InstructionRow(*key, count, failures[key]) for key, count in counts.items()]
+
+
+def report_json(
+    report: SupportReport, mode: str, script: Mapping[str, Any], numdrift: str, verbosity: int
+) -> dict[str, Any]:
+    """The report as JSON values. With verbosity 1 the backend's instructions are listed, too, under its own name for
+    them; 2 leaves them out. `script` says what was run and how it ended."""
+    record = report.record
+    versions = {f"{name}_version": version for name, version in record.versions.items()}
+    made: dict[str, Any] = {
+        "schema": SCHEMA,
+        "numdrift_version": numdrift,
+        **versions,
+        "mode": mode,
+        "backend": record.backend,
+        "dry": record.dry,
+        "script": dict(script),
+        "support_percentage": report.percentage,
+        "supported_operators": _supported_json(report.supported),
+        "unsupported_operators": _unsupported_json(report.unsupported),
+        "notes": list(record.notes),
+    }
+    if verbosity == 1:
+        rows = report.instructions
+        named = record.instruction_set
+        made["supported_operators"][named] = [row.text for row in rows if row.supported]
+        made["unsupported_operators"][named] = [_instruction_json(row) for row in rows if not row.supported]
+        made["instructions"] = [
+            {**_instruction_json(row), "supported": row.supported, "failureAt": row.failure_at}
+            for row in rows
+        ]
+    return made
+
+
+def _supported_json(rows: Iterable[OperatorRow]) -> dict[str, Any]:
+    made: dict[str, Any] = {"aten": {}}
+    for row in rows:
+        made.setdefault(_namespace(row.kind), {})[row.kind] = row.count
+    return made
+
+
+def _unsupported_json(calls: Iterable[CountedCall]) -> dict[str, Any]:
+    made: dict[str, Any] = {"aten": []}
+    for one in calls:
+        made.setdefault(_namespace(one.call.kind), []).append(_call_json(one.call, one.count))
+    return made
+
+
+def _call_json(call: OperatorCall, count: int) -> dict[str, Any]:
+    return {
+        "kind": call.kind,
+        "failureAt": call.failure_at,
+        "call": call.call,
+        "configuration": call.configuration,
+        "reason": call.reason,
+        "count": count,
+    }
+
+
+def _instruction_json(row: InstructionRow) -> dict[str, Any]:
+    return {"instruction": row.text, "aten_op": row.kind, "count": row.count}
+
+
+def _namespace(kind: str) -> str:
+    return kind.partition("::")[0] if "::" in kind else "other"

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from numdrift.harness.investigate.chosen_steps import (
+    MOST_FORCED,
+    MOST_TAPES,
+    evenly,
+    forced_steps,
+    taped_steps,
+)
+
+COUNTS = st.integers(2, 5000)
+
+
+@given(COUNTS, st.lists(st.integers(0, 5000), max_size=3), st.integers(1, 10**9))
+def test_chosen_steps_are_few_and_hold_what_matters(count: int, firsts: list[int], size: int) -> None:
+    firsts = [step for step in firsts if step < count]
+    steps = forced_steps(count, firsts, size, 1 << 30)
+    # then they are steps of the training, in order, as many as the disk allows and no more than are looked at
+    assert list(steps) == sorted(set(steps))
+    assert 2 <= len(steps) <= MOST_FORCED
+    assert set(steps) <= set(range(count))
+    assert len(steps) * size <= (1 << 30) or len(steps) == 2
+    assert 0 in steps
+    if len(steps) > 3 + len(set(firsts)):
+        assert {1, count - 1, *firsts} <= set(steps)
+    # and the tapes are some of them
+    taped = taped_steps(steps, firsts)
+    assert set(taped) <= set(steps)
+    assert 1 <= len(taped) <= MOST_TAPES
+    assert steps[0] in taped
+
+
+def test_a_short_training_is_looked_at_as_a_whole() -> None:
+    assert forced_steps(10, [3], 1000, 1 << 30) == tuple(range(10))
+    assert taped_steps(tuple(range(10)), [3]) == (0, 3, 5, 9)
+
+
+def test_a_small_disk_makes_few_steps() -> None:
+    assert forced_steps(1000, [15], 1 << 20, 4 << 20) == (0, 1, 15, 999)
+
+
+def test_evenly() -> None:
+    assert evenly(10, 4) == [0, 3, 6, 9]
+    assert evenly(3, 1) == [0]
+    assert evenly(1, 1) == [0]
+    assert evenly(0, 0) == []

@@ -1,0 +1,58 @@
+"""Suspicious steps: which are looked at closer, and what becomes of the others."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from numdrift.harness.drift.calibration import Threshold
+from numdrift.harness.drift.step_score import EDGE, StepScore, TensorScore
+from numdrift.harness.investigate.pair_scores import Scores, suspicious_steps, without_unlooked
+
+THRESHOLD = Threshold(16.0, 4.0, calibrated=True, provenance="")
+
+
+def step(number: int, score: float, *, looked: bool = False, edge: bool = False) -> StepScore:
+    tensor = TensorScore("gradient 0 w", score, score, 1.0, 1.0, EDGE if edge else "")
+    return StepScore(number, score, "gradient 0 w", True, (tensor,), replays=8, looked_closer=looked)
+
+
+def scores(*steps: StepScore) -> Scores:
+    return Scores(steps, THRESHOLD, "", ())
+
+
+def test_what_is_beyond_the_threshold_is_suspicious_until_it_was_looked_at() -> None:
+    found = scores(step(0, 2.0), step(1, 100.0), step(2, 50.0, looked=True), step(3, math.inf))
+    assert suspicious_steps(found) == [1, 3]
+
+
+def test_steps_like_those_that_a_kink_explains_are_left_out_and_named() -> None:
+    found = without_unlooked(
+        scores(step(0, 2.0), step(1, 1.5, looked=True, edge=True), step(2, 100.0), step(3, 1.0))
+    )
+    assert [one.step for one in found.steps] == [0, 1, 3]
+    assert "step 1: rounding alone turns a discrete choice" in found.notes[0]
+    assert "step 2" in found.notes[1]
+
+
+@pytest.mark.parametrize("looked", [step(1, 90.0, looked=True), step(1, 90.0, looked=True, edge=True)])
+def test_one_step_that_nothing_explains_keeps_all(looked: StepScore) -> None:
+    found = without_unlooked(scores(step(0, 2.0), looked, step(2, 100.0)))
+    assert [one.step for one in found.steps] == [0, 1, 2]
+
+
+def test_without_a_closer_look_nothing_is_left_out() -> None:
+    found = without_unlooked(scores(step(0, 2.0), step(2, 100.0)))
+    assert [one.step for one in found.steps] == [0, 2]
+    assert not found.notes
+
+
+def test_where_most_steps_are_suspicious_a_kink_explains_none_of_the_others() -> None:
+    found = without_unlooked(scores(step(0, 90.0), step(1, 1.5, looked=True, edge=True), step(2, 100.0)))
+    assert [one.step for one in found.steps] == [0, 1, 2]
+
+
+def test_a_step_that_was_looked_at_for_another_mode_explains_nothing() -> None:
+    found = without_unlooked(scores(step(0, 2.0), step(1, 0.0, looked=True), step(2, 100.0), step(3, 1.0)))
+    assert [one.step for one in found.steps] == [0, 1, 2, 3]

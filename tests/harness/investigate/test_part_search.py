@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from numdrift.harness.investigate.part_search import part_culprits, part_sentences
+from numdrift.harness.observers.partition.partition_bisect import Call
+
+LABELS = ("cpu", "toy")
+TANH = Call("aten::tanh", "train.py:12", "net.1")
+SORT = Call("aten::sort", "", "")
+
+
+def found(**changes: Any) -> dict[str, Any]:
+    carriers = [
+        {"operators": [TANH], "alone": 90.0, "without": 60.0},
+        {"operators": [SORT, TANH], "alone": 55.0, "without": 1.0},
+    ]
+    return {
+        "step": 3,
+        "backend": "toy core",
+        "score": 100.0,
+        "whole": 98.0,
+        "asked": 9,
+        "left_out": ["aten::sort"],
+        "carriers": carriers,
+        **changes,
+    }
+
+
+def test_carriers_are_told_with_what_is_left_without_them() -> None:
+    said = part_sentences(found(), LABELS)
+    assert said == [
+        "step 3 of cpu with the model's operators on toy core: z 98, in toy 100 (9 partitions)",
+        "aten::tanh of net.1, train.py:12 carries it: alone on toy core z 90; put on the CPU, z goes from 98 to 60",
+        (
+            "aten::sort with aten::tanh of net.1, train.py:12 carries it: alone on toy core z 55; put on the CPU, z goes "
+            "from 60 to 1"
+        ),
+    ]
+
+
+def test_a_drift_that_no_part_carries_is_told() -> None:
+    (said,) = part_sentences(found(whole=2.0, carriers=[]), LABELS)
+    assert "these operators do not carry the drift one by one" in said
+    assert "(those stay on the CPU: aten::sort)" in said
+
+
+def test_why_there_is_no_answer_is_told() -> None:
+    assert part_sentences({"step": 3, "reason": "no model was called"}, LABELS) == ["no model was called"]
+    assert part_sentences(None, LABELS) == []
+
+
+def test_carriers_beyond_rounding_are_culprits_with_both_proofs() -> None:
+    first, second = part_culprits(found(), 20.0)
+    assert (first["op"], first["module"], first["source"]) == ("aten.tanh", "net.1", "train.py:12")
+    gone = first["proof"]["swap_out"]
+    assert (gone["score_before"], gone["score_after"]) == (98.0, 60.0)
+    assert (second["op"], second["places"], second["sites"]) == ("aten.sort", ["", "net.1"], 2)
+    assert {one["significance"] for one in (first, second)} == {"beyond-rounding"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"score": 15.0},
+        {"carriers": [{"operators": [TANH], "alone": 10.0, "without": 1.0}]},
+        {"carriers": [{"operators": [TANH], "alone": 90.0, "without": 98.0}]},
+    ],
+    ids=["within rounding", "alone it does not carry it", "without it nothing is less"],
+)
+def test_without_both_proofs_there_is_no_culprit(changes: dict[str, Any]) -> None:
+    assert not list(part_culprits(found(**changes), 20.0))

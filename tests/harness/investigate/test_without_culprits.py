@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from numdrift.harness.investigate.without_culprits import proven, remedy
+from numdrift.harness.records.mode_spec import parse_mode
+
+
+def kernel(a: list[str], b: list[str] | None = None, **more: Any) -> dict[str, Any]:
+    return {"kind": "kernel", "op": f"aten.{a[0]}", "ops": {"a": a, "b": a if b is None else b}, **more}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "culprits", "expected", "left"),
+    [
+        ("cpu", "lazy,kernel.mm=bf16", [kernel(["mm"])], "lazy", ()),
+        (
+            "cpu",
+            "lazy,kernel.mm@net.1:0=bf16,kernel.sum=kahan",
+            [kernel(["mm"])],
+            "lazy,kernel.sum=kahan",
+            (),
+        ),
+        ("cpu,kernel.mm=fp64", "lazy", [kernel(["mm"])], "lazy,kernel.mm=fp64", ()),
+        (
+            "cpu",
+            "compile",
+            [kernel(["tanh_backward"], ["mul", "sub"])],
+            "compile,kernel.tanh_backward=aten",
+            (),
+        ),
+        ("cpu", "compile,kernel.mm=bf16", [kernel(["mm"])], "compile,kernel.mm=aten", ()),
+        (
+            "cpu",
+            "compile",
+            [kernel(["sum"]), kernel(["tanh"])],
+            "compile,kernel.sum=aten,kernel.tanh=aten",
+            (),
+        ),
+        ("cpu", "other=cpu,env.X=1", [kernel(["mm"])], "other=cpu,env.X=1", ("aten.mm",)),
+        ("cpu", "lazy", [{"kind": "structure", "op": "aten.pow"}], "lazy", ("aten.pow",)),
+        (
+            "cpu",
+            "lazy,mark_step=step",
+            [{"kind": "mark-step", "op": None, "swapped": "mark_step=phase"}],
+            "lazy,mark_step=phase",
+            (),
+        ),
+        ("cpu", "lazy", [{"kind": "mark-step", "op": "aten.lerp", "swapped": None}], "lazy", ("aten.lerp",)),
+    ],
+)
+def test_the_mode_without_its_culprits(
+    a: str, b: str, culprits: list[dict[str, Any]], expected: str, left: tuple[str, ...]
+) -> None:
+    found = remedy(parse_mode(a), parse_mode(b), culprits)
+    assert str(found.spec) == expected
+    assert found.left == left
+    assert bool(found.swaps) == (expected != b)
+
+
+def test_what_is_beyond_rounding_must_go_and_of_rounding_everything() -> None:
+    culprits = [
+        kernel(["mm"], status="culprit", significance="beyond-rounding", proof={}),
+        kernel(["sum"], status="culprit", significance="rounding", proof={}),
+        kernel(["tanh"], status="suspect", significance="beyond-rounding", proof={}),
+        {"kind": "setup", "status": "culprit", "significance": "beyond-rounding"},
+    ]
+    assert proven("beyond-rounding", culprits) == culprits[:1]
+    assert proven("rounding", culprits) == culprits[:2]

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from numdrift.harness.launch.guest_process import Launch
+from numdrift.harness.launch.rank_processes import first_to_fail, thread_variables
+from numdrift.harness.launch.running_process import Ended, ProcessEnd
+from numdrift.harness.records.mode_spec import parse_mode
+
+
+def launches(folder: Path, last_words: list[float | None]) -> list[Launch]:
+    """A rank each, whose event log was last written at this time, or which has none."""
+    found = []
+    for rank, at in enumerate(last_words):
+        events = folder / f"{rank}.jsonl"
+        if at is not None:
+            events.touch()
+            os.utime(events, (at, at))
+        found.append(Launch(str(rank), parse_mode("cpu"), folder, events, folder, folder))
+    return found
+
+
+def end(returncode: int, at: float, why: Ended = "exited") -> ProcessEnd:
+    return ProcessEnd(returncode, why, 1.0, at)
+
+
+@pytest.mark.parametrize(
+    ("ends", "last_words", "first"),
+    [
+        ([end(0, 100.0), end(0, 101.0)], [99.0, 99.0], None),
+        ([end(0, 100.0), end(1, 101.0)], [99.0, 99.0], 1),
+        # rank 1 raised first, though its process took longer to leave
+        ([end(1, 100.0), end(1, 100.5)], [99.9, 99.2], 1),
+        # rank 1 was killed without a word, and rank 0 raised because its peer was gone
+        ([end(1, 100.3), end(-signal.SIGKILL, 100.1)], [100.0, 90.0], 1),
+        # rank 0 raised long before rank 1 was aborted
+        ([end(1, 100.0), end(-signal.SIGABRT, 105.0)], [99.5, 90.0], 0),
+        # whom we ended did not fail by itself
+        ([end(-signal.SIGTERM, 100.0, "with-another"), end(3, 104.0)], [95.0, None], 1),
+    ],
+    ids=["none", "one", "slow to leave", "killed", "aborted later", "ended by us"],
+)
+def test_the_first_rank_to_fail(
+    ends: list[ProcessEnd], last_words: list[float | None], first: int | None, tmp_path: Path
+) -> None:
+    assert first_to_fail(launches(tmp_path, last_words), ends) == first
+
+
+def test_a_rank_has_one_thread_unless_somebody_says_otherwise() -> None:
+    assert thread_variables(parse_mode("cpu"), {}) == {"OMP_NUM_THREADS": "1"}
+    assert thread_variables(parse_mode("cpu"), {"OMP_NUM_THREADS": "3"}) == {}
+    assert thread_variables(parse_mode("cpu,threads=2"), {}) == {}
+    assert thread_variables(parse_mode("cpu,env.OMP_NUM_THREADS=2"), {}) == {}

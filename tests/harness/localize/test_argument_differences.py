@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from numdrift.harness.localize.argument_differences import LAYOUT, argument_differences, draws_differ
+from numdrift.harness.localize.hybrid import Pair
+from numdrift.harness.localize.storage_flow import Node
+from numdrift.harness.localize.suspects import suspects
+
+from .pairs import Sides, taped
+
+Made = Callable[[Tensor, Tensor], Tensor]
+
+
+def start(seed: int = 0) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(4, 4, generator=generator) for _ in range(2)]
+
+
+def pair_of(a: Made, b: Made) -> Pair:
+    def side(function: Made) -> Callable[[Callable[[str, Tensor], None]], None]:
+        x, y = start()
+
+        def work(saw: Callable[[str, Tensor], None]) -> None:
+            saw("both", x.square() + y.square())
+            torch.manual_seed(1)
+            saw("loss 0", function(x, y))
+
+        return work
+
+    return Sides(taped(side(a)), taped(side(b))).pair()
+
+
+def nodes(pair: Pair, op: str) -> tuple[Node, Node]:
+    """The last paired calls of one op."""
+    for block in reversed(pair.blocks):
+        if block.is_pair:
+            left, right = pair.flows["a"].nodes[block.a[0]], pair.flows["b"].nodes[block.b[0]]
+            if left.call.name.removesuffix("_") == op:
+                return left, right
+    raise LookupError(op)
+
+
+def told(op: str, a: Made, b: Made) -> list[str]:
+    pair = pair_of(a, b)
+    return argument_differences(*nodes(pair, op), pair.links)
+
+
+@pytest.mark.parametrize(
+    ("op", "a", "b", "expected"),
+    [
+        ("mul", lambda x, y: x * 2.0, lambda x, y: x * 2.5, ["2 against 2.5"]),
+        ("mul", lambda x, y: x * 2.0, lambda x, y: x * 2.0, []),
+        ("mul", lambda x, y: x * float("nan"), lambda x, y: x * float("nan"), []),
+        ("mul", lambda x, y: x * 1.0, lambda x, y: x * (1.0 + 1e-12), ["1 against 1"]),
+        ("gelu", lambda x, y: F.gelu(x), lambda x, y: F.gelu(x, approximate="tanh"),
+         ["only the other mode is given approximate (tanh)"]),
+        ("add", lambda x, y: torch.add(x, y, alpha=2), lambda x, y: torch.add(x, y),
+         ["only the reference is given alpha (2)"]),
+        ("cat", lambda x, y: torch.cat([x, y, x]), lambda x, y: torch.cat([x, y]),
+         ["3 arguments against 2"]),
+        ("sum", lambda x, y: x.sum(0), lambda x, y: x.sum(1), ["0 against 1"]),
+        ("exp", lambda x, y: x.exp(), lambda x, y: x[:2].exp(), ["shape [4, 4] against [2, 4]"]),
+        ("exp", lambda x, y: x.exp(), lambda x, y: x.t().exp(), ["another layout or part of a tensor"]),
+        ("exp", lambda x, y: x[:2].exp(), lambda x, y: x[2:].exp(), ["another layout or part of a tensor"]),
+        ("exp", lambda x, y: x.exp(), lambda x, y: y.exp(), ["reads another tensor"]),
+        ("exp", lambda x, y: x.exp(), lambda x, y: x.clone().exp_(), []),
+        ("sin", lambda x, y: x.exp().sin(), lambda x, y: x.double().exp().float().sin(), []),
+        ("exp", lambda x, y: x.exp(), lambda x, y: x.double().exp(), ["float32 against float64"]),
+        ("cat", lambda x, y: torch.cat([x, y]), lambda x, y: torch.cat([y, x]), ["reads another tensor"]),
+    ],
+)  # fmt: skip
+def test_what_is_said(op: str, a: Made, b: Made, expected: Sequence[str]) -> None:
+    assert told(op, a, b) == list(expected)
+
+
+def test_the_same_values_laid_out_otherwise_are_a_matter_of_the_kernel() -> None:
+    pair = pair_of(
+        lambda x, y: (x + y).exp(),
+        lambda x, y: torch.add(x, y, out=torch.empty(4, 4).t()).exp(),
+    )
+    [found] = [
+        one for one in suspects(pair).values() if pair.blocks[one.block].is_pair and one.reasons == (LAYOUT,)
+    ]
+    assert found.kind == "kernel"
+    turned = pair_of(lambda x, y: (x + y).exp(), lambda x, y: (x + y).t().exp())
+    assert [one.kind for one in suspects(turned).values()] == ["arguments"]
+
+
+def test_draws_differ_by_the_state_of_the_generator() -> None:
+    def one_more(x: Tensor, y: Tensor) -> Tensor:
+        torch.randn(1)
+        return torch.rand(4, 4)
+
+    same = pair_of(lambda x, y: torch.rand(4, 4), lambda x, y: torch.rand(4, 4))
+    assert not draws_differ(*nodes(same, "rand"))
+    reseeded = pair_of(
+        lambda x, y: torch.rand(4, 4), lambda x, y: (torch.manual_seed(2), torch.rand(4, 4))[1]
+    )
+    assert draws_differ(*nodes(reseeded, "rand"))
+    found = suspects(pair_of(lambda x, y: torch.rand(4, 4), one_more))
+    assert "setup" in {one.kind for one in found.values()}
+
+
+def test_a_generator_of_the_scripts_own_is_told_by_its_state() -> None:
+    def seeded(seed: int) -> Made:
+        return lambda x, y: torch.rand(4, 4, generator=torch.Generator().manual_seed(seed))
+
+    assert told("rand", seeded(3), seeded(3)) == []
+    assert told("rand", seeded(3), seeded(4)) == ["the generator is at another state"]

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from numdrift.harness.launch.rank_processes import free_port, rank_variables
+from numdrift.harness.script.parallel import gloo_for, plain_name, wrapper_paths
+from numdrift.harness.tape.collectives import UNREPLAYED, unreplayed
+from numdrift.harness.tape.shards import is_sharded, local_tensor, shard_of
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        ("nccl", "gloo"),
+        ("NCCL", "gloo"),
+        ("gloo", "gloo"),
+        ("mpi", "mpi"),
+        ("cpu:gloo,cuda:nccl", "gloo"),
+        ("cuda:nccl,cpu:mpi", "mpi"),
+        ("cuda:nccl", "gloo"),
+        ("xccl", "gloo"),
+    ],
+)
+def test_the_backend_on_the_cpu(asked: str, given: str) -> None:
+    assert gloo_for(asked) == given
+
+
+@pytest.mark.parametrize(
+    ("name", "wrappers", "plain"),
+    [
+        ("module.fc.weight", {""}, "fc.weight"),
+        ("module._orig_mod.fc.weight", {""}, "fc.weight"),
+        ("_orig_mod.module.fc.weight", {"_orig_mod"}, "fc.weight"),
+        ("module.module.weight", {""}, "module.weight"),
+        ("module.fc.weight", set(), "module.fc.weight"),
+        ("inner.module.fc.weight", {"inner"}, "inner.fc.weight"),
+        ("block._checkpoint_wrapped_module.weight", set(), "block.weight"),
+    ],
+)
+def test_names_are_those_of_the_model_alone(name: str, wrappers: set[str], plain: str) -> None:
+    assert plain_name(name, frozenset(wrappers)) == plain
+
+
+def test_a_module_of_that_name_is_no_wrapper() -> None:
+    class Holder(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = torch.nn.Linear(2, 2)
+
+    assert wrapper_paths(Holder()) == frozenset()
+
+
+def test_a_plain_tensor_is_no_shard() -> None:
+    tensor = torch.zeros(3)
+    assert not is_sharded(tensor)
+    assert shard_of(tensor) is None
+    assert local_tensor(tensor) is tensor
+
+
+def test_a_rank_is_told_what_torchrun_tells() -> None:
+    variables = rank_variables(1, 3, 2345)
+    assert {name: variables[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")} == {
+        "RANK": "1",
+        "LOCAL_RANK": "1",
+        "WORLD_SIZE": "3",
+        "LOCAL_WORLD_SIZE": "3",
+    }
+    assert (variables["GROUP_RANK"], variables["MASTER_ADDR"], variables["MASTER_PORT"]) == (
+        "0",
+        "127.0.0.1",
+        "2345",
+    )
+    assert variables["TORCHELASTIC_RUN_ID"]
+    assert 1024 <= free_port() < 65536
+
+
+def test_a_collective_is_named_without_its_namespace() -> None:
+    assert unreplayed("c10d::allreduce_") == f"the step calls allreduce: {UNREPLAYED}"
+    assert unreplayed("_c10d_functional::all_reduce").startswith("the step calls all_reduce: ")

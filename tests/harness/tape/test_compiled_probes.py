@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from numdrift.harness.tape.compiled_probes import ProbedGraph, Probes, ValueKey, computed_values
+from numdrift.harness.torch_private import Boxed
+
+
+@pytest.fixture
+def probes() -> Iterator[Probes]:
+    made = Probes()
+    yield made
+    made.close()
+
+
+def traced() -> torch.fx.GraphModule:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x.t().sin()
+        variance, mean = torch.var_mean(y, dim=0)
+        return (y * mean).exp(), variance + 1
+
+    found: torch.fx.GraphModule = make_fx(function, tracing_mode="fake")(torch.ones(3, 4))
+    return found
+
+
+class Compiler:
+    """Executes graphs op by op, and gives other results where one of the values `touchy` is probed."""
+
+    def __init__(self, touchy: set[str]) -> None:
+        self.touchy = touchy
+        self.compilations = 0
+
+    def again(self, module: torch.fx.GraphModule) -> Boxed:
+        self.compilations += 1
+        probed = {str(node.args[0]) for node in module.graph.nodes if "probe" in str(node.target)}
+        disturbed = bool(probed & self.touchy)
+        return lambda inputs: (disturbed, module(*inputs))
+
+
+class Execution:
+    def __init__(self) -> None:
+        self.input = torch.randn(3, 4)
+
+    def repeated(self, compiled: Boxed) -> bool:
+        disturbed, _ = compiled([self.input])
+        return not disturbed
+
+
+def values_of(graph: torch.fx.GraphModule, execution: Execution) -> dict[ValueKey, torch.Tensor]:
+    """By executing the graph with every value as an output."""
+    keys, found = dict(computed_values(graph.graph)), {}
+
+    class Noting(torch.fx.Interpreter):
+        def run_node(self, node: torch.fx.Node) -> Any:
+            result = super().run_node(node)
+            if node in keys:
+                found[keys[node]] = result
+            return result
+
+    Noting(graph).run(execution.input)
+    return found
+
+
+def test_views_are_no_values_and_results_of_one_op_are_several() -> None:
+    names = [(node.name, key) for node, key in computed_values(traced().graph)]
+    assert [key for _, key in names] == [
+        ("sin", 0),
+        ("var_mean", 0),
+        ("var_mean", 1),
+        ("mul", 0),
+        ("exp", 0),
+        ("add", 0),
+    ]
+
+
+def test_every_value_is_read(probes: Probes) -> None:
+    graph, compiler, execution = traced(), Compiler(set()), Execution()
+    probed = ProbedGraph(graph, compiler.again, probes)
+    found = probed.values(execution)
+    expected = values_of(graph, execution)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[key], value) for key, value in expected.items())
+    assert not any("probe" in str(node.target) for node in graph.graph.nodes)
+
+
+@pytest.mark.parametrize("touchy", [{"exp"}, {"sin"}, {"mul", "add"}])
+def test_what_cannot_be_read_is_found_and_left_out(touchy: set[str], probes: Probes) -> None:
+    graph, compiler = traced(), Compiler(touchy)
+    probed = ProbedGraph(graph, compiler.again, probes)
+    found = probed.values(Execution())
+    assert found.keys() == {key for _, key in computed_values(graph.graph) if key[0] not in touchy}
+    # then the next execution needs no compilation
+    before, execution = compiler.compilations, Execution()
+    again = probed.values(execution)
+    assert compiler.compilations == before
+    expected = values_of(graph, execution)
+    assert again.keys() == found.keys() and all(torch.equal(again[key], expected[key]) for key in again)
+
+
+def test_a_graph_that_never_repeats_is_given_up(probes: Probes) -> None:
+    class Never(Execution):
+        def repeated(self, compiled: Boxed) -> bool:
+            compiled([self.input])
+            return False
+
+    compiler = Compiler(set())
+    probed = ProbedGraph(traced(), compiler.again, probes)
+    assert probed.values(Never()) == {} and probed.values(Never()) == {}
+    assert compiler.compilations == 2

@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from numdrift.harness.tape.ensemble import measure_noise
+from numdrift.harness.tape.replay import AsRecorded, Replay, is_same
+from numdrift.harness.tape.rounding import RandomRounding
+from numdrift.harness.tape.summing import sums
+from numdrift.harness.tape.tape import Tape
+
+from .trainings import TRAININGS, Plain, recorded, started
+
+
+def one_op(compute: Callable[[], torch.Tensor]) -> Tape:
+    with recorded() as recorder:
+        recorder.watch("loss 0", compute())
+    return recorder.tape()
+
+
+def rounded(tape: Tape, seed: int = 0) -> torch.Tensor:
+    return Replay(tape).run(RandomRounding(seed))["loss 0"]
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_rounding_moves_every_parameter_by_little(name: str) -> None:
+    noise = measure_noise(started(name).taped(), 8)
+    assert noise.equal and noise.reason is None and noise.replays == 8 and not noise.dropped
+    assert not noise.unmoved
+    parameters = [one for key, one in noise.tensors.items() if key.startswith("parameter ")]
+    assert parameters and all(one.rms > 0 for one in parameters)
+    losses = [one for key, one in noise.tensors.items() if key.startswith("loss ")]
+    coarse = 2**-7 if name == "autocast" else 2**-23
+    assert all(0 < one.rms < 200 * coarse * one.norm for one in losses)
+
+
+def test_the_same_seed_gives_the_same_member() -> None:
+    replay = Replay(started("mlp").taped())
+    first, again, other = (replay.run(RandomRounding(seed)) for seed in (5, 5, 6))
+    assert all(is_same(first[name], again[name]) for name in first)
+    assert not is_same(first["parameter 0.weight"], other["parameter 0.weight"])
+
+
+def test_the_spread_is_that_of_the_precision() -> None:
+    # given one training in two precisions
+    spreads = {}
+    for dtype in (torch.float32, torch.float64):
+        torch.manual_seed(0)
+        noise = measure_noise(Plain(dtype).taped(), 16)
+        spreads[dtype] = {name: one.rms / one.norm for name, one in noise.tensors.items()}
+    # then
+    expected = torch.finfo(torch.float32).eps / torch.finfo(torch.float64).eps
+    for name in ("loss 0", "gradient 0 0.weight", "parameter 2.weight"):
+        found = spreads[torch.float32][name] / spreads[torch.float64][name]
+        assert expected / 4 < found < expected * 4
+
+
+@given(
+    st.floats(1e-30, 1e30),
+    st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+    st.integers(0, 2**31),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_rounded_result_is_within_the_formula(value: float, dtype: torch.dtype, seed: int) -> None:
+    # given an op whose result is exactly x
+    start = torch.full((64,), value, dtype=dtype) / 2
+    tape = one_op(lambda: start * 2)
+    exact = tape.expected()["loss 0"].double()
+    # when
+    found = rounded(tape, seed).double()
+    # then |x' - x| <= 0.75 eps x, and half an ulp for each of two roundings
+    eps = torch.finfo(dtype).eps
+    assert bool(((found - exact).abs() <= (0.75 + 0.5 + 0.5) * eps * exact.abs()).all())
+
+
+def test_rounding_is_not_biased() -> None:
+    start = torch.linspace(1, 2, 200_000)
+    tape = one_op(lambda: start * 1.0)
+    shares = (rounded(tape).double() - start.double()) / start.double() / torch.finfo(torch.float32).eps
+    # The perturbation has a standard deviation of 1.5 / sqrt(12) eps, before its result is rounded.
+    assert 0.35 < float(shares.std()) < 0.65
+    assert abs(float(shares.mean())) < 5 * float(shares.std()) / math.sqrt(len(start)) + 0.01
+
+
+def test_what_is_not_finite_and_what_is_zero_stays() -> None:
+    start = torch.tensor([float("inf"), -float("inf"), 0.0, -0.0])
+    tape = one_op(lambda: start * 1.0)
+    assert torch.equal(rounded(tape), start)
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda x: torch.relu(x),
+        lambda x: x[torch.tensor([2, 0])],
+        lambda x: torch.cat([x, -x]),
+        lambda x: x.double(),
+        lambda x: torch.where(x > 0, x, x.abs()),
+        lambda x: x.sort().values,
+    ],
+)
+def test_ops_that_do_not_round_are_left_alone(compute: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    start = torch.randn(50, generator=torch.Generator().manual_seed(0))
+    tape = one_op(lambda: compute(start))
+    assert is_same(rounded(tape), tape.expected()["loss 0"])
+
+
+@pytest.mark.parametrize(
+    "compute", [torch.exp, torch.sum, lambda x: x.bfloat16(), lambda x: torch.empty(50).bfloat16().copy_(x)]
+)
+def test_ops_that_round_are_not(compute: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    start = torch.randn(50, generator=torch.Generator().manual_seed(0))
+    tape = one_op(lambda: compute(start))
+    assert any(not is_same(rounded(tape, seed), tape.expected()["loss 0"]) for seed in range(8))
+
+
+def test_the_inputs_of_a_sum_are_rounded_on_copies() -> None:
+    # given pairs that cancel, so that a sum has no rounding of its own
+    pairs = torch.tensor([[1e6], [-1e6]]).repeat(1, 500)
+    tape = one_op(lambda: pairs.sum(0))
+    # then the sums spread as their inputs do: sqrt(2) * 0.43 eps * 1e6 = 0.07, and the rounding to multiples of 1/16
+    assert not tape.expected()["loss 0"].any()
+    assert 0.05 < float(rounded(tape).std()) < 0.12
+    assert is_same(pairs, torch.tensor([[1e6], [-1e6]]).repeat(1, 500))
+
+
+def test_sums_are_known_by_their_names() -> None:
+    known = [
+        "mm",
+        "addmm",
+        "bmm",
+        "convolution_backward",
+        "native_layer_norm_backward",
+        "_softmax",
+        "mean",
+        "nll_loss_forward",
+    ]
+    assert all(map(sums, known))
+    assert not any(map(sums, ("mul", "add_", "tanh_backward", "gelu", "addcmul_", "summary", "comma")))
+
+
+def test_random_ops_keep_their_draws() -> None:
+    start = torch.randn(200, generator=torch.Generator().manual_seed(0))
+    tape = one_op(lambda: F.dropout(start.exp(), 0.5))
+    zeros = tape.expected()["loss 0"] == 0
+    assert 50 < int(zeros.sum()) < 150
+    assert all(torch.equal(rounded(tape, seed) == 0, zeros) for seed in range(5))
+
+
+def test_running_statistics_that_are_only_read_stay() -> None:
+    norm = torch.nn.BatchNorm1d(3).eval()
+    norm.running_mean = torch.tensor([0.1, 0.2, 0.3])
+    with recorded() as recorder:
+        norm(torch.randn(4, 3)).sum()
+        recorder.watch("buffer running_mean", norm.running_mean)
+    assert measure_noise(recorder.tape(), 4).tensors["buffer running_mean"].rms == 0
+
+
+def test_a_discrete_choice_that_rounding_turns_is_dropped_and_counted() -> None:
+    # given a selection whose size hangs on the last bit, and an op that takes that size only
+    start = torch.full((40,), 3.0).sqrt()
+    with recorded() as recorder:
+        chosen = (start.square() - start.square().mean()).abs()
+        selected = chosen[chosen <= chosen.median()]
+        recorder.watch("loss 0", selected.view(selected.numel()).sum() + start.exp().sum())
+        recorder.watch("loss 1", selected)
+    # when
+    noise = measure_noise(recorder.tape(), 8)
+    # then
+    assert noise.dropped + noise.replays == 8 and noise.dropped > 0
+
+
+def test_flips_of_integers_are_counted() -> None:
+    start = torch.rand(30, generator=torch.Generator().manual_seed(0)) * 1e-7 + 1.0
+    tape = one_op(lambda: (start * 1.0).argsort())
+    noise = measure_noise(tape, 8).tensors["loss 0"]
+    assert noise.flips > 0 and noise.rms == 0 and noise.norm > 0
+
+
+def test_noise_is_the_root_mean_square_over_the_members() -> None:
+    # given
+    tape = started("sam").taped(3)
+    # when
+    noise = measure_noise(tape, 3)
+    # then the same from the definition
+    members = [Replay(tape).run(RandomRounding(3000 + number)) for number in range(3)]
+    for name, value in tape.expected().items():
+        squares = [float((member[name].double() - value.double()).square().sum()) for member in members]
+        assert noise.tensors[name].rms == pytest.approx(math.sqrt(sum(squares) / 3), rel=1e-12)
+        assert noise.tensors[name].norm == pytest.approx(float(value.double().norm()), rel=1e-12)
+
+
+def test_a_step_without_rounding_is_no_live_replay() -> None:
+    # given parameters that nothing of the tape moves
+    weight = torch.ones(3)
+    with recorded() as recorder:
+        recorder.watch("gradient 0 w", torch.ones(3))
+        recorder.watch("parameter w", weight)
+    noise = measure_noise(recorder.tape(), 2)
+    assert not noise.equal and "not connected" in str(noise.reason) and noise.unmoved == ["parameter w"]
+
+
+def test_values_that_differ_in_the_unchanged_replay_are_named() -> None:
+    with recorded() as recorder:
+        value = torch.zeros(4)
+        value.numpy()[0] = 1
+        recorder.watch("loss 0", value * 2)
+        recorder.watch("loss 1", torch.ones(1))
+    tape = recorder.tape()
+    noise = measure_noise(tape, 2)
+    assert not noise.equal and noise.differs == ["loss 0"] and not noise.tensors
+    assert noise.to_json()["reason"] == "the unchanged replay gives other bits for loss 0"
+    assert not is_same(Replay(tape).run(AsRecorded())["loss 0"], tape.expected()["loss 0"])
+
+
+def test_stronger_rounding_finds_a_choice_that_hangs_on_it() -> None:
+    # given relu(a * 1 - c), whose input is eight units beside the kink: out of reach of rounding, not of 16 times it
+    eps = 2.0**-23
+    a = torch.tensor([1.0, 3.0], requires_grad=True)
+    one, c = torch.ones(2), torch.tensor([1.0 - 8 * eps, 1.0])
+
+    def training() -> None:
+        F.relu(a * one - c).sum().backward()
+
+    with recorded() as recorder:
+        training()
+        assert a.grad is not None
+        recorder.watch("gradient 0 a", a.grad)
+    # when
+    tape = recorder.tape()
+    plain, closer = measure_noise(tape, 8), measure_noise(tape, 8, 16)
+    # then
+    assert plain.tensors["gradient 0 a"].rms == closer.tensors["gradient 0 a"].rms < 10 * eps
+    assert plain.tensors["gradient 0 a"].reach == 0
+    assert closer.tensors["gradient 0 a"].reach == pytest.approx(1, rel=1e-5)
+    assert (plain.edge_replays, closer.edge_replays) == (0, 16)
+
+
+def test_stronger_rounding_of_a_smooth_step_moves_it_in_proportion() -> None:
+    noise = measure_noise(started("mlp").taped(), 8, 16)
+    gradients = [one for name, one in noise.tensors.items() if name.startswith("gradient ") and one.rms]
+    assert gradients
+    assert all(8 * one.rms < one.reach < 48 * one.rms for one in gradients)
