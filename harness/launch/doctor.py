@@ -14,7 +14,7 @@ from .batch_plan import BatchPlan
 from .execute_batch import FinishedRun, execute
 from .supervise import Reporter
 
-TRIAL = Path(__file__).with_name("trial.py")
+TRIAL = Path(__file__).with_name("doctor_trial.py")
 TIMEOUT_SECONDS = 180.0
 
 REMEDIES = (
