@@ -42,9 +42,8 @@ Stand = Callable[[torch.Tensor], torch.Tensor]
 class Expectations:
     """What ops return, remembered by the kind of their arguments.
 
-    `stand` makes the tensors that they are asked with: zeros, or (`on_meta`) tensors without values, which ask the
-    meta kernel, by which compilers go.
-    """
+    `stand` makes the tensors that they are asked with: zeros, or (`on_meta`) tensors without values, which
+    ask the meta kernel, by which compilers go."""
 
     def __init__(self, stand: Stand | None = None) -> None:
         self._stand = stand or zeros

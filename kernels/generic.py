@@ -26,9 +26,8 @@ def aten(op: str, *args: Any, **kwargs: Any) -> Any:
 def decomposed(op: str, *args: Any, **kwargs: Any) -> Any:
     """Call the decomposition that torch ships, its results in the dtypes of the op's.
 
-    On a CPU some give statistics of another dtype than the op does (batch norm of bfloat16 with float32 weights).
-    Raises NotAvailable when torch ships none.
-    """
+    On a CPU some give statistics of another dtype than the op does (batch norm of bfloat16 with float32
+    weights). Raises NotAvailable when torch ships none."""
     overload = torch_private.find_overload(op, args, kwargs)
     decomposition = torch_private.decomposition_of(overload)
     if decomposition is None:

@@ -26,11 +26,10 @@ class Kernel:
 
     `target` is `module:function`. The function takes what the op takes and returns what the op returns; with
     `of_any_op` it takes the op's name before that. `source` says where the formula comes from. `devices` are
-    torch device types, or "any". `native` kernels have C code, which a torch formula with the same bits stands
-    in for where there is no compiler; `needs_compiler` marks those that have none. `path` is a file that the user
-    brought: `target` is then what makes the function of an op from it. What is `on_request` is measured only when
-    it is named: its first call takes seconds.
-    """
+    torch device types, or "any". `native` kernels have C code, which a torch formula with the same bits
+    stands in for where there is no compiler; `needs_compiler` marks those that have none. `path` is a file
+    that the user brought: `target` is then what makes the function of an op from it. What is `on_request` is
+    measured only when it is named: its first call takes seconds."""
 
     op: str
     name: str
@@ -64,9 +63,8 @@ class Operation:
 
     `reference` is `module:function`, the op in float64 without cancellation (empty: the op itself replayed in
     float64). `exact` is the same on mpmath numbers, for ops that work element by element. `also` names aten
-    ops that take over the op's part in other modes: a swap of the op swaps them too, by their kernel of the same
-    name.
-    """
+    ops that take over the op's part in other modes: a swap of the op swaps them too, by their kernel of the
+    same name."""
 
     name: str
     family: str
@@ -164,7 +162,8 @@ class KernelRegistry:
         return known[name]
 
     def name_of_own(self, op: str, path: Path) -> str:
-        """The name of a kernel that the user brings: its file's stem. Raises UsageError for one that the op has."""
+        """The name of a kernel that the user brings: its file's stem. Raises UsageError for one that the op
+        has."""
         if any(known.name == path.stem for known in self.kernels(op)):
             raise UsageError(f"op {op} has a kernel {path.stem!r} already; give {path} another name")
         return path.stem

@@ -1,9 +1,9 @@
 """A kernel that a user brings: a file in C or in Python, for any op.
 
-`mine.c` defines `kernel_float32`, `kernel_float64` or both; see native/signature.py. `mine.py` defines a function
-named as the op, or `kernel`, that takes and returns what the op does; it may say DESCRIPTION, FORMULA, DTYPES,
-DEVICES and SOURCE. A Python file is executed when it is loaded, and may then import modules that lie beside it.
-"""
+`mine.c` defines `kernel_float32`, `kernel_float64` or both; see native/signature.py. `mine.py` defines a
+function named as the op, or `kernel`, that takes and returns what the op does; it may say DESCRIPTION,
+FORMULA, DTYPES, DEVICES and SOURCE. A Python file is executed when it is loaded, and may then import modules
+that lie beside it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """The Python file of a user's kernel as a module, with the modules that lie beside it.
 
-While the file is executed its folder comes first in `sys.path`, as for a script. Modules from there are the file's
-own: they are forgotten afterwards, and those of the same names that others have imported are put back, so that two
-kernels, or a kernel and the training script, may each have a `helper.py`.
-"""
+While the file is executed its folder comes first in `sys.path`, as for a script. Modules from there are the
+file's own: they are forgotten afterwards, and those of the same names that others have imported are put back,
+so that two kernels, or a kernel and the training script, may each have a `helper.py`."""
 
 from __future__ import annotations
 
@@ -89,7 +88,8 @@ def _beside(folder: Path) -> Iterator[list[Path]]:
 
 
 def _is_beside(folder: Path, name: str, module: ModuleType | None = None) -> bool:
-    """Whether a folder has a module of this name, or has the package that it is of; and `module` came from there."""
+    """Whether a folder has a module of this name, or has the package that it is of; and `module` came from
+    there."""
     top = name.partition(".")[0]
     if not (folder / f"{top}.py").is_file() and not (folder / top / "__init__.py").is_file():
         return False

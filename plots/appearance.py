@@ -143,7 +143,8 @@ def finish_axes(axes: Axes, *, x_label: str = "", y_label: str = "") -> None:
 
 
 def set_log_range(axes: Axes, values: NDArray[np.float64]) -> None:
-    """Make the y axis logarithmic, over the powers of ten around the positive values and at least two of them."""
+    """Make the y axis logarithmic, over the powers of ten around the positive values and at least two of
+    them."""
     low = np.clip(np.floor(np.log10(values.min())), -_EXTREME, _EXTREME)
     high = np.clip(np.ceil(np.log10(values.max())), -_EXTREME, _EXTREME)
     low -= high - low < 2

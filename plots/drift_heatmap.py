@@ -49,7 +49,8 @@ _TAPED: Literal[7] = 7
 
 @dataclass(frozen=True, slots=True)
 class ScoredStep:
-    """The scores of the tensors that one step gave, infinite ones too; taped: the noise was measured at this step."""
+    """The scores of the tensors that one step gave, infinite ones too; taped: the noise was measured at this
+    step."""
 
     step: int
     scores: Mapping[str, float] = field(default_factory=dict)
@@ -104,7 +105,8 @@ def _table(rows: Sequence[ScoredStep], names: Sequence[str]) -> Table:
 
 
 def _worst(table: Table) -> NDArray[np.intp]:
-    """Choose the tensors to draw, in their order: those with the largest scores, none that is always identical."""
+    """Choose the tensors to draw, in their order: those with the largest scores, none that is always
+    identical."""
     largest = np.nanmax(table, axis=1, initial=0.0)
     ranked = np.argsort(-largest, kind="stable")[:MOST_TENSORS]
     chosen: NDArray[np.intp] = np.sort(ranked[largest[ranked] > 0])
@@ -182,7 +184,8 @@ def _label_tensors(axes: Axes, names: Sequence[str]) -> None:
 
 
 def _shortened(names: Sequence[str]) -> list[str]:
-    """Leave out the front of long paths, or the middle of long names where that would make two of them equal."""
+    """Leave out the front of long paths, or the middle of long names where that would make two of them
+    equal."""
     fronts, middles = [_without_front(name) for name in names], [_without_middle(name) for name in names]
     return [
         next((one for one, of in ((front, fronts), (middle, middles)) if of.count(one) == 1), name)

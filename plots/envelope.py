@@ -29,7 +29,8 @@ _RATIOS = 1e-4, 1e6
 
 
 def envelope(found: Envelope, *, reference: str, run: str, title: str) -> Figure:
-    """Return a figure of the losses, of their relative difference beside the envelope, and of the ratio of both.
+    """Return a figure of the losses, of their relative difference beside the envelope, and of the ratio of
+    both.
 
     reference, run: name the two in the legend. Steps that are not judged are grey, a line marks the onset. Zero
     differences and ratios are gaps. Losses are on a logarithmic scale where all of them are positive.

@@ -47,9 +47,8 @@ class KernelErrors:
 def kernel_errors(rows: Sequence[KernelErrors], *, title: str) -> Figure:
     """Return a figure with one panel for each kernel and in it one line for each set of inputs.
 
-    The thick part of a line goes from the 5th to the 95th percentile, the thin part on to the largest error; the
-    dot is the median. Kernels and sets stand in the order of the rows; all panels share the axis.
-    """
+    The thick part of a line goes from the 5th to the 95th percentile, the thin part on to the largest error;
+    the dot is the median. Kernels and sets stand in the order of the rows; all panels share the axis."""
     kernels = list(dict.fromkeys(row.kernel for row in rows))
     inputs = list(dict.fromkeys(row.inputs for row in rows))
     columns = 1 if len(kernels) * len(inputs) <= _MOST_LINES else 2

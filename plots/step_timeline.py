@@ -1,4 +1,5 @@
-"""Where the time of each step goes, step by step and mode by mode: compiling, executing, transferring, the rest."""
+"""Where the time of each step goes, step by step and mode by mode: compiling, executing, transferring, the
+rest."""
 
 from __future__ import annotations
 
@@ -28,14 +29,16 @@ _MOST_BARS = 80
 """Steps that are drawn as bars of their own; more are one area."""
 
 _HIGH, _MARGIN = 0.8, 1.5
-"""A panel reaches this factor above this quantile of its steps; higher ones are cut off, with their time above them."""
+"""A panel reaches this factor above this quantile of its steps; higher ones are cut off, with their time
+above them."""
 
 _MOST_LABELS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """The times of one mode's steps in seconds: `parts` has a row for each of `PARTS` and a column for each step."""
+    """The times of one mode's steps in seconds: `parts` has a row for each of `PARTS` and a column for each
+    step."""
 
     mode: str
     steps: Sequence[int]
@@ -45,8 +48,8 @@ class StepTimes:
 def step_timeline(modes: Sequence[StepTimes], *, title: str) -> Figure:
     """Return a figure with a panel for each mode, each with an axis of its own, one below the other by steps.
 
-    A step that is far longer than most (one that compiles) is cut off at the upper edge, and its time stands there.
-    """
+    A step that is far longer than most (one that compiles) is cut off at the upper edge, and its time stands
+    there."""
     figure = Figure(figsize=(WIDTH, _FRAME + _PANEL * len(modes)), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     text = figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")

@@ -1,4 +1,5 @@
-"""Error of kernels against their input: the envelope over all inputs, and the neighbourhood of the worst one."""
+"""Error of kernels against their input: the envelope over all inputs, and the neighbourhood of the worst
+one."""
 
 from __future__ import annotations
 
@@ -69,9 +70,8 @@ class UlpEnvelope:
 class UlpZoom:
     """Signed errors in ULP at consecutive inputs, for each kernel by its label; NaN where not finite.
 
-    center: the input in the middle, as text. offsets: places from it on the line of numbers -> [m]. inputs: the numbers
-    themselves -> [m].
-    """
+    center: the input in the middle, as text. offsets: places from it on the line of numbers -> [m]. inputs:
+    the numbers themselves -> [m]."""
 
     center: str
     offsets: NDArray[np.int64]
@@ -165,7 +165,8 @@ def _interesting(envelopes: Sequence[UlpEnvelope]) -> tuple[float, float]:
 def _together(
     places: Floats, largest: Floats, mean: Floats, low: float, high: float
 ) -> tuple[Floats, Floats, Floats]:
-    """The rows in a range, neighbours taken together until they are few: the largest, and the mean of the means."""
+    """The rows in a range, neighbours taken together until they are few: the largest, and the mean of the
+    means."""
     inside = (places >= low) & (places <= high)
     places, largest, mean = places[inside], largest[inside], mean[inside]
     if places.size <= _POINTS:

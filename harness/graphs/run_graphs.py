@@ -53,7 +53,8 @@ class GraphEntry:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One execution of a graph: `graph` is its name without a stage, `cut` says why a lazy graph ended there."""
+    """One execution of a graph: `graph` is its name without a stage, `cut` says why a lazy graph ended
+    there."""
 
     step: int
     graph: str
@@ -110,8 +111,8 @@ class RunGraphs:
     def select(
         self, *, step: int | None = None, phase: str | None = None, stage: str | None = None
     ) -> list[GraphEntry]:
-        """The graphs of this step, phase and stage, in the order of their capture. Raises GraphsNotFound, saying
-        what there is."""
+        """The graphs of this step, phase and stage, in the order of their capture. Raises GraphsNotFound,
+        saying what there is."""
         found = self.entries
         for what, value, values_of in (
             ("step", step, lambda entry: (entry.step,)),
@@ -159,7 +160,8 @@ def graphs_of(run: RecordedRun) -> RunGraphs:
             steps = run.manifest.steps
             raise GraphsNotFound(
                 f"{run.path} recorded no graphs{why}: --graphs asked for those of "
-                f"step{'' if asked.isdigit() else 's'} {asked}, and the run has {steps:,} step{'' if steps == 1 else 's'}"
+                f"step{'' if asked.isdigit() else 's'} {asked}, "
+                f"and the run has {steps:,} step{'' if steps == 1 else 's'}"
             )
         raise GraphsNotFound(
             f"{run.path} recorded no graphs{why}; record them with "

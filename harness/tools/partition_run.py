@@ -29,8 +29,9 @@ FACTORY = re.compile(r"[^:]+:[A-Za-z_]\w*")
 
 @dataclass(frozen=True, slots=True)
 class Partitioned:
-    """What came of it. `path` is the folder that it is in, `failure` how the process failed where it could not say it itself,
-    `where` names the file that has what it printed; `comparison` holds a script's run against the unpartitioned one."""
+    """What came of it. `path` is the folder that it is in, `failure` how the process failed where it could
+    not say it itself, `where` names the file that has what it printed; `comparison` holds a script's run
+    against the unpartitioned one."""
 
     target: str
     path: Path
@@ -69,7 +70,8 @@ def partition_script(
     name: str | None,
     timeout: float | None,
 ) -> Partitioned:
-    """Run a training whose models are partitioned; with `check` also as it is, on the CPU. Raises UsageError."""
+    """Run a training whose models are partitioned; with `check` also as it is, on the CPU. Raises
+    UsageError."""
     reproducer, words = asked_for(script, module, tuple(arguments))
     chosen = choose_investigation(out, reproducer.named_after, name, "")
     own = ModeSpec(f"partitioned-{spec.name}", "cpu", **{key: getattr(spec, key) for key in OF_PROCESS})
@@ -123,8 +125,8 @@ def partition_module(
     bisect: bool,
     timeout: float | None,
 ) -> Partitioned:
-    """Partition what a factory makes, in a process of the mode's; with `bisect` find what carries its drift. Raises
-    UsageError."""
+    """Partition what a factory makes, in a process of the mode's; with `bisect` find what carries its drift.
+    Raises UsageError."""
     folder = _folder(target, out, name).run(f"partitioned-{spec.name}", "").path
     try:
         folder.mkdir(parents=True, exist_ok=False)

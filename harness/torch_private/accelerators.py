@@ -42,9 +42,8 @@ def device_meant(device: torch.device) -> torch.device:
 def answer_for(kinds: Sequence[str], device: str) -> Undo:
     """Have `device` answer where torch asks which device of one of `kinds` is the current one; gives the undo.
 
-    `tensor.to("cuda")` asks that, and goes where the answer says. Raises NotAvailable where this torch keeps its
-    answers otherwise.
-    """
+    `tensor.to("cuda")` asks that, and goes where the answer says. Raises NotAvailable where this torch keeps
+    its answers otherwise."""
     guards, kind = _guards(), device.partition(":")[0]
     if kind not in DEVICE_NUMBERS or not guards[DEVICE_NUMBERS[kind]]:
         raise NotAvailable("redirected devices", f"torch {torch.__version__} has nobody to answer for {kind}")

@@ -17,11 +17,13 @@ _KERNEL = re.compile(
     r"|^[ \t]*(aten)\.(scatter_|scatter_reduce_|index_put_|bernoulli_)(?:\.(\w+))?\(",
     re.MULTILINE,
 )
-"""The call of an op in a generated module: by its full name, or in place, of an op that has a class of Inductor's IR."""
+"""The call of an op in a generated module: by its full name, or in place, of an op that has a class of
+Inductor's IR."""
 
 
 def watch_compilations(began: Callable[[str, bool], None], ended: Callable[[], None]) -> Undo:
-    """Have `began(number, is_backward)` and `ended()` called around each outermost compilation, dynamo's tracing included.
+    """Have `began(number, is_backward)` and `ended()` called around each outermost compilation, dynamo's
+    tracing included.
 
     Neither may raise. A compilation within another is a part of it.
     """
@@ -45,7 +47,8 @@ def watch_compilations(began: Callable[[str, bool], None], ended: Callable[[], N
 
 
 def compiler_counters() -> Mapping[str, int]:
-    """What dynamo, AOTAutograd and Inductor have counted since the process began, as `inductor.fxgraph_cache_hit`."""
+    """What dynamo, AOTAutograd and Inductor have counted since the process began, as
+    `inductor.fxgraph_cache_hit`."""
     counted = private("torch._dynamo.utils", "counters")
     return {
         f"{part}.{name}": int(value)
@@ -61,8 +64,8 @@ def compile_times() -> str:
 
 
 def kernels_of_torch(compiled: Any) -> list[str]:
-    """The ops of a graph that Inductor has no kernel of its own for, and calls torch's, as `aten::sort.stable`: one for each
-    call, in the order of the calls."""
+    """The ops of a graph that Inductor has no kernel of its own for, and calls torch's, as
+    `aten::sort.stable`: one for each call, in the order of the calls."""
     found = (tuple(filter(None, parts)) for parts in _KERNEL.findall(generated_module(compiled)))
     return [
         f"{space}::{name}" + "".join(f".{one}" for one in overload if one != "default")

@@ -32,8 +32,8 @@ def is_compiled_in_place(module: torch.nn.Module) -> bool:
 
 
 def compile_in_place(module: torch.nn.Module, backend: Any, **arguments: Any) -> None:
-    """Make calls of `module` go through torch.compile, the module staying the same object. `arguments` are more of
-    torch.compile's.
+    """Make calls of `module` go through torch.compile, the module staying the same object. `arguments` are
+    more of torch.compile's.
 
     `module.compile()` does that, except for classes whose forward is torch's own, nn.Sequential above all:
     dynamo does not trace torch's files as an outermost frame and runs them eagerly without a word
@@ -64,7 +64,8 @@ def undo_compile_in_place(module: torch.nn.Module) -> None:
 
 @contextmanager
 def inductor_settings_kept(options: Iterable[str]) -> Iterator[None]:
-    """Put Inductor's numerics and these options of its config back at the end; an option that it lacks is left out."""
+    """Put Inductor's numerics and these options of its config back at the end; an option that it lacks is
+    left out."""
     patch = private("torch._inductor.config", "patch")
     config = importlib.import_module("torch._inductor.config")
     kept = {}
@@ -83,7 +84,8 @@ def _outer_frame(module: torch.nn.Module) -> Callable[..., Any]:
 
 
 def compile_alone(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function by itself, anew for every kind of arguments; it never falls back to eager execution."""
+    """Compile a function by itself, anew for every kind of arguments; it never falls back to eager
+    execution."""
     compiled = own_compile()(function, fullgraph=True, dynamic=False)
     patched = private("torch._dynamo.config", "patch")
 
@@ -95,7 +97,8 @@ def compile_alone(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _seen_by_compilers() -> AbstractContextManager[object]:
-    """A context in which dispatch modes see ops although they were told not to: what compiles traces with them."""
+    """A context in which dispatch modes see ops although they were told not to: what compiles traces with
+    them."""
     guard = getattr(torch._C, "_ForceDispatchKeyGuard", None)
     hidden = private("torch._C", "_dispatch_tls_local_exclude_set")()
     python = private("torch._C", "DispatchKey").Python
@@ -119,8 +122,8 @@ def compiled_frames() -> int:
 def set_inductor_numerics(
     *, contract: bool | None, emulate_casts: bool | None, fallback_random: bool | None
 ) -> None:
-    """Set Inductor's contraction of a*b+c, its emulation of eager's casts, and whether it draws random numbers by
-    eager's kernels; None leaves its default."""
+    """Set Inductor's contraction of a*b+c, its emulation of eager's casts, and whether it draws random
+    numbers by eager's kernels; None leaves its default."""
     if contract is not None:
         cpp = private("torch._inductor.config", "cpp")
         require(cpp, "enable_floating_point_contract_flag")

@@ -1,4 +1,5 @@
-"""Ops that are made of others above autograd, as a compiler traces them: their nodes, and what Inductor then gets."""
+"""Ops that are made of others above autograd, as a compiler traces them: their nodes, and what Inductor then
+gets."""
 
 from __future__ import annotations
 
@@ -78,7 +79,8 @@ Change = Callable[[torch.fx.GraphModule], None]
 
 
 def change_around_inner_compile(before: Change, inside: Change) -> Callable[[], None]:
-    """Apply `before` to each graph that Inductor's inner compile is given, and `inside` where it begins; gives the undo.
+    """Apply `before` to each graph that Inductor's inner compile is given, and `inside` where it begins;
+    gives the undo.
 
     Whoever wraps the inner compile between the two sees the graph as `before` has left it.
     """

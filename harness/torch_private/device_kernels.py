@@ -13,15 +13,16 @@ from .operators import arguments_of, aten_operations, schema_of
 from .presence import private
 
 OWN, FALLBACK = "[kernel]", "[backend fallback]"
-"""How the dispatcher's table ends the line of a key: a kernel of its own, or what takes every op that has none."""
+"""How the dispatcher's table ends the line of a key: a kernel of its own, or what takes every op that has
+none."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceKernel:
-    """What an overload comes to on a device: `call` executes it, whatever replaces it afterwards, and adds no Python frame
-    to the stack. `is_fallback` says
-    that the device has no kernel for it, and hands it on; `is_read` that it gives Python a value, as `.item()` does.
-    `tensors` tells of each argument whether it is a tensor."""
+    """What an overload comes to on a device: `call` executes it, whatever replaces it afterwards, and adds no
+    Python frame to the stack. `is_fallback` says that the device has no kernel for it, and hands it on;
+    `is_read` that it gives Python a value, as `.item()` does. `tensors` tells of each argument whether it is
+    a tensor."""
 
     operation: Any
     name: str
@@ -54,8 +55,8 @@ def device_kernels(key: str) -> Iterator[DeviceKernel]:
 
 
 def dispatched_to(name: str, key: str) -> str:
-    """What the dispatcher has for an op (`aten::add.Tensor`) and a key: `[kernel]`, `[backend fallback]`, `[math
-    kernel]` and so on, "" for nothing."""
+    """What the dispatcher has for an op (`aten::add.Tensor`) and a key: `[kernel]`, `[backend fallback]`,
+    `[math kernel]` and so on, "" for nothing."""
     table = private("torch._C", "_dispatch_dump_table")(name)
     line = next((line for line in table.splitlines() if line.startswith(f"{key}:")), "")
     return line[line.rindex("[") :] if "[" in line else ""

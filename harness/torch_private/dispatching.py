@@ -17,7 +17,8 @@ Taken = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], None]
 
 
 class UnorderedMode(TorchDispatchMode):
-    """A dispatch mode that may be left while one that was entered after it goes on: each takes out itself only."""
+    """A dispatch mode that may be left while one that was entered after it goes on: each takes out itself
+    only."""
 
     def __exit__(self, *raised: object) -> None:
         modes = dispatch_modes()
@@ -37,8 +38,8 @@ def dispatch_modes() -> list[Any]:
 
 
 class ShownOps(UnorderedMode):
-    """Shows each op that has run to `taken`, and one that has raised to `failed`; compilers ignore it, so what they build
-    stays what it is."""
+    """Shows each op that has run to `taken`, and one that has raised to `failed`; compilers ignore it, so
+    what they build stays what it is."""
 
     def __init__(self, taken: Taken, failed: Taken | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -65,7 +66,8 @@ class ShownOps(UnorderedMode):
 
 
 without_function_modes: Any = getattr(torch._C, "DisableTorchFunction", torch.no_grad)
-"""A context in which tensor subclasses and torch function modes see nothing; without the hook it changes nothing."""
+"""A context in which tensor subclasses and torch function modes see nothing; without the hook it changes
+nothing."""
 
 without_dispatch_modes: Any = getattr(torch._C, "_DisableTorchDispatch", torch.no_grad)
 """A context in which dispatch modes see nothing; without the hook it changes nothing."""
@@ -135,7 +137,8 @@ class OpaqueOps:
 
 
 def next_sequence_number() -> int:
-    """The number that the next autograd node of this thread gets; a node's number ties its backward to its forward."""
+    """The number that the next autograd node of this thread gets; a node's number ties its backward to its
+    forward."""
     return int(private("torch.autograd", "_get_sequence_nr")())
 
 

@@ -10,7 +10,8 @@ _FUNCTORCH: Any = getattr(torch._C, "_functorch", None)
 
 
 def transformation_level() -> int:
-    """How many transformations (grad, vmap, jvp) are being executed; 0 outside of all, and where torch cannot tell."""
+    """How many transformations (grad, vmap, jvp) are being executed; 0 outside of all, and where torch cannot
+    tell."""
     current = getattr(_FUNCTORCH, "maybe_current_level", None)
     return 0 if current is None else current() or 0
 
@@ -22,7 +23,8 @@ def is_wrapped(tensor: torch.Tensor) -> bool:
 
 
 def unwrapped(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The script's tensor beneath all wrappers of gradients; None where one of them is vmap's, which holds many."""
+    """The script's tensor beneath all wrappers of gradients; None where one of them is vmap's, which holds
+    many."""
     batched = getattr(_FUNCTORCH, "is_batchedtensor", None)
     inner = getattr(_FUNCTORCH, "get_unwrapped", None)
     while is_wrapped(tensor):

@@ -20,8 +20,9 @@ Size = int | str
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One call: of a generated kernel (`code` is its source) or of an op of a library (`operation`, where torch
-    knows it as an op). `buffers` are computed by it, `origins` the nodes of the final FX graph that it contains."""
+    """One call: of a generated kernel (`code` is its source) or of an op of a library (`operation`, where
+    torch knows it as an op). `buffers` are computed by it, `origins` the nodes of the final FX graph that it
+    contains."""
 
     name: str
     operation: Any
@@ -33,9 +34,9 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A graph after Inductor: `graph` is the FX graph that it generated code for. An output is None where the FX
-    graph has none at that position. `buffers` have a dtype and a shape, `made_by` is the FX node whose result a buffer
-    is, `constants` are tensors of the module."""
+    """A graph after Inductor: `graph` is the FX graph that it generated code for. An output is None where the
+    FX graph has none at that position. `buffers` have a dtype and a shape, `made_by` is the FX node whose
+    result a buffer is, `constants` are tensors of the module."""
 
     graph: torch.fx.Graph
     kernels: Sequence[Kernel]
@@ -54,7 +55,8 @@ class _Watched:
 
 
 def watch_kernels(seen: Callable[[Lowered], None], failed: Callable[[Exception], None]) -> Undo:
-    """Have `seen` told each graph for which Inductor has just generated code, `failed` why one could not be read.
+    """Have `seen` told each graph for which Inductor has just generated code, `failed` why one could not be
+    read.
 
     Neither may raise.
     """
@@ -168,7 +170,8 @@ def _is_free(leaf: Any) -> bool:
 
 
 def _leaves(operations: Sequence[Any], scheduled: Sequence[Any], position: Mapping[str, int]) -> list[Any]:
-    """The scheduler's nodes of a call, which was noted with them or, where it is extern, with what they hold."""
+    """The scheduler's nodes of a call, which was noted with them or, where it is extern, with what they
+    hold."""
     found = []
     for one in operations:
         for leaf in one.get_nodes() if hasattr(one, "get_nodes") else [one]:
@@ -199,9 +202,8 @@ def _kernel(name: str, leaves: Sequence[Any], source: str, removed: set[str], or
 class _Origins:
     """The nodes that operations were made from.
 
-    Inductor's own account of an operation has too many: nodes that another operation computes and this one reads,
-    and, where a library's op had its argument computed, that op itself.
-    """
+    Inductor's own account of an operation has too many: nodes that another operation computes and this one
+    reads, and, where a library's op had its argument computed, that op itself."""
 
     def __init__(self, scheduled: Sequence[Any], graph: torch.fx.Graph) -> None:
         self._order = {node: number for number, node in enumerate(graph.nodes)}

@@ -1,8 +1,7 @@
 """The stages of torch.compile, watched from outside: dynamo's graph, AOTAutograd's, what Inductor is handed.
 
-Each `watch_...` puts one hook in and gives the function that takes it out; what it calls decides what to do with
-the stage and must not raise, since it runs inside the compiler. Verified on torch 2.13.0.
-"""
+Each `watch_...` puts one hook in and gives the function that takes it out; what it calls decides what to do
+with the stage and must not raise, since it runs inside the compiler. Verified on torch 2.13.0."""
 
 from __future__ import annotations
 
@@ -27,8 +26,9 @@ CALL = "numdrift_call"
 
 @dataclass(frozen=True, slots=True)
 class GraphInput:
-    """One input of a dynamo graph: `source` is the expression that it comes from (`L['self']._parameters['w']`),
-    `example` the script's own tensor, or the size, and None where it is gone."""
+    """One input of a dynamo graph: `source` is the expression that it comes from
+    (`L['self']._parameters['w']`), `example` the script's own tensor, or the size, and None where it is
+    gone."""
 
     name: str
     source: str
@@ -37,8 +37,9 @@ class GraphInput:
 
 @dataclass(frozen=True, slots=True)
 class DynamoGraph:
-    """What dynamo hands to its backend: `break_reason` and `break_line` say what ended the graph too early ("" when
-    nothing did), `file` and `locals` name the Python frame that it was made from and its variables in their order."""
+    """What dynamo hands to its backend: `break_reason` and `break_line` say what ended the graph too early
+    ("" when nothing did), `file` and `locals` name the Python frame that it was made from and its variables
+    in their order."""
 
     graph: torch.fx.Graph
     inputs: Sequence[GraphInput]
@@ -67,7 +68,8 @@ def undo_all(undone: Sequence[Undo]) -> Undo:
 
 
 def watch_dynamo(around: Callable[[DynamoGraph, Compile], Any]) -> Undo:
-    """Have `around` do each compilation of a dynamo graph: it calls what it is given, and gives what that gave."""
+    """Have `around` do each compilation of a dynamo graph: it calls what it is given, and gives what that
+    gave."""
     holder = private("torch._dynamo.output_graph", "OutputGraph")
     require(holder, "_call_user_compiler")
     original = holder._call_user_compiler

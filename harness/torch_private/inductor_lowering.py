@@ -1,4 +1,5 @@
-"""Inductor's answer to one aten graph, short of generating code: what it lowers to, and where it falls back to aten.
+"""Inductor's answer to one aten graph, short of generating code: what it lowers to, and where it falls back
+to aten.
 
 Verified on torch 2.13.0.
 """
@@ -19,8 +20,8 @@ from .watched_lowering import FALLBACKS
 
 @dataclass(frozen=True, slots=True)
 class Lowering:
-    """`operations` are what Inductor would execute, by name; `fallbacks` those that are aten's own kernels because it
-    has no lowering for them."""
+    """`operations` are what Inductor would execute, by name; `fallbacks` those that are aten's own kernels
+    because it has no lowering for them."""
 
     operations: tuple[str, ...]
     fallbacks: tuple[str, ...]
@@ -29,7 +30,8 @@ class Lowering:
 def lower(graph: torch.fx.GraphModule, inputs: Callable[[], Sequence[torch.Tensor]]) -> Lowering:
     """Lower a graph as Inductor is configured now; `inputs` makes examples, and is called within a fake mode.
 
-    Random ops are lowered as Inductor lowers them: they draw by its own generator, unless it is to draw eager's.
+    Random ops are lowered as Inductor lowers them: they draw by its own generator, unless it is to draw
+    eager's.
 
     Raises what Inductor raises for a graph that it cannot lower.
     """
@@ -66,7 +68,8 @@ def is_fallback(operation: Any) -> bool:
 
 
 def _name(operation: Any) -> str:
-    """An aten op or a library's kernel by its name, generated code by its kind; "" for what only takes a result apart."""
+    """An aten op or a library's kernel by its name, generated code by its kind; "" for what only takes a
+    result apart."""
     kind = type(operation).__name__
     if kind == "MultiOutput":
         return ""

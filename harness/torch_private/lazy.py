@@ -37,9 +37,8 @@ def replace_lazy_mark_step(replacement: Callable[..., None]) -> None:
 def replace_lazy_unscaling() -> Callable[[], None]:
     """Have gradient scalers unscale lazy gradients; gives the undo.
 
-    The lazy core executes `_amp_foreach_non_finite_check_and_unscale_` on the CPU and loses what it writes into a list
-    (torch 2.13): gradients stay scaled without a word.
-    """
+    The lazy core executes `_amp_foreach_non_finite_check_and_unscale_` on the CPU and loses what it writes
+    into a list (torch 2.13): gradients stay scaled without a word."""
     original = private("torch", "_amp_foreach_non_finite_check_and_unscale_")
 
     def unscale(gradients: Sequence[torch.Tensor], found: torch.Tensor, inverse: torch.Tensor) -> None:

@@ -1,8 +1,8 @@
-"""What the lazy core is about to execute: the TorchScript graph of pending tensors, and the values that it starts from.
+"""What the lazy core is about to execute: the TorchScript graph of pending tensors, and the values that it
+starts from.
 
-Both follow the same order of the graph's nodes, so the k-th value is the parameter `pk` (torch 2.13). Neither executes
-anything.
-"""
+Both follow the same order of the graph's nodes, so the k-th value is the parameter `pk` (torch 2.13). Neither
+executes anything."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from ..errors import NotAvailable
 from .presence import private
 
 NAMED_TUPLE = re.compile(r"NamedTuple\(([^()]*)\)")
-"""A type that torch writes into a graph's text and does not read again: `NamedTuple(output : Tensor, weight : Tensor)`."""
+"""A type that torch writes into a graph's text and does not read again: `NamedTuple(output : Tensor, weight :
+Tensor)`."""
 
 
 def pending_torchscript(tensors: Sequence[torch.Tensor]) -> str:
@@ -25,8 +26,8 @@ def pending_torchscript(tensors: Sequence[torch.Tensor]) -> str:
 
 
 def pending_data(tensors: Sequence[torch.Tensor]) -> list[tuple[int, torch.Tensor]]:
-    """What that graph takes, in the order of its parameters: the core's number of the value (-1 for a number that the
-    script has computed with), and the value itself, which must not be written to."""
+    """What that graph takes, in the order of its parameters: the core's number of the value (-1 for a number
+    that the script has computed with), and the value itself, which must not be written to."""
     ask = private("torch._C._lazy_ts_backend", "_get_tensors_ts_device_data_node")
     numbers, values = ask(list(tensors))
     return list(zip(numbers, values, strict=True))

@@ -1,4 +1,5 @@
-"""What the lazy core tells about its graphs: kernels, tensors, counters, and the graph that was executed last."""
+"""What the lazy core tells about its graphs: kernels, tensors, counters, and the graph that was executed
+last."""
 
 from __future__ import annotations
 
@@ -76,7 +77,8 @@ def lazy_tensor_id(tensor: torch.Tensor) -> int:
 
 
 def lazy_counters() -> dict[str, int]:
-    """What the lazy core has counted since the process began; `aten::` names are ops that fell back to the CPU."""
+    """What the lazy core has counted since the process began; `aten::` names are ops that fell back to the
+    CPU."""
     metrics = importlib.import_module("torch._lazy.metrics")
     values: Mapping[str, int | None] = {name: metrics.counter_value(name) for name in metrics.counter_names()}
     return {name: value or 0 for name, value in values.items()}
@@ -88,11 +90,11 @@ def settle_view(view: torch.Tensor) -> None:
 
 
 def wrapped_number(value: complex) -> torch.Tensor:
-    """A number as the tensor that torch makes of it for `tensor * 2`, which takes part in type promotion weakly.
+    """A number as the tensor that torch makes of it for `tensor * 2`, which takes part in type promotion
+    weakly.
 
-    The dispatcher shows a Python kernel the number itself, and the kernel below needs the tensor. Autograd keeps it
-    of a product; another thread has autograd on, whatever the caller is in.
-    """
+    The dispatcher shows a Python kernel the number itself, and the kernel below needs the tensor. Autograd
+    keeps it of a product; another thread has autograd on, whatever the caller is in."""
     key = (type(value), repr(value))
     if key not in _wrapped:
         worker = threading.Thread(target=_wrap, args=(key, value))

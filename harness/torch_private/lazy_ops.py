@@ -14,11 +14,11 @@ from .operators import arguments_of
 
 
 def execute_lazy_op_by_op() -> Callable[[], None]:
-    """Have the core compile and execute each op by itself when it is called, copied views included; gives the undo.
+    """Have the core compile and execute each op by itself when it is called, copied views included; gives the
+    undo.
 
-    Every kernel of the core is followed by a sync of what it has made. An op that the core has no kernel for runs on the
-    CPU at once as it is.
-    """
+    Every kernel of the core is followed by a sync of what it has made. An op that the core has no kernel for
+    runs on the CPU at once as it is."""
     overrides = Overrides()
     for operation, kernel in lazy_kernels().items():
         overrides.replace(operation, LAZY_KEY, _executed(operation, kernel))

@@ -35,7 +35,8 @@ def lower_lazy(tensors: Sequence[torch.Tensor]) -> None:
 
 
 def _wrapped(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The tensors as a script has them: within a kernel of the lazy core they lack the wrapper of functionalization."""
+    """The tensors as a script has them: within a kernel of the lazy core they lack the wrapper of
+    functionalization."""
     wrapped = private("torch", "_is_functional_tensor")
     wrap = private("torch", "_to_functional_tensor")
     return [one if wrapped(one) else wrap(one) for one in tensors]

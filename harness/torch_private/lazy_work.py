@@ -1,9 +1,9 @@
-"""What the lazy core does: the cuts that are ordered, the copies that make others, its counters and its own report.
+"""What the lazy core does: the cuts that are ordered, the copies that make others, its counters and its own
+report.
 
-A copy of a lazy tensor to the CPU is one op (`aten::_to_copy`), whoever asks for it: a script that reads a value, and the
-core itself, which copies the arguments of an op that it has no kernel for, runs the op on the CPU and copies the results
-back. Verified on torch 2.13.0.
-"""
+A copy of a lazy tensor to the CPU is one op (`aten::_to_copy`), whoever asks for it: a script that reads a
+value, and the core itself, which copies the arguments of an op that it has no kernel for, runs the op on the
+CPU and copies the results back. Verified on torch 2.13.0."""
 
 from __future__ import annotations
 
@@ -35,10 +35,9 @@ _SIZES = re.compile(r"Metric: TensorsGraphSize\n  TotalSamples: (\d+)\n  Accumul
 class Cut:
     """A pending graph that was ordered to be executed: `reason` is `mark_step`, or what `sync_lazy` was told.
 
-    `began` is in seconds of the process's clock; after `scheduled` seconds the graph was traced, compiled where it was new
-    and handed over, and after `executed` more it had been executed. `counted` is what the counters of
-    graphs grew by.
-    """
+    `began` is in seconds of the process's clock; after `scheduled` seconds the graph was traced, compiled
+    where it was new and handed over, and after `executed` more it had been executed. `counted` is what the
+    counters of graphs grew by."""
 
     reason: str
     began: float
@@ -51,9 +50,9 @@ class Cut:
 class Copy:
     """A copy between a lazy tensor and the CPU, which may have executed a graph (`counted`, as in Cut).
 
-    `fell_back` has the `aten::` counters that grew since the last copy: what the core now runs on the CPU. `returns` says
-    that it hands a result of such an op back, `own` that it is none of the training's. `caller` is the Python frame that led to it, of a backward the frame that waits for it.
-    """
+    `fell_back` has the `aten::` counters that grew since the last copy: what the core now runs on the CPU.
+    `returns` says that it hands a result of such an op back, `own` that it is none of the training's.
+    `caller` is the Python frame that led to it, of a backward the frame that waits for it."""
 
     to_cpu: bool
     bytes: int
@@ -67,7 +66,8 @@ class Copy:
 
 
 def watch_lazy_cuts(seen: Callable[[Cut], None]) -> Undo:
-    """Have `seen` told of each mark_step and sync. A graph is waited for, so that its execution can be timed."""
+    """Have `seen` told of each mark_step and sync. A graph is waited for, so that its execution can be
+    timed."""
     core = private("torch._C", "_lazy")
     for name in ("_mark_step", "_sync_multi", "_wait_device_ops"):
         require(core, name)
@@ -96,8 +96,9 @@ def watch_lazy_cuts(seen: Callable[[Cut], None]) -> Undo:
 
 
 def watch_lazy_copies(seen: Callable[[Copy], None], is_own: Callable[[Any], bool]) -> Undo:
-    """Have `seen` told of each copy between a lazy tensor and the CPU. One of which `is_own` says, of the Python frame that
-    led to it, that it is none of the training's, is only told of where it has executed a graph.
+    """Have `seen` told of each copy between a lazy tensor and the CPU. One of which `is_own` says, of the
+    Python frame that led to it, that it is none of the training's, is only told of where it has executed a
+    graph.
 
     Only the kernel of this one op is replaced, by one that calls it: no node of a graph changes.
     """

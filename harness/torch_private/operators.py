@@ -43,7 +43,8 @@ def find_packet(name: str) -> Any:
 
 
 def overloads_of(name: str) -> list[Any]:
-    """The overloads of an aten op that are dispatched (TorchScript has others), none when aten has no such op."""
+    """The overloads of an aten op that are dispatched (TorchScript has others), none when aten has no such
+    op."""
     packet = getattr(torch.ops.aten, name, None)
     found = [] if packet is None else [getattr(packet, overload) for overload in packet.overloads()]
     names = dispatched_names()

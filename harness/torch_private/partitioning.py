@@ -28,7 +28,8 @@ MARK = "numdrift_call"
 
 
 def without_modes() -> AbstractContextManager[Any]:
-    """A context in which no dispatch mode is there, and others may be entered: what torch traces with sees nothing of it."""
+    """A context in which no dispatch mode is there, and others may be entered: what torch traces with sees
+    nothing of it."""
     context: AbstractContextManager[Any] = private("torch.utils._python_dispatch", "_disable_current_modes")()
     return context
 
@@ -65,9 +66,8 @@ def compile_with_autograd(
 ) -> Callable[..., Any]:
     """Have `compile_` make what is executed of a captured graph's forward and backward.
 
-    `planned` sees both aten graphs of a training before the first is compiled; the backward is compiled when it is first
-    needed. Ops stay as they are dispatched: nothing is decomposed.
-    """
+    `planned` sees both aten graphs of a training before the first is compiled; the backward is compiled when
+    it is first needed. Ops stay as they are dispatched: nothing is decomposed."""
     autograd = private("torch._dynamo.backends.common", "aot_autograd")
     split = private("torch._functorch.partitioners", "default_partition")
     boxed = private("torch._functorch.aot_autograd", "make_boxed_func")
@@ -96,7 +96,8 @@ def compile_with_autograd(
 
 
 def mark_calls(graph: torch.fx.Graph) -> None:
-    """Number the calls of a captured graph: every aten node that is traced of one has its number, in the backward too."""
+    """Number the calls of a captured graph: every aten node that is traced of one has its number, in the
+    backward too."""
     for number, node in enumerate(graph.nodes):
         if node.op.startswith("call_"):
             node.meta["custom"] = {**node.meta.get("custom", {}), MARK: number}
@@ -109,7 +110,8 @@ def call_of(node: torch.fx.Node) -> int | None:
 
 
 def written_graph(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> torch.fx.Graph:
-    """The ops of a captured graph as they were written, `aten.linear` and not what it is made of, with the marks."""
+    """The ops of a captured graph as they were written, `aten.linear` and not what it is made of, with the
+    marks."""
     trace = private("torch.fx.experimental.proxy_tensor", "make_fx")
     kept = private("torch.fx.traceback", "preserve_node_meta")
     tracing = private("torch._guards", "tracing")
@@ -140,9 +142,8 @@ def fuse(
 ) -> dict[str, list[torch.fx.Node]]:
     """Put the chosen nodes into as few submodules as torch.fx's partitioner finds, in place.
 
-    Gives the nodes that went into each submodule, by its name (the prefix, numbered). No node of the graph is the same
-    afterwards: what is written into `meta` stays.
-    """
+    Gives the nodes that went into each submodule, by its name (the prefix, numbered). No node of the graph is
+    the same afterwards: what is written into `meta` stays."""
     partitioner = CapabilityBasedPartitioner(module, _Chosen(chosen), allows_single_node_partition=True)
     proposed = partitioner.propose_partitions()
     inside = {f"{prefix}{at}": list(one.nodes) for at, one in enumerate(proposed)}

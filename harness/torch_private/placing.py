@@ -1,4 +1,5 @@
-"""Tensors moved to another device while they stay the same objects, and function modes that stay below all others."""
+"""Tensors moved to another device while they stay the same objects, and function modes that stay below all
+others."""
 
 from __future__ import annotations
 
@@ -43,9 +44,8 @@ def move_in_place(tensor: torch.Tensor, device: str) -> None:
 def enter_below(mode: TorchFunctionMode) -> None:
     """Enter a function mode below those that are on, so that leaving one of them leaves this one on.
 
-    The mode of `torch.set_default_device` has to stay the lowest; that of `with torch.device(...)`, which is left by
-    taking out the highest there is, has not.
-    """
+    The mode of `torch.set_default_device` has to stay the lowest; that of `with torch.device(...)`, which is
+    left by taking out the highest there is, has not."""
     context = private("torch.utils._device", "DeviceContext")
     above = _taken_out()
     if above and isinstance(above[0], context) and hasattr(above[0], "old_device"):

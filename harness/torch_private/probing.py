@@ -33,7 +33,8 @@ Boxed = Callable[[list[Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class InnerCompilation:
-    """What Inductor's inner compile is asked: `key` is the same for the forward and the backward of one dynamo graph."""
+    """What Inductor's inner compile is asked: `key` is the same for the forward and the backward of one
+    dynamo graph."""
 
     module: torch.fx.GraphModule
     inputs: Sequence[Any]
@@ -48,7 +49,8 @@ class InnerCompilation:
         return self.options.get("graph_id")
 
     def again(self, module: torch.fx.GraphModule) -> Boxed:
-        """Compile another graph of the same inputs with the same options, whatever is being compiled now or not."""
+        """Compile another graph of the same inputs with the same options, whatever is being compiled now or
+        not."""
         kept = {name: value for name, value in self.options.items() if name not in ("graph_id", "cudagraphs")}
         return _compiled(module, list(self.inputs), kept)
 
@@ -66,7 +68,8 @@ def watch_inner_compilations(around: Callable[[InnerCompilation, Compile], Any])
 
 
 def watch_compiled_calls(around: Callable[[Any, Sequence[Any], Compile], Any]) -> Undo:
-    """Have `around` do each call of a graph that Inductor has compiled; it is told the compiled object and the inputs."""
+    """Have `around` do each call of a graph that Inductor has compiled; it is told the compiled object and
+    the inputs."""
     holder = private("torch._inductor.output_code", "CompiledFxGraph")
     original = holder.__call__
 
@@ -140,8 +143,8 @@ def fake_mode() -> Any:
 class ProbeOp:
     """The op `numdrift::probe(Tensor x, int index) -> ()`, which shows a value to `seen`, until `close`.
 
-    The compiler lays the value out as it likes, so that `seen` gets it in the layout that it has without a probe.
-    """
+    The compiler lays the value out as it likes, so that `seen` gets it in the layout that it has without a
+    probe."""
 
     def __init__(self, seen: Callable[[int, torch.Tensor], None]) -> None:
         self._library: Any = torch.library.Library("numdrift", "FRAGMENT")
@@ -164,7 +167,8 @@ class ProbeOp:
 
 
 def annotate(module: torch.fx.GraphModule, inputs: Sequence[Any], mode: Any) -> None:
-    """Note at each node of a graph of ops what it gives, as `compile_graph` needs it; `inputs` are fake, of this mode."""
+    """Note at each node of a graph of ops what it gives, as `compile_graph` needs it; `inputs` are fake, of
+    this mode."""
     given = iter(inputs)
     values: dict[torch.fx.Node, Any] = {}
     with mode, torch.no_grad():

@@ -1,6 +1,5 @@
-"""What the profiler takes of torch besides `torch.profiler`: the lazy core's executions, Inductor's kernels by name, the
-script's lines, and whether the script has a profiler of its own. Verified on torch 2.13.0.
-"""
+"""What the profiler takes of torch besides `torch.profiler`: the lazy core's executions, Inductor's kernels
+by name, the script's lines, and whether the script has a profiler of its own. Verified on torch 2.13.0."""
 
 from __future__ import annotations
 
@@ -29,7 +28,8 @@ WITHIN = "_numdrift_kernel"
 
 
 def around_cuts(base: str, around: Callable[[], AbstractContextManager[object]]) -> Undo:
-    """Have every call that cuts and executes the pending graph of lazy tensors happen within a context of `around`."""
+    """Have every call that cuts and executes the pending graph of lazy tensors happen within a context of
+    `around`."""
     module, names = ("torch_xla._XLAC", XLA_CUTS) if base == "xla" else ("torch._C._lazy", LAZY_CUTS)
     holder = importlib.import_module(module)
     return undo_all(
@@ -53,12 +53,11 @@ def _within(
 
 
 def name_inductor_kernels(named: Callable[[str], Callable[[], Any]]) -> Undo:
-    """Have each call of a generated C++ kernel happen within what `named(kernel)` begins: it gives the function that
-    begins a range and gives its handle.
+    """Have each call of a generated C++ kernel happen within what `named(kernel)` begins: it gives the
+    function that begins a range and gives its handle.
 
-    The generated code stays as it is, and so does what the caches have of it: `cpp.enable_kernel_profile` would compile
-    every kernel anew. Triton kernels show themselves.
-    """
+    The generated code stays as it is, and so does what the caches have of it: `cpp.enable_kernel_profile`
+    would compile every kernel anew. Triton kernels show themselves."""
     cache = private("torch._inductor.codecache", "PyCodeCache")
     require(cache, "load_by_key_path")
     original = cache.load_by_key_path
@@ -127,8 +126,8 @@ class OpenRange:
 
 
 def watch_ranges(enter: Callable[[str], bool], leave: Callable[[str], None]) -> Undo:
-    """Have every `record_function` of the script's and of torch's Python told to `enter` and `leave`, by its name, in place
-    of beginning a range of its own where `enter` is true.
+    """Have every `record_function` of the script's and of torch's Python told to `enter` and `leave`, by its
+    name, in place of beginning a range of its own where `enter` is true.
 
     A range that begins in one trace and ends in the next one writes into memory that torch has freed (2.13).
     """
@@ -158,8 +157,8 @@ def open_ranges(trace: bytes) -> bool:
 
 @contextmanager
 def own_module_calls() -> Iterator[None]:
-    """Have torch's own `Module.__call__` in place: the first trace `with_stack` learns from it what a module's call is, and
-    takes the `self` of whatever function it finds there for a module."""
+    """Have torch's own `Module.__call__` in place: the first trace `with_stack` learns from it what a
+    module's call is, and takes the `self` of whatever function it finds there for a module."""
     there, own = torch.nn.Module.__call__, private("torch.nn", "Module")._wrapped_call_impl
     torch.nn.Module.__call__ = own  # type: ignore[method-assign]
     try:
@@ -170,8 +169,8 @@ def own_module_calls() -> Iterator[None]:
 
 @contextmanager
 def without_profiler_messages() -> Iterator[None]:
-    """Have Kineto, torch's profiler library, say nothing of each start and stop on standard error; it asks when it is first
-    used."""
+    """Have Kineto, torch's profiler library, say nothing of each start and stop on standard error; it asks
+    when it is first used."""
     given = os.environ.get(LOG_LEVEL)
     os.environ.setdefault(LOG_LEVEL, "99")
     try:
@@ -195,9 +194,8 @@ def traced_activities(device: str) -> list[Any]:
 def lines_of_ops(profile: Any, lies_in_script: Callable[[str], bool]) -> dict[int, str]:
     """The line of the script from which each outermost op was called, as `file:line` by the op's External id.
 
-    `profile` is a `torch.profiler.profile` that has ended and was made `with_stack`. The names of Python's slices in a trace
-    have the line where a function is defined; the line that called it is only here.
-    """
+    `profile` is a `torch.profiler.profile` that has ended and was made `with_stack`. The names of Python's
+    slices in a trace have the line where a function is defined; the line that called it is only here."""
     results = profile.profiler.kineto_results
     require(results, "experimental_event_tree")
     found: dict[int, str] = {}

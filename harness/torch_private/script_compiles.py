@@ -18,15 +18,16 @@ COMPILED_FROM = "_torchdynamo_orig_callable"
 
 @dataclass(frozen=True, slots=True)
 class GraphBreak:
-    """Where dynamo ended a graph before its function did: the reason's first line, and the innermost `file:line`."""
+    """Where dynamo ended a graph before its function did: the reason's first line, and the innermost
+    `file:line`."""
 
     reason: str
     source: str
 
 
 def eager_wrapper(module: torch.nn.Module) -> torch.nn.Module:
-    """What `torch.compile(module)` returns, running the module eagerly: its names, its `_orig_mod` and its class are
-    those that the script relies on."""
+    """What `torch.compile(module)` returns, running the module eagerly: its names, its `_orig_mod` and its
+    class are those that the script relies on."""
     wrapper_type = private("torch._dynamo.eval_frame", "OptimizedModule")
     disabled = private("torch._dynamo.eval_frame", "DisableContext")
     wrapper: torch.nn.Module = wrapper_type(module, disabled())
@@ -35,8 +36,8 @@ def eager_wrapper(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def is_compiled_by_script(module: torch.nn.Module) -> bool:
-    """Whether calls of the module go through a compiler already, by `torch.compile(model)`, `model.compile()` or a
-    compiled `forward`."""
+    """Whether calls of the module go through a compiler already, by `torch.compile(model)`, `model.compile()`
+    or a compiled `forward`."""
     return (
         isinstance(module.__dict__.get("_modules", {}).get(WRAPPED), torch.nn.Module)
         or is_compiled_in_place(module)
@@ -58,7 +59,8 @@ def compiled_regions() -> int:
 
 
 def graph_breaks() -> list[GraphBreak]:
-    """The graph breaks of this process, in the order in which dynamo came to them, without those at our hooks."""
+    """The graph breaks of this process, in the order in which dynamo came to them, without those at our
+    hooks."""
     if "torch._dynamo.utils" not in sys.modules:
         return []
     reasons = private("torch._dynamo.utils", "graph_break_reasons")

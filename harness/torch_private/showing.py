@@ -14,7 +14,8 @@ _libraries: list[Any] = []
 
 
 def define_show_op(seen: Callable[[Sequence[torch.Tensor], str], None]) -> Any:
-    """Define `numdrift::show(Tensor[] values, str text) -> ()`, which calls `seen`. To be called once in a process.
+    """Define `numdrift::show(Tensor[] values, str text) -> ()`, which calls `seen`. To be called once in a
+    process.
 
     The compiler lays the values out as it likes, and keeps the op although nothing uses a result of it.
     """

@@ -104,7 +104,8 @@ def registered_operation(name: str) -> Any | None:
 
 
 def op_behind(operation: Any) -> Any | None:
-    """The aten overload that an opaque op of a swap stands for (`numdrift.sum_dim_IntList`), None for any other op."""
+    """The aten overload that an opaque op of a swap stands for (`numdrift.sum_dim_IntList`), None for any
+    other op."""
     if operation.namespace != "numdrift":
         return None
     parts = operation.name().partition("::")[2].partition(".")[0].split("_")

@@ -1,4 +1,5 @@
-"""Inductor's lowering of a training's graphs, watched: what each node becomes, and what is handed to ATen's kernels.
+"""Inductor's lowering of a training's graphs, watched: what each node becomes, and what is handed to ATen's
+kernels.
 
 What a hook here calls runs inside the compiler and must not raise. Verified on torch 2.13.0.
 """
@@ -20,8 +21,9 @@ from .graph_stages import Undo, replace_attribute, undo_all
 from .presence import private, require
 
 FALLBACKS = ("FallbackKernel", "ExternKernelMultiOut")
-"""Classes of Inductor's IR that call ATen's kernel for want of a lowering, besides those whose names end in `Fallback`.
-Other classes that derive from FallbackKernel are none: complex views, collectives, checks of memory."""
+"""Classes of Inductor's IR that call ATen's kernel for want of a lowering, besides those whose names end in
+`Fallback`. Other classes that derive from FallbackKernel are none: complex views, collectives, checks of
+memory."""
 
 BOXES = ("TensorBox", "StorageBox", "ComputedBuffer", "MutableBox")
 
@@ -37,8 +39,9 @@ def code_generators() -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class LoweredNode:
-    """A node of the graph that Inductor was handed, and what its lowering has made of it: the class of the result
-    (`Pointwise`, `Reduction`, `PermuteView`, `FallbackKernel`), and the extern kernel that is called, "" for none.
+    """A node of the graph that Inductor was handed, and what its lowering has made of it: the class of the
+    result (`Pointwise`, `Reduction`, `PermuteView`, `FallbackKernel`), and the extern kernel that is called,
+    "" for none.
 
     `reason` says why Inductor falls back to ATen's kernel, "" where it does not.
     """
@@ -54,8 +57,8 @@ def watch_lowering(
     failed: Callable[[torch.fx.Node, Exception], None],
     ended: Callable[[], None],
 ) -> Undo:
-    """Have `seen` told each node that Inductor lowers, `failed` the one whose lowering raises, `ended` the end of each
-    graph. None of them may raise. Raises NotAvailable."""
+    """Have `seen` told each node that Inductor lowers, `failed` the one whose lowering raises, `ended` the
+    end of each graph. None of them may raise. Raises NotAvailable."""
     lowering = private("torch._inductor.graph", "GraphLowering")
     for name in ("run_node", "run"):
         require(lowering, name)
@@ -101,7 +104,8 @@ def _lowered(node: torch.fx.Node, result: Any, operations: Sequence[Any]) -> Low
 
 
 def _class_of(result: Any) -> str:
-    """The class of what computes a result, without the boxes around it; "" for what is no value of Inductor's."""
+    """The class of what computes a result, without the boxes around it; "" for what is no value of
+    Inductor's."""
     while type(result).__name__ in BOXES:
         result = result.data
     if isinstance(result, (list, tuple)):
@@ -136,8 +140,8 @@ class _LoweredOnly(Exception):
 
 @contextmanager
 def inductor_without_execution() -> Iterator[None]:
-    """Within the context graphs are lowered by Inductor; no code is generated for them, and where they would be executed
-    their outputs are zeros. Raises NotAvailable."""
+    """Within the context graphs are lowered by Inductor; no code is generated for them, and where they would
+    be executed their outputs are zeros. Raises NotAvailable."""
     compiling = importlib.import_module("torch._inductor.compile_fx")
     lowering = private("torch._inductor.graph", "GraphLowering")
     original = private("torch._inductor.compile_fx", "_compile_fx_inner")

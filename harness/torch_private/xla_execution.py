@@ -15,6 +15,7 @@ def start_xla() -> None:
 
 
 def sync_xla(tensors: Sequence[torch.Tensor]) -> None:
-    """Execute what is pending, in one graph; with it everything else that lives on the device and is pending."""
+    """Execute what is pending, in one graph; with it everything else that lives on the device and is
+    pending."""
     if any(one.device.type == "xla" for one in tensors):
         private("torch_xla.core.xla_model", "mark_step")()

@@ -4,9 +4,9 @@
     v = beta2 * v + (1 - beta2) * g * g
     p = p - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 
-with g + weight_decay * p for g (Adam), or p * (1 - lr * weight_decay) for p (AdamW). Each torch operation rounds in
-the dtype of its tensors; what depends on the step t alone is computed in float64. Source: torch/optim/adam.py.
-"""
+with g + weight_decay * p for g (Adam), or p * (1 - lr * weight_decay) for p (AdamW). Each torch operation
+rounds in the dtype of its tensors; what depends on the step t alone is computed in float64. Source:
+torch/optim/adam.py."""
 
 from __future__ import annotations
 
@@ -84,7 +84,8 @@ class FusedAdam:
         grad_scale: Tensor | None = None,
         found_inf: Tensor | None = None,
     ) -> None:
-        """Write parameters, moments and, where there is a `grad_scale`, gradients; nothing if `found_inf` is 1."""
+        """Write parameters, moments and, where there is a `grad_scale`, gradients; nothing if `found_inf` is
+        1."""
         if isinstance(lr, Tensor):
             lr = lr.to(torch.float64).reshape(())
         settings = Settings(lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, self.decoupled)
@@ -135,7 +136,8 @@ def by_the_book(old: State, new: State, step: Tensor, settings: Settings) -> Ten
 
 
 def capturable(old: State, new: State, step: Tensor, settings: Settings) -> Tensor:
-    """p + m / (sqrt(v) / (-a * sqrt(1 - beta2^t)) + eps / -a) with a = lr / (1 - beta1^t): the step size inside."""
+    """p + m / (sqrt(v) / (-a * sqrt(1 - beta2^t)) + eps / -a) with a = lr / (1 - beta1^t): the step size
+    inside."""
     step_size, root = _step_numbers(step, settings)
     denominator = _second(new).sqrt() / (root * -step_size) + settings.eps / -step_size
     return new.parameter + new.first / denominator

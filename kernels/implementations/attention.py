@@ -1,8 +1,9 @@
-"""Kernels of `scaled_dot_product_attention`. It is swapped above autograd: they are made of differentiable operations.
+"""Kernels of `scaled_dot_product_attention`. It is swapped above autograd: they are made of differentiable
+operations.
 
-Shapes: query [..., L, E], key [..., S, E], value [..., S, Ev]; the result [..., L, Ev]. Under autocast they compute in
-its dtype. `math_form`, `flash`, `decomposed`, `fp64` and `bf16` at the end take the op's arguments.
-"""
+Shapes: query [..., L, E], key [..., S, E], value [..., S, Ev]; the result [..., L, Ev]. Under autocast they
+compute in its dtype. `math_form`, `flash`, `decomposed`, `fp64` and `bf16` at the end take the op's
+arguments."""
 
 from __future__ import annotations
 
@@ -82,7 +83,8 @@ def with_math(given: Attention) -> Tensor:
 
 
 def with_flash(given: Attention) -> Tensor:
-    """ATen's blockwise kernel for the CPU. Raises NotAvailable, naming the constraint, where it does not apply."""
+    """ATen's blockwise kernel for the CPU. Raises NotAvailable, naming the constraint, where it does not
+    apply."""
     why = flash_refuses(given)
     if why:
         raise NotAvailable(f"kernel {OP}=flash", why, "choose math, or name the modules with op@module")

@@ -154,7 +154,8 @@ def _followed(running: Tensor, batch: Tensor | None, momentum: float) -> Tensor:
 
 
 def _follow(running: Tensor, batch: Tensor, momentum: float) -> None:
-    """`_followed` in place, with its bits. Lazy mode can multiply and add in place, and leaves its graph to copy."""
+    """`_followed` in place, with its bits. Lazy mode can multiply and add in place, and leaves its graph to
+    copy."""
     if running.dtype == batch.dtype:
         running.mul_(1 - momentum).add_(momentum * batch)
     else:

@@ -1,10 +1,9 @@
 """Kernels of `native_batch_norm_backward`.
 
-With xhat = (x - mean) * invstd over n elements of a channel, the gradient of the input in training is
-(g - mean(g) - xhat * mean(g * xhat)) * invstd * weight; in evaluation the statistics are constants and it is
-g * (invstd * weight). bfloat16 and float16 are computed in float32 and rounded once, as in ATen; `bf16` rounds each
-operation to bfloat16 instead.
-"""
+With xhat = (x - mean) * invstd over n elements of a channel, the gradient of the input in training is (g -
+mean(g) - xhat * mean(g * xhat)) * invstd * weight; in evaluation the statistics are constants and it is g *
+(invstd * weight). bfloat16 and float16 are computed in float32 and rounded once, as in ATen; `bf16` rounds
+each operation to bfloat16 instead."""
 
 from __future__ import annotations
 
@@ -33,9 +32,9 @@ class Sums:
 class BatchNormBackward:
     """The three gradients, with one order of summation.
 
-    `from_raw_sums` takes sum(g * (x - mean)) as sum(g * x) - mean * sum(g), which needs no second pass and cancels
-    when the mean is large. `dtype` is the one in which each operation rounds; None is the one that ATen uses.
-    """
+    `from_raw_sums` takes sum(g * (x - mean)) as sum(g * x) - mean * sum(g), which needs no second pass and
+    cancels when the mean is large. `dtype` is the one in which each operation rounds; None is the one that
+    ATen uses."""
 
     total: Sum = plain_sum
     from_raw_sums: bool = False

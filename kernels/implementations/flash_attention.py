@@ -1,9 +1,9 @@
 """Kernels of `_scaled_dot_product_flash_attention_for_cpu` and of its backward.
 
-They are what attention is in a compiled graph, and what runs below autograd. Shapes: query [B, H, L, E], key and
-value [B, Hkv, S, E] with H a multiple of Hkv; the result [B, H, L, E] and the logarithms of the softmaxes' sums
-[B, H, L]. bfloat16 and float16 are computed in float32 and rounded once; `bf16` rounds each operation to bfloat16.
-"""
+They are what attention is in a compiled graph, and what runs below autograd. Shapes: query [B, H, L, E], key
+and value [B, Hkv, S, E] with H a multiple of Hkv; the result [B, H, L, E] and the logarithms of the
+softmaxes' sums [B, H, L]. bfloat16 and float16 are computed in float32 and rounded once; `bf16` rounds each
+operation to bfloat16."""
 
 from __future__ import annotations
 
@@ -162,7 +162,8 @@ def _whole_rows(
 
 
 def _finished(query: Tensor, result: Tensor, total: Tensor, largest: Tensor) -> tuple[Tensor, Tensor]:
-    """result / total, 0 for rows that are masked everywhere, and log(total) + largest. Other totals are >= 1."""
+    """result / total, 0 for rows that are masked everywhere, and log(total) + largest. Other totals are >=
+    1."""
     normalized = result / total.clamp(min=torch.finfo(total.dtype).tiny)
     logarithm = (torch.log(total) + largest).squeeze(-1)
     return normalized.to(query.dtype), logarithm.to(computing(query.dtype))

@@ -1,9 +1,8 @@
 """Kernels of the `_foreach` ops that Adam is made of, in their functional form: lists in, a new list out.
 
-Each takes the op's name first, `_foreach_add` or one overload `_foreach_add.List`. The op's last argument is one
-number for all tensors, a list of numbers, a list of tensors, or one tensor: of one number for each place for addcmul
-and addcdiv, of one element for all for mul, add and div.
-"""
+Each takes the op's name first, `_foreach_add` or one overload `_foreach_add.List`. The op's last argument is
+one number for all tensors, a list of numbers, a list of tensors, or one tensor: of one number for each place
+for addcmul and addcdiv, of one element for all for mul, add and div."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Kernels of `native_layer_norm`: the moments of each row in several ways, then ((x - mean) * rstd) * weight + bias.
+"""Kernels of `native_layer_norm`: the moments of each row in several ways, then ((x - mean) * rstd) * weight
++ bias.
 
-bfloat16 and float16 inputs are computed in float32 and rounded once, as in ATen; `bf16` rounds each operation to
-bfloat16 instead.
-"""
+bfloat16 and float16 inputs are computed in float32 and rounded once, as in ATen; `bf16` rounds each operation
+to bfloat16 instead."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ def _layer_norm(
     eps: float,
     dtype: torch.dtype | None = None,
 ) -> Normalized:
-    """Shapes: x [*outer, *normalized_shape]; the statistics [*outer, 1, ...], in the dtype that ATen gives them."""
+    """Shapes: x [*outer, *normalized_shape]; the statistics [*outer, 1, ...], in the dtype that ATen gives
+    them."""
     dtype = dtype or computing(x.dtype)
     outer = x.shape[: x.dim() - len(normalized_shape)]
     rows = x.to(dtype).reshape(math.prod(outer), math.prod(normalized_shape))

@@ -1,9 +1,8 @@
 """Kernels of `native_layer_norm_backward`.
 
-With xhat = (x - mean) * rstd and gy = grad * weight the gradient of the input is
-rstd * (gy - mean(gy) - xhat * mean(gy * xhat)). bfloat16 and float16 are computed in float32 and rounded once, as
-in ATen; `bf16` rounds each operation to bfloat16 instead.
-"""
+With xhat = (x - mean) * rstd and gy = grad * weight the gradient of the input is rstd * (gy - mean(gy) - xhat
+* mean(gy * xhat)). bfloat16 and float16 are computed in float32 and rounded once, as in ATen; `bf16` rounds
+each operation to bfloat16 instead."""
 
 from __future__ import annotations
 

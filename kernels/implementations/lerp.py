@@ -34,7 +34,8 @@ def two_products(start: torch.Tensor, end: torch.Tensor, weight: torch.Tensor | 
 
 
 def fma_two_sided(start: torch.Tensor, end: torch.Tensor, weight: torch.Tensor | float) -> torch.Tensor:
-    """ATen's formula: from the nearer end. A number's complement is taken in the precision the number is used in."""
+    """ATen's formula: from the nearer end. A number's complement is taken in the precision the number is used
+    in."""
     if isinstance(weight, torch.Tensor):
         near_end = weight.abs() >= 0.5
         coefficient = torch.where(near_end, weight - 1, weight)

@@ -81,10 +81,9 @@ def with_tf32_inputs(a: Tensor, b: Tensor) -> Tensor:
 def rounded_to_tf32(x: Tensor) -> Tensor:
     """Round float32 numbers to 11 significant bits, to nearest, by Veltkamp's splitting.
 
-    c = (2^13 + 1) * x; the result is c - (c - x). Infinities and NaN stay what they are, subnormals keep all bits
-    that the splitting leaves them. Source: T. Dekker, A Floating-Point Technique for Extending the Available
-    Precision, Numerische Mathematik 18, 1971.
-    """
+    c = (2^13 + 1) * x; the result is c - (c - x). Infinities and NaN stay what they are, subnormals keep all
+    bits that the splitting leaves them. Source: T. Dekker, A Floating-Point Technique for Extending the
+    Available Precision, Numerische Mathematik 18, 1971."""
     scaled = torch.where(x.abs() > _HUGE, x * _DOWN, x)
     c = scaled * (2.0**13 + 1)
     near = c - (c - scaled)

@@ -46,9 +46,8 @@ def shifted(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def welford(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """One pass over blocks of `BLOCK`, their two-pass moments merged pair after pair.
 
-    Source: Chan, Golub, LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979,
-    equation 2.1 (Welford's update is the case of blocks of one element).
-    """
+    Source: Chan, Golub, LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances,
+    1979, equation 2.1 (Welford's update is the case of blocks of one element)."""
     first, *rest = blocks(x, BLOCK, 1)
     count = first.shape[1]
     mean, variance = two_pass(first)

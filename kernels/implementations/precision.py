@@ -27,16 +27,16 @@ def wide_or_none(tensor: torch.Tensor | None, dtype: torch.dtype) -> torch.Tenso
 def statistics_dtype(x: torch.Tensor, *parameters: torch.Tensor | None) -> torch.dtype:
     """The dtype of a normalization's statistics and parameter gradients.
 
-    On the CPU the one of the parameters, and without parameters the one of the input; elsewhere the one in which
-    ATen computes. Source: ATen/native/cpu/mixed_data_type.h.
-    """
+    On the CPU the one of the parameters, and without parameters the one of the input; elsewhere the one in
+    which ATen computes. Source: ATen/native/cpu/mixed_data_type.h."""
     if x.device.type != "cpu":
         return computing(x.dtype)
     return next((one.dtype for one in parameters if one is not None), x.dtype)
 
 
 def autocast(*tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
-    """The tensors as autocast, where it is on, hands them to a product: all floating ones but float64 are cast."""
+    """The tensors as autocast, where it is on, hands them to a product: all floating ones but float64 are
+    cast."""
     device = next(one.device.type for one in tensors if one is not None)
     if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
         return list(tensors)

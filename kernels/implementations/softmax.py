@@ -1,9 +1,8 @@
 """Kernels of `_softmax`, `_log_softmax` and `_safe_softmax`.
 
-A form gives a shift m and a sum s of exp(x - m); then softmax is exp(x - m) / s and log_softmax (x - m) - log(s).
-bfloat16 and float16 inputs are computed in float32 and rounded once, as in ATen; the `bf16` kernels round each
-operation to bfloat16 instead.
-"""
+A form gives a shift m and a sum s of exp(x - m); then softmax is exp(x - m) / s and log_softmax (x - m) -
+log(s). bfloat16 and float16 inputs are computed in float32 and rounded once, as in ATen; the `bf16` kernels
+round each operation to bfloat16 instead."""
 
 from __future__ import annotations
 

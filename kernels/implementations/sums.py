@@ -1,9 +1,8 @@
 """Kernels of `sum` and `mean`: orders of summation.
 
 Elements are summed in the order in which the reduced dimensions lie in the tensor's shape, not in memory.
-bfloat16 and float16 are summed in float32 and rounded once, as in ATen; `bf16` rounds each addition to bfloat16.
-A mean divides the sum by the number of elements, before the last rounding.
-"""
+bfloat16 and float16 are summed in float32 and rounded once, as in ATen; `bf16` rounds each addition to
+bfloat16. A mean divides the sum by the number of elements, before the last rounding."""
 
 from __future__ import annotations
 

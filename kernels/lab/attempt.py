@@ -18,8 +18,8 @@ from .calls import Call, Output, outputs, same, unwritten
 def attempt(kernel: Kernel, calls: Sequence[Call], device: str) -> list[list[Output]]:
     """The outputs of each call, on the CPU; the calls themselves stay as they are.
 
-    Raises KernelError when the kernel raises, returns other shapes or dtypes than the op, or writes to arguments
-    that the op leaves alone; NotAvailable when it does not compute such a dtype, or says so itself.
+    Raises KernelError when the kernel raises, returns other shapes or dtypes than the op, or writes to
+    arguments that the op leaves alone; NotAvailable when it does not compute such a dtype, or says so itself.
     """
     _check_support(kernel, calls, device)
     return _attempt(f"{kernel.op}={kernel.name}", kernel.load(), kernel.op, calls, device)

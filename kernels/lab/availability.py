@@ -14,7 +14,8 @@ from .arguments import overloads
 
 
 def why_not(kernel: Kernel) -> str:
-    """Why a kernel cannot run here; empty when it can. Raises KernelNotFound for an op that torch does not have."""
+    """Why a kernel cannot run here; empty when it can. Raises KernelNotFound for an op that torch does not
+    have."""
     known = overloads(kernel.op)
     if kernel.devices != ANY_DEVICE and not any(map(_is_here, kernel.devices)):
         return f"needs a {' or '.join(kernel.devices)} device"

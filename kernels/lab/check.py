@@ -29,7 +29,8 @@ Run = Callable[[Case], list[list[Output]]]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One kernel on one case. `status` is measured, failed or not available; `why` says why it is not measured."""
+    """One kernel on one case. `status` is measured, failed or not available; `why` says why it is not
+    measured."""
 
     kernel: str
     inputs: str
@@ -44,7 +45,8 @@ class Row:
 
     @property
     def worst(self) -> Measures:
-        """The output with the largest error, then with the most elements that are not finite as they should be."""
+        """The output with the largest error, then with the most elements that are not finite as they should
+        be."""
         return max(self.measures, key=lambda one: (one.error(1.0), sum(one.mismatches.values())))
 
 

@@ -21,9 +21,8 @@ Extras = tuple[tuple[tuple[Any, ...], Mapping[str, Any]], ...]
 class Elementwise:
     """The parts of the tensors, which come first; then what follows them.
 
-    `each` are pairs of further positional arguments and keywords, all of which are measured together. `variants`
-    are keywords that are measured on their own. `listed` ops take lists of tensors.
-    """
+    `each` are pairs of further positional arguments and keywords, all of which are measured together.
+    `variants` are keywords that are measured on their own. `listed` ops take lists of tensors."""
 
     parts: tuple[Part, ...]
     each: Extras = (((), {}),)
@@ -31,7 +30,8 @@ class Elementwise:
     listed: bool = False
 
     def calls(self, source: Source, variant: str) -> list[Call]:
-        """One large call of odd size, one on a transposed and one on a tiny tensor; the size counts elements."""
+        """One large call of odd size, one on a transposed and one on a tiny tensor; the size counts
+        elements."""
         made = []
         for positional, keywords in self.each:
             large = source.samples // len(self.each) | 1

@@ -61,7 +61,8 @@ def picked(sizes: list[int], most: int = MOST) -> NDArray[np.intp]:
 def elementwise(
     function: Exact, calls: list[Call], fallback: Float64s, positions: NDArray[np.intp]
 ) -> tuple[Float64s, Float64s]:
-    """Evaluate `function` at the given positions of the calls' results, one after the other -> value, remainder.
+    """Evaluate `function` at the given positions of the calls' results, one after the other -> value,
+    remainder.
 
     The value is the result rounded to float64, the remainder what that rounding took away, rounded to float64.
     Where an argument is not finite or mpmath has no real result, the value is that of `fallback`.
@@ -97,7 +98,8 @@ def _evaluated(function: Exact, numbers: tuple[float, ...], rest: Call) -> tuple
 
 
 def _digits(numbers: tuple[float, ...]) -> int:
-    """Digits enough for a sum of products of the arguments in which the large ones cancel and the small ones stay."""
+    """Digits enough for a sum of products of the arguments in which the large ones cancel and the small ones
+    stay."""
     exponents = [0, *(math.frexp(one)[1] for one in numbers if one)]
     return DIGITS + int(0.6 * (max(exponents) - min(exponents)))
 

@@ -2,11 +2,10 @@
 
     ulp(r) = 2**(max(floor(log2 |r|), emin) - p + 1)
 
-is the distance of the numbers of the format around the real number r: p is the precision (24 for float32, 8 for
-bfloat16) and emin the exponent of the least normal number, so that below it the spacing is that of the subnormals.
-Source: J.-M. Muller, On the definition of ulp(x), INRIA research report 5504, 2005 (Goldberg's ulp, extended to
-reals); D. Goldberg, ACM Computing Surveys 23(1), 1991.
-"""
+is the distance of the numbers of the format around the real number r: p is the precision (24 for float32, 8
+for bfloat16) and emin the exponent of the least normal number, so that below it the spacing is that of the
+subnormals. Source: J.-M. Muller, On the definition of ulp(x), INRIA research report 5504, 2005 (Goldberg's
+ulp, extended to reals); D. Goldberg, ACM Computing Surveys 23(1), 1991."""
 
 from __future__ import annotations
 

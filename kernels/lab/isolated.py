@@ -1,4 +1,5 @@
-"""The process of an `IsolatedKernel`: reads paths of saved calls from stdin, answers each with one line of JSON.
+"""The process of an `IsolatedKernel`: reads paths of saved calls from stdin, answers each with one line of
+JSON.
 
 Not a part of the lab's interface. What the kernel prints goes to standard error, and it has nothing to read.
 """

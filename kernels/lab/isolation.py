@@ -26,7 +26,8 @@ MODULE = "numdrift.kernels.lab.isolated"
 
 
 class IsolatedKernel:
-    """The kernel of one op from a source file, called in another process, which is started when it is needed."""
+    """The kernel of one op from a source file, called in another process, which is started when it is
+    needed."""
 
     def __init__(self, op: str, path: Path, *, device: str = "cpu", seconds: float = SECONDS) -> None:
         self.kernel = f"{op}={path}"

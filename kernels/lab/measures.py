@@ -6,8 +6,9 @@ With o a result, r the exact one and ulp the spacing of the output's format at r
     rho     = ||o - r|| / (rms_m ||f(x(1 + u s_m)) - f(x)|| + u ||r||)
     bias    = mean((o - r) / ulp(r)),   z = mean(sign(o - r)) sqrt(n)
 
-rho holds the error against what rounding the inputs would have done (u: unit roundoff of the format, s_m: random
-signs; u |r| is at least half the smallest number): about 1 is as good as the inputs are, above 16 is a fault.
+rho holds the error against what rounding the inputs would have done (u: unit roundoff of the format, s_m:
+random signs; u |r| is at least half the smallest number): about 1 is as good as the inputs are, above 16 is a
+fault.
 
 |z| above 6 is a bias that rounding to nearest does not have. It is taken along two axes, up (o - r) and away from
 zero (the same with the sign of r), because a kernel that truncates has none upwards. Its n counts the errors above
@@ -51,11 +52,10 @@ class Bias:
 class Measures:
     """One output of one kernel on one case.
 
-    errors: ULP at `QUANTILES`, of the `finite` elements where result and reference are finite; empty when none is.
-    differs: share of all elements that differ in bits from aten's; None when aten has no result.
-    mismatches: how many elements are not finite where they should be or the other way round, by kind.
-    worst: got and expected value where the error is largest.
-    """
+    errors: ULP at `QUANTILES`, of the `finite` elements where result and reference are finite; empty when
+    none is. differs: share of all elements that differ in bits from aten's; None when aten has no result.
+    mismatches: how many elements are not finite where they should be or the other way round, by kind. worst:
+    got and expected value where the error is largest."""
 
     output: str
     elements: int
@@ -105,7 +105,8 @@ def measure(got: Float64s, form: Format, expected: Expected, differs: float | No
 
 
 def signed_errors(got: Float64s, exact: Float64s, remainders: Float64s, form: Format) -> Float64s:
-    """(o - r) / ulp(r); numbers that overflow the format count as 2**(emax + 1), so that two of them are equal."""
+    """(o - r) / ulp(r); numbers that overflow the format count as 2**(emax + 1), so that two of them are
+    equal."""
     if form is INTEGERS:
         return got - exact
     o, r = (np.clip(one, -form.beyond, form.beyond) for one in (got, exact))

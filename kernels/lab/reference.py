@@ -118,7 +118,8 @@ def pooled(results: Iterable[list[Output]]) -> dict[str, Float64s]:
 def _sensitivity(
     evaluate: Evaluate, calls: Iterable[Call], results: Mapping[str, Float64s], seed: int
 ) -> dict[str, Float64s] | None:
-    """sqrt(mean over m of (f(x(1 + u s_m)) - f(x))**2) with random signs s_m and the inputs' unit roundoff u."""
+    """sqrt(mean over m of (f(x(1 + u s_m)) - f(x))**2) with random signs s_m and the inputs' unit roundoff
+    u."""
     calls = list(calls)
     if any(call.dtype() == torch.float64 for call in calls):
         return None
@@ -135,7 +136,8 @@ def _sensitivity(
 
 
 def _perturbed(call: Call, generator: torch.Generator) -> Call:
-    """The call in float64, the tensors of its own dtype moved by one unit roundoff up or down, element by element."""
+    """The call in float64, the tensors of its own dtype moved by one unit roundoff up or down, element by
+    element."""
     dtype = call.dtype()
     unit = format_of(dtype).unit_roundoff
 

@@ -20,11 +20,10 @@ TOO_ALIKE = ("subnormal", "zero", "special", "ties")
 class Summary:
     """The worst of several rows of one kernel, each measure for itself.
 
-    `where` names the case, and for ops of several outputs the output, with the largest error; empty when nothing
-    is measured. Of `special`, where extremes overflow inside a kernel, only `remarks` tells as long as there are
-    other rows; the bias leaves out `TOO_ALIKE`. `remarks` says where the kernel is not finite as it should be, and
-    why it is not measured.
-    """
+    `where` names the case, and for ops of several outputs the output, with the largest error; empty when
+    nothing is measured. Of `special`, where extremes overflow inside a kernel, only `remarks` tells as long
+    as there are other rows; the bias leaves out `TOO_ALIKE`. `remarks` says where the kernel is not finite as
+    it should be, and why it is not measured."""
 
     kernel: str
     status: str

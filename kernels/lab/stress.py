@@ -71,9 +71,8 @@ def special(count: int, form: Format, generator: torch.Generator) -> torch.Tenso
 def ties(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
     """Numbers whose squares, and whose sums with 1, lie half way between two numbers of the format.
 
-    The square of an odd integer m has p + 1 bits for 2**p <= m**2 < 2**(p + 1) and p the precision: its last bit
-    is a tie. Every fourth number is an odd multiple of half an ULP of 1.
-    """
+    The square of an odd integer m has p + 1 bits for 2**p <= m**2 < 2**(p + 1) and p the precision: its last
+    bit is a tie. Every fourth number is an odd multiple of half an ULP of 1."""
     low, high = math.ceil(2 ** (form.precision / 2)), math.floor(2 ** ((form.precision + 1) / 2))
     odd = torch.randint(low // 2, (high + 1) // 2, (count,), generator=generator).double() * 2 + 1
     squares = odd * 2.0 ** -(math.ceil(form.precision / 2) + 1)

@@ -1,10 +1,9 @@
 """Measure one kernel on every input, on all cores, from where it stopped.
 
-Threads take one block after the other. A block's bins are computed by one thread in the order of the inputs, and
-no bin belongs to two blocks: neither the number of threads, nor their order, nor an interruption changes a bit of
-the result. Torch's ops and the reduction in C release the interpreter's lock, so threads do as well as processes
-here, and kernels need not be sent anywhere.
-"""
+Threads take one block after the other. A block's bins are computed by one thread in the order of the inputs,
+and no bin belongs to two blocks: neither the number of threads, nor their order, nor an interruption changes
+a bit of the result. Torch's ops and the reduction in C release the interpreter's lock, so threads do as well
+as processes here, and kernels need not be sent anywhere."""
 
 from __future__ import annotations
 

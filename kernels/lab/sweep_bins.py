@@ -31,9 +31,9 @@ BIN = np.dtype(
     + [("max_at", np.int64), ("disagree_at", np.int64), ("max_ulp", np.float64)]
     + [("ulp", np.float64, (LANES,)), ("bias", np.float64, (LANES,))]
 )
-"""Counts of inputs: all, measured, not the correctly rounded result, above 0.5, 1 and 2 ULP, and not finite where
-the reference is or the other way around; bit patterns of the largest error and of the first disagreement (-1 for
-none); the largest error; the sums of |error| and of error."""
+"""Counts of inputs: all, measured, not the correctly rounded result, above 0.5, 1 and 2 ULP, and not finite
+where the reference is or the other way around; bit patterns of the largest error and of the first
+disagreement (-1 for none); the largest error; the sums of |error| and of error."""
 
 WORST_INPUT = np.dtype([("ulp", np.float64), ("at", np.int64)])
 
@@ -58,7 +58,8 @@ def merged_worst(*lists: NDArray[Any]) -> NDArray[Any]:
 
 @dataclass(frozen=True, slots=True)
 class RunErrors:
-    """Errors of consecutive inputs. `signed` is in ULP, 0 where not `finite`; `agree` counts where not finite."""
+    """Errors of consecutive inputs. `signed` is in ULP, 0 where not `finite`; `agree` counts where not
+    finite."""
 
     signed: NDArray[np.float64]
     finite: NDArray[np.bool_]

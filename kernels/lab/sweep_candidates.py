@@ -77,11 +77,10 @@ def candidates(
 ) -> tuple[list[Candidate], list[str]]:
     """The kernels to sweep, and notes about those that are left out.
 
-    names: the kernels asked for, a .c or .py file of the user's among them; when there are none, `every` chooses
-    between all available ones and only `aten`. seconds: what a file may take to be loaded, and to be tried.
-    Raises KernelNotFound for an unknown name, CompileError for a file, and UsageError, NotAvailable or KernelError
-    for a kernel that was asked for and does not work here.
-    """
+    names: the kernels asked for, a .c or .py file of the user's among them; when there are none, `every`
+    chooses between all available ones and only `aten`. seconds: what a file may take to be loaded, and to be
+    tried. Raises KernelNotFound for an unknown name, CompileError for a file, and UsageError, NotAvailable or
+    KernelError for a kernel that was asked for and does not work here."""
     known = list(dict.fromkeys(_named(registry, subject, name, seconds) for name in names))
     _check_distinct(known)
     if not known:

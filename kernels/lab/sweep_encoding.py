@@ -18,12 +18,14 @@ BLOCK = 1 << 20
 BLOCK_16 = 1 << 12
 
 PIECE = 1 << 16
-"""Inputs that a kernel is called on at once; of 2**14 to 2**20, the fastest for tanh (they stay in the cache)."""
+"""Inputs that a kernel is called on at once; of 2**14 to 2**20, the fastest for tanh (they stay in the
+cache)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """One binary format: `width` and `stored` (mantissa) are in bits, `least` is the smallest normal exponent."""
+    """One binary format: `width` and `stored` (mantissa) are in bits, `least` is the smallest normal
+    exponent."""
 
     name: str
     width: int

@@ -28,9 +28,8 @@ def guess(argument: Any) -> Any:
 def mixing(call: Callable[[Any, torch.Tensor], Any], overload: Any) -> str:
     """Why an op cannot work element by element; empty where it may.
 
-    call: the op as a function of the overload and one float64 tensor, tried on 7 numbers and on 3 x 3, of which one is
-    then changed; inputs that the op does not take tell nothing.
-    """
+    call: the op as a function of the overload and one float64 tensor, tried on 7 numbers and on 3 x 3, of
+    which one is then changed; inputs that the op does not take tell nothing."""
     schema = torch_private.schema_of(overload)
     # told from the schema where it can be: batch norm without its statistics crashes the process (torch 2.13)
     if [str(one.type) for one in schema.returns] != ["Tensor"]:

@@ -22,9 +22,8 @@ Floats = NDArray[np.float64]
 class KernelErrors:
     """The errors of one kernel over all inputs; shares are of the measured inputs, errors in ULP.
 
-    `max_at` and `disagree_at` are bit patterns, None where there is none. `slowdown` is the time for an input over
-    that of torch's own op alone, None where too little was measured.
-    """
+    `max_at` and `disagree_at` are bit patterns, None where there is none. `slowdown` is the time for an input
+    over that of torch's own op alone, None where too little was measured."""
 
     candidate: Candidate
     domain: Domain
@@ -81,7 +80,8 @@ class KernelErrors:
 
 @dataclass(frozen=True, slots=True)
 class BinErrors:
-    """The bins with inputs, as columns -> [bins]. `low` and `high` are those nearest to and farthest from zero."""
+    """The bins with inputs, as columns -> [bins]. `low` and `high` are those nearest to and farthest from
+    zero."""
 
     first: NDArray[np.int64]
     last: NDArray[np.int64]

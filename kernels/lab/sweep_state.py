@@ -1,9 +1,8 @@
 """How far the sweep of one kernel is, and where that is kept between commands.
 
-In the kernel's folder, `sweep.json` says whose state it is and names the file of the arrays, `bins-<n>.npz`. The
-arrays are written first, under a new name, and `sweep.json` is replaced in one step after that: whatever ends the
-process, the folder holds a state that is whole.
-"""
+In the kernel's folder, `sweep.json` says whose state it is and names the file of the arrays, `bins-<n>.npz`.
+The arrays are written first, under a new name, and `sweep.json` is replaced in one step after that: whatever
+ends the process, the folder holds a state that is whole."""
 
 from __future__ import annotations
 

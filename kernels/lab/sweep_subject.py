@@ -72,10 +72,9 @@ class Subject:
 def subject_of(op: str, encoding: Encoding, vary: str | None = None, hold: Sequence[str] = ()) -> Subject:
     """Choose the overload and its arguments, and try them.
 
-    vary: the argument that varies; by default the last tensor argument.
-    hold: NAME=VALUE for others, rounded to the format for tensors. Tensors are held at `HELD_AT` by default, the
-    rest at what the op has as default.
-    Raises KernelNotFound for an unknown op, UsageError for an op or arguments that cannot be swept.
+    vary: the argument that varies; by default the last tensor argument. hold: NAME=VALUE for others, rounded
+    to the format for tensors. Tensors are held at `HELD_AT` by default, the rest at what the op has as
+    default. Raises KernelNotFound for an unknown op, UsageError for an op or arguments that cannot be swept.
     """
     overload = _overload(op)
     arguments = {one.name: one for one in torch_private.schema_of(overload).arguments}
@@ -103,7 +102,8 @@ def subject_of(op: str, encoding: Encoding, vary: str | None = None, hold: Seque
 
 
 def roundings(subject: Subject, hold: Sequence[str]) -> list[str]:
-    """Which of the tensors in `hold` the format changes by more than float32 would, as `output=0.999 is 1 in bfloat16`."""
+    """Which of the tensors in `hold` the format changes by more than float32 would, as `output=0.999 is 1 in
+    bfloat16`."""
     notes = []
     held = dict(subject.held)
     tensors = {one.name for one in torch_private.schema_of(subject.overload).arguments if _is_tensor(one)}

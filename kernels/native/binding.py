@@ -59,7 +59,8 @@ class CKernel:
         return KernelError(self.name, "is C and cannot be traced: its tensors have no values here")
 
     def _dtype(self, tensors: list[torch.Tensor]) -> torch.dtype:
-        """The dtype to compute in, that of the tensors which have dimensions, if the file has a function for it."""
+        """The dtype to compute in, that of the tensors which have dimensions, if the file has a function for
+        it."""
         dtypes = {one.dtype for one in tensors if one.dim()} or {one.dtype for one in tensors}
         if len(dtypes) == 1 and dtypes <= self.functions.keys():
             return dtypes.pop()

@@ -1,9 +1,8 @@
 """How an op calls a kernel that a user brings, made from the op's schema in aten.
 
-In C: void kernel_float32(int64_t n, <numbers and texts>, <tensors>, float *result). Every tensor is a pointer to n
-contiguous elements, every number or flag a double, every text a `const char *`, each group in the order of the
-schema. An optional tensor that is missing is NULL, an optional number NAN.
-"""
+In C: void kernel_float32(int64_t n, <numbers and texts>, <tensors>, float *result). Every tensor is a pointer
+to n contiguous elements, every number or flag a double, every text a `const char *`, each group in the order
+of the schema. An optional tensor that is missing is NULL, an optional number NAN."""
 
 from __future__ import annotations
 
@@ -120,7 +119,8 @@ class Signature:
 
 
 def signature_of(op: str) -> Signature:
-    """The signature of the overload that `op` names, or else of the one that writes to nothing and takes most tensors.
+    """The signature of the overload that `op` names, or else of the one that writes to nothing and takes most
+    tensors.
 
     Raises KernelNotFound, naming the nearest, for an op that torch does not have.
     """

@@ -28,7 +28,8 @@ _SATURATED = 64.0
 
 @dataclass(frozen=True, slots=True)
 class _Zero:
-    """A zero of a derivative, as high and low part, and the Taylor coefficients there from the first power on."""
+    """A zero of a derivative, as high and low part, and the Taylor coefficients there from the first power
+    on."""
 
     high: float
     low: float

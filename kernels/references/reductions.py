@@ -1,8 +1,8 @@
 """Sums as accurate as if computed with twice the digits of float64.
 
-Each addition's rounding error is computed exactly and summed along (TwoSum). Source: T. Ogita, S. Rump, S. Oishi,
-Accurate Sum and Dot Product, SIAM J. Sci. Comput. 26(6), 2005, algorithm 4.4, over a tree of additions.
-"""
+Each addition's rounding error is computed exactly and summed along (TwoSum). Source: T. Ogita, S. Rump, S.
+Oishi, Accurate Sum and Dot Product, SIAM J. Sci. Comput. 26(6), 2005, algorithm 4.4, over a tree of
+additions."""
 
 from __future__ import annotations
 

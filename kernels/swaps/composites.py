@@ -1,7 +1,7 @@
 """Composite ops kept whole in the graphs that Inductor is given: `decompose.linear=off`.
 
-Inductor is handed a graph in which each call of the op is one node, and its backward another. Before it lowers the
-graph, the nodes that torch has traced are put back as they were: what is compiled stays the same.
+Inductor is handed a graph in which each call of the op is one node, and its backward another. Before it
+lowers the graph, the nodes that torch has traced are put back as they were: what is compiled stays the same.
 """
 
 from __future__ import annotations
@@ -115,7 +115,8 @@ class WholeComposites:
             module.recompile()
 
     def _opaque_op(self, group: Group) -> tuple[Any, int]:
-        """`numdrift::linear_backward(gradients, saved, number)`, which computes what the group's nodes compute."""
+        """`numdrift::linear_backward(gradients, saved, number)`, which computes what the group's nodes
+        compute."""
         number = self._numbers.setdefault(group.text, len(self._numbers))
         self._groups.setdefault(number, group)
         if group.name not in self._opaque:

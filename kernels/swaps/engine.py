@@ -52,8 +52,8 @@ class Swaps:
         """Swap in everything that is dispatched on `device`, with `compiled` also what compilers trace.
 
         Without `compiled` modules are followed where a swap names one: their hooks would be traced, too.
-        Raises NotAvailable, KernelNotFound, and UsageError for `decompose.<op>=off` of an op that is not taken apart.
-        """
+        Raises NotAvailable, KernelNotFound, and UsageError for `decompose.<op>=off` of an op that is not
+        taken apart."""
         ops = dict.fromkeys([*(swap.request.op for swap in self._swaps), *self.observed])
         if not ops:
             return
@@ -92,7 +92,8 @@ class Swaps:
         self.sites.backward_ended()
 
     def describe(self) -> list[dict[str, str]]:
-        """Each swap as the manifest has it; `computed_by` says whether C code or torch operations compute it."""
+        """Each swap as the manifest has it; `computed_by` says whether C code or torch operations compute
+        it."""
         return [
             {
                 "swap": str(swap.request),

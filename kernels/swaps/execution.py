@@ -1,4 +1,5 @@
-"""Executing one call of a swapped op: the swap chosen, its kernel called, what it returned checked, the call counted."""
+"""Executing one call of a swapped op: the swap chosen, its kernel called, what it returned checked, the call
+counted."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class Observer(Protocol):
 
 
 class Call:
-    """One call of a target: `original` is what torch dispatches to by itself, `tensors` are those in the arguments."""
+    """One call of a target: `original` is what torch dispatches to by itself, `tensors` are those in the
+    arguments."""
 
     __slots__ = ("args", "kwargs", "lazy", "original", "target", "tensors", "traced")
 
@@ -120,7 +122,8 @@ class Execution:
         return result
 
     def _passed_through(self, call: Call) -> Any:
-        """A compiler looks at what the call gives before it traces it: any kernel gives the same kind of result."""
+        """A compiler looks at what the call gives before it traces it: any kernel gives the same kind of
+        result."""
         return call.by_torch()
 
     def _within_kernel(self, target: Target) -> bool:

@@ -1,4 +1,5 @@
-"""Finding ops and kernels by name, before anything is started. Imports torch only where a name makes it necessary."""
+"""Finding ops and kernels by name, before anything is started. Imports torch only where a name makes it
+necessary."""
 
 from __future__ import annotations
 
@@ -14,9 +15,8 @@ from .request import SwapRequest
 def check_swaps(requests: Sequence[SwapRequest], registry: KernelRegistry, device: str) -> None:
     """Find each op and kernel, and compile a user's C. A user's Python is parsed and not executed.
 
-    Raises KernelNotFound, naming the nearest, CompileError, and UsageError for a user's kernel that is wrong and
-    for a kernel that does not run on `device`.
-    """
+    Raises KernelNotFound, naming the nearest, CompileError, and UsageError for a user's kernel that is wrong
+    and for a kernel that does not run on `device`."""
     for request in requests:
         check_op(request.op, registry)
         kernel = find_kernel(request, registry, run=False)
@@ -34,7 +34,8 @@ def check_op(op: str, registry: KernelRegistry) -> None:
 
 
 def find_kernel(request: SwapRequest, registry: KernelRegistry, *, run: bool = True) -> Kernel:
-    """The kernel of a request; `run` executes a user's Python file, without it the record has a name and no more.
+    """The kernel of a request; `run` executes a user's Python file, without it the record has a name and no
+    more.
 
     Raises KernelNotFound, and for a user's kernel what `user_kernel` raises.
     """

@@ -1,10 +1,9 @@
 """Where in the script an op is being executed: phase, module and the how-manieth of its step.
 
 A backward op belongs to the module whose forward made its autograd node: when a module's call ends, the nodes
-behind its outputs that no inner module has claimed are marked with its path, and so are those behind the inputs of a
-module that it calls. Modules are followed only where a
-swap asks for one, by torch's global module hooks.
-"""
+behind its outputs that no inner module has claimed are marked with its path, and so are those behind the
+inputs of a module that it calls. Modules are followed only where a swap asks for one, by torch's global
+module hooks."""
 
 from __future__ import annotations
 

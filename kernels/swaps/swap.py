@@ -37,7 +37,8 @@ class Swap:
         return self.request.module is not None or self.request.occurrence is not None
 
     def serves(self, target: Target) -> bool:
-        """Whether the kernel, or the one of its name for an op that takes over the op's part, computes `target`."""
+        """Whether the kernel, or the one of its name for an op that takes over the op's part, computes
+        `target`."""
         return target.functional_name in self._functions or self._kernel_for(target) is not None
 
     def function(self, target: Target) -> Callable[..., Any]:
@@ -59,7 +60,8 @@ class Swap:
 
 
 def resolve(requests: Sequence[SwapRequest], registry: KernelRegistry) -> list[Swap]:
-    """Find the kernel of each request. Raises KernelNotFound, and for a user's kernel what `user_kernel` raises."""
+    """Find the kernel of each request. Raises KernelNotFound, and for a user's kernel what `user_kernel`
+    raises."""
     return [
         Swap(number, one, find_kernel(one, registry), alternates(one, registry))
         for number, one in enumerate(requests)

@@ -23,8 +23,9 @@ Call = Callable[..., Any]
 @dataclass(frozen=True, slots=True)
 class Target:
     """One overload that is taken over. `functional` is the overload whose results its kernels compute, and
-    `functional_name` how kernels of any op know it (`lerp.Scalar`); `writes` names the arguments that then receive
-    the results (none: the kernel's results are the op's). `composite` ops are made of others above autograd."""
+    `functional_name` how kernels of any op know it (`lerp.Scalar`); `writes` names the arguments that then
+    receive the results (none: the kernel's results are the op's). `composite` ops are made of others above
+    autograd."""
 
     op: str
     overload: Any

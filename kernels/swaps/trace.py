@@ -20,7 +20,8 @@ MOST_BYTES = 64 * 2**20
 
 
 class CallTrace:
-    """Writes down the first calls of `ops` with `write`, and keeps their inputs in `folder`/<op>/<number>.pt."""
+    """Writes down the first calls of `ops` with `write`, and keeps their inputs in
+    `folder`/<op>/<number>.pt."""
 
     def __init__(self, ops: Sequence[str], folder: Path, write: Callable[..., None]) -> None:
         self._ops = frozenset(ops)
@@ -64,7 +65,8 @@ class CallTrace:
 
 
 def describe(value: Any) -> str:
-    """A value in one phrase; a tensor by dtype, shape and range (not where reading it would execute a graph)."""
+    """A value in one phrase; a tensor by dtype, shape and range (not where reading it would execute a
+    graph)."""
     if not isinstance(value, torch.Tensor):
         if isinstance(value, (list, tuple)) and any(True for _ in tensors_in(value)):
             return f"[{', '.join(describe(one) for one in value)}]"

@@ -1,9 +1,8 @@
 """One node in place of the many that a composite op became in a graph, and the many put back as they were.
 
-`fold` takes a graph as the compiler has it and shows each composite call as one node; `unfold` gives exactly the
-graph that was folded. Nodes that somebody adds to a folded graph stay when it is unfolded, behind those that they
-stood behind.
-"""
+`fold` takes a graph as the compiler has it and shows each composite call as one node; `unfold` gives exactly
+the graph that was folded. Nodes that somebody adds to a folded graph stay when it is unfolded, behind those
+that they stood behind."""
 
 from __future__ import annotations
 
@@ -153,7 +152,8 @@ class _Folding:
         self._new[output] = part
 
     def _arguments(self, group: Group) -> tuple[Any, Any] | None:
-        """The arguments of the call itself, where the graph still has them and they are all that the group takes."""
+        """The arguments of the call itself, where the graph still has them and they are all that the group
+        takes."""
         arguments = group.call.arguments(self._named)
         if arguments is None:
             return None
@@ -261,7 +261,8 @@ class _Unfolding:
         return found
 
     def _in_place_of(self, node: Node) -> Any:
-        """What a node that stays takes where it took `node`; the results together where it took several as one."""
+        """What a node that stays takes where it took `node`; the results together where it took several as
+        one."""
         key = self._keys[node]
         return [self._now[one] for one in key] if isinstance(key, list) else self._now[key]
 

@@ -29,8 +29,8 @@ class Named:
 class CompositeCall:
     """One call of a composite op as it was traced.
 
-    `results` are its results by the names of their nodes, `sequence` the numbers of its autograd nodes. `args` and
-    `kwargs` are the arguments with `Named` for tensors, None where they cannot be written down.
+    `results` are its results by the names of their nodes, `sequence` the numbers of its autograd nodes.
+    `args` and `kwargs` are the arguments with `Named` for tensors, None where they cannot be written down.
     """
 
     number: int
@@ -66,8 +66,8 @@ def _placed(value: Any, nodes: Mapping[str, Node | None]) -> Any:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Group:
-    """The nodes of one call in one graph, its forward or its backward. `views` only look at what is outside and are
-    used there, too: they stay outside."""
+    """The nodes of one call in one graph, its forward or its backward. `views` only look at what is outside
+    and are used there, too: they stay outside."""
 
     call: CompositeCall
     backward: bool
@@ -90,7 +90,8 @@ class Group:
 
     @property
     def result(self) -> Node | None:
-        """The output that is the call's only result, the other outputs being the same elements in other shapes."""
+        """The output that is the call's only result, the other outputs being the same elements in other
+        shapes."""
         last = self.outputs[-1]
         expected = next(iter(self.call.results.values()))
         if self.backward or len(self.call.results) > 1 or not _same_kind(last.meta["val"], expected):
@@ -121,8 +122,8 @@ class Group:
 def groups_of(graph: Graph, calls: Sequence[CompositeCall]) -> list[Group]:
     """The groups of a graph; calls whose nodes are gone have none.
 
-    What only a call's backward needs of its forward, where the backward computes it again, belongs to its backward.
-    """
+    What only a call's backward needs of its forward, where the backward computes it again, belongs to its
+    backward."""
     by_sequence = {number: call for call in calls for number in call.sequence}
     forward: dict[int, list[Node]] = {}
     backward: dict[int, list[Node]] = {}
@@ -146,7 +147,8 @@ def groups_of(graph: Graph, calls: Sequence[CompositeCall]) -> list[Group]:
 
 
 def _between(members: Sequence[Node], made: Sequence[Node]) -> list[Node]:
-    """Of the nodes that Inductor has `made` in place of others, those that only lead from members to members."""
+    """Of the nodes that Inductor has `made` in place of others, those that only lead from members to
+    members."""
     behind = set(members)
     for node in made:
         if any(one in behind for one in inputs_of(node)):
@@ -171,7 +173,8 @@ def _shared_out(forward: Sequence[Node], backward: Sequence[Node]) -> tuple[list
 
 
 def _group(call: CompositeCall, backward: bool, nodes: Iterable[Node]) -> Group | None:
-    """None for one that no node can stand for: it computes nothing, or takes or gives something else than tensors."""
+    """None for one that no node can stand for: it computes nothing, or takes or gives something else than
+    tensors."""
     members = dict.fromkeys(nodes)
     views = _views_of_the_outside(members, () if backward else call.results)
     for view in views:

@@ -1,8 +1,7 @@
 """What a unit can be told by, and the order in which that is tried.
 
-The parameters that it takes and the gradients that it makes, its module, the autograd sequence number of its forward
-op, its source line, what it takes from, what it stands between.
-"""
+The parameters that it takes and the gradients that it makes, its module, the autograd sequence number of its
+forward op, its source line, what it takes from, what it stands between."""
 
 from __future__ import annotations
 
@@ -86,7 +85,8 @@ class Signatures:
         return (unit.kind, unit.first.phase)
 
     def _between(self, side: int, unit: Unit) -> Hashable:
-        """What it stands between in its phase; which ops of another phase take its value is the partitioner's."""
+        """What it stands between in its phase; which ops of another phase take its value is the
+        partitioner's."""
         units = self._matching.sides[side]
 
         def kinds(edges: Sequence[tuple[int, int]]) -> Hashable:

@@ -1,9 +1,8 @@
 """The difference in plain words, the most important sentence first.
 
-What can change the numbers of the training comes before what cannot: an op that one side computes whole and the
-other in several roundings, ops that one side has alone, what both compute by kernels of their own, casts; then how
-many graphs a step executes, and how much of it is fused.
-"""
+What can change the numbers of the training comes before what cannot: an op that one side computes whole and
+the other in several roundings, ops that one side has alone, what both compute by kernels of their own, casts;
+then how many graphs a step executes, and how much of it is fused."""
 
 from __future__ import annotations
 
@@ -34,7 +33,8 @@ def answers(
     posts: tuple[Sequence[Graph], Sequence[Graph]],
     post: PostChange | None,
 ) -> list[str]:
-    """The sentences; `names` are what the sides are called, `post` how the compiled graphs differ, if that is known."""
+    """The sentences; `names` are what the sides are called, `post` how the compiled graphs differ, if that is
+    known."""
     apart = decomposed(pairs)
     said = list(_compiled(names, pairs, apart, post))
     said += [_whole(names, one) for one in apart if one.rank[0] < STRUCTURAL]
@@ -93,7 +93,8 @@ def _fallbacks(side: Side) -> frozenset[str]:
 def _alone(
     names: tuple[str, str], sides: tuple[Side, Side], pairs: Sequence[Matched], *, floating: bool
 ) -> Iterator[str]:
-    """The computing ops that only one side has; those that both have left over found no partner, nothing more."""
+    """The computing ops that only one side has; those that both have left over found no partner, nothing
+    more."""
     chosen = [one for one in pairs if _is_floating(one.first) == floating]
     for kind, other_kind, (name, other), side in (
         ("only-a", "only-b", names, sides[1]),
@@ -117,7 +118,8 @@ def _alone(
 
 
 def _is_step_count(op: Op) -> bool:
-    """Whether it makes a number for an optimizer alone, as its count of steps: that is on the CPU, in no lazy graph."""
+    """Whether it makes a number for an optimizer alone, as its count of steps: that is on the CPU, in no lazy
+    graph."""
     of_model = any(isinstance(one.source, str) for one in op.takes) or op.gives
     return (
         op.phase == "optimizer"

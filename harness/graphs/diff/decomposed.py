@@ -72,11 +72,10 @@ def _is_list(one: Matched) -> bool:
 def _weight(ops: Sequence[Op]) -> int:
     """What taking an op apart into these does to rounding.
 
-    0: elementwise arithmetic that adds to or subtracts from what another of the parts has rounded (1 - y * y): that
-    cancels, and a kernel of the whole op can contract it into one rounding. 1: other elementwise arithmetic with
-    several roundings. 2: reductions, whose order of summation is a kernel's own. 3: matrix products and what else has
-    a kernel of its own on both sides. 4: not floating point.
-    """
+    0: elementwise arithmetic that adds to or subtracts from what another of the parts has rounded (1 - y *
+    y): that cancels, and a kernel of the whole op can contract it into one rounding. 1: other elementwise
+    arithmetic with several roundings. 2: reductions, whose order of summation is a kernel's own. 3: matrix
+    products and what else has a kernel of its own on both sides. 4: not floating point."""
     parts = computing(ops)
     roles = {role_of(op.kind) for op in parts}
     if not any(op.value.dtype in ("", *FLOATS) for op in parts):

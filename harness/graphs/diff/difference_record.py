@@ -23,9 +23,9 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class Pair:
     """Nodes of A and nodes of B that do the same work. One node against one is kind `same` (the same op) or
-    `replaced` (another op); one against several, or several against several, is `group`; with nothing on one side it
-    is `only-a` or `only-b`. `by` says what they were paired by: `module`, `source`, `sequence`, `data flow`, `kind`,
-    joined by `, `. `what` is the op that the group stands for (`aten.tanh_backward`)."""
+    `replaced` (another op); one against several, or several against several, is `group`; with nothing on one
+    side it is `only-a` or `only-b`. `by` says what they were paired by: `module`, `source`, `sequence`, `data
+    flow`, `kind`, joined by `, `. `what` is the op that the group stands for (`aten.tanh_backward`)."""
 
     kind: str
     phase: str
@@ -41,8 +41,8 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class OpCount:
-    """How often an op is in one phase of one step on each side, under whatever name the mode has for it. `role` is
-    as in `Pair`."""
+    """How often an op is in one phase of one step on each side, under whatever name the mode has for it.
+    `role` is as in `Pair`."""
 
     phase: str
     op: str
@@ -65,8 +65,8 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two runs: its graphs that were compared, in the order of their execution, how many graphs one step
-    executed, and what cut them (`mark_step` -> 4, `fallback aten.lerp` -> 2)."""
+    """One of the two runs: its graphs that were compared, in the order of their execution, how many graphs
+    one step executed, and what cut them (`mark_step` -> 4, `fallback aten.lerp` -> 2)."""
 
     run: str
     mode: str

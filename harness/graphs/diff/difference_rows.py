@@ -15,8 +15,8 @@ Ops = Mapping[tuple[str, str], str]
 
 @dataclass(frozen=True, slots=True)
 class PairRow:
-    """Pairs of one kind: `a` and `b` are the ops of each side in their order, `count` says how many such pairs there
-    are, `modules` where they are."""
+    """Pairs of one kind: `a` and `b` are the ops of each side in their order, `count` says how many such
+    pairs there are, `modules` where they are."""
 
     kind: str
     phase: str
@@ -28,8 +28,8 @@ class PairRow:
 
 
 def pair_rows(diff: Diff, a: RunGraphs, b: RunGraphs, *, everything: bool = False) -> list[PairRow]:
-    """The pairs that are not an op against the same op, those of several ops first; with `everything` also what only
-    passes values on."""
+    """The pairs that are not an op against the same op, those of several ops first; with `everything` also
+    what only passes values on."""
     ops = (_ops(a, diff.a.graphs), _ops(b, diff.b.graphs))
     found: dict[tuple[str, str, str, tuple[str, ...], tuple[str, ...]], list[Pair]] = {}
     for pair in diff.pairs:

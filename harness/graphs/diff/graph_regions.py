@@ -1,4 +1,5 @@
-"""Regions that no op of the other side answers to, paired where both take the same values and give to the same ops."""
+"""Regions that no op of the other side answers to, paired where both take the same values and give to the
+same ops."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ LARGEST = 40
 
 @dataclass(frozen=True, slots=True)
 class _Region:
-    """Unpaired units that are connected: `ins` and `outs` are the pairs, by the numbers of A, and the script's names
-    that are their border."""
+    """Unpaired units that are connected: `ins` and `outs` are the pairs, by the numbers of A, and the
+    script's names that are their border."""
 
     units: tuple[Unit, ...]
     ins: frozenset[Hashable]
@@ -34,8 +35,8 @@ class _Region:
 
 
 def same_regions(matching: Matching) -> Iterator[tuple[str, tuple[Op, ...], tuple[Op, ...]]]:
-    """The regions with one border, as what they stand for and their ops on both sides; several regions count as one
-    where together they have the border of one region of the other side."""
+    """The regions with one border, as what they stand for and their ops on both sides; several regions count
+    as one where together they have the border of one region of the other side."""
     sides = tuple([one for one in _regions(matching, side) if one.ins and one.outs] for side in (0, 1))
     of_border: tuple[dict[Hashable, list[_Region]], ...] = (defaultdict(list), defaultdict(list))
     for side, regions in enumerate(sides):

@@ -1,9 +1,9 @@
 """Which unit of A does the work of which unit of B, found without a guess: what is ambiguous stays unpaired.
 
-Anchors come first: units that are alone with a signature on their side, on both sides. From pairs the matching
-spreads along the edges: the only `mul` that takes the one is the only `mul` that takes the other. All of it treats
-A and B alike, so that exchanging them exchanges the result; the time grows with the number of edges.
-"""
+Anchors come first: units that are alone with a signature on their side, on both sides. From pairs the
+matching spreads along the edges: the only `mul` that takes the one is the only `mul` that takes the other.
+All of it treats A and B alike, so that exchanging them exchanges the result; the time grows with the number
+of edges."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ CROWDED = 64
 
 
 class Matching:
-    """Pairs of units. `mates` are the pairs from A to B and from B to A, `by` says how a unit of A was found. While
-    it is `strict`, units of different modules are not paired: modes seldom differ in the module of an op."""
+    """Pairs of units. `mates` are the pairs from A to B and from B to A, `by` says how a unit of A was found.
+    While it is `strict`, units of different modules are not paired: modes seldom differ in the module of an
+    op."""
 
     def __init__(self, a: Flow, b: Flow) -> None:
         self.sides = (a.units, b.units)
@@ -39,7 +40,8 @@ class Matching:
         self.by[u] = why
 
     def anchor(self, signature: Signature, why: str, *, several: bool = False) -> None:
-        """Pair the units that are alone with their signature; with `several`, as many as many, in their order."""
+        """Pair the units that are alone with their signature; with `several`, as many as many, in their
+        order."""
         buckets: tuple[dict[Hashable, list[int]], ...] = (defaultdict(list), defaultdict(list))
         for side, units in enumerate(self.sides):
             for unit in units:
@@ -120,7 +122,8 @@ class Matching:
                 yield one, self.mates[0][one]
 
     def _only_choices(self, u: int, v: int) -> Iterator[tuple[int, int]]:
-        """The unpaired neighbours of a pair that are the only ones of their kind, slot and shape on both sides."""
+        """The unpaired neighbours of a pair that are the only ones of their kind, slot and shape on both
+        sides."""
         x, y = self.sides[0][u], self.sides[1][v]
         for of_x, of_y, takers in ((x.given, y.given, True), (x.taken, y.taken, False)):
             for exact in (True, False):

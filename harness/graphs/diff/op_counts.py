@@ -30,8 +30,8 @@ def count_ops(a: Sequence[Op], b: Sequence[Op]) -> list[OpCount]:
 
 
 def casts_on_one_side(a: Sequence[Op], b: Sequence[Op], alone: Collection[int]) -> list[Cast]:
-    """The casts that a side has more often than the other. `alone` are the `id`s of ops without a partner: of the
-    casts of one kind, they are the ones that are named."""
+    """The casts that a side has more often than the other. `alone` are the `id`s of ops without a partner: of
+    the casts of one kind, they are the ones that are named."""
     found = (_casts(a), _casts(b))
     casts = []
     for side, ops_of, others in (("a", found[0], found[1]), ("b", found[1], found[0])):
@@ -58,7 +58,8 @@ def _casts(ops: Sequence[Op]) -> Mapping[CastKey, list[Op]]:
 
 
 def _before(op: Op) -> str:
-    """The dtype that an op casts from: any for a cast, a float of its inputs for another op that makes a float."""
+    """The dtype that an op casts from: any for a cast, a float of its inputs for another op that makes a
+    float."""
     if role_of(op.kind) == "cast":
         return op.dtypes[0] if op.dtypes else ""
     floats = [dtype for dtype in op.dtypes if dtype in FLOATS]

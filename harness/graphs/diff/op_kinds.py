@@ -1,8 +1,8 @@
 """What an op is called in every mode, and what it does to numbers.
 
-The modes spell one op in their own way: eager `t`, lazy `t_copy`, compile `permute`; eager `add_` and `_foreach_add_`
-where a compiled graph has `add`. The kind of an op is the one name that stands for all its spellings.
-"""
+The modes spell one op in their own way: eager `t`, lazy `t_copy`, compile `permute`; eager `add_` and
+`_foreach_add_` where a compiled graph has `add`. The kind of an op is the one name that stands for all its
+spellings."""
 
 from __future__ import annotations
 
@@ -88,7 +88,8 @@ PRODUCTS = _words(
     scaled_dot_product_attention"""
 )
 COMMUTATIVE = _words("add mul maximum minimum eq ne logical_and logical_or bitwise_and bitwise_or mm bmm")
-"""Whose inputs may be the other way round; of a matrix product both are transposed then, and so is the result."""
+"""Whose inputs may be the other way round; of a matrix product both are transposed then, and so is the
+result."""
 ROLES = {
     "view": VIEWS,
     "bookkeeping": BOOKKEEPING,
@@ -123,7 +124,8 @@ def kind_of_name(full: str) -> str:
 
 @cache
 def role_of(kind: str) -> str:
-    """`view`, `bookkeeping`, `fill`, `cast`, `elementwise`, `reduction`, `product`, or `compute` for other work."""
+    """`view`, `bookkeeping`, `fill`, `cast`, `elementwise`, `reduction`, `product`, or `compute` for other
+    work."""
     return next((role for role, kinds in ROLES.items() if kind in kinds), "compute")
 
 

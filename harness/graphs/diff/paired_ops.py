@@ -28,9 +28,9 @@ class Taken:
 class Op:
     """One op of a step. A node that was executed twice is two, and each tensor of a `_foreach_` node is one.
 
-    `turn` counts the forwards before it. `takes` are its inputs, without those that nothing is known about. `gives` are the names that the script has for its outputs.
-    `dtypes` are the dtypes of its inputs. `call` is the same for all ops of one node that is executed once.
-    """
+    `turn` counts the forwards before it. `takes` are its inputs, without those that nothing is known about.
+    `gives` are the names that the script has for its outputs. `dtypes` are the dtypes of its inputs. `call`
+    is the same for all ops of one node that is executed once."""
 
     number: int
     call: int
@@ -52,7 +52,8 @@ def computing(ops: Sequence[Op]) -> tuple[Op, ...]:
 
 
 class _Reading:
-    """The ops read so far, and which of them made a value last, in the graph that is being read and before it."""
+    """The ops read so far, and which of them made a value last, in the graph that is being read and before
+    it."""
 
     def __init__(self) -> None:
         self.ops: list[Op] = []
@@ -149,8 +150,8 @@ def _is_name(binding: str) -> bool:
 
 
 def _parts(node: Node) -> Iterator[Node]:
-    """A `_foreach_` node as one node for each tensor of its lists; any other node as it is. What is written in place
-    counts as made, also where the op's schema returns nothing."""
+    """A `_foreach_` node as one node for each tensor of its lists; any other node as it is. What is written
+    in place counts as made, also where the op's schema returns nothing."""
     if not node.op.startswith("_foreach_"):
         yield _writing(node)
         return

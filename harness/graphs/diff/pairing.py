@@ -1,4 +1,5 @@
-"""The pairing of all ops of two sides: the same ops, decomposed calls, what is replaced, and what only one side has."""
+"""The pairing of all ops of two sides: the same ops, decomposed calls, what is replaced, and what only one
+side has."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ Whole = Callable[[Op], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """Ops of A and of B that do the same work; see `Pair` for `kind` and `by`. `stands_for` is the kind of op that
-    they are together."""
+    """Ops of A and of B that do the same work; see `Pair` for `kind` and `by`. `stands_for` is the kind of op
+    that they are together."""
 
     kind: str
     stands_for: str
@@ -58,7 +59,8 @@ def _matched(
     views: bool,
     carried: Sequence[tuple[int, int, str]],
 ) -> Matching:
-    """Match all units, beginning with the pairs of another matching, given by the numbers of their first ops."""
+    """Match all units, beginning with the pairs of another matching, given by the numbers of their first
+    ops."""
     flows = (flow_of(a, wholes[0], views=views), flow_of(b, wholes[1], views=views))
     matching = Matching(*flows)
     begun = []
@@ -128,7 +130,8 @@ def _evidence(matching: Matching, x: Unit, y: Unit) -> str:
 
 
 def _by_calls(found: Sequence[Matched]) -> Iterator[Matched]:
-    """Join what belongs to one node: the tensors of a `_foreach_` node, which are ops of their own until here."""
+    """Join what belongs to one node: the tensors of a `_foreach_` node, which are ops of their own until
+    here."""
     group_of: dict[tuple[str, int], int] = {}
     groups: dict[int, list[Matched]] = {}
     for number, one in enumerate(found):

@@ -45,7 +45,8 @@ def _kernels(graphs: Sequence[Graph]) -> list[tuple[Hashable, str]]:
 
 
 def _what_it_does(node: Node) -> Hashable:
-    """A generated kernel's source or its ops; of a call into a library the op, since its code is only a call."""
+    """A generated kernel's source or its ops; of a call into a library the op, since its code is only a
+    call."""
     if node.code and node.domain == "inductor":
         return (node.phase, plain_code(node.code))
     body = tuple((one.domain, one.op) for one in node.body)

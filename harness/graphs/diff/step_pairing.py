@@ -17,8 +17,8 @@ OPS = ("pre", "stream")
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """A graph that ran. `turn` counts the forwards of the step before it: SAM's second forward, and the backward and
-    optimizer step that follow it, are of turn 1."""
+    """A graph that ran. `turn` counts the forwards of the step before it: SAM's second forward, and the
+    backward and optimizer step that follow it, are of turn 1."""
 
     graph: Graph
     turn: int

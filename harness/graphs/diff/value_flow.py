@@ -1,4 +1,5 @@
-"""The ops of one side as units with data flow between them: a unit is one op, or the ops of one decomposed call."""
+"""The ops of one side as units with data flow between them: a unit is one op, or the ops of one decomposed
+call."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ MIXED = -1
 
 @dataclass(slots=True)
 class Unit:
-    """`ops` are its numbers in the order of their execution. `taken` are the units that it takes from, each with its
-    slot; `given` are those that take from it. `labels` are the script's names for
-    what it takes, `names` those for what it makes."""
+    """`ops` are its numbers in the order of their execution. `taken` are the units that it takes from, each
+    with its slot; `given` are those that take from it. `labels` are the script's names for what it takes,
+    `names` those for what it makes."""
 
     number: int
     kind: str
@@ -54,8 +55,8 @@ class Flow:
 
 
 def flow_of(ops: Sequence[Op], whole: Callable[[Op], str | None], *, views: bool) -> Flow:
-    """Make units of the ops. `whole` gives the kind of the group that an op is to be seen as part of; with `views`
-    those that only pass a value on are units as well, else the edges go through them."""
+    """Make units of the ops. `whole` gives the kind of the group that an op is to be seen as part of; with
+    `views` those that only pass a value on are units as well, else the edges go through them."""
     members: dict[GroupId | int, list[Op]] = {}
     kinds: dict[GroupId | int, str] = {}
     for op in ops:
@@ -115,7 +116,8 @@ def _through(
 
 
 def wholes_of(ops: Sequence[Op], present: Collection[str]) -> Callable[[Op], str | None]:
-    """See the ops of a decomposed call as one where `present` has an op of that kind; each op by itself elsewhere."""
+    """See the ops of a decomposed call as one where `present` has an op of that kind; each op by itself
+    elsewhere."""
     kind_of_group: dict[GroupId, str | None] = {}
     for op in ops:
         if op.group is not None and op.group not in kind_of_group:

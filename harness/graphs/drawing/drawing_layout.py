@@ -39,7 +39,8 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Centres of the boxes by their names, the points of each line, and the size of it all; y grows downwards."""
+    """Centres of the boxes by their names, the points of each line, and the size of it all; y grows
+    downwards."""
 
     centres: Mapping[str, Point]
     lines: Sequence[Sequence[Point]]

@@ -12,9 +12,9 @@ from ...records.graph_record import Graph
 def neighbourhood(graph: Graph, centres: Collection[str], most: int) -> Graph:
     """The graph of the nodes nearest to the centres along its edges, `most` of them at most.
 
-    Without centres, or with none that is in the graph, these are the largest piece that hangs together among its
-    first nodes. What the part takes from the rest is among its inputs; its outputs are those of the graph alone.
-    """
+    Without centres, or with none that is in the graph, these are the largest piece that hangs together among
+    its first nodes. What the part takes from the rest is among its inputs; its outputs are those of the graph
+    alone."""
     if len(graph.nodes) <= most:
         return graph
     known = [node.name for node in graph.nodes if node.name in centres]

@@ -20,8 +20,8 @@ MOST_COVERED = 12
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One box. `kind` is `kernel`, `op` or `edge` (an input or output), `phase` that of the node; `head` is its title,
-    `lines` what stands under it, and `mark` what is said of a culprit."""
+    """One box. `kind` is `kernel`, `op` or `edge` (an input or output), `phase` that of the node; `head` is
+    its title, `lines` what stands under it, and `mark` what is said of a culprit."""
 
     kind: str
     phase: str
@@ -44,7 +44,8 @@ STAGES = {"pre": "before its compiler", "post": "after its compiler", "dynamo": 
 
 
 def picture_of(graph: Graph, marks: Mapping[str, Mark], note: str = "") -> Picture:
-    """Say what to draw: a box a node, a box each for outputs and for inputs that are taken, and a line an edge."""
+    """Say what to draw: a box a node, a box each for outputs and for inputs that are taken, and a line an
+    edge."""
     boxes = {f"node {number}": _node_box(node, graph, marks) for number, node in enumerate(graph.nodes)}
     makers = {one: f"node {number}" for number, node in enumerate(graph.nodes) for one in node.outputs}
     lines: dict[tuple[str, str], None] = {}

@@ -30,9 +30,8 @@ def export_graphs(
 ) -> list[Path]:
     """Write every graph of a run as `<name>.onnx` into a folder, by default the run's own of graphs.
 
-    Each file is put in place in one piece. Raises CollisionError, before anything is written, for a file that exists
-    where `force` is off, and JournalError for a graph that cannot be read.
-    """
+    Each file is put in place in one piece. Raises CollisionError, before anything is written, for a file that
+    exists where `force` is off, and JournalError for a graph that cannot be read."""
     target = graphs.path if folder is None else folder
     names = [entry.name for entry in graphs.entries if entry.stage in STAGES]
     paths = {name: onnx_path(graphs, target, name) for name in dict.fromkeys(names)}
@@ -50,8 +49,8 @@ def export_graphs(
 
 
 def write_onnx(graph: Graph, path: Path, marks: Mapping[str, Mark], *, read_from: Path) -> None:
-    """Put the model of a graph in place in one piece. Raises OSError, and JournalError for a record that has the
-    fields of a graph but not their types; `read_from` is where it comes from."""
+    """Put the model of a graph in place in one piece. Raises OSError, and JournalError for a record that has
+    the fields of a graph but not their types; `read_from` is where it comes from."""
     try:
         model = to_onnx(graph, marks)
     except (TypeError, ValueError, AttributeError) as error:

@@ -12,8 +12,8 @@ from ...records.graph_record import Node
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """`last` is the final name of each value: another one than its own where it was made several times. `missing`
-    are values that are taken and that nobody makes."""
+    """`last` is the final name of each value: another one than its own where it was made several times.
+    `missing` are values that are taken and that nobody makes."""
 
     nodes: Sequence[Node]
     last: Mapping[str, str]

@@ -1,9 +1,8 @@
 """Graphs as ONNX models that Netron opens: to be looked at, not to be executed.
 
-Netron 9 shows of a node its title, doc string, attributes and metadata, of an edge dtype and shape. A kernel whose
-body is known becomes a function: a button on the node opens it. Every namespace of ops is a domain of its own, so
-ONNX compares no op with one of its own operators.
-"""
+Netron 9 shows of a node its title, doc string, attributes and metadata, of an edge dtype and shape. A kernel
+whose body is known becomes a function: a button on the node opens it. Every namespace of ops is a domain of
+its own, so ONNX compares no op with one of its own operators."""
 
 from __future__ import annotations
 
@@ -122,7 +121,8 @@ def _input_names(node: Node) -> str:
 
 
 def _function(node: Node, values: Mapping[str, Value], marks: Mapping[str, Mark]) -> onnx.FunctionProto:
-    """The function that a kernel is: its name, domain and overload are those of its node, its body has the ops."""
+    """The function that a kernel is: its name, domain and overload are those of its node, its body has the
+    ops."""
     taken = _unique(node.inputs)
     ordered = in_order(node.body, taken)
     inputs = (*taken, *ordered.missing)

@@ -1,9 +1,8 @@
 """The difference of two runs' graphs as one HTML page: both graphs side by side, and what differs in tables.
 
-The page opens from disk and asks for nothing else: styles, scripts and data stand in it, and its content security
-policy admits only these, by their hashes. What comes from a run reaches it escaped, or as JSON that the page's
-script shows as text.
-"""
+The page opens from disk and asks for nothing else: styles, scripts and data stand in it, and its content
+security policy admits only these, by their hashes. What comes from a run reaches it escaped, or as JSON that
+the page's script shows as text."""
 
 from __future__ import annotations
 
@@ -86,7 +85,8 @@ def _breakable_word(word: str) -> Markup:
 
 
 def _policy(*, scripts: tuple[str, ...], style: str) -> str:
-    """A content security policy that runs these scripts, this style and the layout's worker, and nothing else."""
+    """A content security policy that runs these scripts, this style and the layout's worker, and nothing
+    else."""
     allowed = " ".join(_hash(script) for script in scripts)
     return (
         f"default-src 'none'; script-src {allowed}; style-src {_hash(style)}; worker-src blob:; "

@@ -31,7 +31,8 @@ class Texts:
         return self._numbers.setdefault(text, len(self._numbers))
 
     def pieces(self, text: str, parts: Iterable[str]) -> list[int]:
-        """The numbers of the texts that make up this one: `parts` where they stand in it, and what is between."""
+        """The numbers of the texts that make up this one: `parts` where they stand in it, and what is
+        between."""
         longest_first = sorted({part for part in parts if part}, key=lambda part: (-len(part), part))
         if not longest_first:
             return [self.number(text)]

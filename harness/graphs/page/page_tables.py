@@ -13,8 +13,8 @@ PHASE_ORDER = ("forward", "backward", "optimizer")
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """Pairs that say the same: `a` and `b` are the ops of each side, `count` how often, `pairs` their numbers in
-    the diff, `modules` where."""
+    """Pairs that say the same: `a` and `b` are the ops of each side, `count` how often, `pairs` their numbers
+    in the diff, `modules` where."""
 
     kind: str
     phase: str

@@ -86,9 +86,9 @@ def write_bundle(
 ) -> Bundle:
     """Write an investigation's files of these kinds into one archive, all of it or nothing.
 
-    With `redact` tensor files are there as their digests, and what the script printed not at all. `packed` is told
-    how many of how many bytes are done. Raises UsageError where there is nothing to pack or `target` cannot be written.
-    """
+    With `redact` tensor files are there as their digests, and what the script printed not at all. `packed` is
+    told how many of how many bytes are done. Raises UsageError where there is nothing to pack or `target`
+    cannot be written."""
     items = items_of(investigation)
     wanted = [item for item in items if item.kind in kinds and _is_kept(item, redact=redact)]
     if not wanted:

@@ -53,8 +53,8 @@ PATTERNS: Sequence[tuple[str, Kind]] = (
     (r"localization[^/]*\.json|sites[^/]*\.json", "report"),
     (r"culprit-.*", "repro"),
 )
-"""Where a file lies in its run's folder, or in that of one of its ranks, and of what kind it is then; of several the
-first counts."""
+"""Where a file lies in its run's folder, or in that of one of its ranks, and of what kind it is then; of
+several the first counts."""
 
 IN_INVESTIGATION: Sequence[tuple[str, Kind]] = (
     (r"verify_.*\.pkl", "values"),
@@ -106,7 +106,8 @@ def _kind_of(name: str) -> Kind | None:
 
 
 def _scripts(investigation: Path) -> Iterator[Item]:
-    """The training scripts and the user's own kernels, which lie where they were run from; one that is gone is left out."""
+    """The training scripts and the user's own kernels, which lie where they were run from; one that is gone
+    is left out."""
     known: set[Path] = set()
     names: Counter[str] = Counter()
     for run in runs_in(investigation):

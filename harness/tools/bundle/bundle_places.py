@@ -1,4 +1,5 @@
-"""Where bundles go to and come from: a local path, or any URL that fsspec knows (`s3://`, `gs://`, `https://`)."""
+"""Where bundles go to and come from: a local path, or any URL that fsspec knows (`s3://`, `gs://`,
+`https://`)."""
 
 from __future__ import annotations
 

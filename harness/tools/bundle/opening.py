@@ -1,4 +1,5 @@
-"""Opening a bundle that may come from a stranger: nothing leaves the folder, and nothing is there that was not promised."""
+"""Opening a bundle that may come from a stranger: nothing leaves the folder, and nothing is there that was
+not promised."""
 
 from __future__ import annotations
 
@@ -34,9 +35,9 @@ def extract(
 ) -> Bundle:
     """Check every file against its SHA-256 and put them all into `folder`, or none of them.
 
-    `unpacked` is told how many of how many bytes are done. Raises JournalError for a bundle that is damaged or was
-    changed, CollisionError where the folder is there already (without `force`), and UsageError for lack of space.
-    """
+    `unpacked` is told how many of how many bytes are done. Raises JournalError for a bundle that is damaged
+    or was changed, CollisionError where the folder is there already (without `force`), and UsageError for
+    lack of space."""
     part = folder.with_name(f"{folder.name}.part")
     try:
         with archive.open("rb") as file, open_archive(file, archive) as opened:

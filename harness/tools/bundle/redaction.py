@@ -16,10 +16,11 @@ SUFFIX = ".digests.json"
 
 
 def digests_of(path: Path) -> bytes:
-    """The digests of a tensor file as JSON: of each tensor dtype, shape, SHA-256 of its bytes, and its statistics.
+    """The digests of a tensor file as JSON: of each tensor dtype, shape, SHA-256 of its bytes, and its
+    statistics.
 
-    The file's facts stay, among them the calls of a snapshot. Raises JournalError for a file that cannot be read.
-    """
+    The file's facts stay, among them the calls of a snapshot. Raises JournalError for a file that cannot be
+    read."""
     file = read_tensor_file(path)
     described = {
         name: {"dtype": file.dtypes[name], "shape": list(array.shape), **_digest(array)}

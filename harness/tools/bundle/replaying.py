@@ -16,8 +16,9 @@ SNAPSHOT = "numdrift.harness.tools.snapshots.replay_answer:answer_of"
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What came of replaying one file of a bundle: `holds` when it shows here what it showed where it was made. Not
-    `comparable` where the mode draws other random numbers; what depends on them is not asked then."""
+    """What came of replaying one file of a bundle: `holds` when it shows here what it showed where it was
+    made. Not `comparable` where the mode draws other random numbers; what depends on them is not asked
+    then."""
 
     path: str
     holds: bool
@@ -26,7 +27,8 @@ class Replayed:
 
 
 def replay_snapshots(folder: Path, mode: str | None = None) -> list[Replayed]:
-    """Execute every snapshot, in a mode or in the one that it was taken in, and hold its outputs against the recorded ones.
+    """Execute every snapshot, in a mode or in the one that it was taken in, and hold its outputs against the
+    recorded ones.
 
     No code of the bundle's is executed, only ops that torch has registered. `mode` is one in full.
     """

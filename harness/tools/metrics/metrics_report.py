@@ -7,9 +7,9 @@
     Counter: aten::lerp.Scalar
       Value: 4
 
-Form and formulas are those of torch/csrc/lazy/core/metrics.cpp, except that whole seconds and milliseconds are cut off
-there and here where torch 2.13 rounds them (1.7 s is `01s700ms000.000us`, not `02s700ms000.000us`).
-"""
+Form and formulas are those of torch/csrc/lazy/core/metrics.cpp, except that whole seconds and milliseconds
+are cut off there and here where torch 2.13 rounds them (1.7 s is `01s700ms000.000us`, not
+`02s700ms000.000us`)."""
 
 from __future__ import annotations
 

@@ -32,8 +32,9 @@ class Distribution:
         return math.fsum(self.values)
 
     def percentile(self, share: float) -> float | None:
-        """The smallest value that more than `share` percent of the values do not exceed, as torch's reports have it:
-        number floor(share / 100 * n) of the n sorted values, counted from 0. None where nothing was measured."""
+        """The smallest value that more than `share` percent of the values do not exceed, as torch's reports
+        have it: number floor(share / 100 * n) of the n sorted values, counted from 0. None where nothing was
+        measured."""
         ordered = sorted(self.values)
         return ordered[min(len(ordered) - 1, int(share / 100 * len(ordered)))] if ordered else None
 
@@ -60,12 +61,11 @@ class Transfers:
 
 @dataclass(frozen=True, slots=True)
 class Fragmentation:
-    """What ended graphs before their time, at one line: `what` is an op (`aten::lerp.Scalar`), a graph break with its
-    reason, or a read (`read`, `item`).
+    """What ended graphs before their time, at one line: `what` is an op (`aten::lerp.Scalar`), a graph break
+    with its reason, or a read (`read`, `item`).
 
-    It happened `count` times in `steps` steps and took `seconds` in all, the graphs that it cut included (None where that
-    is not known); it cut `graphs` of them. `text` says it in a sentence.
-    """
+    It happened `count` times in `steps` steps and took `seconds` in all, the graphs that it cut included
+    (None where that is not known); it cut `graphs` of them. `text` says it in a sentence."""
 
     what: str
     call: str
@@ -82,8 +82,8 @@ class Fragmentation:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One run's metrics. Of `compiled` and `found` the first are graphs that were compiled, the other those that a cache
-    had; a compilation that asked no cache is among the first."""
+    """One run's metrics. Of `compiled` and `found` the first are graphs that were compiled, the other those
+    that a cache had; a compilation that asked no cache is among the first."""
 
     metrics: RunMetrics
     steps: Distribution

@@ -21,9 +21,9 @@ MALFORMED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 class RunMetrics:
     """The metrics of one run: `parts` are setup, steps and rest, in the order of time, as far as the run came.
 
-    `unavailable` says why the backend could not be observed ("" where it was), `report` is the backend's own report ("" of a
-    run that was killed), `counters` are its counters, of the whole process where the run ended by itself.
-    """
+    `unavailable` says why the backend could not be observed ("" where it was), `report` is the backend's own
+    report ("" of a run that was killed), `counters` are its counters, of the whole process where the run
+    ended by itself."""
 
     run: RecordedRun
     backend: str
@@ -44,7 +44,8 @@ class RunMetrics:
 
 
 def metrics_of(run: RecordedRun) -> RunMetrics:
-    """Raises MetricsNotFound for a run without metrics, JournalError for a file that numdrift has not written."""
+    """Raises MetricsNotFound for a run without metrics, JournalError for a file that numdrift has not
+    written."""
     path = run.path / FILE
     if not path.is_file():
         raise MetricsNotFound(f"{run.path} has no metrics: `numdrift run` takes them with --metrics")

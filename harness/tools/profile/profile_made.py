@@ -154,11 +154,14 @@ def _why_none(manifest: RunManifest, told: _Told) -> str:
     if told.over.get("why") == "profiler":
         return "the script runs a torch profiler of its own, and two at a time cannot be"
     if manifest.failed:
-        return f"it ended ({manifest.status}: {manifest.message}) before the end of the first step to be traced ({asked})"
+        return (
+            f"it ended ({manifest.status}: {manifest.message}) "
+            f"before the end of the first step to be traced ({asked})"
+        )
     if not steps:
         return (
-            "the script reached no step, so there was none to trace; where it trains in another way, call numdrift.step() "
-            "where a step ends"
+            "the script reached no step, so there was none to trace; where it trains in another way, "
+            "call numdrift.step() where a step ends"
         )
     last = f"0-{steps - 1}" if steps > 1 else "0"
     return f"the script has {steps} steps, and of steps {asked} there is none; ask for some of them with --steps {last}"

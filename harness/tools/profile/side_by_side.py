@@ -19,7 +19,8 @@ NO_LINE = "(not known)"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A mean over the traced steps: own milliseconds, share of the step, calls (None where they are not counted)."""
+    """A mean over the traced steps: own milliseconds, share of the step, calls (None where they are not
+    counted)."""
 
     milliseconds: float
     share: float
@@ -66,7 +67,8 @@ def by_line(profiles: Sequence[RunProfile]) -> list[Row]:
 
 
 def module_of(row: OpRow, kernels: Mapping[str, KernelRow]) -> str:
-    """What a table of modules calls the place of an op: a fused kernel belongs to all modules that it was made of."""
+    """What a table of modules calls the place of an op: a fused kernel belongs to all modules that it was
+    made of."""
     kernel = kernels.get(row.op)
     if kernel is not None and kernel.modules:
         return ", ".join(one or "(root)" for one in kernel.modules)

@@ -40,10 +40,9 @@ class Place:
 class OpKey:
     """What ops are told apart by.
 
-    `kind` is `op` for one that was executed where it was called, `dispatch` for one that a lazy core noted, `execution`
-    for one within the execution of a lazy graph, `kernel` for a generated one, `compile` for a piece of a compiler's work,
-    and `device` for what ran on an accelerator.
-    """
+    `kind` is `op` for one that was executed where it was called, `dispatch` for one that a lazy core noted,
+    `execution` for one within the execution of a lazy graph, `kernel` for a generated one, `compile` for a
+    piece of a compiler's work, and `device` for what ran on an accelerator."""
 
     op: str
     kind: str
@@ -66,8 +65,9 @@ class Spent:
 
 @dataclass(slots=True)
 class StepTimes:
-    """Of one or more steps: `phases` share the time of the script's thread among them, `blocks` have the whole time of each
-    block, `ops` own times on every thread, `executions` what made lazy graphs be executed, as (cause, line)."""
+    """Of one or more steps: `phases` share the time of the script's thread among them, `blocks` have the
+    whole time of each block, `ops` own times on every thread, `executions` what made lazy graphs be executed,
+    as (cause, line)."""
 
     phases: dict[str, Spent] = field(default_factory=dict)
     blocks: dict[str, Spent] = field(default_factory=dict)
@@ -91,8 +91,8 @@ def _grow(spent: dict[Key, Spent], by: Mapping[Key, Spent]) -> None:
 
 
 def step_times(events: Sequence[Mapping[str, Any]], *, lazy: bool, blocks: Mapping[str, int]) -> StepTimes:
-    """The times of a trace of one step. `lazy` says that ops are noted when they are called, `blocks` are those that the
-    script has begun, and how often."""
+    """The times of a trace of one step. `lazy` says that ops are noted when they are called, `blocks` are
+    those that the script has begun, and how often."""
     return _Reading(events, lazy=lazy, blocks=blocks).times
 
 
@@ -136,8 +136,8 @@ class _Reading:
         self.times.walls.append(step.time - self.times.own)
 
     def _phase_of_evaluations(self, step: Slice) -> str:
-        """What a call without gradients, and what follows it, belongs to: it changes no phase where a forward with gradients
-        comes, and is the forward itself of a step that has no other."""
+        """What a call without gradients, and what follows it, belongs to: it changes no phase where a forward
+        with gradients comes, and is the forward itself of a step that has no other."""
         names = [one.name.removeprefix(PHASE) for one in walk([step]) if one.name.startswith(PHASE)]
         if UNTRAINED not in names or FORWARD not in names:
             return FORWARD

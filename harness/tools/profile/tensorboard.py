@@ -17,7 +17,8 @@ from ...runs.recorded_run import RecordedRun
 
 
 def write_log_directory(folder: Path, runs: Sequence[RecordedRun]) -> list[Path]:
-    """Copy each run's trace into a folder of its mode, named as `torch.profiler.tensorboard_trace_handler` names it.
+    """Copy each run's trace into a folder of its mode, named as `torch.profiler.tensorboard_trace_handler`
+    names it.
 
     A trace that such a folder holds of this run already is replaced. Raises UsageError.
     """

@@ -44,7 +44,8 @@ def with_lines(events: Iterable[Event], lines: Mapping[str, str]) -> list[Event]
 
 
 class TraceWriter:
-    """Writes step after step, so that one step at a time is in memory; the file is in place when it is closed."""
+    """Writes step after step, so that one step at a time is in memory; the file is in place when it is
+    closed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -86,7 +87,8 @@ class TraceWriter:
 
 
 def _moved(events: Iterable[Event], shift: float, number: int) -> Iterator[Event]:
-    """The events on the clock of the first step, what links them told apart from what links those of other steps."""
+    """The events on the clock of the first step, what links them told apart from what links those of other
+    steps."""
     for event in events:
         moved = dict(event)
         if "ts" in event:
@@ -102,15 +104,17 @@ def _moved(events: Iterable[Event], shift: float, number: int) -> Iterator[Event
 
 
 def shown(events: Iterable[Event]) -> list[Event]:
-    """The events as a viewer should have them: lazy graphs' executions named, and no Python call that begins within
-    something and ends after it, or the other way round, as those do that begin and end ranges: viewers cannot draw them."""
+    """The events as a viewer should have them: lazy graphs' executions named, and no Python call that begins
+    within something and ends after it, or the other way round, as those do that begin and end ranges: viewers
+    cannot draw them."""
     events = [_named(one) for one in events if not _is_ours(one)]
     misnested = {_identity(one) for one in _misnested(slices_of(events, (*EXECUTED, PYTHON)))}
     return [one for one in events if one.get("cat") != PYTHON or _identity_of(one) not in misnested]
 
 
 def _misnested(slices: Sequence[Slice]) -> Iterator[Slice]:
-    """The Python calls that neither lie within what they begin in nor beside it; `slices` are in their order."""
+    """The Python calls that neither lie within what they begin in nor beside it; `slices` are in their
+    order."""
     open_: dict[Thread, list[Slice]] = {}
     for one in slices:
         around = open_.setdefault(one.thread, [])

@@ -1,7 +1,7 @@
 """The slices of a Chrome trace, each within the one that contains it.
 
-The format is that of `torch.profiler`'s `export_chrome_trace`: complete events (`ph` X) with `ts` and `dur` in microseconds.
-"""
+The format is that of `torch.profiler`'s `export_chrome_trace`: complete events (`ph` X) with `ts` and `dur`
+in microseconds."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Thread = tuple[Any, Any]
 
 @dataclass(slots=True, eq=False)
 class Slice:
-    """One event: `start` and `end` are in microseconds, `within` is the slice that contains it, `self_time` its own time
-    without that of the slices directly within it."""
+    """One event: `start` and `end` are in microseconds, `within` is the slice that contains it, `self_time`
+    its own time without that of the slices directly within it."""
 
     name: str
     category: str
@@ -63,9 +63,8 @@ def slices_of(events: Iterable[Mapping[str, Any]], categories: Sequence[str]) ->
 def nest(slices: Sequence[Slice]) -> dict[Thread, list[Slice]]:
     """Set what contains each slice and its own time; gives the outermost slices of each thread.
 
-    `slices` are in the order of `slices_of`. One that begins in another and ends after it is cut at that one's end: the
-    profiler's clock is read a moment after a range has ended.
-    """
+    `slices` are in the order of `slices_of`. One that begins in another and ends after it is cut at that
+    one's end: the profiler's clock is read a moment after a range has ended."""
     outermost: dict[Thread, list[Slice]] = {}
     open_: dict[Thread, list[Slice]] = {}
     for one in slices:

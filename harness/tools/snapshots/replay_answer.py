@@ -1,4 +1,5 @@
-"""Whether a snapshot gives again what it gave: the replay and the comparison in one, and their answer in words."""
+"""Whether a snapshot gives again what it gave: the replay and the comparison in one, and their answer in
+words."""
 
 from __future__ import annotations
 
@@ -13,11 +14,12 @@ from .replay_comparison import Comparison, compared
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a replay in the mode `spec`. `holds` when all outputs are identical or within rounding, or when
-    an error was recorded and there is one again, which another backend words otherwise. `error` is what the replay raised, "" where it raised nothing.
+    """What came of a replay in the mode `spec`. `holds` when all outputs are identical or within rounding, or
+    when an error was recorded and there is one again, which another backend words otherwise. `error` is what
+    the replay raised, "" where it raised nothing.
 
-    Of what depends on random numbers of which the replay drew others nothing is asked: then it is not `comparable` as a
-    whole, and holds when the rest does."""
+    Of what depends on random numbers of which the replay drew others nothing is asked: then it is not
+    `comparable` as a whole, and holds when the rest does."""
 
     spec: str
     holds: bool
@@ -34,8 +36,8 @@ class Answer:
 def answer_of(path: Path, mode: str | None = None, snapshot: Snapshot | None = None) -> Answer:
     """Replay the snapshot in a file in a mode, by default its own.
 
-    Raises SnapshotError where it cannot be read or executed, ModeError for a mode that there is not, and NotAvailable.
-    """
+    Raises SnapshotError where it cannot be read or executed, ModeError for a mode that there is not, and
+    NotAvailable."""
     snapshot = read_snapshot(path) if snapshot is None else snapshot
     spec = mode_of(snapshot, path, mode)
     outcome = replayed(snapshot, path, spec)
@@ -61,8 +63,8 @@ def _text(comparison: Comparison) -> str:
     if not others:
         return _text_of_compared(comparison)
     lead = (
-        f"{len(others)} of {_outputs(comparison)} cannot be compared: they depend on random numbers that Inductor's own "
-        "generator drew, and others are drawn here"
+        f"{len(others)} of {_outputs(comparison)} cannot be compared: they depend on random numbers that "
+        "Inductor's own generator drew, and others are drawn here"
     )
     rest = replace(comparison, outputs=tuple(one for one in comparison.outputs if one not in others))
     return f"{lead}; of the rest {_text_of_compared(rest)}" if rest.outputs else lead

@@ -1,13 +1,13 @@
-"""What a replay gave against what the execution gave: bit for bit, in ULP, and in units of what rounding alone does.
+"""What a replay gave against what the execution gave: bit for bit, in ULP, and in units of what rounding
+alone does.
 
 An output is *within rounding* if it is no farther from the recorded one than
 
     LIMIT * rms,    rms = sqrt(mean_i ||x_i - x||_2**2)
 
-where x is what the calls give op by op and the x_i what they give with random rounding after every op (Monte Carlo
-arithmetic, see `harness/tape/rounding.py`), and if NaN and infinities are at the same places. One that rounding does not
-move (integers, copies) has to be the same, or to have differed in a repetition, too.
-"""
+where x is what the calls give op by op and the x_i what they give with random rounding after every op (Monte
+Carlo arithmetic, see `harness/tape/rounding.py`), and if NaN and infinities are at the same places. One that
+rounding does not move (integers, copies) has to be the same, or to have differed in a repetition, too."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from ...tape.ensemble import TensorNoise, measure_noise
 from ...tape.replay import AsRecorded, Replay, is_same
 
 LIMIT = 16.0
-"""How many times the noise of rounding is still rounding: the threshold of the verdict, see docs/guide/verdict.md."""
+"""How many times the noise of rounding is still rounding: the threshold of the verdict, see
+docs/guide/verdict.md."""
 
 REPLAYS = 8
 """Repetitions with random rounding, as the verdict has them."""
@@ -36,9 +37,10 @@ State = Literal["identical", "equal", "within rounding", "beyond rounding", "not
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One output. `max_ulp` is None for other numbers than floating-point ones, `relative_l2` where the recorded value is
-    zero, and `of_rounding`, the distance over rms, where the output is identical or rounding does not move it. With
-    `other_draws` a difference says nothing: the output depends on random numbers of which the replay drew others."""
+    """One output. `max_ulp` is None for other numbers than floating-point ones, `relative_l2` where the
+    recorded value is zero, and `of_rounding`, the distance over rms, where the output is identical or
+    rounding does not move it. With `other_draws` a difference says nothing: the output depends on random
+    numbers of which the replay drew others."""
 
     name: str
     dtype: str
@@ -53,7 +55,8 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All outputs of a replay. `unmeasured` says why rounding could not be measured, "" where it was or need not be."""
+    """All outputs of a replay. `unmeasured` says why rounding could not be measured, "" where it was or need
+    not be."""
 
     outputs: tuple[Compared, ...]
     unmeasured: str = ""
@@ -76,8 +79,8 @@ class Comparison:
 def compared(
     snapshot: Snapshot, values: Sequence[torch.Tensor], drawn_otherwise: Collection[str] = ()
 ) -> Comparison:
-    """Hold what a replay gave against the snapshot's outputs. `drawn_otherwise` are those watched values, by name, that
-    depend on random numbers of which the replay has drawn others."""
+    """Hold what a replay gave against the snapshot's outputs. `drawn_otherwise` are those watched values, by
+    name, that depend on random numbers of which the replay has drawn others."""
     given = snapshot.given()
     same = [one is None or is_same(one, value) for one, value in zip(given, values, strict=True)]
     noise, unmeasured = ({}, "") if all(same) else _noise(snapshot)

@@ -13,8 +13,8 @@ from ...tape.tape import View
 
 @dataclass(frozen=True, slots=True)
 class PortFacts:
-    """One input or output. The numbers are None where the value is not held; `minimum` and `maximum` are of its finite
-    elements, None where it has none."""
+    """One input or output. The numbers are None where the value is not held; `minimum` and `maximum` are of
+    its finite elements, None where it has none."""
 
     name: str
     dtype: str

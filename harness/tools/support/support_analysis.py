@@ -39,10 +39,10 @@ DRY_STEPS = 2
 class SupportAnalysis:
     """Which operators of a script a mode's backend supports, asked of the backend itself.
 
-    `mode` is the one that was asked, in full, `run` the run in which it was. `unsupported` has a row for each configuration
-    and line, with its reason. `exit_code` is that of the command line: 0 when the analysis is done, whatever it found, also an
-    operator that ended the script; 3 when the script failed for a reason of its own.
-    """
+    `mode` is the one that was asked, in full, `run` the run in which it was. `unsupported` has a row for each
+    configuration and line, with its reason. `exit_code` is that of the command line: 0 when the analysis is
+    done, whatever it found, also an operator that ended the script; 3 when the script failed for a reason of
+    its own."""
 
     mode: str
     script: Path
@@ -89,7 +89,15 @@ class SupportAnalysis:
         pandas = importlib.import_module("pandas")
         columns = ("operator", "calls", "supported", "configuration", "failure_at", "call", "reason")
         without = [
-            (one.call.kind, one.count, False, one.call.configuration, one.call.failure_at, one.call.call, one.call.reason)
+            (
+                one.call.kind,
+                one.count,
+                False,
+                one.call.configuration,
+                one.call.failure_at,
+                one.call.call,
+                one.call.reason,
+            )
             for one in self.unsupported
         ]  # fmt: skip
         rows = [
@@ -104,7 +112,8 @@ class SupportAnalysis:
         return report_json(self.report, self.mode, self._facts(), _version(), self.verbosity)
 
     def write(self, path: Path) -> list[Path]:
-        """Write the report, and a page (.html) beside it; gives those that were there before. Raises UsageError."""
+        """Write the report, and a page (.html) beside it; gives those that were there before. Raises
+        UsageError."""
         page = write_page(self.report, self.mode, self._facts(), _version())
         texts = {path: json_text(self.to_json()), path.with_suffix(".html"): page}
         replaced = [one for one in texts if one.exists()]
@@ -169,9 +178,8 @@ def analysis_plan(
 def analyzed(plan: BatchPlan, reporter: Reporter, verbosity: int = 2) -> SupportAnalysis:
     """Run a script and ask its mode's backend.
 
-    Raises AdoptionError where the backend was given nothing, UsageError for a mode that was refused, KeyboardInterrupt when
-    Ctrl-C ended the run.
-    """
+    Raises AdoptionError where the backend was given nothing, UsageError for a mode that was refused,
+    KeyboardInterrupt when Ctrl-C ended the run."""
     result = execute(plan, reporter)
     if result.interrupted:
         raise KeyboardInterrupt
@@ -182,7 +190,8 @@ def analyzed(plan: BatchPlan, reporter: Reporter, verbosity: int = 2) -> Support
 
 
 def _record(run: RecordedRun, result: BatchResult) -> SupportRecord:
-    """What the run has written. Raises UsageError for a mode that was refused, AdoptionError when there is nothing."""
+    """What the run has written. Raises UsageError for a mode that was refused, AdoptionError when there is
+    nothing."""
     record = read_support(run.path)
     if record is not None and record.calls:
         return record

@@ -39,8 +39,9 @@ class OperatorRow:
 
 @dataclass(frozen=True, slots=True)
 class SupportReport:
-    """What a record amounts to. `unsupported` has a row for each configuration and line, `supported` one for each
-    operator; `share` is that of the supported among the different instructions, None where there was none."""
+    """What a record amounts to. `unsupported` has a row for each configuration and line, `supported` one for
+    each operator; `share` is that of the supported among the different instructions, None where there was
+    none."""
 
     record: SupportRecord
     supported: Sequence[OperatorRow]
@@ -106,8 +107,8 @@ def _instructions(calls: Iterable[CountedCall]) -> list[InstructionRow]:
 def report_json(
     report: SupportReport, mode: str, script: Mapping[str, Any], numdrift: str, verbosity: int
 ) -> dict[str, Any]:
-    """The report as JSON values. With verbosity 1 the backend's instructions are listed, too, under its own name for
-    them; 2 leaves them out. `script` says what was run and how it ended."""
+    """The report as JSON values. With verbosity 1 the backend's instructions are listed, too, under its own
+    name for them; 2 leaves them out. `script` says what was run and how it ended."""
     record = report.record
     versions = {f"{name}_version": version for name, version in record.versions.items()}
     made: dict[str, Any] = {
