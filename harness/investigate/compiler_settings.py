@@ -14,7 +14,7 @@ from ..drift.verdict import worst_of
 from ..errors import JournalError
 from ..records.mode_spec import LADDER, ModeSpec
 from .chosen_steps import selection
-from .evidence import PairEvidence, variant
+from .evidence import PairEvidence
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, repeating
 from .localization import Task, state_folder
@@ -41,15 +41,14 @@ reductions in parts, rewritten patterns."""
 
 def search_settings(laboratory: Laboratory, task: Task, plan: InvestigationPlan) -> None:
     """Take the step with every other stage and setting; a mode that is not compiled by Inductor has none."""
-    a, b = task.evidence.a, task.evidence.b
+    b = task.evidence.b
     plans = []
     for text, spec in variants_of(spec_of(b)):
-        name = variant(b, a, task.step, text.replace("=", "."))
         plans.append(
             repeating(
                 b,
-                name,
-                modes=[replace(spec, name=name)],
+                task.experiment("set", text.replace("=", ".")),
+                spec=spec,
                 outcomes=selection([task.step]),
                 resync=state_folder(task.evidence, task.step),
                 until=task.step,
@@ -111,16 +110,17 @@ def settings_of(evidence: PairEvidence) -> dict[str, Any] | None:
 
     None where none was, or none can be read.
     """
-    for step in sorted({step for step, _, _ in evidence.variants}):
+    made = evidence.experiments("b", "set")
+    for step in sorted({one.step for one in made if one.step is not None}):
         whole = next(
             (found for run in evidence.started if (found := _score(evidence, run, step)) is not None), None
         )
         if whole is None:
             continue
         known = {
-            name: score
-            for number, name, run in evidence.variants
-            if number == step and (score := _score(evidence, run, step)) is not None
+            one.detail: score
+            for one, run in made.items()
+            if one.step == step and (score := _score(evidence, run, step)) is not None
         }
         texts = [text for text, _ in variants_of(spec_of(evidence.b))]
         scores = {text: known[name] for text in texts if (name := text.replace("=", ".")) in known}

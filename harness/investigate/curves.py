@@ -25,7 +25,9 @@ def curves_of(evidence: PairEvidence, comparisons: int) -> Curves:
     a, b = series(evidence.a), series(evidence.b)
     label = evidence.b.manifest.label
     envelope = (
-        loss_envelope(a, b, [series(run) for run in evidence.perturbed]) if evidence.perturbed else None
+        loss_envelope(a, b, [series(run) for run in evidence.several("a", "perturbed")])
+        if evidence.several("a", "perturbed")
+        else None
     )
     lag = None
     if evidence.seeds:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..drift.repetition import repetition
 from ..drift.run_comparison import RunComparison, compare_runs
 from ..drift.step_noise import read_noise
 from ..errors import UsageError
 from ..launch.batch_plan import BatchPlan
+from ..records.experiment import Experiment
 from ..records.step_files import steps_in
 from ..runs.recorded_run import RecordedRun
 from ..runs.run_layout import STATES
 from .chosen_steps import STATE_SHARE, bytes_of_state, evenly, forced_steps, selection, taped_steps
-from .evidence import EvidenceFolder, again, evidence_for, forced, perturbed, perturbed_steps, seeded, taped
+from .evidence import EvidenceFolder, evidence_for
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, repeating
 from .onset import date_onset
@@ -33,6 +35,19 @@ ALWAYS_CONFIRMED = 2
 
 EDGE_REPLAYS = 16
 """Replays with stronger rounding of such a step."""
+
+
+def again(run: RecordedRun) -> Experiment:
+    return Experiment("again", run.path.name)
+
+
+def forced(run: RecordedRun, reference: RecordedRun) -> Experiment:
+    return Experiment("forced", run.path.name, reference.path.name)
+
+
+def _states_of(reference: RecordedRun) -> Path:
+    """The states that its repetition has kept."""
+    return EvidenceFolder.of(reference).path / again(reference).name / STATES
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +153,12 @@ def _forced(
 
 def _has_states(reference: RecordedRun) -> bool:
     """Whether its repetition could keep any: the state of a training that torch.func transforms cannot be read."""
-    return bool(steps_in(EvidenceFolder.of(reference).path / again(reference) / STATES))
+    return bool(steps_in(_states_of(reference)))
 
 
 def _started_from(
     run: RecordedRun,
-    name: str,
+    experiment: Experiment,
     steps: Sequence[int],
     *,
     states_of: RecordedRun,
@@ -152,9 +167,9 @@ def _started_from(
 ) -> BatchPlan:
     return repeating(
         run,
-        name,
+        experiment,
         outcomes=selection(steps),
-        resync=EvidenceFolder.of(states_of).path / again(states_of) / "states",
+        resync=_states_of(states_of),
         until=max(steps),
         perturb=perturb,
         timeout=plan.timeout,
@@ -181,7 +196,7 @@ def _without_tape(
         [
             _started_from(
                 reference,
-                f"{perturbed_steps(reference)}-{seed}",
+                Experiment("ulp", reference.path.name, detail=str(seed)),
                 chosen.forced,
                 states_of=reference,
                 plan=plan,
@@ -213,7 +228,7 @@ def _confirm(
         [
             repeating(
                 reference,
-                f"{taped(reference)}-0",
+                Experiment("taped", reference.path.name, detail="0"),
                 outcomes=steps,
                 tapes=steps,
                 until=last,
@@ -236,7 +251,7 @@ def _trainings(
     laboratory.experiments(
         "seeds",
         [
-            repeating(run, f"{seeded(run)}-{shift}", seed_shift=shift, **losses)
+            repeating(run, Experiment("seed", run.path.name, detail=str(shift)), seed_shift=shift, **losses)
             for shift in range(1, plan.seeds)
             for run in (reference, *others)
         ],
@@ -252,7 +267,7 @@ def envelope_runs(
         [
             repeating(
                 reference,
-                f"{perturbed(reference)}-{seed}",
+                Experiment("perturbed", reference.path.name, detail=str(seed)),
                 perturb=seed + 1,
                 record="losses",
                 timeout=plan.timeout,

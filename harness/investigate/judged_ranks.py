@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import NumdriftError
 from ..records.findings import PairFindings
-from ..runs.recorded_run import RecordedRun, rank_of
+from ..runs.recorded_run import RecordedRun
 from .evidence import PairEvidence
 
 Judge = Callable[[PairEvidence], PairFindings]
@@ -36,7 +36,7 @@ def judged_by_rank(evidence: PairEvidence, judge: Judge) -> PairFindings:
     if any(run.manifest.failed and run.manifest.status != "nonfinite" for run in (a, b)):
         return _with_agreement(judge(evidence), a, b)
     try:
-        found = [judge(of_rank(evidence, rank)) for rank in range(count)]
+        found = [judge(evidence.of_rank(rank)) for rank in range(count)]
     except NumdriftError as error:
         first = judge(evidence)
         return replace(first, notes=[*first.notes, f"only rank 0 was held against rank 0: {error}"])
@@ -56,41 +56,6 @@ def judged_by_rank(evidence: PairEvidence, judge: Judge) -> PairFindings:
         notes=list(dict.fromkeys([*pair.notes, *(note for one in found for note in one.notes)])),
     )
     return _with_agreement(pair, a, b)
-
-
-def of_rank(evidence: PairEvidence, rank: int) -> PairEvidence:
-    """The evidence of one rank. Raises RunNotFound or JournalError where a run does not have it.
-
-    What was localized stays rank 0's: only it is taken apart.
-    """
-
-    def one(run: RecordedRun | None) -> RecordedRun | None:
-        return None if run is None else rank_of(run, rank)
-
-    def several(runs: tuple[RecordedRun, ...]) -> tuple[RecordedRun, ...]:
-        return tuple(rank_of(run, rank) for run in runs)
-
-    def pairs(
-        found: tuple[tuple[RecordedRun, RecordedRun], ...],
-    ) -> tuple[tuple[RecordedRun, RecordedRun], ...]:
-        return tuple((rank_of(left, rank), rank_of(right, rank)) for left, right in found)
-
-    if not rank:
-        return evidence
-    return PairEvidence(
-        a=rank_of(evidence.a, rank),
-        b=rank_of(evidence.b, rank),
-        a_again=one(evidence.a_again),
-        b_again=one(evidence.b_again),
-        forced=one(evidence.forced),
-        taped=several(evidence.taped),
-        perturbed_steps=several(evidence.perturbed_steps),
-        perturbed=several(evidence.perturbed),
-        seeds=pairs(evidence.seeds),
-        onsets=pairs(evidence.onsets),
-        variants=tuple((step, name, rank_of(run, rank)) for step, name, run in evidence.variants),
-        without=one(evidence.without),
-    )
 
 
 def _gravity(found: PairFindings) -> tuple[int, float]:

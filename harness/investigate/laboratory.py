@@ -15,6 +15,7 @@ from ..errors import NumdriftError, UsageError
 from ..launch.batch_plan import BatchPlan, check_plan, script_sha256
 from ..launch.execute_batch import execute_together, run_config
 from ..launch.supervise import Reporter
+from ..records.experiment import Experiment
 from ..records.mode_spec import ModeSpec
 from ..records.run_config import RunConfig
 from ..records.step_selection import KeepParams
@@ -133,14 +134,17 @@ def _plain(config: RunConfig) -> dict[str, Any]:
     return content | {"script": "", "invoked": "", "journal": ""}
 
 
-def repeating(run: RecordedRun, name: str, **changes: Any) -> BatchPlan:
-    """A plan that runs the recorded run once more, under another name among the experiments and with changes."""
+def repeating(run: RecordedRun, experiment: Experiment, **changes: Any) -> BatchPlan:
+    """A plan that runs the recorded run once more, among the experiments and with changes: of its mode (`spec`) or of its
+    recording."""
     config = RunConfig.load(run.path / "config.json")
+    spec = changes.pop("spec", config.mode)
     asked: dict[str, Any] = {
         "script": Path(config.script),
         "module": config.module,
         "strict": config.strict,
-        "modes": [replace(config.mode, name=name)],
+        "modes": [replace(spec, name=experiment.name)],
+        "experiment": experiment,
         "investigation": Investigation(EvidenceFolder.of(run).path),
         "arguments": config.arguments,
         "kernels": [(op, Path(path)) for op, path in config.kernels],

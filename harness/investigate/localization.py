@@ -16,12 +16,13 @@ from typing import Any
 from ..errors import JournalError
 from ..launch.batch_plan import BatchPlan
 from ..launch.guest_process import environment, guest_command
-from ..records.localization_record import Localization, folder_name, read_localization
+from ..records.experiment import Experiment
+from ..records.localization_record import Localization, read_localization
 from ..records.mode_spec import ModeSpec
 from ..runs.step_outcomes import outcome_path, outcome_steps, read_noise_record, state_steps, tape_path
 from ..tape.collectives import UNREPLAYED
 from .chosen_steps import selection
-from .evidence import EvidenceFolder, PairEvidence, held, taped_at
+from .evidence import EvidenceFolder, PairEvidence
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Progress, repeating
 from .pair_scores import spec_of
@@ -47,8 +48,12 @@ class Task:
 
     @property
     def folder(self) -> Path:
+        return EvidenceFolder.of(self.evidence.a).path / self.experiment("localized").name
+
+    def experiment(self, kind: str, detail: str = "") -> Experiment:
+        """An experiment with this step, in the other mode."""
         a, b = self.evidence.a, self.evidence.b
-        return EvidenceFolder.of(a).path / folder_name(b.path.name, a.path.name, self.step)
+        return Experiment(kind, b.path.name, a.path.name, self.step, detail)
 
 
 def localize(
@@ -84,12 +89,11 @@ def _together(laboratory: Laboratory, tasks: Sequence[Task], plan: Investigation
 
 def _held_run(task: Task, socket: Path, plan: InvestigationPlan) -> BatchPlan:
     """The run of the other mode that answers at the socket after it has taken the step from the reference's state."""
-    a, b = task.evidence.a, task.evidence.b
-    step, name = selection([task.step]), held(b, a, task.step)
+    step = selection([task.step])
     return repeating(
-        b,
-        name,
-        modes=[_held_mode(spec_of(b), name)],
+        task.evidence.b,
+        task.experiment("held"),
+        spec=_held_mode(spec_of(task.evidence.b)),
         outcomes=step,
         tapes=step,
         noise_replays=0,
@@ -107,12 +111,12 @@ def state_folder(evidence: PairEvidence, step: int) -> Path:
     return (having[0] if having else runs[0]).path / "states"
 
 
-def _held_mode(spec: ModeSpec, name: str) -> ModeSpec:
+def _held_mode(spec: ModeSpec) -> ModeSpec:
     """The mode that is held. Lazy tensors have no values op by op: in their place the same ops are executed on the CPU with
     the same kernels, and the localizer sees whether that gives every bit of the lazy step."""
     if spec.base == "lazy":
-        return replace(spec, name=name, base="cpu", device=None, mark_step=None)
-    return replace(spec, name=name)
+        return replace(spec, base="cpu", device=None, mark_step=None)
+    return spec
 
 
 def known(task: Task) -> Localization | None:
@@ -150,13 +154,13 @@ def _reference_tape(laboratory: Laboratory, task: Task, plan: InvestigationPlan)
             f"step {task.step} of {a.manifest.label}: {reason}; its cause is not looked for"
         )
         return None
-    steps = selection([task.step])
+    steps, taped = selection([task.step]), Experiment("taped-at", a.path.name, step=task.step)
     laboratory.experiments(
         f"tape of step {task.step}",
         [
             repeating(
                 a,
-                taped_at(a, task.step),
+                taped,
                 outcomes=steps,
                 tapes=steps,
                 until=task.step,
@@ -164,7 +168,7 @@ def _reference_tape(laboratory: Laboratory, task: Task, plan: InvestigationPlan)
             )
         ],
     )
-    made = EvidenceFolder.of(a).find(taped_at(a, task.step))
+    made = EvidenceFolder.of(a).find(taped)
     if made is None or not tape_path(made.path, task.step).exists():
         laboratory.progress.say(
             f"step {task.step} of {a.manifest.label} has no tape: its cause is not looked for"

@@ -23,7 +23,7 @@ from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import outcome_steps, read_outcome
 from .chosen_steps import selection
-from .evidence import EvidenceFolder, cut, held
+from .evidence import EvidenceFolder
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, repeating
 from .localization import Task, state_folder
@@ -48,12 +48,11 @@ def search_mark_steps(
     folder = EvidenceFolder.of(a)
     plans = []
     for policy in (own, *others):
-        name = cut(b, a, task.step, policy)
         plans.append(
             repeating(
                 b,
-                name,
-                modes=[replace(spec_of(b), name=name, mark_step=policy)],
+                task.experiment("cut", policy),
+                spec=replace(spec_of(b), mark_step=policy),
                 outcomes=step,
                 resync=state_folder(task.evidence, task.step),
                 until=task.step,
@@ -63,11 +62,12 @@ def search_mark_steps(
             )
         )
     laboratory.experiments(f"mark-step policies in step {task.step} of {b.manifest.label}", plans)
-    stand_in = folder.find(held(b, a, task.step))
+    stand_in = folder.find(task.experiment("held"))
     if stand_in is None:
         return
     scores = {
-        policy: _score(task, stand_in, folder.find(cut(b, a, task.step, policy))) for policy in (own, *others)
+        policy: _score(task, stand_in, folder.find(task.experiment("cut", policy)))
+        for policy in (own, *others)
     }
     before = scores[own]
     if not before:
@@ -77,7 +77,7 @@ def search_mark_steps(
         best, scores[OP_BY_OP] = OP_BY_OP, 0.0
     if scores[best] > before / 2:  # the cuts are not what makes the step another
         return
-    culprit = _culprit(task, own, best, scores, _cuts(folder.find(cut(b, a, task.step, own))))
+    culprit = _culprit(task, own, best, scores, _cuts(folder.find(task.experiment("cut", own))))
     content = {**found.content, "culprits": [culprit, *found.culprits], "policies": scores}
     write_localization(found.path, content)
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..drift.verdict import worst_of
+from ..records.experiment import Experiment
 from ..runs.recorded_run import RecordedRun
+from ..runs.run_layout import STATES
 from .chosen_steps import MOST_FORCED, STATE_SHARE, bytes_of_state, evenly, selection
-from .evidence import EvidenceFolder, evidence_for, onset
+from .evidence import EvidenceFolder, evidence_for
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, repeating
 from .pair_scores import Scores, scores_of
@@ -61,12 +63,13 @@ def _round(
     plan: InvestigationPlan,
 ) -> None:
     chosen = selection(steps)
-    ours, theirs = f"{onset(reference, run)}-{number}", f"{onset(run, reference)}-{number}"
+    a, b = reference.path.name, run.path.name
+    ours, theirs = (Experiment("onset", *pair, detail=str(number)) for pair in ((a, b), (b, a)))
     laboratory.experiments(
         f"where {run.manifest.label} begins to drift, between step {steps[0] - 1} and {steps[-1] + 1}",
         [repeating(reference, ours, states=chosen, outcomes=chosen, until=steps[-1], timeout=plan.timeout)],
     )
-    states = EvidenceFolder.of(reference).path / ours / "states"
+    states = EvidenceFolder.of(reference).path / ours.name / STATES
     if states.is_dir():
         laboratory.experiments(
             "from the reference's state",

@@ -173,7 +173,7 @@ def _taped_noise(evidence: PairEvidence) -> tuple[dict[int, Noise], tuple[str, .
 
 
 def _reruns(evidence: PairEvidence, step: int) -> Sequence[RecordedRun]:
-    return [run for run in evidence.perturbed_steps if step in outcome_steps(run.path)]
+    return [run for run in evidence.several("a", "ulp") if step in outcome_steps(run.path)]
 
 
 def _how(noises: dict[int, Noise], evidence: PairEvidence) -> str:
@@ -181,7 +181,7 @@ def _how(noises: dict[int, Noise], evidence: PairEvidence) -> str:
         replays = min(noise.replays for noise in noises.values())
         steps = ", ".join(map(str, sorted(noises)))
         return f"{replays} replays with random rounding of the tape of step {steps}"
-    count = len(evidence.perturbed_steps)
+    count = len(evidence.several("a", "ulp"))
     return (
         f"{count} runs of the script from states that are one ULP off"
         if count

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ..drift.verdict import worst_of
 from ..errors import NotAvailable, NumdriftError, UsageError
 from ..observers.partition.partition_bisect import CARRIED, Bisection, Call, Part, bisect
 from ..observers.partition.partition_journal import PARTITION, PartitionRecord, read_partition
+from ..records.experiment import Experiment
 from ..records.json_text import json_text
 from ..records.mode_spec import ModeSpec
 from ..records.partition_limits import PartitionConfig, refuse_swaps
 from ..runs.recorded_run import RecordedRun
 from .chosen_steps import selection
-from .evidence import EvidenceFolder, PairEvidence, parts
+from .evidence import EvidenceFolder, PairEvidence
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, repeating
 from .localization import Task, inputs_of, state_folder
@@ -56,14 +56,13 @@ def check_parts(specs: Sequence[ModeSpec], plan: InvestigationPlan) -> None:
 
 def search_parts(laboratory: Laboratory, task: Task, plan: InvestigationPlan) -> None:
     """Bisect the model in this step, and leave what came of it beside the runs."""
-    a, b = task.evidence.a, task.evidence.b
     found: dict[str, Any] = {"schema": SCHEMA, "step": task.step, "inputs": inputs_of(task.evidence)}
     step = _PartitionedStep(laboratory, task, plan)
     try:
         found |= step.content(step.bisection(task.threshold))
     except NotAvailable as error:
         found |= {"reason": str(error)}
-    path = EvidenceFolder.of(a).path / f"{parts(b, a, task.step, FOUND)}.json"
+    path = EvidenceFolder.of(task.evidence.a).path / f"{task.experiment('parts', FOUND).name}.json"
     path.write_text(json_text(found, indent=1), encoding="utf-8")
 
 
@@ -116,18 +115,18 @@ class _PartitionedStep:
 
     def _taken(self, sets: Sequence[frozenset[Part]]) -> list[float]:
         """The scores of the step with only these parts on the backend. Raises NotAvailable."""
-        a, b = self._task.evidence.a, self._task.evidence.b
-        names = [parts(b, a, self._task.step, self._runs + number) for number in range(len(sets))]
+        b = self._task.evidence.b
+        made = [self._task.experiment("parts", str(self._runs + number)) for number in range(len(sets))]
         self._runs += len(sets)
         sizes = " and ".join(str(len(one)) for one in sets)
         of = f" of {len(self._record.calls)}" if self._record.calls else ""
         self._laboratory.experiments(
             f"step {self._task.step} of {b.manifest.label} in parts: {sizes}{of} operators on its backend",
-            [self._run(name, only) for name, only in zip(names, sets, strict=True)],
+            [self._run(one, only) for one, only in zip(made, sets, strict=True)],
         )
-        return [self._score_of(name) for name in names]
+        return [self._score_of(one) for one in made]
 
-    def _run(self, name: str, only: frozenset[Part]) -> Any:
+    def _run(self, experiment: Experiment, only: frozenset[Part]) -> Any:
         a, b = self._task.evidence.a, self._task.evidence.b
         options = {
             "mode": spec_of(b).to_json(),
@@ -136,8 +135,7 @@ class _PartitionedStep:
         }
         return repeating(
             a,
-            name,
-            modes=[replace(spec_of(a), name=name)],
+            experiment,
             outcomes=selection([self._task.step]),
             resync=state_folder(self._task.evidence, self._task.step),
             until=self._task.step,
@@ -145,10 +143,10 @@ class _PartitionedStep:
             timeout=self._plan.timeout,
         )
 
-    def _score_of(self, name: str) -> float:
-        run = EvidenceFolder.of(self._task.evidence.a).find(name)
+    def _score_of(self, experiment: Experiment) -> float:
+        run = EvidenceFolder.of(self._task.evidence.a).find(experiment)
         if run is None:
-            raise self._lacks(f"{name} left nothing that can be read")
+            raise self._lacks(f"{experiment.name} left nothing that can be read")
         try:
             self._record = read_partition(run.path / PARTITION)
         except NumdriftError as error:

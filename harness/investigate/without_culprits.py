@@ -8,13 +8,14 @@ from typing import Any
 
 from ..drift.curve_envelope import Envelope, loss_envelope
 from ..drift.run_comparison import RunComparison, compare_runs
+from ..records.experiment import Experiment
 from ..records.findings import Findings
 from ..records.mode_spec import ModeSpec
 from ..runs.recorded_run import RecordedRun
 from .compiler_settings import with_setting
 from .curves import series
 from .deciding_experiments import envelope_runs
-from .evidence import PairEvidence, evidence_for, without
+from .evidence import PairEvidence, evidence_for
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, repeating
 from .pair_scores import spec_of
@@ -79,14 +80,14 @@ def confirm(
     for run, pair in zip(runs[1:], findings.pairs, strict=True):
         fix = remedy(spec_of(runs[0]), spec_of(run), proven(pair.verdict, pair.culprits))
         if fix.swaps and not fix.left:
-            name = without(run, runs[0])
-            asked = repeating(run, name, modes=[replace(fix.spec, name=name)], timeout=plan.timeout)
+            experiment = Experiment("without", run.path.name, runs[0].path.name)
+            asked = repeating(run, experiment, spec=fix.spec, timeout=plan.timeout)
             wanted.append((run, pair, asked))
     if not wanted:
         return
     laboratory.experiments("trained to the end without the culprits", [asked for _, _, asked in wanted])
     beyond = [evidence_for(runs[0], run) for run, pair, _ in wanted if pair.verdict == "beyond-rounding"]
-    trained = [one.without for one in beyond if one.without is not None]
+    trained = [made for one in beyond if (made := one.only("b", "without")) is not None]
     if any(not compare_runs(runs[0], run).identical for run in trained):
         envelope_runs(laboratory, runs[0], max(plan.envelope, MEMBERS), plan)
 
@@ -104,7 +105,7 @@ def trained_without(
     `envelope` and `inside` (None where that is not known); `left` and `text` alone where it cannot be made.
 
     None where it was not made for these culprits."""
-    spec, run = spec_of(evidence.b), evidence.without
+    spec, run = spec_of(evidence.b), evidence.only("b", "without")
     fix = remedy(spec_of(evidence.a), spec, proven(verdict, culprits))
     if fix.left and verdict == "beyond-rounding":
         left = ", ".join(fix.left)
@@ -116,8 +117,10 @@ def trained_without(
         return None
     compared = compare_runs(evidence.a, run)
     envelope = None
-    if evidence.perturbed and not compared.identical:
-        envelope = loss_envelope(series(evidence.a), series(run), [series(one) for one in evidence.perturbed])
+    if evidence.several("a", "perturbed") and not compared.identical:
+        envelope = loss_envelope(
+            series(evidence.a), series(run), [series(one) for one in evidence.several("a", "perturbed")]
+        )
     judged = envelope is not None and bool(envelope.judged.size)
     inside = envelope.onset is None if envelope is not None and judged else None
     return {
@@ -136,7 +139,7 @@ def _sentence(evidence: PairEvidence, fix: Remedy, compared: RunComparison, enve
     a, b = evidence.a.manifest.label, evidence.b.manifest.label
     swaps = ", ".join(fix.swaps)
     begin = f"trained to the end {swaps if swaps.startswith('without ') else f'with {swaps}'}"
-    run = evidence.without
+    run = evidence.only("b", "without")
     if run is not None and run.manifest.failed and run.manifest.status != "nonfinite":
         return f"{begin}, {b} ended after {len(run.journal.steps)} steps: {run.manifest.status}, {run.manifest.message}"
     if compared.identical:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NumdriftError, UsageError
+from ..records.experiment import Experiment
 from ..records.mode_spec import ModeSpec
 from ..records.run_config import DEFAULT_VALUE_BUDGET, FIRST_STEPS, LEVELS, NOISE_REPLAYS
 from ..records.step_selection import KeepParams, StepSelection
@@ -29,7 +30,7 @@ class BatchPlan:
 
     `kernels` are the user's own, as (op, path); `trace_kernels` are ops whose first calls are written down.
     `resync` is the folder of another run's states; `positions` are all modes of the batch that this plan is a part of
-    (empty: its own). `serve` is the path of a unix socket, for a plan of one mode. The other fields are those of
+    (empty: its own). `experiment` is what a plan of one mode makes for an investigation. `serve` is the path of a unix socket, for a plan of one mode. The other fields are those of
     `RunConfig`. Each run has `nproc` processes, its ranks. With
     `pass_through` the one run has our standard input.
     """
@@ -67,6 +68,7 @@ class BatchPlan:
     pass_through: bool = False
     sketches: bool = False
     instruments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    experiment: Experiment | None = None
 
 
 def check_plan(plan: BatchPlan) -> None:

@@ -188,6 +188,7 @@ def _first_manifest(plan: BatchPlan, spec: ModeSpec, folder: RunFolder) -> RunMa
         position=[*(plan.positions or (other.name for other in plan.modes))].index(spec.name),
         pickle=folder.pickle.name,
         pid=os.getpid(),
+        experiment=plan.experiment,
     )
 
 

@@ -19,7 +19,7 @@ from ..tape.replay import is_same, set_apart
 from .alignment import op_name
 from .hybrid import Execution, Kernels, Mixture, Pair
 from .hybrid_scores import Drift, Scorer
-from .storage_flow import Node
+from .storage_flow import Node, Side
 
 Choose = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], list[Any]]
 """From side a's arguments and outputs and side b's arguments: what the op gives of b's values by a's choice."""
@@ -175,18 +175,15 @@ def with_choices_of_reference(pair: Pair, scorer: Scorer, differing: set[int]) -
                 nodes["a"][block.a[0]] = nodes["b"][block.b[0]] = number
     if not nodes["a"]:
         return None
-    kernels = dict(pair.kernels)
-    remembering = _Remembering(kernels["a"], nodes["a"])
-    forced = _Forced(kernels["b"], nodes["b"], remembering.seen)
+    remembering = _Remembering(pair.kernels["a"], nodes["a"])
+    forced = _Forced(pair.kernels["b"], nodes["b"], remembering.seen)
+    kernels: dict[Side, Kernels] = {"a": remembering, "b": forced}
     try:
         with set_apart(pair.devices()):
-            pair.kernels["a"], pair.kernels["b"] = remembering, forced
-            Execution(pair, Mixture("a")).run_all()
-            values = Execution(pair, Mixture("b")).run_all().values()
+            Execution(pair, Mixture("a"), kernels).run_all()
+            values = Execution(pair, Mixture("b"), kernels).run_all().values()
     except Exception:  # noqa: BLE001, a choice of other shapes cannot be taken over
         return None
-    finally:
-        pair.kernels.update(kernels)
     return Chosen(scorer.drift(values), forced.flipped, tuple(forced.ops))
 
 

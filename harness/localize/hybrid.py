@@ -42,7 +42,7 @@ class PlainKernels:
 
 @dataclass(slots=True, eq=False)
 class Pair:
-    """Two tapes of one step, aligned. `kernels` are exchanged when it turns out that a side has others.
+    """Two tapes of one step, aligned. `kernels` are those that each side is executed by.
 
     `own_reads` are the blocks in which each side reads tensors of its own: those that are wired differently.
     """
@@ -51,7 +51,7 @@ class Pair:
     blocks: Sequence[Block]
     links: Links
     lifetimes: Lifetimes
-    kernels: dict[Side, Kernels]
+    kernels: Mapping[Side, Kernels]
     own_reads: set[int] = field(default_factory=set)
     home: dict[Side, dict[int, int]] = field(init=False)
     readers: dict[Side, dict[Value, set[int]]] = field(init=False)
@@ -106,15 +106,16 @@ class Mixture:
 
 
 class Execution:
-    """One execution of a mixture, block by block."""
+    """One execution of a mixture, block by block, by the pair's kernels unless others are given."""
 
-    def __init__(self, pair: Pair, mixture: Mixture) -> None:
+    def __init__(self, pair: Pair, mixture: Mixture, kernels: Mapping[Side, Kernels] | None = None) -> None:
         far = other(mixture.base)
         sources: dict[Value, Side] = {
             value: (far if value in mixture.inputs else mixture.base) for value in pair.links.of["a"]
         }
         self.pair = pair
         self.mixture = mixture
+        self.kernels = kernels or pair.kernels
         self.memory = Memory(pair.flows, pair.links, pair.lifetimes, sources)
 
     def run(self, number: int) -> None:
@@ -133,7 +134,7 @@ class Execution:
         pair, block = self.pair, self.pair.blocks[number]
         for node in block.of(side):
             stands_for = self.instead(side, node, number) if block.is_pair else {}
-            run_node(pair.flows[side], node, side, pair.kernels[side], memory, stands_for)
+            run_node(pair.flows[side], node, side, self.kernels[side], memory, stands_for)
 
     def values(self) -> Values:
         """What the step is compared by, by the names of both sides."""

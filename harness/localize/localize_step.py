@@ -13,7 +13,7 @@ from .discrete_choices import Chosen, with_choices_of_reference
 from .examination import Examined, examine
 from .found_culprits import Describer
 from .held_calls import WorkerCalls
-from .hybrid import Mixture, Pair, execute, paired
+from .hybrid import Kernels, Mixture, Pair, execute, paired
 from .hybrid_scores import Scorer
 from .proofs import Proofs, prove
 from .search import Infeasible, Laboratory
@@ -61,7 +61,9 @@ def localize_step(sides: Mapping[Side, Held], noise: Noise, threshold: float, sa
     pair = paired(flow_of(sides["a"].tape), flow_of(sides["b"].tape))
     labels: dict[Side, str] = {side: sides[side].label for side in SIDES}
     say(_aligned(pair, labels))
-    kernels = {side: _verified(pair, side, sides[side]) for side in SIDES}
+    verified = {side: _verified(pair, side, sides[side]) for side in SIDES}
+    kernels: dict[Side, Found] = {side: found for side, (found, _) in verified.items()}
+    pair = replace(pair, kernels={side: own for side, (_, own) in verified.items()})
     found = suspects(pair)
     for side in SIDES:
         for number in foreign_blocks(pair, side, kernels[side]):
@@ -104,9 +106,9 @@ def localize_step(sides: Mapping[Side, Held], noise: Noise, threshold: float, sa
     )
 
 
-def _verified(pair: Pair, side: Side, held: Held) -> Found:
+def _verified(pair: Pair, side: Side, held: Held) -> tuple[Found, Kernels]:
     if held.digests is None or held.calls is None:
-        return Found()
+        return Found(), pair.kernels[side]
     return verify(pair, side, held.digests, held.calls)
 
 

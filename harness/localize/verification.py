@@ -19,7 +19,7 @@ from ..tape.replay import executed, set_apart
 from ..tape.tape import NotReplayable, leaves
 from ..tape.value_digests import digest_of
 from .held_calls import WorkerCalls
-from .hybrid import Execution, Mixture, Pair
+from .hybrid import Execution, Kernels, Mixture, Pair
 from .storage_flow import Node, Side
 
 Digests = Sequence[Sequence[str | None]]
@@ -153,8 +153,8 @@ class CheckedKernels:
         return self.recorded[number].given(node, arguments, keywords)
 
 
-def verify(pair: Pair, side: Side, digests: Digests, calls: WorkerCalls) -> Found:
-    """Execute one side's tape against its digests, and give the side the kernels that it turns out to have.
+def verify(pair: Pair, side: Side, digests: Digests, calls: WorkerCalls) -> tuple[Found, Kernels]:
+    """Execute one side's tape against its digests; gives also the kernels that the side turns out to have.
 
     Twice: first to see which calls are others, so that the worker can make all their kernels ready together.
     """
@@ -162,21 +162,15 @@ def verify(pair: Pair, side: Side, digests: Digests, calls: WorkerCalls) -> Foun
     nodes = pair.flows[side].nodes
     unchecked = {number for number in first.found.unknown if nodes[number].call.compiled is not None}
     if not first.found.special and not unchecked:
-        return first.found
+        return first.found, pair.kernels[side]
     calls.prepare([nodes[number] for number in sorted(first.found.special | unchecked)])
     second = _walk(pair, side, CheckedKernels(digests, calls, ask=True))
-    pair.kernels[side] = SideKernels(second.found, calls, second.recorded)
-    return second.found
+    return second.found, SideKernels(second.found, calls, second.recorded)
 
 
 def _walk(pair: Pair, side: Side, checked: CheckedKernels) -> CheckedKernels:
-    plain = pair.kernels[side]
-    pair.kernels[side] = checked
-    try:
-        with set_apart(pair.devices()):
-            Execution(pair, Mixture(side)).run_all()
-    finally:
-        pair.kernels[side] = plain
+    with set_apart(pair.devices()):
+        Execution(pair, Mixture(side), {**pair.kernels, side: checked}).run_all()
     return checked
 
 

@@ -51,11 +51,6 @@ class Localization:
         return list(self.content.get("culprits", ()))
 
 
-def folder_name(mode: str, reference: str, step: int) -> str:
-    """The folder of a localization, among the experiments."""
-    return f"{mode}-localized-{reference}-{step:06d}"
-
-
 def write_localization(folder: Path, content: Mapping[str, Any]) -> None:
     """Put a result in place in one piece."""
     written = folder / f"{RESULT}.part"

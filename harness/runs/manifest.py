@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import JournalError, RunNotFound
+from ..records.experiment import Experiment
 from .run_layout import MANIFEST
 
 SCHEMA = 1
@@ -26,7 +27,7 @@ class RunManifest:
     say how each of several went and `agreement` whether they hold the same parameters. `swaps` says of each swapped kernel how often it ran in which phase; `problems` are
     what makes the run another one than was asked for. `place` is put before its name where runs of several folders are held
     against each other. `in_process` is a run of `numdrift.record`, which no process can
-    be started for again."""
+    be started for again. `experiment` says what the run is for an investigation, if it is an experiment."""
 
     mode: str
     spec: str
@@ -56,6 +57,7 @@ class RunManifest:
     ranks: Sequence[Mapping[str, Any]] = field(default_factory=list)
     agreement: Mapping[str, Any] | None = None
     place: str = ""
+    experiment: Experiment | None = None
     schema: int = SCHEMA
 
     @property
@@ -77,6 +79,8 @@ class RunManifest:
         """The file's content: without the place, which is only known beside other runs."""
         content = asdict(self)
         del content["place"]
+        if self.experiment is None:
+            del content["experiment"]
         return content
 
     def write(self, path: Path) -> None:
@@ -101,7 +105,9 @@ def read_manifest(folder: Path) -> RunManifest:
     if not isinstance(data, dict) or data.get("schema") not in range(1, SCHEMA + 1):
         raise JournalError(path, f"is of a schema that this version does not know (it knows 1 to {SCHEMA})")
     try:
-        manifest = RunManifest(**data)
+        told = data.get("experiment")
+        experiment = None if told is None else Experiment.from_json(told)
+        manifest = RunManifest(**{**data, "experiment": experiment})
     except TypeError as error:
         raise JournalError(path, f"lacks or misnames a field: {error}") from error
     if manifest.status == "running" and not _alive(manifest.pid):

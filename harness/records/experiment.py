@@ -1,0 +1,140 @@
+"""What an experiment of an investigation is: which run it repeats, held against which, and what of it is other.
+
+    Experiment("held", "compile", "cpu", step=12).name     "compile-held-cpu-12"
+    experiment_named("compile-held-cpu-12", "cpu", "compile")     the same experiment
+
+It is written into the `run.json` of the experiment's run. Runs that were made before have no such record: what they are is
+read from the names of their folders, which are the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Whose = Literal["reference", "each", "mode", "both ways"]
+"""Whose experiment it is in a pair: the reference's alone; one of each run's; the mode's against the reference; one of each
+run's against the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of experiments: what their folders are called, and whose they are.
+
+    Those that belong to an `inquiry` into one step (a localization, a search for its cut) are made of it alone: they count as
+    one training with it, and of several ranks only rank 0 is asked.
+    """
+
+    folder: str
+    whose: Whose
+    inquiry: bool = False
+
+
+KINDS: Mapping[str, Kind] = {
+    # the run once more, bit for bit: its control; that of the reference keeps states, outcomes and tapes
+    "again": Kind("{run}-again", "each"),
+    # chosen steps, each begun in the reference's state
+    "forced": Kind("{run}-from-{reference}", "mode"),
+    # tapes of the suspicious steps, and the tape of the one that is localized
+    "taped": Kind("{run}-tape-{number}", "reference"),
+    "taped-at": Kind("{run}-tape-at-{step}", "reference", inquiry=True),
+    # steps begun in the reference's own states, moved by one ULP: the noise of a script that does not replay
+    "ulp": Kind("{run}-ulp-{number}", "reference"),
+    # a round of further steps between the last within rounding and the first beyond
+    "onset": Kind("{run}-onset-{reference}-{number}", "both ways"),
+    # whole trainings: from initial parameters moved by one ULP, with other seeds, without the culprits
+    "perturbed": Kind("{run}-perturbed-{number}", "reference"),
+    "seed": Kind("{run}-seed-{number}", "each"),
+    "without": Kind("{run}-without-{reference}", "mode"),
+    # one step, begun in the reference's state: then held to answer requests; under another mark-step policy; with another
+    # stage or setting of the compiler; of the reference with parts of the model on the mode's backend
+    "held": Kind("{run}-held-{reference}-{step}", "mode", inquiry=True),
+    "cut": Kind("{run}-cut-{reference}-{step}-{detail}", "mode", inquiry=True),
+    "set": Kind("{run}-set-{reference}-{step}-{detail}", "mode"),
+    "parts": Kind("{run}-parts-{reference}-{step}-{detail}", "mode"),
+    # no run: what came of a localization
+    "localized": Kind("{run}-localized-{reference}-{step:06d}", "mode", inquiry=True),
+}
+"""Every experiment there is. A question that makes experiments of its own adds a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """`run` and `reference` are the names of their runs' folders; `detail` tells experiments apart that are alike in the rest: a
+    number, a policy, a setting."""
+
+    kind: str
+    run: str
+    reference: str = ""
+    step: int | None = None
+    detail: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of its folder, and of the mode that it runs."""
+        return KINDS[self.kind].folder.format(
+            run=self.run, reference=self.reference, step=self.step, detail=self.detail, number=self.detail
+        )
+
+    @property
+    def order(self) -> tuple[int, int, str]:
+        """Its place among others of its kind."""
+        number = int(self.detail) if self.detail.isdigit() else -1
+        return (-1 if self.step is None else self.step), number, self.detail
+
+    def concerns(self, a: str, b: str) -> bool:
+        """Whether it is one of a pair's, of which `a` is the reference."""
+        return self.kind in KINDS and (self.run, self.reference) in _of_pair(KINDS[self.kind], a, b)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Experiment:
+        return cls(**content)
+
+
+def experiment_named(folder: str, a: str, b: str) -> Experiment | None:
+    """The experiment of a pair whose folder has this name, None where none has."""
+    for kind, row in KINDS.items():
+        for run, reference in _of_pair(row, a, b):
+            found = re.fullmatch(_pattern(row, re.escape(run), re.escape(reference)), folder)
+            if found is not None:
+                known = found.groupdict()
+                step = known.get("step")
+                detail = known.get("detail") or known.get("number") or ""
+                return Experiment(kind, run, reference, None if step is None else int(step), detail)
+    return None
+
+
+def belongs_to(folder: str, run: str) -> bool:
+    """Whether a folder or file of this name was left by an experiment that the run has a part in."""
+    own, other = re.escape(run), ".+"
+    return any(
+        re.fullmatch(_pattern(row, *names), folder)
+        for row in KINDS.values()
+        for names in ((own, other), (other, own))[: 2 if "{reference}" in row.folder else 1]
+    )
+
+
+def _of_pair(row: Kind, a: str, b: str) -> Iterator[tuple[str, str]]:
+    """The runs and references that experiments of a kind have in a pair."""
+    if row.whose == "mode":
+        yield b, a
+    elif row.whose == "both ways":
+        yield from ((a, b), (b, a))
+    else:
+        yield a, ""
+        if row.whose == "each":
+            yield b, ""
+
+
+def _pattern(row: Kind, run: str, reference: str) -> str:
+    """What the names of such folders match, with these patterns for the names of the runs."""
+    parts = {
+        "run": run,
+        "reference": reference,
+        "step": r"(?P<step>\d+)",
+        "number": r"(?P<number>\d+)",
+        "detail": "(?P<detail>.+)",
+    }
+    return re.sub(r"\{(\w+)[^}]*\}", lambda found: parts[found[1]], row.folder)
