@@ -12,8 +12,8 @@ from ..investigate.begun_runs import changes_nothing, pair_to_localize, recorded
 from ..investigate.investigation_plan import DEFAULT_STATE_BUDGET, InvestigationPlan, compared_modes
 from ..investigate.judge import judge_pairs
 from ..investigate.laboratory import Laboratory
-from ..investigate.pipeline import investigate as investigate_plan
-from ..investigate.pipeline import investigate_runs, localize_runs
+from ..investigate.method import investigate as investigate_plan
+from ..investigate.method import investigate_runs, localize_runs
 from ..launch.batch_kernels import OwnKernels, own_kernels
 from ..launch.reproducer import asked_for
 from ..records.findings import Findings

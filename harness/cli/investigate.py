@@ -15,7 +15,7 @@ from ..errors import UsageError
 from ..investigate.begun_runs import changes_nothing, recorded_runs
 from ..investigate.investigation_plan import DEFAULT_STATE_BUDGET, InvestigationPlan, compared_modes
 from ..investigate.laboratory import Laboratory
-from ..investigate.pipeline import investigate, investigate_runs
+from ..investigate.method import investigate, investigate_runs
 from ..launch.batch_kernels import stated_kernel
 from ..launch.reproducer import Reproducer, asked_for
 from ..launch.supervise import Reporter

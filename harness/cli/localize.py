@@ -10,7 +10,7 @@ import click
 from ..investigate.begun_runs import pair_to_localize
 from ..investigate.investigation_plan import InvestigationPlan
 from ..investigate.laboratory import Laboratory
-from ..investigate.pipeline import localize_runs
+from ..investigate.method import localize_runs
 from ..runs.recorded_run import load_run
 from ..runs.run_layout import Investigation
 from .findings_table import show

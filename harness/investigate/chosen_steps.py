@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from ..drift.step_score import StepScore
+from ..drift.verdict import worst_of
 from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun
 
@@ -44,6 +46,22 @@ def taped_steps(forced: Sequence[int], first_differing: Iterable[int]) -> tuple[
     """The forced steps that are recorded as tapes: the first, where a pair first differed, the middle, the last."""
     wanted = [forced[0], *sorted(set(first_differing)), forced[len(forced) // 2], forced[-1]]
     return tuple(sorted(dict.fromkeys(step for step in wanted if step in forced)))[:MOST_TAPES]
+
+
+def steps_between(steps: Sequence[StepScore], threshold: float, most: int) -> list[int]:
+    """At most so many steps between the first one beyond the threshold and the scored one before it."""
+    before = -1
+    for one in steps:
+        if worst_of([one]) > threshold:
+            between = list(range(before + 1, one.step)) if before >= 0 else []
+            return [between[place] for place in evenly(len(between), min(len(between), most))]
+        before = one.step
+    return []
+
+
+def most_states(run: RecordedRun, budget: int) -> int:
+    """How many states of the run a round may keep."""
+    return max(2, min(MOST_FORCED, budget // max(1, bytes_of_state(run) * STATE_SHARE)))
 
 
 def bytes_of_state(run: RecordedRun) -> int:

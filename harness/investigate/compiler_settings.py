@@ -13,13 +13,12 @@ from typing import Any
 from ..drift.verdict import worst_of
 from ..errors import JournalError
 from ..records.mode_spec import LADDER, ModeSpec
-from .chosen_steps import selection
 from .evidence import PairEvidence
 from .investigation_plan import InvestigationPlan
-from .laboratory import Laboratory, repeating
-from .localization import Task, state_folder
+from .laboratory import Laboratory, Round, begun_in
 from .mode_culprit import mode_culprit
 from .pair_scores import score_of, spec_of
+from .question import Answer, Inquiry, proven
 
 STAGES = {
     "eager": "capture by dynamo",
@@ -39,25 +38,32 @@ SETTINGS = {
 reductions in parts, rewritten patterns."""
 
 
-def search_settings(laboratory: Laboratory, task: Task, plan: InvestigationPlan) -> None:
-    """Take the step with every other stage and setting; a mode that is not compiled by Inductor has none."""
-    b = task.evidence.b
-    plans = []
-    for text, spec in variants_of(spec_of(b)):
-        plans.append(
-            repeating(
-                b,
-                task.experiment("set", text.replace("=", ".")),
-                spec=spec,
-                outcomes=selection([task.step]),
-                resync=state_folder(task.evidence, task.step),
-                until=task.step,
-                timeout=plan.timeout,
-            )
-        )
-    if plans:
-        laboratory.experiments(
-            f"stages and settings of the compiler in step {task.step} of {b.manifest.label}", plans
+class CompilerSettings:
+    """The step with every other stage and setting: on request, and where no op could be named that makes the drift."""
+
+    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+        """Not of a mode that Inductor does not compile: it has no settings."""
+        pair = inquiry.pair
+        unexplained = pair.verdict == "beyond-rounding" and not proven(pair.verdict, pair.culprits)
+        return (plan.knobs or unexplained) and any(variants_of(spec_of(inquiry.evidence.b)))
+
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+        for inquiry in inquiries:
+            b, step = inquiry.evidence.b, inquiry.step
+            plans = []
+            for text, spec in variants_of(spec_of(b)):
+                experiment = inquiry.experiment("set", text.replace("=", "."))
+                plans.append(begun_in(inquiry.states, b, experiment, [step], spec=spec))
+            title = f"stages and settings of the compiler in step {step} of {b.manifest.label}"
+            laboratory.make(Round(title, plans))
+
+    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> Answer | None:
+        found = settings_of(evidence)
+        labels = evidence.a.manifest.label, evidence.b.manifest.label
+        return Answer(
+            instead=setting_culprits(found, labels, threshold),
+            sentences=setting_sentences(found, threshold),
+            facts=found,
         )
 
 

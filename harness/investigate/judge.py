@@ -22,15 +22,15 @@ from ..runs.mapped_tensors import TensorFile
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import read_state, state_steps
 from .accuracy import accuracy_of
-from .compiler_settings import setting_culprits, setting_sentences, settings_of
 from .curves import Curves, curves_of
 from .evidence import PairEvidence, evidence_for
 from .judged_ranks import judged_by_rank
-from .localizations import culprits_in, localizations, notes_of
+from .localizations import localizations
 from .pair_scores import Scores, scores_of, spec_of, with_choices
-from .part_search import part_culprits, part_sentences, parts_of
+from .question import proven
+from .question_table import LAST_QUESTIONS, QUESTIONS
 from .whole_outcomes import holds_one_against_several
-from .without_culprits import proven, trained_without
+from .without_culprits import trained_without
 
 Kind = TypeVar("Kind")
 
@@ -126,12 +126,16 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
     alike = compared.identical or several
     referee = None if alike else _readable(lambda: accuracy_of(evidence), None, unreadable)
     curves = curves_of(evidence, comparisons)
-    fault, labels = scores.threshold.fault, (a.manifest.label, b.manifest.label)
-    compiler, parts = settings_of(evidence), parts_of(evidence)
-    culprits = culprits_in(localized, fault, step)
+    fault = scores.threshold.fault
+    answers = {
+        name: answer
+        for name, question in (QUESTIONS | LAST_QUESTIONS).items()
+        if (answer := question.answer(evidence, fault, step)) is not None
+    }
+    culprits = [one for answer in answers.values() for one in answer.culprits]
     if verdict.word == "beyond-rounding" and not proven(verdict.word, culprits):
-        found = [*part_culprits(parts, fault), *setting_culprits(compiler, labels, fault)]
-        culprits = [*found, *culprits]
+        for answer in answers.values():
+            culprits = [*answer.instead, *culprits]
     whole = trained_without(evidence, verdict.word, culprits)
     return PairFindings(
         a=a.manifest.label,
@@ -139,8 +143,7 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
         verdict=verdict.word,
         text=[
             *_sentences(verdict, compared, setup, referee.text if referee else "", curves),
-            *setting_sentences(compiler, fault),
-            *part_sentences(parts, labels),
+            *(sentence for answer in answers.values() for sentence in answer.sentences),
         ],
         undecided=verdict.undecided,
         inspect=verdict.inspect,
@@ -163,8 +166,8 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
         tests=sum(int(one.content.get("tests", 0)) for one in localized),
         curve=curves.envelope.to_json() if curves.envelope else None,
         lag=asdict(curves.lag) if curves.lag else None,
-        compiler=compiler,
-        parts=parts,
+        compiler=answers["compiler"].facts,
+        parts=answers["parts"].facts,
         without=whole,
         notes=list(
             dict.fromkeys(
@@ -175,7 +178,7 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
                     *scores.notes,
                     *scores.unreplayed,
                     *unreadable,
-                    *notes_of(localized),
+                    *(note for answer in answers.values() for note in answer.notes),
                 ]
             )
         ),

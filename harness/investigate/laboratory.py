@@ -21,6 +21,7 @@ from ..records.run_config import RunConfig
 from ..records.step_selection import KeepParams
 from ..runs.recorded_run import RecordedRun, load_run
 from ..runs.run_layout import Investigation, RunFolder
+from .chosen_steps import selection
 from .evidence import EvidenceFolder
 
 
@@ -38,9 +39,17 @@ class Progress(Protocol):
         """Something that whoever waits should know."""
 
 
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Experiments that are made together, as many at a time as the laboratory has jobs: a plan of one mode each."""
+
+    title: str
+    plans: Sequence[BatchPlan] = ()
+
+
 @dataclass
 class Laboratory:
-    """Runs experiments beside the recorded runs. `made` and `steps` count what it has run itself, `reused` what
+    """Runs experiments beside the recorded runs. `timeout` is in seconds a run. `made` and `steps` count what it has run itself, `reused` what
     was there from an earlier call."""
 
     progress: Progress
@@ -77,15 +86,16 @@ class Laboratory:
         self.reused += len(plan.modes) - len(missing)
         return [load_run(plan.investigation.run(spec.name, plan.suffix).path) for spec in plan.modes]
 
-    def experiments(self, title: str, plans: Sequence[BatchPlan]) -> None:
-        """Make the runs of these plans (one mode each) that are not there yet."""
+    def make(self, experiments: Round) -> None:
+        """Make the experiments of a round that are not there yet. Raises Interrupted."""
+        plans = [replace(plan, timeout=self.timeout) for plan in experiments.plans]
         missing = [plan for plan in plans if not self._is_there(plan, plan.modes[0].name)]
         self.reused += len(plans) - len(missing)
         for plan in missing:
             folder = plan.investigation.run(plan.modes[0].name, "")
             _remove(folder)  # half done by an earlier call, or asked for otherwise
         if missing:
-            self._execute(title, missing)
+            self._execute(experiments.title, missing)
 
     def _execute(self, title: str, plans: Sequence[BatchPlan]) -> None:
         for plan in plans:
@@ -152,3 +162,13 @@ def repeating(run: RecordedRun, experiment: Experiment, **changes: Any) -> Batch
         "nproc": config.world_size,
     }
     return BatchPlan(**{**asked, **changes})
+
+
+def begun_in(
+    states: Path, run: RecordedRun, experiment: Experiment, steps: Sequence[int], **changes: Any
+) -> BatchPlan:
+    """A plan that runs the recorded run once more, these steps from the states in this folder, and ends after the last of
+    them."""
+    return repeating(
+        run, experiment, **{"outcomes": selection(steps), "resync": states, "until": max(steps), **changes}
+    )

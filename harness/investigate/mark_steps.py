@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,16 +19,16 @@ from ..drift.verdict import worst_of
 from ..errors import NumdriftError
 from ..graphs.run_graphs import RunGraphs
 from ..records.localization_record import Localization, write_localization
-from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import outcome_steps, read_outcome
 from .chosen_steps import selection
-from .evidence import EvidenceFolder
+from .evidence import EvidenceFolder, PairEvidence
 from .investigation_plan import InvestigationPlan
-from .laboratory import Laboratory, repeating
-from .localization import Task, state_folder
+from .laboratory import Laboratory, Round, begun_in
 from .mode_culprit import mode_culprit
+from .ops import known
 from .pair_scores import spec_of
+from .question import Answer, Inquiry
 
 OP_BY_OP = "every op executed at once"
 """What takes the place of a policy that helps: the stand-in on the CPU."""
@@ -37,58 +37,76 @@ POLICIES = ("phase", "step", "off")
 """`auto` cuts as `phase` does."""
 
 
-def search_mark_steps(
-    laboratory: Laboratory, task: Task, found: Localization, plan: InvestigationPlan
-) -> None:
+class MarkSteps:
+    """Whether another policy takes the drift away: its culprit is then added to the localization of the step."""
+
+    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+        """Whether lazy tensors gave what their ops one by one do not give."""
+        found = known(inquiry)
+        is_lazy = spec_of(inquiry.evidence.b).base == "lazy"
+        return (
+            is_lazy and found is not None and bool(found.op_by_op_differs) and "policies" not in found.content
+        )
+
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+        for inquiry in inquiries:
+            found = known(inquiry)
+            if found is not None:
+                _try_policies(laboratory, inquiry, found)
+
+    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> Answer | None:
+        return None  # it stands in the localization, before the ops
+
+
+def _try_policies(laboratory: Laboratory, inquiry: Inquiry, found: Localization) -> None:
     """Try the other policies, and add the culprit to the localization where one of them takes the drift away."""
-    a, b = task.evidence.a, task.evidence.b
+    a, b = inquiry.evidence.a, inquiry.evidence.b
     own = spec_of(b).mark_step or "auto"
     others = [policy for policy in POLICIES if policy != own and not (own == "auto" and policy == "phase")]
-    step = selection([task.step])
     folder = EvidenceFolder.of(a)
     plans = []
     for policy in (own, *others):
         plans.append(
-            repeating(
+            begun_in(
+                inquiry.states,
                 b,
-                task.experiment("cut", policy),
+                inquiry.experiment("cut", policy),
+                [inquiry.step],
                 spec=replace(spec_of(b), mark_step=policy),
-                outcomes=step,
-                resync=state_folder(task.evidence, task.step),
-                until=task.step,
                 graphs=policy == own,
-                graph_steps=StepSelection(((task.step, task.step),)),
-                timeout=plan.timeout,
+                graph_steps=selection([inquiry.step]),
             )
         )
-    laboratory.experiments(f"mark-step policies in step {task.step} of {b.manifest.label}", plans)
-    stand_in = folder.find(task.experiment("held"))
+    laboratory.make(Round(f"mark-step policies in step {inquiry.step} of {b.manifest.label}", plans))
+    stand_in = folder.find(inquiry.experiment("held"))
     if stand_in is None:
         return
     scores = {
-        policy: _score(task, stand_in, folder.find(task.experiment("cut", policy)))
+        policy: _score(inquiry, stand_in, folder.find(inquiry.experiment("cut", policy)))
         for policy in (own, *others)
     }
     before = scores[own]
     if not before:
         return
     best = min(others, key=lambda policy: scores[policy])
-    if scores[best] > task.threshold:
+    if scores[best] > inquiry.threshold:
         best, scores[OP_BY_OP] = OP_BY_OP, 0.0
     if scores[best] > before / 2:  # the cuts are not what makes the step another
         return
-    culprit = _culprit(task, own, best, scores, _cuts(folder.find(task.experiment("cut", own))))
+    culprit = _culprit(inquiry, own, best, scores, _cuts(folder.find(inquiry.experiment("cut", own))))
     content = {**found.content, "culprits": [culprit, *found.culprits], "policies": scores}
     write_localization(found.path, content)
 
 
-def _score(task: Task, stand_in: RecordedRun, run: RecordedRun | None) -> float:
+def _score(inquiry: Inquiry, stand_in: RecordedRun, run: RecordedRun | None) -> float:
     """How far the step is from the same ops executed one by one; infinitely for a run that did not get there."""
-    reference = next((one for one in task.evidence.taped if task.step in outcome_steps(one.path)), None)
-    if run is None or reference is None or task.step not in outcome_steps(run.path):
+    reference = next((one for one in inquiry.evidence.taped if inquiry.step in outcome_steps(one.path)), None)
+    if run is None or reference is None or inquiry.step not in outcome_steps(run.path):
         return math.inf
-    noise = read_noise(reference.path, task.step) or Noise(task.step, 0, {})
-    scored = score_step(read_outcome(stand_in.path, task.step), read_outcome(run.path, task.step), noise)
+    noise = read_noise(reference.path, inquiry.step) or Noise(inquiry.step, 0, {})
+    scored = score_step(
+        read_outcome(stand_in.path, inquiry.step), read_outcome(run.path, inquiry.step), noise
+    )
     return worst_of([scored])
 
 
@@ -107,7 +125,7 @@ def _cuts(run: RecordedRun | None) -> Counter[tuple[str, str]]:
 
 
 def _culprit(
-    task: Task, own: str, best: str, scores: Mapping[str, float], cuts: Counter[tuple[str, str]]
+    inquiry: Inquiry, own: str, best: str, scores: Mapping[str, float], cuts: Counter[tuple[str, str]]
 ) -> dict[str, Any]:
     before, after = scores[own], scores[best]
     fallen = list(cuts)
@@ -118,15 +136,15 @@ def _culprit(
         else "a graph is cut"
     )
     text = f"{why}, and what was not kept is executed again, where a random op draws other numbers"
-    a, b = task.evidence.a.manifest.label, task.evidence.b.manifest.label
+    a, b = inquiry.evidence.a.manifest.label, inquiry.evidence.b.manifest.label
     return mode_culprit(
         kind="mark-step",
-        step=task.step,
+        step=inquiry.step,
         name=why,
         reasons=[text],
         before=before,
         after=after,
-        threshold=task.threshold,
+        threshold=inquiry.threshold,
         why=f"mark_step={own} against {best if best == OP_BY_OP else f'mark_step={best}'}",
         op=ops[0] if ops else None,
         source=fallen[0][1] if fallen else None,

@@ -20,13 +20,13 @@ from ..records.json_text import json_text
 from ..records.mode_spec import ModeSpec
 from ..records.partition_limits import PartitionConfig, refuse_swaps
 from ..runs.recorded_run import RecordedRun
-from .chosen_steps import selection
 from .evidence import EvidenceFolder, PairEvidence
 from .investigation_plan import InvestigationPlan
-from .laboratory import Laboratory, repeating
-from .localization import Task, inputs_of, state_folder
+from .laboratory import Laboratory, Round, begun_in
 from .mode_culprit import mode_culprit
+from .ops import inputs_of
 from .pair_scores import score_of, spec_of
+from .question import SEARCHED, Answer, Inquiry
 
 SCHEMA = 1
 FOUND = "found"
@@ -54,28 +54,52 @@ def check_parts(specs: Sequence[ModeSpec], plan: InvestigationPlan) -> None:
         refuse_swaps(spec)
 
 
-def search_parts(laboratory: Laboratory, task: Task, plan: InvestigationPlan) -> None:
+class Parts:
+    """Ever smaller parts of the model, on request."""
+
+    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+        return plan.partition_bisect
+
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+        for one in inquiries:
+            if one.pair.verdict in SEARCHED and one.at is not None:
+                _bisect_model(laboratory, one)
+            else:
+                laboratory.progress.say(
+                    f"{one.pair.b}: {one.pair.verdict or 'undecided'}, so there is no step to bisect"
+                )
+
+    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> Answer | None:
+        found = parts_of(evidence)
+        labels = evidence.a.manifest.label, evidence.b.manifest.label
+        return Answer(
+            instead=list(part_culprits(found, threshold)),
+            sentences=part_sentences(found, labels),
+            facts=found,
+        )
+
+
+def _bisect_model(laboratory: Laboratory, inquiry: Inquiry) -> None:
     """Bisect the model in this step, and leave what came of it beside the runs."""
-    found: dict[str, Any] = {"schema": SCHEMA, "step": task.step, "inputs": inputs_of(task.evidence)}
-    step = _PartitionedStep(laboratory, task, plan)
+    found: dict[str, Any] = {"schema": SCHEMA, "step": inquiry.step, "inputs": inputs_of(inquiry.evidence)}
+    step = _PartitionedStep(laboratory, inquiry)
     try:
-        found |= step.content(step.bisection(task.threshold))
+        found |= step.content(step.bisection(inquiry.threshold))
     except NotAvailable as error:
         found |= {"reason": str(error)}
-    path = EvidenceFolder.of(task.evidence.a).path / f"{task.experiment('parts', FOUND).name}.json"
+    path = EvidenceFolder.of(inquiry.evidence.a).path / f"{inquiry.experiment('parts', FOUND).name}.json"
     path.write_text(json_text(found, indent=1), encoding="utf-8")
 
 
 class _PartitionedStep:
     """The reference's step, taken again and again with other operators on the backend."""
 
-    def __init__(self, laboratory: Laboratory, task: Task, plan: InvestigationPlan) -> None:
+    def __init__(self, laboratory: Laboratory, inquiry: Inquiry) -> None:
         self._laboratory = laboratory
-        self._task = task
-        self._plan = plan
+        self._inquiry = inquiry
         self._runs = 0
         self._record = PartitionRecord()
-        self._own = _score(task.evidence, task.evidence.started, task.step)
+        self._own = _score(inquiry.evidence, inquiry.evidence.started, inquiry.step)
 
     def bisection(self, threshold: float) -> Bisection:
         """Raises NotAvailable. Where the whole model does not carry the drift, no part is looked for."""
@@ -115,36 +139,30 @@ class _PartitionedStep:
 
     def _taken(self, sets: Sequence[frozenset[Part]]) -> list[float]:
         """The scores of the step with only these parts on the backend. Raises NotAvailable."""
-        b = self._task.evidence.b
-        made = [self._task.experiment("parts", str(self._runs + number)) for number in range(len(sets))]
+        b = self._inquiry.evidence.b
+        made = [self._inquiry.experiment("parts", str(self._runs + number)) for number in range(len(sets))]
         self._runs += len(sets)
         sizes = " and ".join(str(len(one)) for one in sets)
         of = f" of {len(self._record.calls)}" if self._record.calls else ""
-        self._laboratory.experiments(
-            f"step {self._task.step} of {b.manifest.label} in parts: {sizes}{of} operators on its backend",
-            [self._run(one, only) for one, only in zip(made, sets, strict=True)],
+        title = (
+            f"step {self._inquiry.step} of {b.manifest.label} in parts: {sizes}{of} operators on its backend"
         )
+        plans = [self._run(one, only) for one, only in zip(made, sets, strict=True)]
+        self._laboratory.make(Round(title, plans))
         return [self._score_of(one) for one in made]
 
     def _run(self, experiment: Experiment, only: frozenset[Part]) -> Any:
-        a, b = self._task.evidence.a, self._task.evidence.b
+        a, b = self._inquiry.evidence.a, self._inquiry.evidence.b
         options = {
             "mode": spec_of(b).to_json(),
             "config": PartitionConfig().to_json(),
             "only": [list(part) for part in sorted(only)],
         }
-        return repeating(
-            a,
-            experiment,
-            outcomes=selection([self._task.step]),
-            resync=state_folder(self._task.evidence, self._task.step),
-            until=self._task.step,
-            instruments={"partition": options},
-            timeout=self._plan.timeout,
-        )
+        step = self._inquiry.step
+        return begun_in(self._inquiry.states, a, experiment, [step], instruments={"partition": options})
 
     def _score_of(self, experiment: Experiment) -> float:
-        run = EvidenceFolder.of(self._task.evidence.a).find(experiment)
+        run = EvidenceFolder.of(self._inquiry.evidence.a).find(experiment)
         if run is None:
             raise self._lacks(f"{experiment.name} left nothing that can be read")
         try:
@@ -153,14 +171,14 @@ class _PartitionedStep:
             raise self._lacks(str(error)) from error
         if self._record.failure:
             raise self._lacks(self._record.failure)
-        score = _score(self._task.evidence, [run], self._task.step)
+        score = _score(self._inquiry.evidence, [run], self._inquiry.step)
         if score is None:
             how = f"{run.manifest.status}, {run.manifest.message}" if run.manifest.failed else "no outcome"
             raise self._lacks(f"{run.path.name} did not get through the step: {how}")
         return score
 
     def _lacks(self, why: str) -> NotAvailable:
-        return NotAvailable(f"a bisection of the model in step {self._task.step}", why)
+        return NotAvailable(f"a bisection of the model in step {self._inquiry.step}", why)
 
 
 def _score(evidence: PairEvidence, runs: Sequence[RecordedRun], step: int) -> float | None:

@@ -14,11 +14,10 @@ from ..records.mode_spec import ModeSpec
 from ..runs.recorded_run import RecordedRun
 from .compiler_settings import with_setting
 from .curves import series
-from .deciding_experiments import envelope_runs
 from .evidence import PairEvidence, evidence_for
-from .investigation_plan import InvestigationPlan
-from .laboratory import Laboratory, repeating
+from .laboratory import Round, repeating
 from .pair_scores import spec_of
+from .question import proven
 
 MEMBERS = 4
 """Perturbed trainings that the envelope is made of where none were asked for."""
@@ -72,30 +71,26 @@ def _with_kernels(
     return (replace(b, kernel=kernel), tuple(said)) if said else None
 
 
-def confirm(
-    laboratory: Laboratory, runs: Sequence[RecordedRun], findings: Findings, plan: InvestigationPlan
-) -> None:
-    """Train every mode to the end without its culprits; where that is not the reference bit for bit, also the envelope."""
-    wanted = []
+def without_culprits(runs: Sequence[RecordedRun], findings: Findings) -> Round:
+    """Train every mode to the end without its culprits."""
+    plans = []
     for run, pair in zip(runs[1:], findings.pairs, strict=True):
         fix = remedy(spec_of(runs[0]), spec_of(run), proven(pair.verdict, pair.culprits))
         if fix.swaps and not fix.left:
             experiment = Experiment("without", run.path.name, runs[0].path.name)
-            asked = repeating(run, experiment, spec=fix.spec, timeout=plan.timeout)
-            wanted.append((run, pair, asked))
-    if not wanted:
-        return
-    laboratory.experiments("trained to the end without the culprits", [asked for _, _, asked in wanted])
-    beyond = [evidence_for(runs[0], run) for run, pair, _ in wanted if pair.verdict == "beyond-rounding"]
-    trained = [made for one in beyond if (made := one.only("b", "without")) is not None]
-    if any(not compare_runs(runs[0], run).identical for run in trained):
-        envelope_runs(laboratory, runs[0], max(plan.envelope, MEMBERS), plan)
+            plans.append(repeating(run, experiment, spec=fix.spec))
+    return Round("trained to the end without the culprits", plans)
 
 
-def proven(verdict: str | None, culprits: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The proven culprits that must go: those beyond rounding, and all where the verdict is rounding."""
-    found = [one for one in culprits if "proof" in one and one["status"] == "culprit"]
-    return [one for one in found if verdict == "rounding" or one["significance"] == "beyond-rounding"]
+def is_left_over(runs: Sequence[RecordedRun], findings: Findings, trained: Round) -> bool:
+    """Whether something of a drift beyond rounding is left in a training without its culprits."""
+    names = {plan.experiment.run for plan in trained.plans if plan.experiment is not None}
+    for run, pair in zip(runs[1:], findings.pairs, strict=True):
+        if pair.verdict == "beyond-rounding" and run.path.name in names:
+            made = evidence_for(runs[0], run).only("b", "without")
+            if made is not None and not compare_runs(runs[0], made).identical:
+                return True
+    return False
 
 
 def trained_without(

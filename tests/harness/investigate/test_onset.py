@@ -5,23 +5,22 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from numdrift.harness.drift.calibration import Threshold
 from numdrift.harness.drift.step_score import StepScore
-from numdrift.harness.investigate.onset import steps_between
-from numdrift.harness.investigate.pair_scores import Scores
+from numdrift.harness.investigate.chosen_steps import steps_between
+
+THRESHOLD = 16.0
 
 
-def scored(steps: dict[int, float]) -> Scores:
-    found = tuple(StepScore(step, score, "loss 0", True, ()) for step, score in sorted(steps.items()))
-    return Scores(found, Threshold(16.0, 4.0, False, ""), "", ())
+def scored(steps: dict[int, float]) -> list[StepScore]:
+    return [StepScore(step, score, "loss 0", True, ()) for step, score in sorted(steps.items())]
 
 
 def test_between_the_last_harmless_step_and_the_first_significant_one() -> None:
-    assert steps_between(scored({0: 1.0, 10: 2.0, 20: 99.0, 30: 99.0}), 64) == list(range(11, 20))
-    assert steps_between(scored({0: 1.0, 10: 99.0}), 2) == [1, 9]
-    assert steps_between(scored({0: 1.0, 1: 99.0}), 64) == []
-    assert steps_between(scored({0: 99.0, 5: 99.0}), 64) == []
-    assert steps_between(scored({0: 1.0, 5: 2.0}), 64) == []
+    assert steps_between(scored({0: 1.0, 10: 2.0, 20: 99.0, 30: 99.0}), THRESHOLD, 64) == list(range(11, 20))
+    assert steps_between(scored({0: 1.0, 10: 99.0}), THRESHOLD, 2) == [1, 9]
+    assert steps_between(scored({0: 1.0, 1: 99.0}), THRESHOLD, 64) == []
+    assert steps_between(scored({0: 99.0, 5: 99.0}), THRESHOLD, 64) == []
+    assert steps_between(scored({0: 1.0, 5: 2.0}), THRESHOLD, 64) == []
 
 
 @given(st.integers(2, 5000), st.data())
@@ -31,7 +30,7 @@ def test_a_few_rounds_find_the_very_step(count: int, data: st.DataObject) -> Non
     known = {0: 1.0, count - 1: 99.0}
     # when further steps are scored, 8 a round
     rounds = 0
-    while more := steps_between(scored(known), 8):
+    while more := steps_between(scored(known), THRESHOLD, 8):
         known |= {step: 99.0 if step >= onset else 1.0 for step in more}
         rounds += 1
         assert rounds <= 6

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from numdrift.harness.investigate.without_culprits import proven, remedy
+from numdrift.harness.investigate.question import proven
+from numdrift.harness.investigate.without_culprits import remedy
 from numdrift.harness.records.mode_spec import parse_mode
 
 

@@ -1,0 +1,238 @@
+"""The method, from the modes to the findings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ..drift.run_comparison import compare_runs
+from ..errors import UsageError
+from ..launch.batch_plan import BatchPlan
+from ..records.findings import Findings, PairFindings
+from ..runs.recorded_run import RecordedRun
+from ..runs.step_outcomes import state_steps
+from .chosen_steps import selection
+from .evidence import EvidenceFolder, PairEvidence, evidence_for
+from .investigation_plan import InvestigationPlan
+from .judge import judge, judge_pair
+from .laboratory import Interrupted, Laboratory
+from .pair_scores import spec_of
+from .part_search import check_parts
+from .question import SEARCHED, Inquiry, Question
+from .question_table import LAST_QUESTIONS, QUESTIONS
+from .referee_runs import referee_beside, run_referee
+from .rounds import (
+    choose,
+    controls,
+    date_onset,
+    envelope,
+    forced,
+    is_repeatable,
+    noise_without_tape,
+    seeds,
+    suspicious,
+)
+from .without_culprits import MEMBERS, is_left_over, without_culprits
+
+SINGLE = "single"
+"""What the run of a single process is called beside those of several."""
+
+MOST_STEPS = 8
+"""Steps of a pair that are looked into at most."""
+
+
+def investigate(plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
+    """Run the modes, and investigate the runs.
+
+    Runs and experiments that are there already are used. Writes `investigation.json`. Raises UsageError before
+    anything is started, KeyboardInterrupt when Ctrl-C ended a round of runs.
+    """
+    if plan.partition_bisect:
+        check_parts(plan.modes, plan)
+    free = BatchPlan(
+        script=plan.script,
+        module=plan.module,
+        strict=plan.strict,
+        modes=plan.modes,
+        investigation=plan.investigation,
+        arguments=plan.arguments,
+        timeout=plan.timeout,
+        jobs=plan.jobs,
+        force=plan.force,
+        kernels=plan.kernels,
+        nproc=plan.nproc,
+    )
+    try:
+        if plan.against_single:  # the reference is one process, which takes the whole batch
+            names = [SINGLE, *(spec.name for spec in plan.modes)]
+            single = replace(plan.modes[0], name=SINGLE)
+            alone = replace(free, modes=[single], nproc=1, sketches=True, positions=names)
+            runs = [*laboratory.free(alone), *laboratory.free(replace(free, positions=names))]
+        else:
+            runs = laboratory.free(free)
+    except Interrupted:
+        raise KeyboardInterrupt from None
+    return investigate_runs(runs, plan, laboratory)
+
+
+def investigate_runs(
+    runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory
+) -> Findings:
+    """The same for runs that are recorded already; the first is the reference."""
+    findings = _found(runs, plan, laboratory)
+    findings.write(runs[0].path.parent)
+    return findings
+
+
+def localize_runs(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
+    """The same for one pair of an investigation, whose other findings stay."""
+    findings = _found(runs, plan, laboratory)
+    findings.update(runs[0].path.parent)
+    return findings
+
+
+def _found(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
+    if plan.partition_bisect:
+        check_parts([spec_of(run) for run in runs], plan)
+    try:
+        decide(runs, plan, laboratory)
+        findings = judge(runs, plan.step)
+        if plan.localize != "none":
+            findings = explain(findings, runs, plan, laboratory)
+            if plan.confirm:
+                findings = confirm(findings, runs, plan, laboratory)
+    except Interrupted:
+        raise KeyboardInterrupt from None
+    return replace(
+        findings,
+        training_runs=laboratory.made,
+        reused=laboratory.reused,
+        steps_trained=laboratory.steps,
+        seconds=laboratory.elapsed,
+    )
+
+
+def decide(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory) -> None:
+    """Make the experiments that a verdict needs: each mode repeated, chosen steps begun in one state, the noise of these
+    steps and their values in double, and whole trainings where they are asked for."""
+    reference = runs[0]
+    others = [
+        run for run in runs[1:] if run.journal.steps and run.manifest.status in ("complete", "nonfinite")
+    ]
+    if not reference.journal.steps or not others:
+        return
+    compared = [compare_runs(reference, run) for run in others]
+    chosen = choose(reference, compared, plan, laboratory.progress)
+    laboratory.make(controls(reference, others, chosen))
+    differing = [run for run, one in zip(others, compared, strict=True) if not one.identical]
+    if differing and is_repeatable(reference):
+        folder, progress = EvidenceFolder.of(reference), laboratory.progress
+        with referee_beside(folder, evidence_for(reference, differing[0]).taped, progress):
+            laboratory.make(forced(reference, differing, chosen))
+        laboratory.make(noise_without_tape(reference, chosen, progress))
+        date_onset(laboratory, reference, differing, plan)
+        laboratory.make(suspicious(reference, differing))
+        run_referee(folder, evidence_for(reference, differing[0]).taped, progress)
+    laboratory.make(envelope(reference, plan.envelope))
+    laboratory.make(seeds([reference, *others], plan.seeds))
+
+
+def explain(
+    findings: Findings, runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory
+) -> Findings:
+    """Ask the questions of the step that each verdict is about, and judge again with their answers.
+
+    A step whose drift turns out to be that of a discrete choice is none to be significant: then the next one is looked into.
+    """
+    looked: dict[Path, list[Inquiry]] = {run.path: [] for run in runs[1:]}
+    for _ in range(MOST_STEPS):
+        inquiries = []
+        for run, pair in zip(runs[1:], findings.pairs, strict=True):
+            inquiry = _next(pair, evidence_for(runs[0], run), looked[run.path], plan)
+            if inquiry is not None:
+                looked[run.path].append(inquiry)
+                inquiries.append(inquiry)
+        if not inquiries:
+            break
+        findings = _asked(QUESTIONS, findings, runs, inquiries, plan, laboratory)
+    at_rest = [
+        looked[run.path][-1] if looked[run.path] else Inquiry(evidence_for(runs[0], run), None, pair)
+        for run, pair in zip(runs[1:], findings.pairs, strict=True)
+    ]
+    return _asked(LAST_QUESTIONS, findings, runs, at_rest, plan, laboratory)
+
+
+def _asked(
+    questions: Mapping[str, Question],
+    findings: Findings,
+    runs: Sequence[RecordedRun],
+    inquiries: Sequence[Inquiry],
+    plan: InvestigationPlan,
+    laboratory: Laboratory,
+) -> Findings:
+    """The findings after these questions: each is asked with what the one before it has found out."""
+    for question in questions.values():
+        known = {run.path: pair for run, pair in zip(runs[1:], findings.pairs, strict=True)}
+        current = [replace(one, pair=known[one.evidence.b.path]) for one in inquiries]
+        asking = [one for one in current if question.asks(one, plan)]
+        if not asking:
+            continue
+        question.look(laboratory, asking, plan)
+        for one in asking:
+            b = one.evidence.b
+            known[b.path] = judge_pair(
+                evidence_for(runs[0], b), comparisons=len(findings.pairs), step=plan.step
+            )
+        findings = replace(findings, pairs=list(known.values()))
+    return findings
+
+
+def confirm(
+    findings: Findings, runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory
+) -> Findings:
+    """Train every mode to the end without its culprits; where that is not the reference bit for bit, also the envelope."""
+    made = laboratory.made
+    trained = without_culprits(runs, findings)
+    laboratory.make(trained)
+    if is_left_over(runs, findings, trained):
+        laboratory.make(envelope(runs[0], max(plan.envelope, MEMBERS)))
+    return judge(runs, plan.step) if laboratory.made > made else findings
+
+
+def _next(
+    pair: PairFindings, evidence: PairEvidence, before: Sequence[Inquiry], plan: InvestigationPlan
+) -> Inquiry | None:
+    """The step of a pair to look into after those before, None where there is none. Raises UsageError for a step that was asked
+    for and cannot be had."""
+    if before:
+        step = pair.first_significant_step
+    elif plan.step is None:
+        step = step_of(pair)
+    else:
+        step = plan.step
+        runs = (evidence.a_again, *evidence.kept)
+        kept = sorted({one for run in runs if run is not None for one in state_steps(run.path)})
+        if step not in kept:
+            raise UsageError(
+                f"step {step} was not started from the reference's state; there are {selection(kept)}: "
+                "`numdrift investigate --steps LIST` makes others"
+            )
+    if plan.localize == "faults" and pair.verdict == "rounding":
+        return None
+    if step is None or any(one.at == step for one in before):
+        return None
+    return Inquiry(evidence, step, pair) if pair.threshold and evidence.forced is not None else None
+
+
+def step_of(pair: PairFindings) -> int | None:
+    """The step to look for the cause in: the first significant one, else the worst, of those with a tape first."""
+    setup = [one for one in pair.culprits if one["kind"] == "setup"]
+    draws_only = all(one.get("what") == "generator" for one in setup)  # which may be the mode's own doing
+    if pair.verdict not in SEARCHED and not (pair.verdict == "different-setup" and draws_only):
+        return None
+    if pair.first_significant_step is not None:
+        return pair.first_significant_step
+    differing = [one for one in pair.steps if one["score"] or one["discrete"]]
+    ranked = sorted(differing, key=lambda one: (not one["taped"], -one["score"], one["step"]))
+    return int(ranked[0]["step"]) if ranked else None

@@ -1,0 +1,229 @@
+"""Localizing a step of a pair: the other mode held at the step, a clean process that mixes the two tapes, and its result."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import JournalError
+from ..launch.batch_plan import BatchPlan
+from ..launch.guest_process import environment, guest_command
+from ..records.experiment import Experiment
+from ..records.localization_record import Localization, read_localization
+from ..records.mode_spec import ModeSpec
+from ..runs.step_outcomes import outcome_path, outcome_steps, read_noise_record, tape_path
+from ..tape.collectives import UNREPLAYED
+from .chosen_steps import selection
+from .evidence import EvidenceFolder, PairEvidence
+from .investigation_plan import InvestigationPlan
+from .laboratory import Laboratory, Progress, Round, begun_in, repeating
+from .localizations import culprits_in, localizations, notes_of
+from .pair_scores import spec_of
+from .question import Answer, Inquiry
+from .whole_outcomes import holds_one_against_several
+
+AGAINST_ONE = "ops of several ranks are not replayed, so its cause is not looked for"
+
+LOCALIZER = "numdrift.harness.localize.localizer_process"
+PATIENCE = 24 * 3600.0
+"""Seconds that the localizer waits for a held run: it is told when the run has ended otherwise."""
+
+LAST_WORDS = 30.0
+"""Seconds in which the localizer ends after the runs that it asked."""
+
+
+class Ops:
+    """Which ops compute other bits on the same inputs, and which of them make the drift: one step of both, taken apart."""
+
+    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+        return known(inquiry) is None
+
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+        for start in range(0, len(inquiries), laboratory.jobs):
+            _together(laboratory, inquiries[start : start + laboratory.jobs], plan)
+
+    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> Answer | None:
+        found = localizations(evidence)
+        return Answer(culprits_in(found, threshold, step), notes=notes_of(found))
+
+
+def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+    """Localize steps of different modes at one time."""
+    runs = []
+    with ExitStack() as stack:
+        sockets = stack.enter_context(tempfile.TemporaryDirectory(prefix="numdrift-"))
+        for number, inquiry in enumerate(inquiries):
+            tapes = _reference_tape(laboratory, inquiry)
+            if tapes is None:
+                continue
+            folder_of(inquiry).mkdir(parents=True, exist_ok=True)
+            socket = Path(sockets) / f"{number}.sock"
+            run = _held_run(inquiry, socket)
+            path = run.investigation.run(run.modes[0].name, "").path
+            config = _config(inquiry, tapes, path, socket, scripts=plan.scripts)
+            stack.enter_context(_localizer(inquiry, config, laboratory.progress))
+            runs.append(run)
+        if runs:
+            said = ", ".join(
+                f"step {inquiry.step} of {inquiry.evidence.b.manifest.label}" for inquiry in inquiries
+            )
+            laboratory.make(Round(f"localizing {said}", runs))
+
+
+def _held_run(inquiry: Inquiry, socket: Path) -> BatchPlan:
+    """The run of the other mode that answers at the socket after it has taken the step from the reference's state."""
+    return begun_in(
+        inquiry.states,
+        inquiry.evidence.b,
+        inquiry.experiment("held"),
+        [inquiry.step],
+        spec=_held_mode(spec_of(inquiry.evidence.b)),
+        tapes=selection([inquiry.step]),
+        noise_replays=0,
+        serve=socket,
+    )
+
+
+def _held_mode(spec: ModeSpec) -> ModeSpec:
+    """The mode that is held. Lazy tensors have no values op by op: in their place the same ops are executed on the CPU with
+    the same kernels, and the localizer sees whether that gives every bit of the lazy step."""
+    if spec.base == "lazy":
+        return replace(spec, base="cpu", device=None, mark_step=None)
+    return spec
+
+
+def folder_of(inquiry: Inquiry) -> Path:
+    """Where what is found out about the step is written."""
+    return EvidenceFolder.of(inquiry.evidence.a).path / inquiry.experiment("localized").name
+
+
+def known(inquiry: Inquiry) -> Localization | None:
+    """A result for the same inputs."""
+    try:
+        found = read_localization(folder_of(inquiry))
+    except JournalError:
+        return None
+    return found if found is not None and found.content.get("inputs") == _inputs(inquiry) else None
+
+
+def inputs_of(evidence: PairEvidence) -> dict[str, Any]:
+    """What a result about a pair depends on: one for other inputs is not used again."""
+    a, b = evidence.a.manifest, evidence.b.manifest
+    return {"a": a.spec, "b": b.spec, "script_sha256": b.script_sha256, "arguments": list(b.arguments)}
+
+
+def _inputs(inquiry: Inquiry) -> dict[str, Any]:
+    return {**inputs_of(inquiry.evidence), "threshold": inquiry.threshold}
+
+
+def _reference_tape(laboratory: Laboratory, inquiry: Inquiry) -> Path | None:
+    """The folder of the run that has the reference's tape of the step, which is made where there is none."""
+    a = inquiry.evidence.a
+    if holds_one_against_several(inquiry.evidence):
+        laboratory.progress.say(
+            f"step {inquiry.step} of {inquiry.evidence.b.manifest.label} is held against one process: {AGAINST_ONE}"
+        )
+        return None
+    for run in inquiry.evidence.taped:
+        if tape_path(run.path, inquiry.step).exists():
+            return run.path
+    if (reason := _never_taped(inquiry)) is not None:
+        laboratory.progress.say(
+            f"step {inquiry.step} of {a.manifest.label}: {reason}; its cause is not looked for"
+        )
+        return None
+    steps, taped = selection([inquiry.step]), Experiment("taped-at", a.path.name, step=inquiry.step)
+    plan = repeating(a, taped, outcomes=steps, tapes=steps, until=inquiry.step)
+    laboratory.make(Round(f"tape of step {inquiry.step}", [plan]))
+    made = EvidenceFolder.of(a).find(taped)
+    if made is None or not tape_path(made.path, inquiry.step).exists():
+        laboratory.progress.say(
+            f"step {inquiry.step} of {a.manifest.label} has no tape: its cause is not looked for"
+        )
+        return None
+    return made.path
+
+
+def _never_taped(inquiry: Inquiry) -> str | None:
+    """Why no step of the reference can have a tape: its ranks speak with one another in each."""
+    for run in inquiry.evidence.taped:
+        for step in outcome_steps(run.path):
+            reason = str((read_noise_record(run.path, step) or {}).get("reason", ""))
+            if reason.endswith(UNREPLAYED):
+                return reason
+    return None
+
+
+def _config(inquiry: Inquiry, reference: Path, other: Path, socket: Path, *, scripts: bool) -> dict[str, Any]:
+    a, b = inquiry.evidence.a, inquiry.evidence.b
+    threads = a.manifest.environment.get("threads")
+    started = [run for run in inquiry.evidence.started if inquiry.step in outcome_steps(run.path)]
+    return {
+        "a": {
+            "label": a.manifest.label,
+            "tapes": str((reference / "tapes").absolute()),
+            "socket": "",
+            "outcome": "",
+            "spec": a.manifest.spec,
+        },
+        "b": {
+            "label": b.manifest.label,
+            "tapes": str((other / "tapes").absolute()),
+            "socket": str(socket),
+            "outcome": str(outcome_path(started[0].path, inquiry.step).absolute()) if started else "",
+            "spec": b.manifest.spec,
+        },
+        "step": inquiry.step,
+        "noise": str(reference.absolute()),
+        "threshold": inquiry.threshold,
+        "folder": str(folder_of(inquiry).absolute()),
+        "threads": threads if isinstance(threads, int) else 1,
+        "patience": PATIENCE,
+        "scripts": scripts,
+        "inputs": _inputs(inquiry),
+    }
+
+
+@contextmanager
+def _localizer(inquiry: Inquiry, config: dict[str, Any], progress: Progress) -> Iterator[None]:
+    """The localizer beside what is done in this context; what it says is passed on, and it ends with the context."""
+    path = folder_of(inquiry) / "localizer.json"
+    path.write_text(json.dumps(config, indent=1), encoding="utf-8")
+    command = guest_command(path, module=LOCALIZER)
+    spec = spec_of(inquiry.evidence.a)
+    with (folder_of(inquiry) / "localizer.log").open("wb") as errors:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=environment(spec, os.environ),
+            text=True,
+        )
+    passing = threading.Thread(
+        target=_pass_on, args=(process, progress, inquiry.evidence.b.manifest.label), daemon=True
+    )
+    passing.start()
+    try:
+        yield
+        process.wait(LAST_WORDS)
+    except subprocess.TimeoutExpired:
+        progress.say(f"step {inquiry.step} could not be localized: the held run ended without an answer")
+    finally:
+        process.kill()
+        process.wait()
+        passing.join()
+
+
+def _pass_on(process: subprocess.Popen[str], progress: Progress, label: str) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        progress.say(f"  {label}: {line.rstrip()}")

@@ -1,0 +1,84 @@
+"""What a way to look for causes is: a question that is asked of a step, and answers when the pair is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..records.experiment import Experiment
+from ..records.findings import PairFindings
+from ..runs.step_outcomes import state_steps
+from .evidence import PairEvidence
+from .investigation_plan import InvestigationPlan
+from .laboratory import Laboratory
+
+SEARCHED = ("rounding", "beyond-rounding", "nonfinite")
+"""Verdicts whose cause lies in a step that both modes have taken from one state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """A pair whose drift is to be explained, what is known of it so far, and the step to look into, `at`: None where there is
+    none that both modes have taken from one state."""
+
+    evidence: PairEvidence
+    at: int | None
+    pair: PairFindings
+
+    @property
+    def step(self) -> int:
+        assert self.at is not None
+        return self.at
+
+    @property
+    def threshold(self) -> float:
+        """The score from which on the drift is a fault."""
+        assert self.pair.threshold is not None
+        return self.pair.threshold
+
+    @property
+    def states(self) -> Path:
+        """The folder of the reference's run that has the state of the step, or would have it."""
+        runs = [run for run in (self.evidence.a_again, *self.evidence.kept) if run is not None]
+        having = [run for run in runs if self.step in state_steps(run.path)]
+        return (having[0] if having else runs[0]).path / "states"
+
+    def experiment(self, kind: str, detail: str = "") -> Experiment:
+        """An experiment with this step, of the other mode against the reference."""
+        a, b = self.evidence.a, self.evidence.b
+        return Experiment(kind, b.path.name, a.path.name, self.step, detail)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a question has found out of a pair: culprits, sentences for people, and what the findings keep of it.
+
+    The culprits `instead` count only where a drift beyond rounding has no proven culprit otherwise.
+    """
+
+    culprits: Sequence[Mapping[str, Any]] = ()
+    instead: Sequence[Mapping[str, Any]] = ()
+    sentences: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    facts: Mapping[str, Any] | None = None
+
+
+class Question(Protocol):
+    """A way to look for causes. What it finds out it leaves beside the runs, so that it is there when the pair is judged again."""
+
+    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+        """Whether it has something to find out about this step, as far as is known."""
+
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+        """Make its experiments, for steps of several pairs. Raises Interrupted."""
+
+    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> Answer | None:
+        """What has been found out, None where nothing has; what is known of `step` comes first. Runs nothing."""
+
+
+def proven(verdict: str | None, culprits: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The proven culprits that must go: those beyond rounding, and all where the verdict is rounding."""
+    found = [one for one in culprits if "proof" in one and one["status"] == "culprit"]
+    return [one for one in found if verdict == "rounding" or one["significance"] == "beyond-rounding"]

@@ -1,0 +1,25 @@
+"""The questions of an investigation, in the order in which they are asked.
+
+A new way to look for causes is a file of its own and a line here (and a row in `records/experiment.py` for a new kind of
+experiments). The method asks it, and the judge takes up what it answers.
+"""
+
+from __future__ import annotations
+
+from .compiler_settings import CompilerSettings
+from .mark_steps import MarkSteps
+from .ops import Ops
+from .part_search import Parts
+from .question import Question
+
+QUESTIONS: dict[str, Question] = {
+    "ops": Ops(),
+    "mark_steps": MarkSteps(),
+    "compiler": CompilerSettings(),
+}
+"""Asked of every step that is looked into."""
+
+LAST_QUESTIONS: dict[str, Question] = {
+    "parts": Parts(),
+}
+"""Asked once, of the step in which the search came to rest: they take many runs."""
