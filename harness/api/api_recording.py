@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import UsageError, nearest
 from ..launch.batch_kernels import check_kernels, own_kernels
@@ -21,8 +21,8 @@ from ..launch.guest_process import Launch
 from ..launch.supervise import ProcessEnd
 from ..records import frames
 from ..records.mode_spec import ModeSpec, parse_mode
-from ..records.run_config import LEVELS, RunConfig
-from ..records.step_selection import KeepParams, StepSelection
+from ..records.run_config import RunConfig
+from ..records.run_request import LEVELS, Level, requested
 from ..runs.manifest import RunManifest
 from ..runs.recorded_run import RecordedRun, load_run, runs_in
 from ..runs.run_layout import RunFolder, check_name, choose_investigation
@@ -31,8 +31,6 @@ from ..tape.origin import names_in
 
 if TYPE_CHECKING:
     from ..recorder.session import Session
-
-Level = Literal["losses", "params", "ops", "tensors"]
 
 
 class Recording:
@@ -164,11 +162,10 @@ def record(
         script=frame.f_code.co_filename,
         mode=spec,
         journal=str(folder.journal.absolute()),
-        record=record,
-        steps=StepSelection.parse(steps),
-        keep_params=KeepParams.parse(keep_params),
-        value_budget=int(keep_budget * 2**20),
         kernels=tuple((op, str(path.absolute())) for op, path in own),
+        **requested(
+            {"record": record, "steps": steps, "keep_params": keep_params, "keep_budget": keep_budget}
+        ),
     )
     manifest = RunManifest(
         mode=spec.name,

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from ..errors import RunNotFound, nearest
 from ..launch.batch_kernels import OwnKernels, own_kernels
-from ..launch.batch_options import kept_states, resynced, steps_of_graphs
-from ..launch.batch_plan import BatchPlan
+from ..launch.batch_plan import BatchPlan, planned
 from ..launch.execute_batch import execute
-from ..launch.reproducer import asked_for
 from ..records.mode_spec import ModeSpec, parse_modes
-from ..records.step_selection import KeepParams, StepSelection
+from ..records.run_request import RunOptions, requested, user_options
 from ..runs.recorded_run import RecordedRun, load_run
-from ..runs.run_layout import check_name, choose_investigation
 from .api_progress import told
 from .waiting import passive_threads
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from .api_recording import Level
+
+Options = TypeVar("Options", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +51,19 @@ class RunBatch:
         return frame.rename_axis("step")
 
 
+def with_options(function: Options) -> Options:
+    """Have help and notebooks show the options of a `RunRequest` as parameters of a function that takes `**options`."""
+    own = inspect.signature(function)
+    *named, _ = own.parameters.values()
+    options = [
+        inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default)
+        for one in user_options().values()
+    ]
+    vars(function)["__signature__"] = own.replace(parameters=[*named, *options])
+    return function
+
+
+@with_options
 def run(
     script: Path | str | None = None,
     modes: str | Sequence[str] = ("cpu", "compile"),
@@ -61,23 +73,15 @@ def run(
     out: Path | str = "runs",
     name: str | None = None,
     suffix: str = "",
-    record: Level = "params",
-    steps: str = "",
-    keep_params: str = "all",
-    keep_budget: float = 256.0,
     kernels: OwnKernels | None = None,
-    trace_kernels: Sequence[str] = (),
-    graphs: bool = False,
-    graph_steps: str | None = None,
-    states: str | None = None,
     resync: Path | str | RecordedRun | None = None,
     nproc: int = 1,
-    sketches: bool = False,
     timeout: float | None = None,
     jobs: int = 1,
     strict: bool = False,
     force: bool = False,
     progress: bool = False,
+    **options: Unpack[RunOptions],
 ) -> RunBatch:
     """Run a script in each mode, in a process of its own, and record what happens: `numdrift run`.
 
@@ -91,31 +95,22 @@ def run(
     Prints nothing unless `progress`. A mode that fails is recorded as such and the others go on. Raises UsageError before
     anything is started, KeyboardInterrupt when Ctrl-C ended the runs.
     """
-    reproducer, words = asked_for(None if script is None else str(script), module, tuple(arguments))
-    chosen = StepSelection.parse(steps)
-    plan = BatchPlan(
-        script=reproducer.path,
-        module=reproducer.module,
-        modes=specs_of(modes),
-        investigation=choose_investigation(Path(out), reproducer.named_after, name, suffix),
-        arguments=words,
-        suffix=check_name("suffix", suffix) if suffix else "",
-        record=record,
-        steps=chosen,
-        keep_params=KeepParams.parse(keep_params),
-        value_budget=int(keep_budget * 2**20),
+    plan = planned_run(
+        script,
+        specs_of(modes),
+        arguments,
+        module=module,
+        out=out,
+        name=name,
+        suffix=suffix,
+        kernels=kernels,
+        resync=resync,
+        nproc=nproc,
         timeout=timeout,
         jobs=jobs,
-        force=force,
-        kernels=own_kernels(kernels),
-        trace_kernels=trace_kernels,
-        graphs=graphs,
-        graph_steps=steps_of_graphs(graph_steps, graphs),
-        states=kept_states(states),
-        nproc=nproc,
-        sketches=sketches,
         strict=strict,
-        **resynced(None if resync is None else path_of(resync), chosen),
+        force=force,
+        **options,
     )
     with passive_threads():
         result = execute(plan, told(progress))
@@ -123,6 +118,46 @@ def run(
         raise KeyboardInterrupt
     runs = [load_run(one.folder.path) for one in result.runs]
     return RunBatch(plan.investigation.path, runs, result.exit_code)
+
+
+def planned_run(
+    script: Path | str | None,
+    modes: Sequence[ModeSpec],
+    arguments: Sequence[str],
+    *,
+    module: str | None,
+    out: Path | str,
+    name: str | None,
+    suffix: str,
+    kernels: OwnKernels | None,
+    resync: Path | str | RecordedRun | None,
+    nproc: int,
+    timeout: float | None,
+    jobs: int,
+    strict: bool,
+    force: bool,
+    pass_through: bool = False,
+    **options: Unpack[RunOptions],
+) -> BatchPlan:
+    """What `numdrift.run` and `numdrift run` do. Raises UsageError."""
+    return planned(
+        script,
+        module,
+        arguments,
+        modes,
+        out,
+        name,
+        suffix=suffix,
+        resync=None if resync is None else path_of(resync),
+        kernels=own_kernels(kernels),
+        nproc=nproc,
+        timeout=timeout,
+        jobs=jobs,
+        strict=strict,
+        force=force,
+        pass_through=pass_through,
+        **requested(options),
+    )
 
 
 def specs_of(modes: str | Sequence[str]) -> list[ModeSpec]:

@@ -12,9 +12,9 @@ from ..errors import UsageError
 from ..launch.reproducer import asked_for
 from ..records.mode_spec import parse_mode
 from ..tools.support.support_analysis import DRY_STEPS, SupportAnalysis, analysis_plan, analyzed
-from .output import console, json_option, table, write_json
+from .command_options import json_option, module_option, script_argument
+from .output import console, table, write_json
 from .progress import reporter_for
-from .script_argument import module_option, script_argument
 
 EXAMPLES = """\b
 Examples:

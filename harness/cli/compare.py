@@ -23,8 +23,9 @@ from ..runs.recorded_run import (
 )
 from ..runs.run_layout import MANIFEST
 from . import global_batch_table as whole_batch
+from .command_options import force_option, json_option, out_option
 from .findings_table import show_pair
-from .output import console, force_option, json_option, number, out_option, table, write_json
+from .output import console, number, table, write_json
 
 EXAMPLES = """\b
 Examples:

@@ -14,7 +14,8 @@ import click
 from ..errors import UsageError, nearest
 from ..launch.doctor import Examination, examine
 from ..records.mode_registry import registry
-from .output import console, json_option, table, write_json
+from .command_options import json_option
+from .output import console, table, write_json
 from .progress import reporter_for
 
 EXAMPLES = """\b

@@ -22,11 +22,18 @@ from ..launch.supervise import Reporter
 from ..records.mode_spec import ModeSpec, parse_modes
 from ..records.step_selection import StepSelection
 from ..runs.run_layout import Investigation, choose_investigation
+from .command_options import (
+    force_option,
+    json_option,
+    module_option,
+    nproc_option,
+    out_option,
+    script_argument,
+    strict_option,
+)
 from .findings_table import show
-from .output import console, force_option, json_option, out_option, write_json
-from .processes import nproc_option
+from .output import console, write_json
 from .progress import reporter_for
-from .script_argument import module_option, script_argument, strict_option
 from .understood_lines import UnderstoodLines
 
 DEFAULT_MODES = "cpu,compile"

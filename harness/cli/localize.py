@@ -13,9 +13,10 @@ from ..investigate.laboratory import Laboratory
 from ..investigate.method import localize_runs
 from ..runs.recorded_run import load_run
 from ..runs.run_layout import Investigation
+from .command_options import force_option, json_option
 from .findings_table import show
 from .investigate import CommandLineProgress, knobs_option, partition_bisect_option
-from .output import console, force_option, json_option, write_json
+from .output import console, write_json
 
 EXAMPLES = """\b
 Examples:

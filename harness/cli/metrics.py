@@ -14,8 +14,9 @@ from ..records.work_record import FROM_DEVICE, TO_DEVICE, WORKED, StepMetrics
 from ..tools.metrics.metrics_report import metrics_report
 from ..tools.metrics.metrics_summary import Distribution, Summary, Transfers, summarize
 from ..tools.metrics.run_metrics import RunMetrics, metrics_of
+from .command_options import force_option, json_option, out_option
 from .graph.selection import mode_option, recorded_runs, target_argument
-from .output import console, force_option, json_option, out_option, table, write_json
+from .output import console, table, write_json
 
 SCHEMA = 1
 

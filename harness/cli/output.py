@@ -6,25 +6,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ..errors import CollisionError, UsageError
 from ..records.json_text import json_text
-
-out_option = click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("runs"),
-    show_default=True,
-    help="The folder that investigations are in.",
-)
-json_option = click.option(
-    "--json", "json_path", metavar="PATH", help="Write the result as JSON (- for stdout)."
-)
-force_option = click.option("--force", is_flag=True, help="Replace outputs that exist.")
 
 
 def console(*, stderr: bool = False) -> Console:

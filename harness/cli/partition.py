@@ -15,10 +15,10 @@ from ..records.mode_registry import registry
 from ..records.mode_spec import ModeSpec, parse_mode
 from ..records.partition_limits import UNLIMITED, PartitionConfig, refuse_swaps
 from ..tools.partition_run import Partitioned, is_factory, partition_module, partition_script
-from .output import console, json_option, out_option, write_json
+from .command_options import json_option, module_option, out_option
+from .output import console, write_json
 from .partition_tables import show
 from .progress import reporter_for
-from .script_argument import module_option
 
 PRESENCE = "numdrift.harness.backends.mode_presence:require_here"
 """Imports torch, which help does without."""

@@ -22,8 +22,9 @@ from ..records.work_record import WORKED, StepMetrics
 from ..runs.recorded_run import RecordedRun, find_investigation, runs_with_suffixes
 from ..runs.run_layout import Investigation
 from ..tools.metrics.run_metrics import metrics_of
+from .command_options import force_option, out_option
 from .drawn_pairs import DrawnPair, drawn_pairs
-from .output import console, force_option, out_option
+from .output import console
 
 FORMATS = ("png", "svg")
 SUBJECTS = ("loss", "envelope", "drift", "timeline")

@@ -20,11 +20,11 @@ from ..runs.recorded_run import RecordedRun, is_there, load_run, runs_in
 from ..runs.run_layout import MANIFEST, choose_investigation
 from ..tools.profile.profile_made import profile_of
 from ..tools.profile.tensorboard import write_log_directory
-from .output import console, force_option, json_option, out_option, write_json
+from .command_options import force_option, json_option, module_option, out_option, script_argument
+from .output import console, write_json
 from .profile_tables import draw_phases, profiles_json, show_profiles
 from .progress import reporter_for
 from .run import show_failure
-from .script_argument import module_option, script_argument
 
 EXAMPLES = f"""\b
 Examples:

@@ -13,6 +13,7 @@ import click
 from ..errors import UsageError
 from ..investigate.evidence import EvidenceFolder
 from ..records.findings import INVESTIGATION
+from ..runs.manifest import RunManifest
 from ..runs.recorded_run import (
     RecordedRun,
     find_investigation,
@@ -22,8 +23,8 @@ from ..runs.recorded_run import (
     runs_with_suffixes,
 )
 from ..runs.run_layout import EVIDENCE, MANIFEST, Investigation
-from .output import console, json_option, out_option, table, write_json
-from .processes import rank_facts
+from .command_options import json_option, out_option
+from .output import console, table, write_json
 
 EXAMPLES = """\b
 Examples:
@@ -159,6 +160,21 @@ def _facts(run: RecordedRun) -> dict[str, str]:
     notices = {f"notice {number}": text for number, text in enumerate(manifest.notices, 1)}
     logged = {f"logged {name}": f"{value:.9g} last" for name, value in _last_logged(run).items()}
     return facts | rank_facts(manifest) | logged | swaps | problems | notices
+
+
+def rank_facts(manifest: RunManifest) -> dict[str, str]:
+    """What `runs show` says of the ranks of a run, or of the rank that it is."""
+    if manifest.rank:
+        return {"rank": f"{manifest.rank} of {manifest.world_size}"}
+    facts = {}
+    for one in manifest.ranks:
+        loss = f", loss {one['losses'][-1]:.9g} last" if one["losses"] else ""
+        why = f": {one['message']}" if one["message"] else ""
+        text = f"{one['status']}{why}; {one['steps']:,} steps{loss}; in {one['path']}"
+        facts[f"rank {one['rank']}"] = text
+    if manifest.agreement is not None:
+        facts["agreement"] = str(manifest.agreement["text"])
+    return facts
 
 
 def _last_logged(run: RecordedRun) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import UsageError
-from ..records.run_config import LEVELS
+from ..records.run_request import LEVELS
 from ..runs.recorded_run import RecordedRun, find_investigation, runs_with_suffixes
 
 

@@ -15,8 +15,8 @@ from ..errors import ModeError, UsageError
 from ..records import frames
 from ..records.mode_spec import ModeSpec
 
-OwnKernels = Mapping[str, Path | str]
-"""Kernels of the user's own: the path of each by its op."""
+OwnKernels = Mapping[str, Path | str] | Sequence[tuple[str, Path]]
+"""Kernels of the user's own: the path of each by its op, or both in pairs, where an op has several."""
 
 
 def stated_kernel(text: str) -> tuple[str, Path]:
@@ -29,7 +29,8 @@ def stated_kernel(text: str) -> tuple[str, Path]:
 
 def own_kernels(kernels: OwnKernels | None) -> list[tuple[str, Path]]:
     """The ops, without `aten.`, and the paths of kernels of the user's own."""
-    return [(op.removeprefix("aten."), Path(path)) for op, path in (kernels or {}).items()]
+    pairs = kernels.items() if isinstance(kernels, Mapping) else kernels or ()
+    return [(op.removeprefix("aten."), Path(path)) for op, path in pairs]
 
 
 def requests_of(spec: ModeSpec) -> tuple[SwapRequest, ...]:

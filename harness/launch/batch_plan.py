@@ -5,34 +5,36 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import NumdriftError, UsageError
 from ..records.experiment import Experiment
 from ..records.mode_spec import ModeSpec
-from ..records.run_config import DEFAULT_VALUE_BUDGET, FIRST_STEPS, LEVELS, NOISE_REPLAYS
-from ..records.step_selection import KeepParams, StepSelection
+from ..records.run_request import LEVELS, RunRequest
+from ..records.step_selection import StepSelection
 from ..runs.manifest import read_manifest
-from ..runs.run_layout import Investigation, RunFolder
+from ..runs.recorded_run import load_run
+from ..runs.run_layout import STATES, Investigation, RunFolder, check_name, choose_investigation
+from ..runs.step_outcomes import state_steps
 from .batch_kernels import check_kernels
 from .interpreters import check_interpreter
+from .reproducer import asked_for
 
 WITHOUT_COLLECTIVES = ("lazy", "xla")
 """Bases whose tensors no process group of torch.distributed takes."""
 
 
 @dataclass(frozen=True, slots=True)
-class BatchPlan:
-    """One reproducer in some modes. `timeout` is in seconds a run, `value_budget` in bytes a run.
+class BatchPlan(RunRequest):
+    """One reproducer in some modes; what is recorded of each run is the request that a plan is. `timeout` is in seconds a run.
 
-    `kernels` are the user's own, as (op, path); `trace_kernels` are ops whose first calls are written down.
-    `resync` is the folder of another run's states; `positions` are all modes of the batch that this plan is a part of
-    (empty: its own). `experiment` is what a plan of one mode makes for an investigation. `serve` is the path of a unix socket, for a plan of one mode. The other fields are those of
-    `RunConfig`. Each run has `nproc` processes, its ranks. With
-    `pass_through` the one run has our standard input.
+    `kernels` are the user's own, as (op, path). `resync` is the folder of another run's states, from which the steps that
+    have one there start. `positions` are all modes of the batch that this plan is a part of (empty: its own). Of a plan of
+    one mode, `experiment` is what it makes for an investigation, and `serve` the path of a unix socket. Each run has `nproc`
+    processes, its ranks. With `pass_through` the one run has our standard input.
     """
 
     script: Path
@@ -40,35 +42,59 @@ class BatchPlan:
     investigation: Investigation
     arguments: Sequence[str] = ()
     suffix: str = ""
-    record: str = "params"
-    steps: StepSelection = field(default_factory=StepSelection)
-    keep_params: KeepParams = field(default_factory=KeepParams)
-    value_budget: int = DEFAULT_VALUE_BUDGET
     timeout: float | None = None
     jobs: int = 1
     force: bool = False
     kernels: Sequence[tuple[str, Path]] = ()
-    trace_kernels: Sequence[str] = ()
-    graphs: bool = False
-    graph_steps: StepSelection = FIRST_STEPS
-    states: StepSelection | None = None
-    outcomes: StepSelection | None = None
     resync: Path | None = None
-    tapes: StepSelection | None = None
-    noise_replays: int = NOISE_REPLAYS
-    edge_replays: int = 0
-    perturb: int | None = None
-    seed_shift: int = 0
-    until: int | None = None
     serve: Path | None = None
     positions: Sequence[str] = ()
     nproc: int = 1
-    module: str = ""
-    strict: bool = False
     pass_through: bool = False
-    sketches: bool = False
-    instruments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     experiment: Experiment | None = None
+
+
+def planned(
+    script: Path | str | None,
+    module: str | None,
+    arguments: Sequence[str],
+    modes: Sequence[ModeSpec],
+    out: Path | str,
+    name: str | None,
+    *,
+    suffix: str = "",
+    resync: Path | None = None,
+    **asked: Any,
+) -> BatchPlan:
+    """A plan from what users say: a script (or module) and its arguments, and the name that its investigation is to have.
+
+    With `resync`, a run, its steps start from the states that this run kept; their outcomes are kept then, for those are
+    what a resync is for. `asked` are fields of the plan. Raises UsageError, also for a run that kept no state of a step
+    that is asked for.
+    """
+    suffix = check_name("--suffix", suffix) if suffix else ""
+    reproducer, words = asked_for(None if script is None else str(script), module, tuple(arguments))
+    plan = BatchPlan(
+        script=reproducer.path,
+        module=reproducer.module,
+        modes=modes,
+        investigation=choose_investigation(Path(out), reproducer.named_after, name, suffix),
+        arguments=words,
+        suffix=suffix,
+        **asked,
+    )
+    if resync is None:
+        return plan
+    run = load_run(resync)
+    kept = [step for step in state_steps(run.path) if step in plan.steps]
+    lacking = [first for first, last in plan.steps.ranges if first == last and first not in kept]
+    if not kept or lacking:
+        what = f"no state of step {lacking[0]}" if lacking else "no states to start these steps from"
+        raise UsageError(
+            f"{resync} kept {what}; run it with --states {lacking[0] if lacking else 'all'}, under another --name"
+        )
+    outcomes = StepSelection(tuple((step, step) for step in kept))
+    return replace(plan, resync=run.path / STATES, outcomes=outcomes)
 
 
 def check_plan(plan: BatchPlan) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from ..records.adoption_facts import ADOPTION, DOUBT
 from ..records.graph_folder import lazy_dump
 from ..records.mode_spec import ModeSpec
 from ..records.run_config import RunConfig
+from ..records.run_request import RunRequest
 from ..runs.journal import Journal
 from ..runs.manifest import RunManifest
 from ..runs.pickles import write_pickle
@@ -135,36 +136,19 @@ def _prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int)
 
 def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int = 0) -> RunConfig:
     """What the process of one run of a plan is told, or of one rank of it: only rank 0 is served and keeps graphs."""
+    asked = {one.name: getattr(plan, one.name) for one in fields(RunRequest)}
     return RunConfig(
+        **asked | {"graphs": plan.graphs and not rank},
         script=str(plan.script.absolute()),
-        module=plan.module,
         invoked=str(plan.script),
-        strict=plan.strict,
         mode=spec,
         journal=str(folder.journal.absolute()),
         arguments=tuple(plan.arguments),
-        record=plan.record,
-        steps=plan.steps,
-        keep_params=plan.keep_params,
-        value_budget=plan.value_budget,
         kernels=tuple((op, str(path.absolute())) for op, path in plan.kernels),
-        trace_kernels=tuple(plan.trace_kernels),
-        graphs=plan.graphs and not rank,
-        graph_steps=plan.graph_steps,
-        states=plan.states,
-        outcomes=plan.outcomes,
         resync="" if plan.resync is None else str(_resync_folder(plan.resync.absolute(), rank)),
-        tapes=plan.tapes,
-        noise_replays=plan.noise_replays,
-        edge_replays=plan.edge_replays,
-        perturb=plan.perturb,
-        seed_shift=plan.seed_shift,
-        until=plan.until,
         serve="" if plan.serve is None or rank else str(plan.serve.absolute()),
         rank=rank,
         world_size=plan.nproc,
-        sketches=plan.sketches,
-        instruments=plan.instruments,
     )
 
 

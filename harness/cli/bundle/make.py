@@ -15,7 +15,8 @@ from ...runs.recorded_run import find_investigation, runs_in
 from ...tools.bundle.archive import Bundle, Packed, write_bundle
 from ...tools.bundle.bundle_contents import KINDS, SENSITIVE, Kind, chosen_kinds
 from ...tools.bundle.bundle_places import is_url, upload
-from ..output import console, force_option, json_option, out_option, write_json
+from ..command_options import force_option, json_option, out_option
+from ..output import console, write_json
 from .shown import bytes_bar, contents_table, mebibytes
 
 EXAMPLES = f"""\b

@@ -14,7 +14,8 @@ from ...records.mode_spec import parse_mode
 from ...tools.bundle.archive import Bundle
 from ...tools.bundle.opening import extract
 from ...tools.bundle.replaying import Replayed, replay_scripts, replay_snapshots
-from ..output import console, force_option, json_option, table, write_json
+from ..command_options import force_option, json_option
+from ..output import console, table, write_json
 from .place import local_copy
 from .shown import bytes_bar, mebibytes
 

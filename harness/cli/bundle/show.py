@@ -7,7 +7,8 @@ from dataclasses import asdict
 import click
 
 from ...tools.bundle.opening import describe
-from ..output import console, json_option, table, write_json
+from ..command_options import json_option
+from ..output import console, table, write_json
 from .place import local_copy
 from .shown import contents_table, mebibytes
 

@@ -18,7 +18,8 @@ from ...graphs.run_graphs import RunGraphs, graphs_of
 from ...records.graph_record import PHASES
 from ...runs.recorded_run import RecordedRun, is_there, load_run
 from ...runs.run_layout import MANIFEST
-from ..output import console, force_option, json_option, out_option, table, write_json
+from ..command_options import force_option, json_option, out_option
+from ..output import console, table, write_json
 from .selection import recorded_runs
 
 Pair = tuple[RunGraphs, RunGraphs]

@@ -16,7 +16,8 @@ from rich.console import Console
 from ...errors import GraphsNotFound
 from ...graphs.run_graphs import GraphEntry, RunGraphs, graphs_of
 from ...records.graph_record import STAGES
-from ..output import console, json_option, out_option, table, write_json
+from ..command_options import json_option, out_option
+from ..output import console, table, write_json
 from .selection import mode_option, recorded_runs, target_argument
 
 SCHEMA = 1

@@ -20,7 +20,8 @@ from ...graphs.export.export_files import onnx_path, write_onnx
 from ...graphs.run_graphs import RunGraphs
 from ...records.graph_record import SCHEMA, STAGES, Graph
 from ...runs.recorded_run import is_there
-from ..output import console, force_option, out_option
+from ..command_options import force_option, out_option
+from ..output import console
 from .selection import choose_graph, graphs_of_one, mode_option, target_argument
 
 LOOPBACK = "127.0.0.1"

@@ -19,7 +19,8 @@ from numdrift.kernels.registry import built_in
 
 from ...compiler import Library, compile_library
 from ...errors import NumdriftError, UsageError
-from ..output import console, json_option, table, write_json
+from ..command_options import json_option
+from ..output import console, table, write_json
 from .parameters import SECONDS, complete_op, named_op
 
 EXAMPLES = """\b

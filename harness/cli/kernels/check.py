@@ -10,7 +10,7 @@ import click
 from numdrift.kernels.lab.input_sets import INPUT_SETS
 from numdrift.kernels.registry import FLOATING, load_target
 
-from ..output import force_option, json_option
+from ..command_options import force_option, json_option
 from .parameters import complete_kernel, op_argument, timeout_option
 
 MEASUREMENT = "numdrift.harness.cli.kernels.check_measurement:measure"

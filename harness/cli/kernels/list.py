@@ -9,7 +9,8 @@ import click
 
 from numdrift.kernels.registry import FLOATING, Kernel, KernelRegistry, built_in, load_target
 
-from ..output import console, json_option, table, write_json
+from ..command_options import json_option
+from ..output import console, table, write_json
 from .parameters import complete_op, named_op
 
 AVAILABILITY = "numdrift.kernels.lab.availability"

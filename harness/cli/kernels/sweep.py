@@ -9,7 +9,7 @@ import click
 
 from numdrift.kernels.registry import load_target
 
-from ..output import force_option, json_option, out_option
+from ..command_options import force_option, json_option, out_option
 from .parameters import complete_kernel, op_argument, timeout_option
 
 MEASUREMENT = "numdrift.harness.cli.kernels.sweep_measurement:measure"

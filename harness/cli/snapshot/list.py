@@ -11,8 +11,9 @@ import click
 from ...records.execution_facts import in_mib
 from ...records.snapshot_index import Entry, entries_of
 from ...runs.recorded_run import RecordedRun, ranks_of
+from ..command_options import json_option, out_option
 from ..graph.selection import mode_option, recorded_runs, target_argument
-from ..output import console, json_option, out_option, table, write_json
+from ..output import console, table, write_json
 
 SCHEMA = 1
 

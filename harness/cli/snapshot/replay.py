@@ -8,7 +8,7 @@ import click
 
 from numdrift.kernels.registry import load_target
 
-from ..output import json_option
+from ..command_options import json_option
 from .show import file_argument
 
 REPLAYING = "numdrift.harness.cli.snapshot.outcome:replay"

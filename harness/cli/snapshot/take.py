@@ -18,11 +18,17 @@ from ...records.mode_spec import ModeSpec, parse_modes
 from ...records.snapshot_index import FOLDER, Entry, entries_of
 from ...records.step_selection import KeepParams, StepSelection
 from ...runs.run_layout import choose_investigation, rank_folder
-from ..output import console, force_option, json_option, out_option, table, write_json
-from ..processes import nproc_option
+from ..command_options import (
+    force_option,
+    json_option,
+    module_option,
+    nproc_option,
+    out_option,
+    script_argument,
+)
+from ..output import console, table, write_json
 from ..progress import reporter_for
 from ..run import show_failure
-from ..script_argument import module_option, script_argument
 from .choosing import choice_of
 from .drift import first_differing_steps
 

@@ -1,0 +1,236 @@
+"""What a run is asked for: one record that `numdrift run`, `numdrift.run`, the plan and the run's config share.
+
+A new recording option is declared here and nowhere else: a field, and a key of `RunOptions` where users may ask for it.
+
+    graphs: bool = field(default=False, metadata=option("graphs", False, "Capture each mode's graphs."))
+
+makes `numdrift run --graphs`, `numdrift.run(graphs=True)`, `plan.graphs`, `config.graphs` and `"graphs": true` in config.json.
+What remains is the observer that heeds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypedDict
+
+from ..errors import UsageError, nearest
+from .step_selection import KeepParams, StepSelection
+
+Level = Literal["losses", "params", "ops", "tensors"]
+
+LEVELS: tuple[Level, ...] = ("losses", "params", "ops", "tensors")
+"""What is recorded of each chosen step; each level includes the ones before it."""
+
+MEBIBYTE = 2**20
+
+DEFAULT_VALUE_BUDGET = 256 * MEBIBYTE
+"""Bytes of parameter values that a run keeps before it thins them out."""
+
+NOISE_REPLAYS = 8
+"""Members of the noise ensemble; from 8 on its false positives were 0 in the study behind it."""
+
+FIRST_STEPS = StepSelection(((0, 1),))
+"""Of these steps the graphs are captured: the second one differs where an optimizer makes its state in the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserOption:
+    """How users ask for a field: by `name` in Python, on the command line by `flag` (empty: made of the name).
+
+    `default` is as users give it, and its type says what kind of option it is; `read` makes the field's value of what they
+    give. `choices`, `metavar`, `variable` (of the environment) and `shows_default` are those of the command line.
+    """
+
+    name: str
+    default: Any
+    help: str
+    read: Callable[[Any], Any] = lambda given: given
+    flag: str = ""
+    metavar: str | None = None
+    choices: Sequence[str] = ()
+    variable: str | None = None
+    shows_default: bool = False
+
+
+def option(name: str, default: Any, help: str, *arguments: Any, **facts: Any) -> Mapping[str, UserOption]:
+    """The metadata of a field that users may ask for."""
+    return {"option": UserOption(name, default, help, *arguments, **facts)}
+
+
+def _steps(flag: str, remedy: str, every: str | None = None) -> Callable[[str], StepSelection]:
+    """How an option reads its steps. No text is refused with the remedy, and `every` is the word for all of them."""
+
+    def read(text: str) -> StepSelection:
+        if not text.strip():
+            raise UsageError(f"{flag} names no step; {remedy}")
+        try:
+            return StepSelection() if text == every else StepSelection.parse(text)
+        except UsageError as error:
+            raise UsageError(str(error).replace("--steps", flag, 1)) from None
+
+    return read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """What is recorded of a run, and in what its training differs from the script's own. `value_budget` is in bytes.
+
+    `record` is the level at which `steps` are recorded. `graphs` asks for the graphs of `graph_steps`; of the ops in
+    `trace_kernels` the first calls are written down. `sketches` asks for linear sketches of every tensor, which runs with
+    sharded tensors have anyway. `instruments` are the bring-up tools that look on, by name, each with its options (JSON).
+
+    `states` are the steps whose state is kept as it is at their beginning, `outcomes` those of which losses, gradients
+    and the state after the step are kept, `tapes` those that are recorded as a tape and replayed `noise_replays` times
+    with random rounding; None means none. `edge_replays` more have the rounding 16 times as strong, to see whether a
+    discrete choice hangs on it.
+
+    `perturb` moves the initial parameters (those of each forced step, where steps start from another run's states) by one
+    ULP, drawn with this seed. `seed_shift` is added to every seed that the script sets. `until` is the last step that is
+    needed: the script is left, as by `sys.exit()`, when the step after it has ended. `module` is the name behind `-m`
+    when the script was asked for as a module. `strict` makes an error of what was not understood of the script.
+    """
+
+    record: str = field(
+        default="params",
+        metadata=option(
+            "record",
+            "params",
+            "Losses; parameters and digests of them and of gradients; digests of every op; every op's output.",
+            choices=LEVELS,
+            shows_default=True,
+        ),
+    )
+    steps: StepSelection = field(
+        default=StepSelection(),
+        metadata=option(
+            "steps",
+            "",
+            "Steps to record in detail, as in 0,5,10-19 (default all).",
+            StepSelection.parse,
+            metavar="LIST",
+        ),
+    )
+    keep_params: KeepParams = field(
+        default=KeepParams(),
+        metadata=option(
+            "keep_params", "all", "Values kept: all, last or every=N.", KeepParams.parse, metavar="POLICY"
+        ),
+    )
+    value_budget: int = field(
+        default=DEFAULT_VALUE_BUDGET,
+        metadata=option(
+            "keep_budget",
+            DEFAULT_VALUE_BUDGET / MEBIBYTE,
+            "Disk for a run's parameter values; beyond it every second is dropped.",
+            lambda mebibytes: int(mebibytes * MEBIBYTE),
+            metavar="MIB",
+            shows_default=True,
+        ),
+    )
+    trace_kernels: tuple[str, ...] = field(
+        default=(),
+        metadata=option(
+            "trace_kernels", (), "Show the first calls of an op.", tuple, flag="--trace-kernel", metavar="OP"
+        ),
+    )
+    graphs: bool = field(
+        default=False,
+        metadata=option(
+            "graphs",
+            False,
+            "Capture each mode's graphs, before and after its compiler; `numdrift graph` shows them.",
+            variable="GRAPH_VISUALIZATION",
+        ),
+    )
+    graph_steps: StepSelection = field(
+        default=FIRST_STEPS,
+        metadata=option(
+            "graph_steps",
+            None,
+            f"Steps whose graphs are captured, each graph when it is first seen (default {FIRST_STEPS}).",
+            _steps("--graph-steps", "steps count from 0, as in 0,5,10-19"),
+            metavar="LIST",
+        ),
+    )
+    states: StepSelection | None = field(
+        default=None,
+        metadata=option(
+            "states",
+            None,
+            "Keep the training's state as it is at the beginning of these steps (all, or as in 0,5,10-19), for --resync.",
+            _steps("--states", "write all, or steps as in 0,5,10-19", every="all"),
+            metavar="LIST",
+        ),
+    )
+    instruments: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=dict,
+        metadata=option(
+            "metrics",
+            False,
+            "Measure what each mode's backend compiles, executes and transfers; `numdrift metrics` shows it.",
+            lambda wanted: {"metrics": {}} if wanted else {},
+        ),
+    )
+    sketches: bool = field(
+        default=False,
+        metadata=option(
+            "sketches",
+            False,
+            "Keep a linear sketch of every tensor and gradient: sharded runs, which have them anyway, are compared with these.",
+        ),
+    )
+    outcomes: StepSelection | None = None
+    tapes: StepSelection | None = None
+    noise_replays: int = NOISE_REPLAYS
+    edge_replays: int = 0
+    perturb: int | None = None
+    seed_shift: int = 0
+    until: int | None = None
+    module: str = ""
+    strict: bool = False
+
+    def records(self, level: str) -> bool:
+        return LEVELS.index(self.record) >= LEVELS.index(level)
+
+
+class RunOptions(TypedDict, total=False):
+    """What users may ask for, by the names of the Python interface: the parameters of `numdrift.run` that are options here."""
+
+    record: Level
+    steps: str
+    keep_params: str
+    keep_budget: float
+    trace_kernels: Sequence[str]
+    graphs: bool
+    graph_steps: str | None
+    states: str | None
+    metrics: bool
+    sketches: bool
+
+
+def user_options() -> dict[str, UserOption]:
+    """What users may ask for, by the field that it sets, in the order of the fields."""
+    return {one.name: one.metadata["option"] for one in fields(RunRequest) if "option" in one.metadata}
+
+
+def requested(options: RunOptions) -> dict[str, Any]:
+    """The fields of a `RunRequest` that these options set. Raises UsageError for what one cannot mean, or two together,
+    TypeError for one that there is not."""
+    known = {one.name: one for one in user_options().values()}
+    if unknown := next((name for name in options if name not in known), None):
+        raise TypeError(f"unexpected keyword argument {unknown!r}; {nearest(unknown, known)}")
+    if options.get("metrics") and options.get("graphs"):
+        raise UsageError(
+            "--metrics beside --graphs (or GRAPH_VISUALIZATION=1) would measure the capture of the graphs: run it twice"
+        )
+    given: Mapping[str, Any] = options
+    # what an option's default says is the field's own default: None, for one, is no text that could be read
+    found = {
+        field: option.read(given[option.name])
+        for field, option in user_options().items()
+        if option.name in given and given[option.name] != option.default
+    }
+    if "graph_steps" in found and not options.get("graphs"):
+        raise UsageError("--graph-steps says which graphs --graphs captures; add --graphs")
+    return found
