@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..drift.loss_distance import absolute_difference, common_losses, relative_difference
 from ..drift.run_comparison import RunComparison, compare_runs
 from ..errors import JournalError, NumdriftError, RunNotFound
+from ..records.codec import Unreadable
 from ..records.findings import INVESTIGATION, known_findings
 from ..runs.recorded_run import RecordedRun, load_run
 from .notebook_shown import comparison_html, investigation_html
@@ -194,6 +195,8 @@ def investigation_of(content: Mapping[str, Any], folder: Path, said: Sequence[st
         return Investigation(folder, content["reproducer"], content["reference"], pairs, content, said)
     except (KeyError, TypeError) as error:
         raise JournalError(folder / INVESTIGATION, f"lacks {error}") from error
+    except Unreadable as error:
+        raise JournalError(folder / INVESTIGATION, f"is not as expected: a culprit {error}") from error
 
 
 def _parameter_rows(compared: RunComparison) -> list[dict[str, Any]]:

@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from ..investigate.culprit_words import lines_of
+from ..records import culprit
+from ..records.codec import NUMBERS
 
-NUMBERS = {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
-"""What stands in JSON for the numbers that it lacks."""
+TAKEN = (
+    "kind", "status", "significance", "phase", "module", "op", "source", "step", "share_of_drift", "error_ulp", "rho",
+)  # fmt: skip
+"""What the interface gives as the record of a culprit has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ class Pair:
 
 
 def pair_of(content: Mapping[str, Any]) -> Pair:
-    """A pair of `investigation.json`. Raises KeyError where it lacks what schema 1 has."""
+    """A pair of `investigation.json`. Raises KeyError or Unreadable where it lacks what schema 1 has."""
     content = with_numbers(content)
     return Pair(
         **{name: content[name] for name in ("a", "b", "verdict", "undecided", "score", "threshold")},
@@ -88,24 +92,14 @@ def pair_of(content: Mapping[str, Any]) -> Pair:
 
 def culprit_of(content: Mapping[str, Any], a: str, b: str) -> Culprit:
     """A culprit of a pair; a difference in the set-up has neither place nor proof."""
-    proof = content.get("proof") or {}
-    script = content.get("script") or {}
+    found = culprit.Culprit.from_json(content)
+    script = found.script
     return Culprit(
-        kind=content["kind"],
-        status=content.get("status"),
-        significance=content.get("significance"),
-        phase=content.get("phase"),
-        module=content.get("module"),
-        op=content.get("op"),
-        source=content.get("source"),
-        step=content.get("step"),
-        share_of_drift=content.get("share_of_drift"),
-        swap_in_holds=(proof.get("swap_in") or {}).get("holds"),
-        swap_out_holds=(proof.get("swap_out") or {}).get("holds"),
-        error_ulp=content.get("error_ulp") or {},
-        rho=content.get("rho") or {},
-        script=Path(script["path"]) if script.get("reproduces") and script.get("path") else None,
-        text=tuple(lines_of(content, a, b)) if proof else (str(content.get("text", "")),),
+        **{name: getattr(found, name) for name in TAKEN},
+        swap_in_holds=None if found.proof is None else found.proof.swap_in.holds,
+        swap_out_holds=None if found.proof is None else found.proof.swap_out.holds,
+        script=Path(script.path) if script is not None and script.reproduces and script.path else None,
+        text=tuple(lines_of(found, a, b)),
         content=content,
     )
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from ..drift.run_comparison import RunComparison, compare_runs
 from ..errors import UsageError
 from ..investigate.judge import judge_pairs
-from ..records.json_text import plain
+from ..records.codec import plain
 from ..runs.recorded_run import (
     RecordedRun,
     find_investigation,

@@ -55,7 +55,7 @@ def show_pair(out: Console, pair: PairFindings, *, verbose: bool = False) -> Non
     for sentence in pair.text:
         out.print(f"  {sentence}", soft_wrap=True)
     for place, culprit in enumerate(pair.culprits[:CULPRITS_SHOWN], 1):
-        if "proof" in culprit:
+        if culprit.proof is not None:
             first, *others = lines_of(culprit, pair.a, pair.b)
             out.print(f"  {place}. {first}", soft_wrap=True)
             for line in others:

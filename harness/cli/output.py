@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import CollisionError, UsageError
-from ..records.json_text import json_text
+from ..records.codec import json_text
 
 
 def console(*, stderr: bool = False) -> Console:

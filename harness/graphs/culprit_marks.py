@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import JournalError
+from ..records.codec import read
+from ..records.culprit import Culprit
+from ..records.findings import INVESTIGATION, SCHEMA
 from ..records.graph_record import Graph, Node
 from ..runs.recorded_run import RecordedRun
 from .run_graphs import RunGraphs
-
-INVESTIGATION = "investigation.json"
-SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,45 +28,46 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Culprit:
-    """One culprit of a pair, as the run on `side` sees it; `other` is the run on the other side."""
+class SeenCulprit:
+    """A culprit of a pair as the run `own` sees it, which is one of its sides; `names` has both by side."""
 
-    side: str
-    other: str
-    op: str
-    phase: str | None
-    module: str | None
-    source: str
-    step: int | None
-    kernels: Mapping[str, str]
-    ulp: Mapping[str, float]
-    rho: Mapping[str, float]
-    share: float | None
+    found: Culprit
+    names: Mapping[str, str]
+    own: str
 
     def is_at(self, node: Node) -> bool:
         """Whether the node is this op, or was decomposed from it, in the culprit's phase and module.
 
         Where the node's module is not known, its line decides, and where that is not known either, the op alone.
         """
+        found = self.found
         names = {f"{node.domain}.{node.op}", node.full_op, node.original}
-        if self.op not in names or (self.phase and node.phase and self.phase != node.phase):
+        if found.op not in names or (found.phase and node.phase and found.phase != node.phase):
             return False
-        if self.module is not None and node.module is not None:
-            return self.module == node.module
-        return not (self.source and node.source) or _line(self.source) == _line(node.source)
+        if found.module is not None and node.module is not None:
+            return found.module == node.module
+        # of a path only its end is held: the run may have been made in another folder
+        return not (found.source and node.source) or Path(found.source).name == Path(node.source).name
 
     def mark(self) -> Mark:
-        numbers = {"max_ulp": self.ulp.get(self.side), "rho": self.rho.get(self.side), "share": self.share}
-        kernel, against = self.kernels.get(self.side), self.kernels.get(self.other)
-        differs = f", kernel {kernel} against {against} in {self.other}" if kernel and against else ""
-        errors = [f"{self.ulp[name]:g} ULP in {name}" for name in (self.side, self.other) if name in self.ulp]
+        found = self.found
+        other = next((name for name in self.names.values() if name != self.own), self.own)
+        ulp, rho, kernels = map(self._by_name, (found.error_ulp, found.rho, found.kernel or {}))
+        numbers = {"max_ulp": ulp.get(self.own), "rho": rho.get(self.own), "share": found.share_of_drift}
+        kernel, against = kernels.get(self.own), kernels.get(other)
+        differs = f", kernel {kernel} against {against} in {other}" if kernel and against else ""
+        errors = [f"{ulp[name]:g} ULP in {name}" for name in (self.own, other) if name in ulp]
         said = f"; largest error {', '.join(errors)}" if errors else ""
-        at = f" at step {self.step}" if self.step is not None else ""
+        at = f" at step {found.step}" if found.step is not None else ""
         return Mark(
-            label=self.op,
+            label=found.op or "",
             numbers={name: value for name, value in numbers.items() if value is not None},
-            reason=f"{self.op} drifts from {self.other}{at}{differs}{said}",
+            reason=f"{found.op} drifts from {other}{at}{differs}{said}",
         )
+
+    def _by_name(self, of_sides: Mapping[str, Any]) -> dict[str, Any]:
+        """What is known of each side, by the name of its run."""
+        return {name: of_sides[side] for side, name in self.names.items() if of_sides.get(side) is not None}
 
 
 def marks_for(run: RecordedRun, graph: Graph, pre: Graph | None = None) -> dict[str, Mark]:
@@ -91,17 +92,12 @@ def marks_for(run: RecordedRun, graph: Graph, pre: Graph | None = None) -> dict[
     return marks
 
 
-def _marked(nodes: Sequence[Node], culprits: Sequence[Culprit]) -> dict[str, Mark]:
+def _marked(nodes: Sequence[Node], culprits: Sequence[SeenCulprit]) -> dict[str, Mark]:
     found = ((node.name, next((one for one in culprits if one.is_at(node)), None)) for node in nodes)
     return {name: culprit.mark() for name, culprit in found if culprit is not None}
 
 
-def _line(source: str) -> str:
-    """`train.py:31` of any path that ends in it."""
-    return Path(source).name
-
-
-def _culprits(path: Path, mode: str) -> Iterator[Culprit]:
+def _culprits(path: Path, mode: str) -> Iterator[SeenCulprit]:
     """The culprits of the pairs that this mode belongs to; those that are no op have no node to mark."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -115,40 +111,8 @@ def _culprits(path: Path, mode: str) -> Iterator[Culprit]:
         for pair in data["pairs"]:
             names = {"a": str(pair["a"]), "b": str(pair["b"])}
             if mode in names.values():
-                yield from [_culprit(one, mode, names) for one in pair["culprits"] if one.get("op")]
+                found = read(list[Culprit], pair["culprits"])
+                yield from [SeenCulprit(one, names, mode) for one in found if one.op]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         why = f"lacks {error}" if isinstance(error, KeyError) else f"is not as expected: {error}"
         raise JournalError(path, why) from error
-
-
-def _culprit(data: Mapping[str, Any], mode: str, names: Mapping[str, str]) -> Culprit:
-    other = next((name for name in names.values() if name != mode), mode)
-
-    def sides(field_: str) -> dict[str, Any]:
-        values = data.get(field_) or {}
-        return {names[side]: values[side] for side in names if values.get(side) is not None}
-
-    share, step = data.get("share_of_drift"), data.get("step")
-    return Culprit(
-        side=mode,
-        other=other,
-        op=_text(data["op"]),
-        phase=_optional_text(data.get("phase")),
-        module=_optional_text(data.get("module")),
-        source=_text(data.get("source") or ""),
-        step=None if step is None else int(step),
-        kernels={name: str(kernel) for name, kernel in sides("kernel").items()},
-        ulp={name: float(value) for name, value in sides("error_ulp").items()},
-        rho={name: float(value) for name, value in sides("rho").items()},
-        share=None if share is None else float(share),
-    )
-
-
-def _optional_text(value: Any) -> str | None:
-    return None if value is None else _text(value)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
-    return value

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..drift.verdict import worst_of
 from ..errors import JournalError
+from ..records.culprit import COMPILER_SETTING, COMPILER_STAGE, Culprit
 from ..records.mode_spec import LADDER, ModeSpec
 from .evidence import PairEvidence
 from .investigation_plan import InvestigationPlan
@@ -165,7 +166,7 @@ def setting_sentences(found: Mapping[str, Any] | None, threshold: float) -> list
 
 def setting_culprits(
     found: Mapping[str, Any] | None, labels: Sequence[str], threshold: float
-) -> list[dict[str, Any]]:
+) -> list[Culprit]:
     """The stage that makes a drift beyond rounding, and the setting that takes it away, for where no op could be named."""
     if found is None or found["score"] <= threshold:
         return []
@@ -176,7 +177,7 @@ def setting_culprits(
     if found["stages"]:
         culprits.append(
             mode_culprit(
-                kind="compiler-stage",
+                kind=COMPILER_STAGE,
                 step=found["step"],
                 name=f"torch.compile's stage {beyond}",
                 reasons=[f"{STAGES[beyond]} makes the drift: {before} is within rounding"],
@@ -193,7 +194,7 @@ def setting_culprits(
         culprits.insert(
             0,
             mode_culprit(
-                kind="compiler-setting",
+                kind=COMPILER_SETTING,
                 step=found["step"],
                 name="torch.compile's code generation",
                 reasons=[f"{text} takes the drift away"],

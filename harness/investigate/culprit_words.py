@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from ..records.culprit import COMPILER_SETTING, COMPILER_STAGE, KERNEL, MARK_STEP, PART, Culprit, Proof
 from ..tape.summing import sums
 
 MOST_PLACES = 4
@@ -18,97 +17,95 @@ PHASES = {
 }
 
 
-def lines_of(culprit: Mapping[str, Any], a: str, b: str) -> list[str]:
-    """What it is and where, how large its own error is, what its proof says, and what shows it: a line each."""
-    share = culprit.get("share_of_drift")
+def lines_of(culprit: Culprit, a: str, b: str) -> list[str]:
+    """What it is and where, how large its own error is, what its proof says, and what shows it: a line each.
+
+    A difference in the set-up, which has no proof, has its own words.
+    """
+    if culprit.proof is None:
+        return [culprit.text or ""]
+    share = culprit.share_of_drift
     of_drift = "" if share is None else f" ({100 * share:.0f} % of the drift)"
     lines = [
         _what(culprit) + of_drift,
-        ", ".join(culprit["reasons"]),
+        ", ".join(culprit.reasons),
         _errors(culprit, a, b),
         _bound(culprit, a, b),
-        _proof(culprit, a, b),
+        _proof(culprit, culprit.proof, a, b),
         _script(culprit),
     ]
     return [line for line in lines if line]
 
 
-def _what(culprit: Mapping[str, Any]) -> str:
-    op = culprit["op"] or culprit.get("name") or "the inputs of the step"
-    source = f", {_from_here(culprit['source'])}" if culprit.get("source") else ""
-    status = "" if culprit["status"] == "culprit" else "suspect: "
-    return f"{status}{op} in {PHASES.get(culprit['phase'], culprit['phase'])}{_where(culprit)}{source}"
+def _what(culprit: Culprit) -> str:
+    op = culprit.op or culprit.name or "the inputs of the step"
+    source = f", {_from_here(culprit.source)}" if culprit.source else ""
+    status = "" if culprit.status == "culprit" else "suspect: "
+    phase = PHASES.get(culprit.phase or "", culprit.phase)
+    return f"{status}{op} in {phase}{_where(culprit)}{source}"
 
 
-def _where(culprit: Mapping[str, Any]) -> str:
-    places = [place or "the model itself" for place in culprit.get("places", ())]
+def _where(culprit: Culprit) -> str:
+    places = [place or "the model itself" for place in culprit.places]
     if not places:
         return ""
     more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
     return f" of {', '.join(places[:MOST_PLACES])}{more}"
 
 
-def _errors(culprit: Mapping[str, Any], a: str, b: str) -> str:
-    ulp, rho = culprit["error_ulp"], culprit["rho"]
-    if culprit["kind"] != "kernel" or not {"a", "b"} <= ulp.keys():
+def _errors(culprit: Culprit, a: str, b: str) -> str:
+    ulp, rho = culprit.error_ulp, culprit.rho
+    if culprit.kind != KERNEL or not {"a", "b"} <= ulp.keys():
         return ""
-    local = culprit["local_significance"]
     said = (
         "more than rounding of its inputs explains"
-        if local == "beyond-rounding"
+        if culprit.local_significance == "beyond-rounding"
         else "as rounding of its inputs"
     )
     return f"{ulp['a']:.3g} ULP from double in {a}, {ulp['b']:.3g} in {b} (rho {rho['a']:.2g} and {rho['b']:.2g}: {said})"
 
 
-def _bound(culprit: Mapping[str, Any], a: str, b: str) -> str:
+def _bound(culprit: Culprit, a: str, b: str) -> str:
     """Which side errs by more than a correct kernel of its precision can; nothing where neither does."""
-    ratios = culprit.get("bound") or {}
-    beyond = [
-        f"in {label} {float(ratios[side]):.3g}"
-        for side, label in (("a", a), ("b", b))
-        if ratios.get(side) is not None and float(ratios[side]) > 1
-    ]
-    if culprit["kind"] != "kernel" or not beyond:
+    ratios = [(label, culprit.bound.get(side)) for side, label in (("a", a), ("b", b))]
+    beyond = [f"in {label} {ratio:.3g}" for label, ratio in ratios if ratio is not None and ratio > 1]
+    if culprit.kind != KERNEL or not beyond:
         return ""
-    name = culprit["op"].partition(".")[2]
+    name = (culprit.op or "").partition(".")[2]
     correct = "any order of summation" if sums(name) else "correctly rounded steps"
     return f"{' and '.join(beyond)} times what {correct} in its precision can err"
 
 
-def _proof(culprit: Mapping[str, Any], a: str, b: str) -> str:
-    proof = culprit["proof"]
-    if culprit["kind"] == "part" or culprit["kind"].startswith("compiler-"):
-        return str(proof["why"])
-    if culprit["kind"] == "mark-step":
-        policy = culprit["policy"]
-        swapped = policy["swapped"] if " " in policy["swapped"] else f"mark_step={policy['swapped']}"
-        before, after = _z(proof["swap_in"]["score_after"]), _z(proof["swap_out"]["score_after"])
-        return (
-            f"against the same ops one by one: z {before} with mark_step={policy[b]}, {after} with {swapped}"
-        )
-    came, went = proof["swap_in"], proof["swap_out"]
+def _proof(culprit: Culprit, proof: Proof, a: str, b: str) -> str:
+    if culprit.kind in (PART, COMPILER_STAGE, COMPILER_SETTING):
+        return proof.why
+    came, went = proof.swap_in, proof.swap_out
+    if culprit.kind == MARK_STEP:
+        other = str(culprit.policy["swapped"])
+        swapped = other if " " in other else f"mark_step={other}"
+        before, after = _z(came.score_after), _z(went.score_after)
+        own = culprit.policy[b]
+        return f"against the same ops one by one: z {before} with mark_step={own}, {after} with {swapped}"
     said = []
-    if came["score_after"] is not None:
-        said.append(
-            f"swapped into {a} the drift {'comes' if came['holds'] else 'does not come'} (z {_z(came['score_after'])})"
-        )
-    if went["score_after"] is not None:
-        alone = f"z {_z(went['score_before'])} to {_z(went['score_after'])}"
+    if came.score_after is not None:
+        comes = "comes" if came.holds else "does not come"
+        said.append(f"swapped into {a} the drift {comes} (z {_z(came.score_after)})")
+    if went.score_after is not None:
+        alone = f"z {_z(went.score_before)} to {_z(went.score_after)}"
         said.append(f"swapped out of {b} it goes from {alone}")
-    if proof.get("together_with"):
-        said.append(f"it acts only together with {proof['together_with']} of the others")
-    if proof.get("why"):
-        said.append(str(proof["why"]))
+    if proof.together_with:
+        said.append(f"it acts only together with {proof.together_with} of the others")
+    if proof.why:
+        said.append(proof.why)
     return ", ".join(said)
 
 
-def _script(culprit: Mapping[str, Any]) -> str:
+def _script(culprit: Culprit) -> str:
     """The script that shows it, by its path from the current folder."""
-    script = culprit.get("script") or {}
-    if not script.get("reproduces"):
+    script = culprit.script
+    if script is None or script.path is None or not script.reproduces:
         return ""
-    return f"{_from_here(script['path'])} shows it without numdrift"
+    return f"{_from_here(script.path)} shows it without numdrift"
 
 
 def _from_here(path: str) -> str:
@@ -117,5 +114,5 @@ def _from_here(path: str) -> str:
     return str(full.relative_to(here) if full.is_relative_to(here) else path)
 
 
-def _z(score: Any) -> str:
-    return score if isinstance(score, str) else f"{score:.3g}"
+def _z(score: float | None) -> str:
+    return "unknown" if score is None else f"{score:.3g}"

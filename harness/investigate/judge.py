@@ -16,6 +16,7 @@ from ..drift.setup_triage import environment_differences, setup_differences
 from ..drift.step_score import StepScore
 from ..drift.verdict import Verdict, VerdictEvidence, decide
 from ..errors import JournalError
+from ..records.culprit import MARK_STEP, SETUP, Culprit
 from ..records.findings import Findings, PairFindings
 from ..records.step_files import STATE
 from ..runs.mapped_tensors import TensorFile
@@ -97,7 +98,7 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
     if several:
         setup = [one for one in setup if one.kind not in OF_ONE_RANK]
     localized = localizations(evidence)
-    if any(culprit["kind"] == "mark-step" for one in localized for culprit in one.culprits):
+    if any(culprit.kind == MARK_STEP for one in localized for culprit in one.culprits):
         setup = [one for one in setup if one.kind != "generator"]  # the mode drew again what it had drawn
     empty = Scores((), threshold_for(spec_of(b)), "", (), "its experiments cannot be read")
     scores = with_choices(_readable(lambda: scores_of(evidence), empty, unreadable), localized)
@@ -284,18 +285,16 @@ def _named(closer: str, evidence: PairEvidence) -> str:
     return names.get(closer, closer)
 
 
-def _culprit(cause: SetupDifference) -> dict[str, Any]:
-    return {
-        "phase": "setup",
-        "module": None,
-        "op": None,
-        "kind": "setup",
-        "step": cause.step,
-        "what": cause.kind,
-        "name": cause.name,
-        "text": cause.text,
-        "significance": "beyond-rounding",
-    }
+def _culprit(cause: SetupDifference) -> Culprit:
+    return Culprit(
+        kind=SETUP,
+        phase="setup",
+        step=cause.step,
+        what=cause.kind,
+        name=cause.name,
+        text=cause.text,
+        significance="beyond-rounding",
+    )
 
 
 def _controls(repetitions: Sequence[Repetition], evidence: PairEvidence) -> dict[str, Any]:

@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ..errors import JournalError
+from ..records.culprit import Culprit, CulpritScript
 from ..records.localization_record import Localization, read_localization
 from .evidence import PairEvidence
 
@@ -31,37 +31,31 @@ def _placed(found: Localization, evidence: PairEvidence) -> Localization:
     runs = shlex.join(str(run.path) for run in (evidence.a, evidence.b))
     command = f"numdrift localize {runs} --step {found.step}"
     culprits = [
-        {**one, "command": command, "script": _script(found.path, one.get("script"))}
-        for one in found.culprits
+        replace(one, command=command, script=_script(found.path, one.script)) for one in found.culprits
     ]
     return replace(found, content={**found.content, "culprits": culprits})
 
 
-def _script(folder: Path, told: Any) -> dict[str, Any]:
-    script = dict(told) if isinstance(told, dict) else {"path": None, "why": "none was written"}
-    path = script.get("path")
-    if isinstance(path, str):
-        script["path"] = str(folder / Path(path).name)
-    return script
+def _script(folder: Path, told: CulpritScript | None) -> CulpritScript:
+    if told is None:
+        return CulpritScript(None, why="none was written")
+    return told if told.path is None else replace(told, path=str(folder / Path(told.path).name))
 
 
-def culprits_in(
-    found: Sequence[Localization], threshold: float, step: int | None = None
-) -> list[dict[str, Any]]:
+def culprits_in(found: Sequence[Localization], threshold: float, step: int | None = None) -> list[Culprit]:
     """The culprits of all localized steps: one that is met in several is that of `step`, else of the first.
 
     Those of a step whose drift is that of a discrete choice on the edge are rounding.
     """
-    known: dict[object, dict[str, Any]] = {}
+    known: dict[object, Culprit] = {}
     for one in sorted(found, key=lambda one: (one.step != step, one.is_explained(threshold))):
         for culprit in one.culprits:
             if one.is_explained(threshold):
-                culprit = {**culprit, "significance": "rounding"}
-            known.setdefault(
-                (culprit["phase"], culprit["op"], culprit["kind"], tuple(culprit["reasons"])), culprit
-            )
-    order = {"beyond-rounding": 0, "rounding": 1}
-    return sorted(known.values(), key=lambda one: order.get(one["significance"], 2))
+                culprit = replace(culprit, significance="rounding")
+            look = (culprit.phase, culprit.op, culprit.kind, tuple(culprit.reasons))
+            known.setdefault(look, culprit)
+    order: dict[str | None, int] = {"beyond-rounding": 0, "rounding": 1}
+    return sorted(known.values(), key=lambda one: order.get(one.significance, 2))
 
 
 def notes_of(found: Sequence[Localization]) -> list[str]:

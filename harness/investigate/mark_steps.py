@@ -11,13 +11,13 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ..drift.step_noise import Noise, read_noise
 from ..drift.step_score import score_step
 from ..drift.verdict import worst_of
 from ..errors import NumdriftError
 from ..graphs.run_graphs import RunGraphs
+from ..records.culprit import MARK_STEP, Culprit
 from ..records.localization_record import Localization, write_localization
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import outcome_steps, read_outcome
@@ -126,7 +126,7 @@ def _cuts(run: RecordedRun | None) -> Counter[tuple[str, str]]:
 
 def _culprit(
     inquiry: Inquiry, own: str, best: str, scores: Mapping[str, float], cuts: Counter[tuple[str, str]]
-) -> dict[str, Any]:
+) -> Culprit:
     before, after = scores[own], scores[best]
     fallen = list(cuts)
     ops = list(dict.fromkeys(op for op, _ in fallen))
@@ -138,7 +138,7 @@ def _culprit(
     text = f"{why}, and what was not kept is executed again, where a random op draws other numbers"
     a, b = inquiry.evidence.a.manifest.label, inquiry.evidence.b.manifest.label
     return mode_culprit(
-        kind="mark-step",
+        kind=MARK_STEP,
         step=inquiry.step,
         name=why,
         reasons=[text],

@@ -9,6 +9,7 @@ from pathlib import Path
 from ..drift.run_comparison import compare_runs
 from ..errors import UsageError
 from ..launch.batch_plan import BatchPlan
+from ..records.culprit import SETUP
 from ..records.findings import Findings, PairFindings
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import state_steps
@@ -227,8 +228,8 @@ def _next(
 
 def step_of(pair: PairFindings) -> int | None:
     """The step to look for the cause in: the first significant one, else the worst, of those with a tape first."""
-    setup = [one for one in pair.culprits if one["kind"] == "setup"]
-    draws_only = all(one.get("what") == "generator" for one in setup)  # which may be the mode's own doing
+    setup = [one for one in pair.culprits if one.kind == SETUP]
+    draws_only = all(one.what == "generator" for one in setup)  # which may be the mode's own doing
     if pair.verdict not in SEARCHED and not (pair.verdict == "different-setup" and draws_only):
         return None
     if pair.first_significant_step is not None:

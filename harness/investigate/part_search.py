@@ -15,8 +15,9 @@ from ..drift.verdict import worst_of
 from ..errors import NotAvailable, NumdriftError, UsageError
 from ..observers.partition.partition_bisect import CARRIED, Bisection, Call, Part, bisect
 from ..observers.partition.partition_journal import PARTITION, PartitionRecord, read_partition
+from ..records.codec import json_text
+from ..records.culprit import PART, Culprit
 from ..records.experiment import Experiment
-from ..records.json_text import json_text
 from ..records.mode_spec import ModeSpec
 from ..records.partition_limits import PartitionConfig, refuse_swaps
 from ..runs.recorded_run import RecordedRun
@@ -272,7 +273,7 @@ def _call_named(call: Call) -> str:
     )
 
 
-def part_culprits(found: Mapping[str, Any] | None, threshold: float) -> Iterator[dict[str, Any]]:
+def part_culprits(found: Mapping[str, Any] | None, threshold: float) -> Iterator[Culprit]:
     """The parts that carry a drift beyond rounding, for where nothing else could be named."""
     if found is None or "reason" in found or found["score"] <= threshold:
         return
@@ -282,7 +283,7 @@ def part_culprits(found: Mapping[str, Any] | None, threshold: float) -> Iterator
         came, went = one["alone"] > threshold, after < before
         if came and went:
             yield mode_culprit(
-                kind="part",
+                kind=PART,
                 step=found["step"],
                 name=_named(one),
                 reasons=[f"its part of the model carries the drift on {found['backend']}"],

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..records.culprit import Culprit
 from ..records.experiment import Experiment
 from ..records.findings import PairFindings
 from ..runs.step_outcomes import state_steps
@@ -58,8 +59,8 @@ class Answer:
     The culprits `instead` count only where a drift beyond rounding has no proven culprit otherwise.
     """
 
-    culprits: Sequence[Mapping[str, Any]] = ()
-    instead: Sequence[Mapping[str, Any]] = ()
+    culprits: Sequence[Culprit] = ()
+    instead: Sequence[Culprit] = ()
     sentences: Sequence[str] = ()
     notes: Sequence[str] = ()
     facts: Mapping[str, Any] | None = None
@@ -78,7 +79,7 @@ class Question(Protocol):
         """What has been found out, None where nothing has; what is known of `step` comes first. Runs nothing."""
 
 
-def proven(verdict: str | None, culprits: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def proven(verdict: str | None, culprits: Sequence[Culprit]) -> list[Culprit]:
     """The proven culprits that must go: those beyond rounding, and all where the verdict is rounding."""
-    found = [one for one in culprits if "proof" in one and one["status"] == "culprit"]
-    return [one for one in found if verdict == "rounding" or one["significance"] == "beyond-rounding"]
+    found = [one for one in culprits if one.is_proven]
+    return [one for one in found if verdict == "rounding" or one.significance == "beyond-rounding"]

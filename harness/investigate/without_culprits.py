@@ -8,6 +8,7 @@ from typing import Any
 
 from ..drift.curve_envelope import Envelope, loss_envelope
 from ..drift.run_comparison import RunComparison, compare_runs
+from ..records.culprit import KERNEL, Culprit
 from ..records.experiment import Experiment
 from ..records.findings import Findings
 from ..records.mode_spec import ModeSpec
@@ -34,25 +35,24 @@ class Remedy:
     left: tuple[str, ...]
 
 
-def remedy(a: ModeSpec, b: ModeSpec, culprits: Sequence[Mapping[str, Any]]) -> Remedy:
+def remedy(a: ModeSpec, b: ModeSpec, culprits: Sequence[Culprit]) -> Remedy:
     """The mode of `b` with the reference's kernels in place of the culprits'."""
     spec, swaps, left = b, dict[str, None](), list[str]()
     for culprit in culprits:
         changed = _without(a, spec, culprit)
         if changed is None:
-            left.append(culprit["op"] or culprit["kind"])
+            left.append(culprit.op or culprit.kind)
             continue
         spec, said = changed
         swaps.update(dict.fromkeys(said))
     return Remedy(spec, tuple(swaps), tuple(dict.fromkeys(left)))
 
 
-def _without(a: ModeSpec, b: ModeSpec, culprit: Mapping[str, Any]) -> tuple[ModeSpec, tuple[str, ...]] | None:
+def _without(a: ModeSpec, b: ModeSpec, culprit: Culprit) -> tuple[ModeSpec, tuple[str, ...]] | None:
     """The mode without one culprit and what was changed, None where its grammar has no words for it."""
-    if culprit["kind"] == "kernel":
-        return _with_kernels(a, b, culprit["ops"])
-    swapped = culprit.get("swapped")
-    return (with_setting(b, swapped), (swapped,)) if swapped else None
+    if culprit.kind == KERNEL:
+        return _with_kernels(a, b, culprit.ops)
+    return (with_setting(b, culprit.swapped), (culprit.swapped,)) if culprit.swapped else None
 
 
 def _with_kernels(
@@ -94,7 +94,7 @@ def is_left_over(runs: Sequence[RecordedRun], findings: Findings, trained: Round
 
 
 def trained_without(
-    evidence: PairEvidence, verdict: str | None, culprits: Sequence[Mapping[str, Any]]
+    evidence: PairEvidence, verdict: str | None, culprits: Sequence[Culprit]
 ) -> dict[str, Any] | None:
     """What the whole training without the culprits says: `spec`, `swaps`, `status`, `identical`, `first_differing_step`,
     `envelope` and `inside` (None where that is not known); `left` and `text` alone where it cannot be made.

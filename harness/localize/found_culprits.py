@@ -1,17 +1,17 @@
-"""Culprits as `investigation.json` has them."""
+"""The causes of a step as culprits, with what is known of each."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from ..records.culprit import Culprit, Proof, SwappedIn, SwappedOut
 from .alignment import op_name
 from .examination import Examined
 from .hybrid import Pair
 from .hybrid_scores import Drift
 from .local_error import LocalError
-from .proofs import Proof, Proofs, is_beyond
+from .proofs import MeasuredCause, Proofs, is_beyond
 from .storage_flow import SIDES, Node, Side
 from .swap_sites import Cause
 
@@ -22,7 +22,7 @@ MOST_PLACES = 12
 
 
 class Describer:
-    """Puts causes into words and records. `kernels` names each side's kernel of an op, `modes` are the labels."""
+    """Makes culprits of causes."""
 
     def __init__(
         self,
@@ -30,15 +30,13 @@ class Describer:
         examined: Mapping[int, Examined],
         proofs: Proofs,
         threshold: float,
-        modes: Mapping[Side, str],
     ) -> None:
         self._pair = pair
         self._examined = examined
         self._proofs = proofs
         self._threshold = threshold
-        self._modes = modes
 
-    def culprits(self) -> list[dict[str, Any]]:
+    def culprits(self) -> list[Culprit]:
         """Every cause that acts, the significant ones first, in the order of their shares."""
         proofs = self._proofs
         ranked = sorted(proofs.significant, key=_rank, reverse=True)
@@ -46,38 +44,38 @@ class Describer:
         others = (one for one in proofs.others if one.swapped_in is None or not one.swapped_in.is_none)
         return [*found, *(self._culprit(one, "rounding") for one in others)]
 
-    def _culprit(self, proof: Proof, significance: str) -> dict[str, Any]:
-        cause = proof.cause
+    def _culprit(self, measured: MeasuredCause, significance: str) -> Culprit:
+        cause = measured.cause
         lead = self._lead(cause)
         nodes = {side: self._nodes(lead, side) for side in SIDES}
         node = next((one[0] for one in (nodes["a"], nodes["b"]) if one), None)
         errors = self._errors(cause)
-        proven = self._proof(proof, significance)
-        return {
-            "status": "culprit" if _holds(proven) else "suspect",
-            "phase": cause.phase,
-            "module": None if node is None else self._module(node),
-            "op": None if node is None else self._op(cause, node),
-            "step": self._pair.flows["a"].tape.step,
-            "source": next((one.call.line for side in SIDES for one in nodes[side] if one.call.line), None),
-            "kind": cause.kind,
-            "reasons": list(cause.reasons),
-            "ops": {side: list(cause.ops[side]) for side in SIDES},
-            "places": self._places(cause),
-            "sites": len(cause.sites),
-            "significance": significance,
-            "local_significance": self._local(cause, errors),
-            "error_ulp": {side: error.ulp for side, error in errors.items()},
-            "rho": {side: error.rho for side, error in errors.items()},
-            "bias": {side: error.bias for side, error in errors.items()},
-            "bound": {side: error.bound for side, error in errors.items()},
-            "largest_relative": max(
+        proof = self._proof(measured, significance)
+        return Culprit(
+            status="culprit" if proof.holds else "suspect",
+            phase=cause.phase,
+            module=None if node is None else self._module(node),
+            op=None if node is None else self._op(cause, node),
+            step=self._pair.flows["a"].tape.step,
+            source=next((one.call.line for side in SIDES for one in nodes[side] if one.call.line), None),
+            kind=cause.kind,
+            reasons=cause.reasons,
+            ops={side: cause.ops[side] for side in SIDES},
+            places=self._places(cause),
+            sites=len(cause.sites),
+            significance=significance,
+            local_significance=self._local(cause, errors),
+            error_ulp={side: error.ulp for side, error in errors.items()},
+            rho={side: error.rho for side, error in errors.items()},
+            bias={side: error.bias for side, error in errors.items()},
+            bound={side: error.bound for side, error in errors.items()},
+            largest_relative=max(
                 (self._examined[one].largest for one in cause.blocks if one in self._examined), default=0.0
             ),
-            "share_of_drift": proof.share,
-            "proof": proven,
-            "lead": lead,
-        }
+            share_of_drift=measured.share,
+            proof=proof,
+            lead=lead,
+        )
 
     def _lead(self, cause: Cause) -> int | None:
         """The block with the largest error on side b, which the standalone script shows; None where only data differ."""
@@ -126,33 +124,33 @@ class Describer:
             return None
         return "beyond-rounding" if any(error.rho > LOCAL_FAULT for error in errors.values()) else "rounding"
 
-    def _proof(self, proof: Proof, significance: str) -> dict[str, Any]:
+    def _proof(self, measured: MeasuredCause, significance: str) -> Proof:
         whole, rest = self._proofs.whole, self._proofs.rest
         beyond = significance == "beyond-rounding"
-        came, went = proof.swapped_in, proof.swapped_out
+        came, went = measured.swapped_in, measured.swapped_out
         comes = came is not None and (
-            is_beyond(came, self._threshold) or proof.together > 0 if beyond else not came.is_none
+            is_beyond(came, self._threshold) or measured.together > 0 if beyond else not came.is_none
         )
         goes = went is not None and (
             rest is not None
             and (not is_beyond(rest, self._threshold) if beyond else rest.amount < whole.amount)
         )
-        return {
-            "swap_in": {"holds": bool(comes), "score_before": 0.0, "score_after": _score(came)},
-            "swap_out": {
-                "holds": bool(goes),
-                "score_before": _score(whole),
-                "score_after": _score(went),
-                "score_without_all": _score(rest),
-            },
-            "together_with": proof.together,
-            "why": proof.why,
-        }
+        return Proof(
+            SwappedIn(bool(comes), score_before=0.0, score_after=_score(came)),
+            SwappedOut(
+                bool(goes),
+                score_before=_score(whole),
+                score_after=_score(went),
+                score_without_all=_score(rest),
+            ),
+            together_with=measured.together,
+            why=measured.why,
+        )
 
 
-def _rank(proof: Proof) -> tuple[float, float]:
+def _rank(measured: MeasuredCause) -> tuple[float, float]:
     """By how many floating values it moves, then by its score."""
-    came = proof.swapped_in or proof.swapped_out
+    came = measured.swapped_in or measured.swapped_out
     if came is None:
         return 0.0, 0.0
     return float(came.moved(0.0)), came.score if math.isfinite(came.score) else 1e300
@@ -165,7 +163,3 @@ def _largest(examined: Examined) -> float:
 
 def _score(drift: Drift | None) -> float | None:
     return None if drift is None else drift.score
-
-
-def _holds(proof: Mapping[str, Any]) -> bool:
-    return bool(proof["swap_in"]["holds"] and proof["swap_out"]["holds"])

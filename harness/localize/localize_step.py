@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..drift.step_noise import Noise
+from ..records.culprit import Culprit
 from ..tape.tape import Tape
 from .branches import with_decisions
 from .discrete_choices import Chosen, with_choices_of_reference
@@ -48,7 +49,7 @@ class LocalizedStep:
     examined: Mapping[int, Examined]
     causes: list[Cause]
     proofs: Proofs
-    culprits: list[dict[str, Any]]
+    culprits: list[Culprit]
     chosen: Chosen | None
     notes: list[str] = field(default_factory=list)
 
@@ -88,7 +89,7 @@ def localize_step(sides: Mapping[Side, Held], noise: Noise, threshold: float, sa
     if proofs.whole.score > threshold or proofs.whole.discrete:
         differing = {number for number, one in examined.items() if one.differs is not False}
         chosen = with_choices_of_reference(pair, scorer, differing)
-    describer = Describer(pair, examined, proofs, threshold, labels)
+    describer = Describer(pair, examined, proofs, threshold)
     controls = {
         side: Scorer(sides[side].tape.expected(), noise).drift(execute(pair, Mixture(side))).is_none
         for side in SIDES

@@ -11,7 +11,7 @@ from .swap_sites import Cause
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class MeasuredCause:
     """Of one cause: the drifts of both hybrids, None where one cannot be executed, as `why` says.
 
     `share` is the part of the whole drift that goes with it; `together` counts the causes that act only with it.
@@ -32,8 +32,8 @@ class Proofs:
 
     whole: Drift
     rest: Drift | None
-    significant: tuple[Proof, ...]
-    others: tuple[Proof, ...]
+    significant: tuple[MeasuredCause, ...]
+    others: tuple[MeasuredCause, ...]
     tests: int
 
 
@@ -91,8 +91,8 @@ def is_beyond(drift: Drift, threshold: float) -> bool:
     return drift.score > threshold or bool(drift.discrete)
 
 
-def _proof(laboratory: Laboratory, cause: Cause, whole: Drift) -> Proof:
-    proof = Proof(cause)
+def _proof(laboratory: Laboratory, cause: Cause, whole: Drift) -> MeasuredCause:
+    proof = MeasuredCause(cause)
     try:
         proof = replace(proof, swapped_in=laboratory.swapped_in([cause]))
     except Infeasible as error:

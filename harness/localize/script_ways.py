@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import torch
 
 from .. import torch_private
 from ..errors import NumdriftError
+from ..records.culprit import Culprit
 from ..records.mode_spec import parse_mode
 from .localized_values import NotShown, ShownBlock
 from .script_calls import CallWriter, SideCode, recorded_code
@@ -57,7 +58,7 @@ def ways(block: ShownBlock, special: Mapping[Side, bool]) -> Iterator[Way]:
             yield Way({"a": a, "b": b}, one)
 
 
-def script_in(way: Way, block: ShownBlock, culprit: Mapping[str, Any], modes: Mapping[Side, Mode]) -> Script:
+def script_in(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Side, Mode]) -> Script:
     """The script of a block. Raises NotShown where there can be none."""
     values = Values()
     given = {side: way.kinds[side] == "recorded" or not block.slices[side].calls for side in SIDES}
@@ -108,15 +109,12 @@ def _inductor(spec: str) -> tuple[str, ...]:
     )
 
 
-def _sentences(
-    way: Way, block: ShownBlock, culprit: Mapping[str, Any], modes: Mapping[Side, Mode]
-) -> Iterator[str]:
+def _sentences(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Side, Mode]) -> Iterator[str]:
     a, b = modes["a"], modes["b"]
-    where = f" of {culprit['module']}" if culprit.get("module") else ""
-    source = f" ({culprit['source']})" if culprit.get("source") else ""
+    where = f" of {culprit.module}" if culprit.module else ""
+    source = f" ({culprit.source})" if culprit.source else ""
     yield (
-        f"{culprit['op']} in the {culprit['phase']}{where}{source}: {b.label} against {a.label} "
-        "without numdrift."
+        f"{culprit.op} in the {culprit.phase}{where}{source}: {b.label} against {a.label} without numdrift."
     )
     for side in SIDES:
         yield _how(way.kinds[side], block, side, modes)

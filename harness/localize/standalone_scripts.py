@@ -7,9 +7,10 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from ..records.culprit import Culprit, CulpritScript
 from ..tape.ensemble import in_words
 from ..tape.tensor_file import write_tensors
 from .localize_step import LocalizedStep
@@ -24,70 +25,69 @@ AT_ONCE = min(4, os.cpu_count() or 1)
 PATIENCE = 120.0
 """Seconds that a script may take."""
 
-Answer = dict[str, Any]
-"""What `localization.json` says of a script: `path` (None without one, and `why`), `reproduces`, its last line, and the
-errors of the one block that it shows, where a culprit's are the largest of all its places."""
-
 
 def write_scripts(found: LocalizedStep, modes: Mapping[Side, Mode], folder: Path) -> list[str]:
     """Write one for each of the first culprits that can be shown alone, and say so in the culprits; gives their names.
 
     Nothing that goes wrong with them is raised.
     """
-    chosen = [one for one in found.culprits[:MOST_SCRIPTS] if one["lead"] in found.examined]
+    leads = [one.lead for one in found.culprits[:MOST_SCRIPTS] if one.lead is not None]
+    chosen = [lead for lead in leads if lead in found.examined]
     try:
-        suspects = {one["lead"]: found.examined[one["lead"]].suspect for one in chosen}
-        blocks = show_blocks(found.pair, suspects)
+        blocks = show_blocks(found.pair, {lead: found.examined[lead].suspect for lead in chosen})
     except Exception as error:  # noqa: BLE001, the culprits are found, and are told without scripts
-        blocks = {one["lead"]: NotShown(in_words(error)) for one in chosen}
+        blocks = {lead: NotShown(in_words(error)) for lead in chosen}
     paths = [folder / f"culprit-{number}.py" for number in range(1, len(found.culprits) + 1)]
 
-    def told(culprit: Mapping[str, Any], path: Path) -> Answer:
-        lead = -1 if culprit["lead"] is None else culprit["lead"]
+    def told(culprit: Culprit, path: Path) -> CulpritScript:
+        lead = -1 if culprit.lead is None else culprit.lead
         return _told(found, culprit, modes, blocks.get(lead), path)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         answers = list(pool.map(told, found.culprits, paths))
-    for culprit, answer, path in zip(found.culprits, answers, paths, strict=True):
-        culprit["script"] = answer
-        if answer["path"] is None:
+    for answer, path in zip(answers, paths, strict=True):
+        if answer.path is None:
             _remove(path)
-    return [path.name for path, answer in zip(paths, answers, strict=True) if answer["path"] is not None]
+    found.culprits[:] = [
+        replace(one, script=answer) for one, answer in zip(found.culprits, answers, strict=True)
+    ]
+    return [path.name for path, answer in zip(paths, answers, strict=True) if answer.path is not None]
 
 
 def _told(
     found: LocalizedStep,
-    culprit: Mapping[str, Any],
+    culprit: Culprit,
     modes: Mapping[Side, Mode],
     block: ShownBlock | NotShown | None,
     path: Path,
-) -> Answer:
-    if block is None:
+) -> CulpritScript:
+    if block is None or culprit.lead is None:
         few = f"only the first {MOST_SCRIPTS} culprits have one"
-        return _without("no block of calls is behind it" if culprit["lead"] is None else few)
+        return _without("no block of calls is behind it" if culprit.lead is None else few)
     if isinstance(block, NotShown):
         return _without(str(block))
     try:
-        return _shown(found, culprit, modes, block, path)
+        return _shown(found, culprit, modes, block, culprit.lead, path)
     except Exception as error:  # noqa: BLE001, a culprit is told without a script then
         return _without(str(error) if isinstance(error, NotShown) else in_words(error))
 
 
-def _without(why: str) -> Answer:
-    return {"path": None, "why": why}
+def _without(why: str) -> CulpritScript:
+    return CulpritScript(None, why=why)
 
 
 def _shown(
     found: LocalizedStep,
-    culprit: Mapping[str, Any],
+    culprit: Culprit,
     modes: Mapping[Side, Mode],
     block: ShownBlock,
+    number: int,
     path: Path,
-) -> Answer:
+) -> CulpritScript:
     """Try the ways to show the block until one shows it. Raises NotShown where none can be written."""
-    lead = found.pair.blocks[culprit["lead"]]
+    lead = found.pair.blocks[number]
     special = {side: bool(found.kernels[side].special.intersection(lead.of(side))) for side in SIDES}
-    answer: Answer | None = None
+    answer: CulpritScript | None = None
     why = NotShown("there is no way to execute it alone")
     for way in ways(block, special):
         try:
@@ -98,15 +98,15 @@ def _shown(
             continue
         write_tensors(path.with_suffix(".safetensors"), script.values.tensors, {})
         path.write_text(text, encoding="utf-8")
-        answer = {"path": path.name, **execute_script(path), "error_ulp": dict(block.ulps)}
-        if answer["reproduces"]:
+        answer = replace(execute_script(path), error_ulp={side: block.ulps[side] for side in block.ulps})
+        if answer.reproduces:
             break
     if answer is None:
         raise why
     return answer
 
 
-def execute_script(path: Path) -> Answer:
+def execute_script(path: Path) -> CulpritScript:
     """Execute a script once, beside its file, in an interpreter that sees nothing but its own packages."""
     environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     try:
@@ -123,9 +123,9 @@ def execute_script(path: Path) -> Answer:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return {"reproduces": False, "output": f"no answer after {PATIENCE:g} s"}
+        return CulpritScript(path.name, reproduces=False, output=f"no answer after {PATIENCE:g} s")
     lines = done.stdout.strip().splitlines() or [f"exit code {done.returncode}, and no word"]
-    return {"reproduces": done.returncode == 0, "output": lines[-1]}
+    return CulpritScript(path.name, reproduces=done.returncode == 0, output=lines[-1])
 
 
 def _remove(path: Path) -> None:

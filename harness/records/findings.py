@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .json_text import json_text, plain
+from .codec import UNLESS_EMPTY, json_text, of_fields, put
+from .culprit import Culprit
 
 SCHEMA = 1
 INVESTIGATION = "investigation.json"
@@ -43,7 +43,7 @@ class PairFindings:
     calibrated: bool = False
     closer_to_fp64: str | None = None
     referee: Mapping[str, Any] | None = None
-    culprits: Sequence[Mapping[str, Any]] = ()
+    culprits: Sequence[Culprit] = ()
     controls: Mapping[str, Any] = field(default_factory=dict)
     noise: str = ""
     steps: Sequence[Mapping[str, Any]] = ()
@@ -54,8 +54,8 @@ class PairFindings:
     parts: Mapping[str, Any] | None = None
     without: Mapping[str, Any] | None = None
     notes: Sequence[str] = ()
-    ranks: Sequence[Mapping[str, Any]] = ()
-    agreement: Mapping[str, Any] = field(default_factory=dict)
+    ranks: Sequence[Mapping[str, Any]] = field(default=(), metadata=UNLESS_EMPTY)
+    agreement: Mapping[str, Any] = field(default_factory=dict, metadata=UNLESS_EMPTY)
     runs_used: int = 0
     tests: int = 0
     seconds: float = 0.0
@@ -89,16 +89,12 @@ class Findings:
 
     def to_json(self) -> dict[str, Any]:
         """The file's content; what JSON has no number for (NaN, infinities) is text."""
-        content: dict[str, Any] = plain(asdict(self))
-        for pair in content["pairs"]:
-            for several in ("ranks", "agreement"):
-                if not pair[several]:
-                    del pair[several]
+        content = of_fields(self)
         return {"schema": content.pop("schema"), **content}
 
     def write(self, folder: Path) -> None:
         """Put `investigation.json` in place in one piece."""
-        _put(folder / INVESTIGATION, self.to_json())
+        put(folder / INVESTIGATION, json_text(self, indent=1))
 
     def update(self, folder: Path) -> None:
         """Put these pairs into `investigation.json`; what it says of others, and of what was run, stays."""
@@ -112,7 +108,7 @@ class Findings:
                 "runs": known["runs"] | content["runs"],
                 "pairs": [*others, *content["pairs"]],
             }
-        _put(path, content)
+        put(path, json_text(content, indent=1))
 
 
 def known_findings(path: Path) -> dict[str, Any] | None:
@@ -123,9 +119,3 @@ def known_findings(path: Path) -> dict[str, Any] | None:
         return content if usable and isinstance(content["runs"], dict) else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
-
-
-def _put(path: Path, content: Mapping[str, Any]) -> None:
-    written = path.with_name(f".{path.name}.{os.getpid()}")
-    written.write_text(json_text(content, indent=1), encoding="utf-8")
-    written.replace(path)

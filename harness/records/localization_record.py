@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import JournalError
-from .json_text import json_text
+from .codec import Unreadable, json_text, put, read
+from .culprit import Culprit
 
 SCHEMA = 1
 RESULT = "localization.json"
@@ -47,15 +48,13 @@ class Localization:
         return bool(choices) and float(choices["score"]) <= threshold and not choices["discrete"]
 
     @property
-    def culprits(self) -> list[dict[str, Any]]:
+    def culprits(self) -> list[Culprit]:
         return list(self.content.get("culprits", ()))
 
 
 def write_localization(folder: Path, content: Mapping[str, Any]) -> None:
     """Put a result in place in one piece."""
-    written = folder / f"{RESULT}.part"
-    written.write_text(json_text(content, indent=1), encoding="utf-8")
-    written.replace(folder / RESULT)
+    put(folder / RESULT, json_text(content, indent=1))
 
 
 def read_localization(folder: Path) -> Localization | None:
@@ -73,4 +72,8 @@ def read_localization(folder: Path) -> Localization | None:
         or not isinstance(content.get("step"), int)
     ):
         raise JournalError(path, f"is no localization of schema {SCHEMA}")
-    return Localization(folder, content)
+    try:
+        culprits = read(list[Culprit], content.get("culprits", []))
+    except Unreadable as error:
+        raise JournalError(path, f"is not as expected: culprits{error}") from error
+    return Localization(folder, {**content, "culprits": culprits})

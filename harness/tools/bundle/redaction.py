@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...records.json_text import json_text
+from ...records.codec import json_text
 from ...runs.journal import Array
 from ...runs.mapped_tensors import read_tensor_file
 

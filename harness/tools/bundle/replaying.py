@@ -53,6 +53,6 @@ def replay_scripts(folder: Path) -> list[Replayed]:
             continue
         answer = execute_script(script)
         found.append(
-            Replayed(script.relative_to(folder).as_posix(), answer["reproduces"] is True, answer["output"])
+            Replayed(script.relative_to(folder).as_posix(), answer.reproduces is True, answer.output or "")
         )
     return found

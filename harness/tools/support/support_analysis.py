@@ -17,7 +17,7 @@ from ...launch.batch_plan import BatchPlan
 from ...launch.execute_batch import BatchResult, execute
 from ...launch.reproducer import Reproducer
 from ...launch.supervise import Reporter
-from ...records.json_text import json_text
+from ...records.codec import json_text
 from ...records.mode_spec import ModeSpec
 from ...records.support_record import CountedCall, SupportRecord, read_support
 from ...runs.recorded_run import RecordedRun

@@ -16,6 +16,8 @@ from torch import nn
 
 import numdrift
 from numdrift.harness.errors import JournalError, RunNotFound, UsageError
+from numdrift.harness.records.codec import read
+from numdrift.harness.records.culprit import Culprit
 from numdrift.harness.records.findings import Findings, PairFindings
 from numdrift.harness.runs.recorded_run import RecordedRun
 
@@ -74,7 +76,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             score=math.inf,
             threshold=16.0,
             closer_to_fp64="cpu",
-            culprits=[CULPRIT, SETUP],
+            culprits=read(list[Culprit], [CULPRIT, SETUP]),
             notes=["a note"],
         ),
     ]

@@ -42,12 +42,14 @@ FOUND = {
 
 def test_the_stage_that_makes_a_drift_and_the_setting_that_takes_it_away_are_culprits() -> None:
     setting, stage = setting_culprits(FOUND, ("cpu", "compile"), 20.0)
-    assert setting["swapped"] == "inductor.cpp.simdlen=1"
-    assert stage["swapped"] == "backend=aot_eager_decomp_partition"
+    assert setting.swapped == "inductor.cpp.simdlen=1"
+    assert stage.swapped == "backend=aot_eager_decomp_partition"
     for culprit in (setting, stage):
-        assert culprit["significance"] == "beyond-rounding"
-        assert culprit["proof"]["swap_out"]["score_before"] == 400.0
-        assert culprit["proof"]["swap_out"]["score_after"] < 20.0
+        assert culprit.significance == "beyond-rounding"
+        assert culprit.proof is not None
+        gone = culprit.proof.swap_out
+        assert gone.score_before == 400.0
+        assert gone.score_after is not None and gone.score_after < 20.0
     assert "inductor.cpp.simdlen=1 takes the drift away" in setting_sentences(FOUND, 20.0)[1]
 
 

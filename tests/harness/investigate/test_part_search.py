@@ -54,11 +54,12 @@ def test_why_there_is_no_answer_is_told() -> None:
 
 def test_carriers_beyond_rounding_are_culprits_with_both_proofs() -> None:
     first, second = part_culprits(found(), 20.0)
-    assert (first["op"], first["module"], first["source"]) == ("aten.tanh", "net.1", "train.py:12")
-    gone = first["proof"]["swap_out"]
-    assert (gone["score_before"], gone["score_after"]) == (98.0, 60.0)
-    assert (second["op"], second["places"], second["sites"]) == ("aten.sort", ["", "net.1"], 2)
-    assert {one["significance"] for one in (first, second)} == {"beyond-rounding"}
+    assert (first.op, first.module, first.source) == ("aten.tanh", "net.1", "train.py:12")
+    assert first.proof is not None
+    gone = first.proof.swap_out
+    assert (gone.score_before, gone.score_after) == (98.0, 60.0)
+    assert (second.op, second.places, second.sites) == ("aten.sort", ["", "net.1"], 2)
+    assert {one.significance for one in (first, second)} == {"beyond-rounding"}
 
 
 @pytest.mark.parametrize(

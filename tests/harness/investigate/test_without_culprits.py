@@ -6,7 +6,11 @@ import pytest
 
 from numdrift.harness.investigate.question import proven
 from numdrift.harness.investigate.without_culprits import remedy
+from numdrift.harness.records.codec import read
+from numdrift.harness.records.culprit import Culprit
 from numdrift.harness.records.mode_spec import parse_mode
+
+PROOF = {"swap_in": {"holds": True}, "swap_out": {"holds": True}}
 
 
 def kernel(a: list[str], b: list[str] | None = None, **more: Any) -> dict[str, Any]:
@@ -55,18 +59,19 @@ def kernel(a: list[str], b: list[str] | None = None, **more: Any) -> dict[str, A
 def test_the_mode_without_its_culprits(
     a: str, b: str, culprits: list[dict[str, Any]], expected: str, left: tuple[str, ...]
 ) -> None:
-    found = remedy(parse_mode(a), parse_mode(b), culprits)
+    found = remedy(parse_mode(a), parse_mode(b), read(list[Culprit], culprits))
     assert str(found.spec) == expected
     assert found.left == left
     assert bool(found.swaps) == (expected != b)
 
 
 def test_what_is_beyond_rounding_must_go_and_of_rounding_everything() -> None:
-    culprits = [
-        kernel(["mm"], status="culprit", significance="beyond-rounding", proof={}),
-        kernel(["sum"], status="culprit", significance="rounding", proof={}),
-        kernel(["tanh"], status="suspect", significance="beyond-rounding", proof={}),
+    told = [
+        kernel(["mm"], status="culprit", significance="beyond-rounding", proof=PROOF),
+        kernel(["sum"], status="culprit", significance="rounding", proof=PROOF),
+        kernel(["tanh"], status="suspect", significance="beyond-rounding", proof=PROOF),
         {"kind": "setup", "status": "culprit", "significance": "beyond-rounding"},
     ]
+    culprits = read(list[Culprit], told)
     assert proven("beyond-rounding", culprits) == culprits[:1]
     assert proven("rounding", culprits) == culprits[:2]

@@ -17,6 +17,7 @@ from numdrift.harness.investigate.culprit_words import lines_of
 from numdrift.harness.localize.bounds import FORMULAS, SELECTIONS, error_bound
 from numdrift.harness.localize.local_error import ExactBlock, LocalError
 from numdrift.harness.localize.running_error import Digits, NoBound
+from numdrift.harness.records.culprit import Culprit
 from numdrift.harness.tape.tape import Tape, mapped
 
 from .pairs import taped
@@ -547,11 +548,11 @@ def culprit(op: str, bounds: Mapping[str, Any]) -> dict[str, Any]:
     ],
 )
 def test_a_kernel_beyond_its_bound_is_told(op: str, bounds: Mapping[str, Any], said: str) -> None:
-    assert said in lines_of(culprit(op, bounds), "cpu", "lazy")
+    assert said in lines_of(Culprit.from_json(culprit(op, bounds)), "cpu", "lazy")
 
 
 @pytest.mark.parametrize("bounds", [{"a": 0.2, "b": 1.0}, {"a": None, "b": None}, {}])
 def test_a_kernel_within_its_bound_is_not_told(bounds: Mapping[str, Any]) -> None:
-    assert "can err" not in " ".join(lines_of(culprit("aten.sum", bounds), "cpu", "lazy"))
+    assert "can err" not in " ".join(lines_of(Culprit.from_json(culprit("aten.sum", bounds)), "cpu", "lazy"))
     without = {name: value for name, value in culprit("aten.sum", {}).items() if name != "bound"}
-    assert "can err" not in " ".join(lines_of(without, "cpu", "lazy"))
+    assert "can err" not in " ".join(lines_of(Culprit.from_json(without), "cpu", "lazy"))

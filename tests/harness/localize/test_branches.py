@@ -55,11 +55,11 @@ def test_the_deciding_comparison_is_named(decides: Callable[[Tensor, float], boo
     one, other = values()
     edge = (one + other) / 2
     found = localized(sides(Small, eps, before=branching(edge, decides)))
-    branches = [culprit for culprit in found.culprits if "another branch" in " ".join(culprit["reasons"])]
+    branches = [culprit for culprit in found.culprits if "another branch" in " ".join(culprit.reasons)]
     assert len(branches) == 1
     [branch] = branches
-    assert branch["kind"] == "structure" and is_proven(branch)
-    decision = branch["reasons"][0]
+    assert branch.kind == "structure" and is_proven(branch)
+    decision = branch.reasons[0]
     assert "another branch at " in decision and expression in decision
     assert "in first" in decision and "in second" in decision
     if expression == "gt(":
@@ -68,11 +68,11 @@ def test_the_deciding_comparison_is_named(decides: Callable[[Tensor, float], boo
         assert {"is True in", "is False in"} <= {
             f"is {word} in" for word in decision.replace(",", "").split()
         }
-    assert any("tanh" in culprit["ops"]["a"] + culprit["ops"]["b"] for culprit in branches)
+    assert any("tanh" in [*culprit.ops["a"], *culprit.ops["b"]] for culprit in branches)
 
 
 def test_where_both_sides_decide_alike_no_branch_is_told() -> None:
     edge = min(values()) / 2
     found = localized(sides(Small, eps, before=branching(edge, lambda value, edge: bool(value > edge))))
     assert found.culprits
-    assert not any("branch" in reason for culprit in found.culprits for reason in culprit["reasons"])
+    assert not any("branch" in reason for culprit in found.culprits for reason in culprit.reasons)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from numdrift.harness.localize.localize_step import LocalizedStep
+from numdrift.harness.records.culprit import Culprit, Proof
 
 from ..tape.trainings import Training
 from .pairs import Plant, Small, localized, nothing, sides
@@ -87,17 +86,22 @@ def benign(t: Small) -> None:
     t.net.layers[1].scores = softmax_written_out  # type: ignore[assignment]
 
 
-def beyond(found: LocalizedStep) -> list[dict[str, Any]]:
+def beyond(found: LocalizedStep) -> list[Culprit]:
     """The culprits beyond rounding; checks the controls, and what is left without them."""
     assert all(found.controls.values())
-    rest, chosen = found.proofs.rest, [one for one in found.culprits if one["significance"] != "rounding"]
+    rest, chosen = found.proofs.rest, [one for one in found.culprits if one.significance != "rounding"]
     assert rest is not None and (rest.is_none if len(chosen) == len(found.culprits) else rest.score < 16)
     return chosen
 
 
-def is_proven(culprit: dict[str, Any]) -> bool:
-    proof = culprit["proof"]
-    return bool(culprit["status"] == "culprit" and proof["swap_in"]["holds"] and proof["swap_out"]["holds"])
+def is_proven(culprit: Culprit) -> bool:
+    proof = proof_of(culprit)
+    return bool(culprit.status == "culprit" and proof.swap_in.holds and proof.swap_out.holds)
+
+
+def proof_of(culprit: Culprit) -> Proof:
+    assert culprit.proof is not None
+    return culprit.proof
 
 
 @pytest.mark.parametrize(
@@ -131,13 +135,13 @@ def test_one_fault_is_one_proven_culprit(
     assert len(found) == 1
     culprit = found[0]
     assert is_proven(culprit)
-    assert (culprit["phase"], culprit["kind"]) == (phase, kind)
-    assert culprit["op"].removeprefix("aten.") == op
-    assert any(reason in one for one in culprit["reasons"])
+    assert (culprit.phase, culprit.kind) == (phase, kind)
+    assert culprit.op is not None and culprit.op.removeprefix("aten.") == op
+    assert any(reason in one for one in culprit.reasons)
     if phase == "optimizer":
-        assert culprit["sites"] == len(list(Small().net.parameters()))
+        assert culprit.sites == len(list(Small().net.parameters()))
     else:
-        assert culprit["module"] == module and culprit["sites"] == 1
+        assert culprit.module == module and culprit.sites == 1
 
 
 @pytest.mark.parametrize(
@@ -146,15 +150,15 @@ def test_one_fault_is_one_proven_culprit(
 def test_what_a_culprit_scores_is_what_the_fault_scores(plant: Plant) -> None:
     found = localized(sides(Small, plant))
     (culprit,) = beyond(found)
-    proof, whole = culprit["proof"], found.proofs.whole.score
-    assert proof["swap_in"]["score_after"] == proof["swap_out"]["score_before"] == whole > 16
-    assert proof["swap_out"]["score_after"] == 0.0
-    assert culprit["share_of_drift"] == 1.0
+    proof, whole = proof_of(culprit), found.proofs.whole.score
+    assert proof.swap_in.score_after == proof.swap_out.score_before == whole > 16
+    assert proof.swap_out.score_after == 0.0
+    assert culprit.share_of_drift == 1.0
 
 
 def test_gradient_clipping_on_one_side_is_one_culprit() -> None:
     (culprit,) = beyond(localized(sides(Small, clipped)))
-    assert is_proven(culprit) and culprit["phase"] == "optimizer"
+    assert is_proven(culprit) and culprit.phase == "optimizer"
 
 
 @pytest.mark.xfail(
@@ -178,8 +182,8 @@ def test_faults_at_once_are_found_each(plants: tuple[Plant, ...]) -> None:
     assert len(found) == len(plants)
     assert all(map(is_proven, found))
     alone = [beyond(localized(sides(Small, plant)))[0] for plant in plants]
-    places = {(one["phase"], one["module"], one["op"], one["kind"]) for one in found}
-    assert places == {(one["phase"], one["module"], one["op"], one["kind"]) for one in alone}
+    places = {(one.phase, one.module, one.op, one.kind) for one in found}
+    assert places == {(one.phase, one.module, one.op, one.kind) for one in alone}
 
 
 def gated(first: float, second: float) -> Plant:
@@ -194,8 +198,8 @@ def gated(first: float, second: float) -> Plant:
 def test_a_fault_that_acts_only_with_another_is_found_with_it() -> None:
     found = beyond(localized(sides(Small, gated(1.0, 1.0), before=gated(0.0, 0.0))))
     assert len(found) == 2
-    assert {one["op"] for one in found} == {"aten.mul", "aten.add"}
-    assert all(one["proof"]["together_with"] == 1 and is_proven(one) for one in found)
+    assert {one.op for one in found} == {"aten.mul", "aten.add"}
+    assert all(proof_of(one).together_with == 1 and is_proven(one) for one in found)
 
 
 def test_one_half_of_such_a_fault_acts_not() -> None:
@@ -208,8 +212,8 @@ def test_a_benign_rewrite_is_of_rounding_and_is_told_once() -> None:
     assert beyond(found) == []
     assert 0 < found.proofs.whole.score < 16
     (culprit,) = found.culprits
-    assert (culprit["significance"], culprit["kind"]) == ("rounding", "structure")
-    assert (culprit["phase"], culprit["module"], culprit["op"]) == ("forward", "layers.1", "aten._softmax")
+    assert (culprit.significance, culprit.kind) == ("rounding", "structure")
+    assert (culprit.phase, culprit.module, culprit.op) == ("forward", "layers.1", "aten._softmax")
 
 
 def test_a_fault_beside_a_benign_rewrite_is_the_only_one_beyond_rounding() -> None:
@@ -218,8 +222,8 @@ def test_a_fault_beside_a_benign_rewrite_is_the_only_one_beyond_rounding() -> No
         hooked(t)
 
     found = localized(sides(Small, both))
-    assert [one["op"] for one in beyond(found)] == ["aten.mul"]
-    assert [one["op"] for one in found.culprits] == ["aten.mul", "aten._softmax"]
+    assert [one.op for one in beyond(found)] == ["aten.mul"]
+    assert [one.op for one in found.culprits] == ["aten.mul", "aten._softmax"]
 
 
 def test_equal_steps_have_no_culprit() -> None:
@@ -232,7 +236,7 @@ def test_another_batch_is_a_difference_of_the_start() -> None:
         t.x = t.x + 0.5
 
     (culprit,) = beyond(localized(sides(Small, other_batch)))
-    assert (culprit["kind"], culprit["phase"]) == ("setup", "data") and is_proven(culprit)
+    assert (culprit.kind, culprit.phase) == ("setup", "data") and is_proven(culprit)
 
 
 def test_another_loss_function_is_found_in_the_forward() -> None:
@@ -240,7 +244,7 @@ def test_another_loss_function_is_found_in_the_forward() -> None:
         t.loss = lambda logits: F.cross_entropy(logits, t.y, label_smoothing=0.1)
 
     found = beyond(localized(sides(Small, other_target)))
-    assert found and all(one["phase"] == "forward" for one in found)
+    assert found and all(one.phase == "forward" for one in found)
 
 
 class Loop(Training):
@@ -287,5 +291,5 @@ def test_a_module_that_is_rewritten_and_called_in_a_loop_is_the_culprit() -> Non
     found = beyond(localized(sides(Loop, norm_by_hand)))
     culprit = found[0]
     assert is_proven(culprit)
-    assert culprit["places"] == ["parts.norm"] and "native_layer_norm" in culprit["ops"]["a"]
-    assert "rsqrt" in culprit["ops"]["b"] and "tanh" not in culprit["ops"]["b"]
+    assert culprit.places == ["parts.norm"] and "native_layer_norm" in culprit.ops["a"]
+    assert "rsqrt" in culprit.ops["b"] and "tanh" not in culprit.ops["b"]

@@ -27,6 +27,7 @@ from numdrift.harness.localize.script_calls import literal
 from numdrift.harness.localize.script_text import MOST_LINES
 from numdrift.harness.localize.standalone_scripts import execute_script, write_scripts
 from numdrift.harness.localize.storage_flow import SIDES, Side
+from numdrift.harness.records.culprit import Culprit, CulpritScript
 from numdrift.harness.tape.replay import AsRecorded, Execution, Replay, executed, executions
 from numdrift.harness.tape.step_kernels import results
 from numdrift.harness.tape.tape import CompiledNode, Tape
@@ -190,15 +191,20 @@ def case(name: str) -> LocalizedStep:
     return found_in(Held(tape_of(a), "cpu"), Held(tape_of(b), "bad"))
 
 
-def in_process(path: Path) -> dict[str, Any]:
+def in_process(path: Path) -> CulpritScript:
     """Execute a script here, which takes no time."""
     threads = torch.get_num_threads()
     try:
         with torch.random.fork_rng(), pytest.raises(SystemExit) as ended:
             runpy.run_path(str(path), run_name="__main__")
-        return {"reproduces": ended.value.code == 0, "output": ""}
+        return CulpritScript(path.name, reproduces=ended.value.code == 0, output="")
     finally:
         torch.set_num_threads(threads)
+
+
+def script_of(culprit: Culprit) -> CulpritScript:
+    assert culprit.script is not None
+    return culprit.script
 
 
 @pytest.fixture
@@ -269,16 +275,16 @@ def test_a_script_shows_what_its_culprit_says(
     found = case(name)
     written = write_scripts(found, MODES, tmp_path)
     assert written
-    assert {one["kind"] for one in found.culprits} == {CASES[name][2]}
+    assert {one.kind for one in found.culprits} == {CASES[name][2]}
     said = printed(capsys.readouterr().out)
     for culprit in found.culprits:
-        script = culprit["script"]
-        assert script["path"] is not None, script["why"]
-        assert script["reproduces"], (culprit, body(tmp_path, script["path"]))
-        body(tmp_path, script["path"])
-        if culprit["sites"] == 1:
-            assert script["error_ulp"] == culprit["error_ulp"]
-        for side in script["error_ulp"].values():
+        script = script_of(culprit)
+        assert script.path is not None and script.error_ulp is not None, script.why
+        assert script.reproduces, (culprit, body(tmp_path, script.path))
+        body(tmp_path, script.path)
+        if culprit.sites == 1:
+            assert script.error_ulp == culprit.error_ulp
+        for side in script.error_ulp.values():
             assert f"{side:.6g}" in said
 
 
@@ -290,7 +296,7 @@ def test_a_script_needs_nothing_but_torch(name: str, tmp_path: Path) -> None:
     here.mkdir()
     written = write_scripts(found, MODES, here)
     shutil.copytree(here, away)
-    assert execute_script(away / written[0])["reproduces"]
+    assert execute_script(away / written[0]).reproduces
 
 
 @pytest.mark.usefixtures("at_once")
@@ -301,12 +307,12 @@ def test_a_kernel_of_the_other_process_is_shown_by_what_it_gave(
     write_scripts(found, MODES, tmp_path)
     [culprit] = found.culprits
     text = body(tmp_path)
-    assert culprit["kind"] == "kernel"
-    assert culprit["script"]["reproduces"]
+    assert culprit.kind == "kernel"
+    assert script_of(culprit).reproduces
     assert "what it gave on these inputs is in the file" in text
     assert "torch.ops.aten.tanh_backward.default(grad_output, output)" in text
-    assert printed(capsys.readouterr().out) == [f"{culprit['error_ulp'][side]:.6g}" for side in "ab"]
-    assert culprit["error_ulp"]["b"] > 1e4
+    assert printed(capsys.readouterr().out) == [f"{culprit.error_ulp[side]:.6g}" for side in "ab"]
+    assert culprit.error_ulp["b"] > 1e4
 
 
 @pytest.mark.slow
@@ -324,7 +330,7 @@ def test_a_generated_kernel_is_compiled_again(tmp_path: Path) -> None:
     write_scripts(found, modes, tmp_path)
     [culprit] = found.culprits
     text = body(tmp_path)
-    assert culprit["script"]["reproduces"]
+    assert script_of(culprit).reproduces
     assert "torch.compile(side_b, fullgraph=True, dynamic=False)" in text
     assert 'enable_floating_point_contract_flag = "fast"' in text
 
@@ -337,7 +343,7 @@ def test_other_numbers_are_not_reproduced(tmp_path: Path) -> None:
     text = path.read_text()
     path.write_text(text.replace(", 0.2)", ", 0.1)"))
     assert text != path.read_text()
-    assert not in_process(path)["reproduces"]
+    assert not in_process(path).reproduces
 
 
 NASTY = [
@@ -360,7 +366,7 @@ def test_no_name_gets_out_of_its_quotes(nasty: str, tmp_path: Path) -> None:
     found = found_in(Held(renamed(tape_of(a)), nasty), Held(renamed(tape_of(b)), nasty))
     modes: Mapping[Side, Named] = {side: Named(f"{nasty}{side}", nasty) for side in SIDES}
     write_scripts(found, modes, tmp_path)
-    assert found.culprits[0]["script"]["reproduces"], found.culprits[0]["script"]
+    assert script_of(found.culprits[0]).reproduces, script_of(found.culprits[0])
     assert shape(body(tmp_path)) == shape(plain_body(tmp_path / "plain"))
 
 
@@ -397,9 +403,9 @@ def test_what_takes_too_much_has_no_script(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "culprit-1.py").write_text("old")
     found = case("scalar")
     assert write_scripts(found, MODES, tmp_path) == []
-    script = found.culprits[0]["script"]
-    assert script["path"] is None
-    assert "MiB" in script["why"]
+    script = script_of(found.culprits[0])
+    assert script.path is None
+    assert script.why is not None and "MiB" in script.why
     assert list(tmp_path.iterdir()) == []
 
 
@@ -414,7 +420,7 @@ def test_what_has_too_many_calls_has_no_script(tmp_path: Path) -> None:
     a = tape_of(trained(lambda x, w: (x @ w.t()).sum()))
     found = found_in(Held(a, "cpu"), Held(tape_of(trained(long)), "bad"))
     write_scripts(found, MODES, tmp_path)
-    whys = [one["script"].get("why", "") for one in found.culprits]
+    whys = [script_of(one).why or "" for one in found.culprits]
     assert any("do not fit into a script of 60 lines" in why for why in whys)
 
 
@@ -422,7 +428,7 @@ def test_the_words_name_the_script_from_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proof = {"score_before": 0.0, "score_after": 20.0, "holds": True}
-    culprit: dict[str, Any] = {
+    told: dict[str, Any] = {
         "kind": "arguments",
         "op": "aten.mul",
         "phase": "forward",
@@ -433,11 +439,12 @@ def test_the_words_name_the_script_from_the_current_folder(
         "proof": {"swap_in": proof, "swap_out": proof},
         "script": {"path": str(tmp_path / "e" / "culprit-1.py"), "reproduces": True, "output": ""},
     }
+    culprit = Culprit.from_json(told)
     monkeypatch.chdir(tmp_path)
     assert lines_of(culprit, "cpu", "bad")[-1] == "e/culprit-1.py shows it without numdrift"
-    culprit["script"] = {"path": "culprit-1.py", "reproduces": False, "output": ""}
+    culprit = replace(culprit, script=CulpritScript("culprit-1.py", reproduces=False, output=""))
     assert "without numdrift" not in " ".join(lines_of(culprit, "cpu", "bad"))
-    del culprit["script"]
+    culprit = replace(culprit, script=None)
     assert "without numdrift" not in " ".join(lines_of(culprit, "cpu", "bad"))
 
 
@@ -460,5 +467,5 @@ def test_an_investigation_leaves_its_scripts(evidence: tuple[dict[str, Any], str
     assert f"{path.relative_to(tmp_path)} shows it without numdrift" in said
     assert culprit["command"] == "numdrift localize runs/i/cpu runs/i/bad --step 0"
     done = execute_script(path)
-    assert done["reproduces"], done
+    assert done.reproduces, done
     assert culprit["script"]["error_ulp"]["b"] == culprit["error_ulp"]["b"] > 1e4

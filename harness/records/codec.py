@@ -1,0 +1,300 @@
+"""Records as the plain values of JSON and back, by the type hints of their fields.
+
+    @dataclass(frozen=True, slots=True)
+    class Trial:
+        name: str
+        scores: Mapping[str, float] = field(default_factory=dict)
+        parts: tuple[Part, ...] = ()
+
+    plain(Trial("a", {"w": math.inf}))      {"name": "a", "scores": {"w": "inf"}, "parts": []}
+    read(Trial, {"name": "a"})              Trial(name='a', scores={}, parts=())
+    read(Trial, {"name": 3})                Unreadable: name is 3, not text
+
+A class that has `to_json` and `from_json` of its own is written and read by these. Numbers that JSON lacks are text.
+Nothing here imports torch: the process of a script reads and writes with it too.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from ..errors import JournalError
+
+Record = TypeVar("Record")
+Reader = Callable[[Any], Any]
+
+NOT_WRITTEN = {"json": "not written"}
+"""Metadata of a field that no file has."""
+
+UNLESS_EMPTY = {"json": "unless empty"}
+"""Metadata of a field that is left out where it is empty, as it is by default. `EMPTY_IS_LEFT_OUT` says so of all fields of
+a class."""
+
+UNCHECKED = {"json": "unchecked"}
+"""Metadata of a field that is taken as the file has it, whatever it is."""
+
+EMPTY: tuple[Any, ...] = (None, "", (), {})
+
+NUMBERS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+"""What stands in JSON for the numbers that it lacks."""
+
+NAMES = {str: "text", int: "a whole number", bool: "true or false", dict: "an object", list: "a list"}
+
+
+class Unreadable(ValueError):
+    """Data that is no such record: `place` is the field in it (`pairs[0].step`), `why` what is wrong there."""
+
+    def __init__(self, why: str, place: str = "") -> None:
+        super().__init__(f"{place} {why}" if place else why)
+        self.why = why
+        self.place = place
+
+    def within(self, outer: str) -> Unreadable:
+        """The same, seen from the record or list around it."""
+        dot = "." if self.place and not self.place.startswith("[") else ""
+        return Unreadable(self.why, f"{outer}{dot}{self.place}")
+
+
+def plain(value: Any) -> Any:
+    """The value with text for each number that is not finite, records as mappings, tuples as lists and keys as text."""
+    if value is None or (isinstance(value, (str, bool, int)) and not isinstance(value, Enum)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    return of_fields(value) if is_dataclass(value) else value
+
+
+def of_fields(record: Any) -> dict[str, Any]:
+    """The fields of a record by their names, for a class whose `to_json` changes little of that."""
+    found = {}
+    kind: Any = type(record)
+    for name, default in _written(kind):
+        value = getattr(record, name)
+        if default is MISSING or value != default:
+            found[name] = plain(value)
+    return found
+
+
+@cache
+def _written(kind: type) -> tuple[tuple[str, Any], ...]:
+    """The fields that a file has, with the empty values with which they are left out."""
+    sparing = getattr(kind, "EMPTY_IS_LEFT_OUT", False)
+
+    def empty(one: Field[Any]) -> Any:
+        default = one.default if one.default_factory is MISSING else one.default_factory()
+        left_out = (sparing or one.metadata == UNLESS_EMPTY) and default is not MISSING and default in EMPTY
+        return default if left_out else MISSING
+
+    return tuple((one.name, empty(one)) for one in fields(kind) if one.metadata != NOT_WRITTEN)
+
+
+def read(kind: type[Record], data: Any) -> Record:
+    """The record that the plain values say. Raises Unreadable, which names the field.
+
+    Fields that the class does not know are refused, unless its `UNKNOWN_IS_IGNORED` is true.
+    """
+    hint: Any = kind
+    found: Record = _reader(hint)(data)
+    return found
+
+
+@cache
+def _reader(hint: Any) -> Reader:
+    """What reads a value of this type."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Any or hint is object or isinstance(hint, TypeVar):
+        return lambda data: data
+    if origin in (Union, types.UnionType):
+        return _one_of(arguments)
+    if origin is Literal:
+        return lambda data: _checked(data, data in arguments, f"none of {', '.join(map(str, arguments))}")
+    if isinstance(origin, type) and issubclass(origin, tuple) and arguments[-1] is not Ellipsis:
+        return _row([_reader(one) for one in arguments])
+    if isinstance(origin, type) and issubclass(origin, Sequence):
+        return _several(_reader(arguments[0]), tuple if issubclass(origin, tuple) else list)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return _mapping(*arguments)
+    if hasattr(hint, "from_json"):
+        own: Reader = hint.from_json
+        return own
+    if is_dataclass(hint) and isinstance(hint, type):
+        return lambda data: read_fields(hint, data)
+    if hint is float:
+        return _number
+    if hint is type(None):
+        return lambda data: _checked(data, data is None, "not null")
+    if hint in NAMES:
+        # a bool is an int to Python, and none to whoever reads the file
+        return lambda data: _checked(data, type(data) is hint, f"not {NAMES[hint]}")
+    if isinstance(hint, type) and issubclass(hint, (Path, Enum)):
+        return hint
+    raise TypeError(f"there is no way to read {hint} from JSON")
+
+
+def read_fields(kind: type[Record], data: Any) -> Record:
+    """The record, field by field, for a class whose `from_json` changes little of that. Raises Unreadable."""
+    if not isinstance(data, Mapping):
+        raise Unreadable(f"is {_shown(data)}, not an object")
+    shape: Any = kind
+    readers, required = _fields(shape)
+    found = {}
+    for name, value in data.items():
+        if name in readers:
+            found[name] = _at(name, readers[name], value)
+        elif not getattr(kind, "UNKNOWN_IS_IGNORED", False):
+            raise Unreadable("is no field of it", str(name))
+    for name in required:
+        if name not in found:
+            raise Unreadable(f"lacks {name!r}")
+    return kind(**found)
+
+
+@cache
+def _fields(kind: type) -> tuple[Mapping[str, Reader], tuple[str, ...]]:
+    """The reader of each field, and the fields that have no default."""
+    hints = get_type_hints(kind)
+    known = fields(kind)
+    readers = {one.name: _reader(Any if one.metadata == UNCHECKED else hints[one.name]) for one in known}
+    return readers, tuple(one.name for one in known if one.default is one.default_factory is MISSING)
+
+
+def _at(place: str, reader: Reader, data: Any) -> Any:
+    try:
+        return reader(data)
+    except Unreadable as error:
+        raise error.within(place) from None
+
+
+def _checked(data: Any, holds: bool, why: str) -> Any:
+    if not holds:
+        raise Unreadable(f"is {_shown(data)}, {why}")
+    return data
+
+
+def _shown(data: Any) -> str:
+    text = repr(data)
+    return text if len(text) <= 40 else f"{text[:40]}..."
+
+
+def _number(data: Any) -> Any:
+    if isinstance(data, str) and data in NUMBERS:
+        return NUMBERS[data]
+    # a whole number stays one, so that what is read and written again is the same text
+    return _checked(data, isinstance(data, (int, float)) and not isinstance(data, bool), "not a number")
+
+
+def _one_of(kinds: Sequence[Any]) -> Reader:
+    readers = [_reader(one) for one in kinds if one is not type(None)]
+    optional = type(None) in kinds
+
+    def read_one(data: Any) -> Any:
+        if data is None and optional:
+            return None
+        for reader in readers[:-1]:
+            try:
+                return reader(data)
+            except Unreadable:
+                continue
+        return readers[-1](data)
+
+    return read_one
+
+
+def _several(reader: Reader, kind: Callable[[list[Any]], Any]) -> Reader:
+    def read_several(data: Any) -> Any:
+        _checked(data, isinstance(data, (list, tuple)), "not a list")
+        return kind([_at(f"[{number}]", reader, one) for number, one in enumerate(data)])
+
+    return read_several
+
+
+def _row(readers: Sequence[Reader]) -> Reader:
+    def read_row(data: Any) -> Any:
+        holds = isinstance(data, (list, tuple)) and len(data) == len(readers)
+        _checked(data, holds, f"not a list of {len(readers)}")
+        return tuple(
+            _at(f"[{at}]", reader, one) for at, (reader, one) in enumerate(zip(readers, data, strict=True))
+        )
+
+    return read_row
+
+
+def _mapping(key: Any, value: Any) -> Reader:
+    reader = _reader(value)
+
+    def read_mapping(data: Any) -> Any:
+        _checked(data, isinstance(data, Mapping), "not an object")
+        try:
+            names = list(map(int, data)) if key is int else list(data)
+        except ValueError:
+            raise Unreadable(f"is {_shown(data)}, with keys that are no whole numbers") from None
+        return {name: _at(str(name), reader, one) for name, one in zip(names, data.values(), strict=True)}
+
+    return read_mapping
+
+
+def json_text(content: Any, indent: int | None = 2) -> str:
+    """The content as JSON; NaN and infinities are written as `"nan"`, `"inf"` and `"-inf"`."""
+    return json.dumps(plain(content), indent=indent, allow_nan=False) + "\n"
+
+
+def put(path: Path, text: str) -> None:
+    """Put a file in place in one piece: a reader sees the old one or the new one."""
+    written = path.with_name(f".{path.name}.{os.getpid()}")
+    written.write_text(text, encoding="utf-8")
+    written.replace(path)
+
+
+@dataclass(frozen=True, slots=True)
+class FileForm(Generic[Record]):
+    """A kind of file that holds one record under a `schema`. `migrations` say how the content of an older schema becomes
+    that of the next one, `remedy` what helps where a file cannot be used."""
+
+    kind: type[Record]
+    schema: int = 1
+    migrations: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = field(default_factory=dict)
+    remedy: str = ""
+
+    def read(self, path: Path) -> Record:
+        """Raises FileNotFoundError, and JournalError for a file that is damaged or of a schema that is not known."""
+        try:
+            return self.of(json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            raise
+        except Unreadable as error:
+            raise JournalError(path, f"{error}{f'; {self.remedy}' if self.remedy else ''}") from error
+        except (OSError, ValueError, RecursionError) as error:
+            raise JournalError(path, f"cannot be read: {error}") from error
+
+    def of(self, content: Any) -> Record:
+        """The record of a file's content. Raises Unreadable."""
+        schema = content.get("schema") if isinstance(content, dict) else None
+        oldest = min(self.migrations, default=self.schema)
+        if type(schema) is not int or not oldest <= schema <= self.schema:
+            knows = f"{oldest} to {self.schema}"
+            raise Unreadable(f"is of a schema that this version does not know (it knows {knows})")
+        for number in range(schema, self.schema):
+            content = self.migrations[number](content)
+        try:
+            return read(self.kind, content)
+        except Unreadable as error:
+            raise Unreadable(f"lacks or misnames a field: {error}") from error

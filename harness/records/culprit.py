@@ -1,0 +1,158 @@
+"""One cause of a pair's drift, as `localization.json` and `investigation.json` have it, and its proof."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from .codec import plain, read_fields
+
+SIDES = ("a", "b")
+
+KERNEL = "kernel"
+ARGUMENTS = "arguments"
+STRUCTURE = "structure"
+SETUP = "setup"
+"""Kinds of culprits that are an op; a difference in the set-up is `setup` too."""
+
+PART = "part"
+MARK_STEP = "mark-step"
+COMPILER_STAGE = "compiler-stage"
+COMPILER_SETTING = "compiler-setting"
+"""Kinds of culprits that are a way in which a mode executes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwappedIn:
+    """The reference with the culprit's side of b in it: its score against the reference as it is; None where that cannot
+    be executed."""
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    holds: bool = False
+    score_before: float | None = None
+    score_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SwappedOut:
+    """The mode with the reference's side in place of the culprit's, and of all culprits' (`score_without_all`)."""
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    holds: bool = False
+    score_before: float | None = None
+    score_after: float | None = None
+    score_without_all: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Both directions. `together_with` counts the culprits that act only with this one; `why` says what could not be
+    executed, or for what is no op, between what the scores stand."""
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    swap_in: SwappedIn
+    swap_out: SwappedOut
+    together_with: int = 0
+    why: str = ""
+
+    @property
+    def holds(self) -> bool:
+        return self.swap_in.holds and self.swap_out.holds
+
+
+@dataclass(frozen=True, slots=True)
+class CulpritScript:
+    """The standalone script of a culprit: `path` is None without one, and then `why` says so; `output` is its last line,
+    `error_ulp` the errors of the one block that it shows, where a culprit's are the largest of all its places."""
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+    EMPTY_IS_LEFT_OUT: ClassVar[bool] = True
+
+    path: str | None
+    why: str | None = None
+    reproduces: bool | None = None
+    output: str | None = None
+    error_ulp: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """Where a drift comes from. docs/guide/investigation-json.md says what each field is.
+
+    Three sorts have fields of their own: an op (`kernel`, `bound`, `largest_relative`, `lead`: the block that its script
+    shows), a way in which a mode executes (`name`, `policy`, and `swapped`: the key of a mode that takes its place), and a
+    difference in the set-up (`what`, `name`, `text`), which is the only one without a proof. By side is by "a" and "b".
+    `script` and `command` are added where the findings are put together.
+    """
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    kind: str
+    status: str | None = None
+    phase: str | None = None
+    module: str | None = None
+    op: str | None = None
+    name: str | None = None
+    step: int | None = None
+    source: str | None = None
+    kernel: Mapping[str, str | None] | None = None
+    reasons: Sequence[str] = ()
+    ops: Mapping[str, Sequence[str]] = field(default_factory=lambda: {"a": (), "b": ()})
+    places: Sequence[str] = ()
+    sites: int = 0
+    significance: str | None = None
+    local_significance: str | None = None
+    error_ulp: Mapping[str, float] = field(default_factory=dict)
+    rho: Mapping[str, float] = field(default_factory=dict)
+    bias: Mapping[str, float] = field(default_factory=dict)
+    bound: Mapping[str, float | None] = field(default_factory=dict)
+    largest_relative: float = 0.0
+    share_of_drift: float | None = None
+    proof: Proof | None = None
+    lead: int | None = None
+    policy: Mapping[str, str | None] = field(default_factory=dict)
+    swapped: str | None = None
+    what: str | None = None
+    text: str | None = None
+    script: CulpritScript | None = None
+    command: str | None = None
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether it is more than a suspect: swapped in the drift comes, swapped out it goes."""
+        return self.proof is not None and self.status == "culprit"
+
+    def to_json(self) -> dict[str, Any]:
+        """The file's content: each sort has its own fields, in its own order."""
+        names = WRITTEN_OF_MODE.get(self.kind, WRITTEN_OF_OP) if self.proof else WRITTEN_OF_SETUP
+        written = [name for name in names if name not in ADDED or getattr(self, name) is not None]
+        return {name: plain(getattr(self, name)) for name in written}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Culprit:
+        """Raises Unreadable."""
+        return read_fields(cls, data)
+
+
+ADDED = ("script", "command")
+
+_SEEN = ("places", "sites", "significance", "local_significance", "error_ulp", "rho", "bias")
+_OF_MODE = (
+    "status", "phase", "module", "op", "name", "step", "source", "kind", "reasons", "ops", *_SEEN, "share_of_drift",
+    "proof",
+)  # fmt: skip
+WRITTEN_OF_OP = (
+    "status", "phase", "module", "op", "step", "source", "kind", "kernel", "reasons", "ops", *_SEEN, "bound",
+    "largest_relative", "share_of_drift", "proof", "lead", "script", "command",
+)  # fmt: skip
+WRITTEN_OF_MODE: Mapping[str, Sequence[str]] = {
+    PART: (*_OF_MODE, "command", "script"),
+    MARK_STEP: (*_OF_MODE, "policy", "swapped", "command", "script"),
+    COMPILER_STAGE: (*_OF_MODE, "swapped", "command", "script"),
+    COMPILER_SETTING: (*_OF_MODE, "swapped", "command", "script"),
+}
+WRITTEN_OF_SETUP = ("phase", "module", "op", "kind", "step", "what", "name", "text", "significance")
