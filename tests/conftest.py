@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from playwright.sync_api import Browser, sync_playwright
+
+from .processes.forked import numdrift_in
 
 ROOT = Path(__file__).parent.parent
 TINY = ROOT / "tests" / "e2e" / "scripts" / "tiny.py"
@@ -26,8 +29,13 @@ Numdrift = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def numdrift(tmp_path: Path) -> Numdrift:
-    """Run the command line in a folder of the test's own, and give what it printed."""
+def numdrift(tmp_path: Path, request: pytest.FixtureRequest) -> Numdrift:
+    """Run the command line in a folder of the test's own, and give what it printed.
+
+    The processes are forked from one that has imported torch; where a test is marked `own_processes`, each is started.
+    """
+    if request.node.get_closest_marker("own_processes") is None:
+        return functools.partial(numdrift_in, tmp_path)
 
     def run(*arguments: str | Path, timeout: float = 900) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

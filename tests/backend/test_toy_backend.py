@@ -6,12 +6,13 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ..processes.forked import numdrift_in
 
 HERE = Path(__file__).parent
 ENTRY_POINTS = "[numdrift.modes]\ntoy = toy_backend:ToyMode\n"
@@ -34,14 +35,8 @@ def numdrift(tmp_path_factory: pytest.TempPathFactory) -> Numdrift:
     shutil.copy(HERE / "sorting.py", folder)
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "numdrift", *arguments],
-            cwd=folder,
-            env=os.environ | {"PYTHONPATH": str(installed)},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=600,
+        return numdrift_in(
+            folder, *arguments, PYTHONPATH=f"{installed}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
         )
 
     return run

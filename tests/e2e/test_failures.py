@@ -16,6 +16,9 @@ from numdrift import load_run
 
 from ..conftest import Numdrift
 
+pytestmark = pytest.mark.own_processes
+
+
 ENDINGS = {
     "raise": ("crashed", "ValueError: the step went wrong"),
     "exit": ("crashed", "sys.exit(3)"),

@@ -14,6 +14,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from ..conftest import ROOT
+from ..processes.forked import numdrift_in
 
 pytestmark = pytest.mark.slow
 
@@ -42,9 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def numdrift(folder: Path, *arguments: str) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "numdrift", *arguments], cwd=folder, check=True, capture_output=True
-    )
+    numdrift_in(folder, *arguments).check_returncode()
 
 
 @pytest.fixture

@@ -18,6 +18,9 @@ PYTHON = ENVIRONMENT / "bin/python"
 WIDE = ["--", "--steps", "4", "--width", "32"]
 
 
+pytestmark = pytest.mark.own_processes
+
+
 @pytest.fixture(scope="module", autouse=True)
 def other_torch() -> None:
     subprocess.run([ROOT / "scripts/other-torch"], check=True)

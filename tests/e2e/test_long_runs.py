@@ -15,6 +15,9 @@ from ..conftest import Numdrift
 MIB = 1024
 
 
+pytestmark = pytest.mark.own_processes
+
+
 def _peak_kib(run: Path) -> int:
     found = re.search(r"peak (\d+) KiB", (run / "stdout.log").read_text())
     assert found is not None

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from ..conftest import ROOT, Numdrift
+from ..processes.forked import numdrift_in
 
 SCRIPTS = ROOT / "tests" / "e2e" / "scripts"
 BOTH = ("--show", "output2,output1")
@@ -44,13 +45,7 @@ def shown(folder: Path, script: str, mode: str, *arguments: str) -> Shown:
     """Losses only are recorded: the recording itself executes nothing then."""
 
     def numdrift(*words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "numdrift", *words],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = numdrift_in(folder, *words)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,27 +23,54 @@ CASES += [(reproducer, mode, "ops") for reproducer in STEPS for mode in ("cpu", 
 CASES += [("resnet_digits", "compile", "ops"), ("sam_tanh", "cpu", "losses")]
 CASES += [(reproducer, mode, "graphs") for reproducer in STEPS for mode in PLAIN]
 CASES += [("sam_tanh", "compile", "metrics"), ("char_gpt", "lazy", "metrics")]
+EVERYDAY = [("resnet_digits", "compile", "ops")]
+EVERYDAY += [case for case in CASES if case[0] == "sam_tanh" or case[2] == "params"]
+"""What is recorded in each mode, on the smallest training, and the level `params` on each training in each mode."""
+
+
+pytestmark = pytest.mark.own_processes
+
+
+@pytest.fixture(scope="module")
+def plain_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    """What plain `python` saves of a training in a mode, run once."""
+    folder = tmp_path_factory.mktemp("plain")
+
+    @functools.cache
+    def run(reproducer: str, mode: str) -> Path:
+        device, flags = PLAIN[mode]
+        saved = folder / f"{reproducer}-{mode}.npz"
+        script, arguments = ROOT / f"reproducers/{reproducer}.py", ["--epochs", str(STEPS[reproducer])]
+        subprocess.run(
+            [sys.executable, str(script), *arguments, *flags, "--save", str(saved)],
+            env=os.environ | {"DEVICE": device, "PYTHONHASHSEED": "0"},
+            capture_output=True,
+            check=True,
+        )
+        return saved
+
+    return run
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("reproducer", "mode", "level"), CASES)
+@pytest.mark.parametrize(
+    ("reproducer", "mode", "level"),
+    [pytest.param(*case, marks=[] if case in EVERYDAY else pytest.mark.exhaustive) for case in CASES],
+)
 def test_recording_changes_no_bit(
-    reproducer: str, mode: str, level: str, numdrift: Numdrift, tmp_path: Path
+    reproducer: str,
+    mode: str,
+    level: str,
+    numdrift: Numdrift,
+    plain_run: Callable[[str, str], Path],
+    tmp_path: Path,
 ) -> None:
     script, arguments = ROOT / f"reproducers/{reproducer}.py", ["--epochs", str(STEPS[reproducer])]
-    device, flags = PLAIN[mode]
-    saved = tmp_path / "plain.npz"
-    subprocess.run(
-        [sys.executable, str(script), *arguments, *flags, "--save", str(saved)],
-        env=os.environ | {"DEVICE": device, "PYTHONHASHSEED": "0"},
-        capture_output=True,
-        check=True,
-    )
     how = [f"--{level}"] if level in ("graphs", "metrics") else ["--record", level]
     recorded_save = tmp_path / "recorded.npz"
     done = numdrift("run", script, "--modes", mode, *how, "--", *arguments, "--save", recorded_save)
     assert done.returncode == 0, done.stderr
-    plain = np.load(saved)
+    plain = np.load(plain_run(reproducer, mode))
     under_numdrift = np.load(recorded_save)
     assert set(plain) == set(under_numdrift)
     for name in plain:

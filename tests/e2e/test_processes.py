@@ -23,6 +23,9 @@ SCRIPT = ROOT / "tests" / "e2e" / "scripts" / "ranks.py"
 STEPS = 4
 
 
+pytestmark = pytest.mark.own_processes
+
+
 def torchrun(folder: Path, *arguments: str) -> list[dict[str, np.ndarray[Any, Any]]]:
     """What each rank saved under plain torchrun."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

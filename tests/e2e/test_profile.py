@@ -18,21 +18,11 @@ import pytest
 from playwright.sync_api import Browser
 
 from ..conftest import ROOT, Numdrift
+from ..processes.forked import numdrift_in
 
 NAMED_BLOCKS = ROOT / "tests" / "e2e" / "scripts" / "named_blocks.py"
 MODES = ("cpu", "compile", "lazy")
 ENOUGH_SECONDS = 120
-
-
-def command(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "numdrift", *map(str, arguments)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
 
 
 @dataclass(frozen=True)
@@ -59,9 +49,9 @@ class Profiled:
 def profiled(tmp_path_factory: pytest.TempPathFactory) -> Profiled:
     folder = tmp_path_factory.mktemp("profiled")
     modes = ",".join(MODES)
-    plain = command(folder, "run", NAMED_BLOCKS, "--modes", modes, "--name", "plain")
+    plain = numdrift_in(folder, "run", NAMED_BLOCKS, "--modes", modes, "--name", "plain")
     assert plain.returncode == 0, plain.stderr
-    traced = command(
+    traced = numdrift_in(
         folder, "profile", NAMED_BLOCKS, "--modes", modes, "--type", "operator", "--name", "operator",
         "--tensorboard", "logs", "--json", "found.json", "--top", "100",
     )  # fmt: skip
@@ -149,11 +139,11 @@ def test_ops_have_modules_and_lines_forwards_and_backwards(profiled: Profiled) -
 def test_what_was_left_out_is_said_and_the_tables_are_shown_again(profiled: Profiled) -> None:
     assert "compile: traced steps 3 to 5" in profiled.told
     assert "left out steps 0 to 2, compiling in 0" in profiled.told
-    again = command(profiled.folder, "profile", "runs/operator", "--top", "100")
+    again = numdrift_in(profiled.folder, "profile", "runs/operator", "--top", "100")
     assert again.returncode == 0, again.stderr
     tables = [line for line in profiled.told.splitlines() if not line.startswith("Wrote")]
     assert [line for line in again.stdout.splitlines() if not line.startswith("Wrote")] == tables
-    refused = command(profiled.folder, "profile", "runs/operator", "--modes", "cpu")
+    refused = numdrift_in(profiled.folder, "profile", "runs/operator", "--modes", "cpu")
     assert refused.returncode == 2 and "nothing is run again" in refused.stderr
 
 

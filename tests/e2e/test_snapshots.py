@@ -20,22 +20,11 @@ from numdrift.harness.observers.snapshots.snapshot_file import read_snapshot
 from numdrift.harness.tools.snapshots.replay_answer import answer_of
 
 from ..conftest import ROOT, Numdrift
+from ..processes.forked import numdrift_in
 
 SCRIPT = ROOT / "tests" / "e2e" / "scripts" / "snapshots.py"
 
 Take = Callable[..., dict[str, Any]]
-
-
-def numdrift_in(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "numdrift", *map(str, arguments)],
-        cwd=folder,
-        env=os.environ | {"COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
 
 
 def take(folder: Path, *arguments: str | Path, code: int = 0) -> dict[str, dict[str, Any]]:

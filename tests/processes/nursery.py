@@ -1,0 +1,327 @@
+"""A process that has torch and numdrift's commands imported, and forks a child for each command of the tests.
+
+Started by `forked.Nursery`. What happens for `numdrift run script.py --modes cpu,compile`:
+
+    nursery            has imported torch, Inductor and the commands, has run nothing, and waits for requests
+      minder           waits for one command and tells how it ended
+        command        `python -m numdrift run ...`; a process that it starts comes from its cradle
+          cradle       has forgotten all of numdrift; for each training it forks a child that forks the training
+          training     `python bootstrap.py ...` of cpu; the command's own child, as it would be without a nursery
+          training     ... of compile
+
+The child between cradle and training ends at once, so that the training becomes a child of the command (which is its
+reaper, see prctl(2)): process ids, groups, signals and exit statuses are as of a process that was started.
+
+A training whose environment differs in a variable that Python, torch or a library may read when it is loaded is
+started as a process of its own; so is every other program.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import types
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+BE_REAPER = 36
+"""PR_SET_CHILD_SUBREAPER of prctl(2)."""
+
+READ_LATE = ("COLUMNS", "DEVICE", "PWD", "OLDPWD", "PYTHONPATH", "SHLVL", "_")
+"""Variables that nothing reads when it is loaded, or that are set right here; besides those of pytest."""
+
+BEFORE = (
+    "torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codegen.cpp", "torch._functorch.aot_autograd",
+    "torch.utils.data", "sklearn.datasets",
+)  # fmt: skip
+"""What trainings import, in the order in which they do: torch first."""
+
+EXECUTE = subprocess.Popen._execute_child  # type: ignore[attr-defined]
+
+
+def main() -> None:
+    listener, alive = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
+    for name in BEFORE:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    look_around()
+    of_trainings = set(sys.modules)
+    commands = importlib.import_module("numdrift.harness.cli")
+    for found in pkgutil.walk_packages(commands.__path__, "numdrift.harness.cli."):
+        importlib.import_module(found.name)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # minders leave nothing to wait for
+    gc.collect()
+    gc.freeze()  # no collection touches, and so copies, what is shared
+    watched: list[int] = [listener.fileno(), alive]
+    while True:
+        ready, _, _ = select.select(watched, [], [])
+        if alive in ready:  # its other end has closed: the tests have ended
+            return
+        connection, _ = listener.accept()
+        if os.fork() == 0:
+            mind(connection, of_trainings)
+        connection.close()
+
+
+def look_around() -> None:
+    """Let Inductor find out what it finds out once a process: about the compiler, the processor and its own sources.
+
+    These are private names of torch; where one is gone, trainings find out by themselves.
+    """
+    with contextlib.suppress(ImportError, AttributeError, TypeError):
+        from torch._inductor import codecache, cpp_builder, cpu_vec_isa
+
+        codecache.torch_key()
+        codecache.CacheBase.get_system()
+        python = codecache.CppPythonBindingsCodeCache
+        header = python._get_uncompiled_header("cpu")
+        for vectors in (cpu_vec_isa.pick_vec_isa(), cpu_vec_isa.invalid_vec_isa):
+            told: dict[str, Any] = {
+                "device_type": "cpu",
+                "extra_flags": (),
+                "use_relative_path": False,
+                "vec_isa": vectors,
+            }
+            told = {**python.cpp_compile_command_flags, **told}
+            options = cpp_builder.CppTorchDeviceOptions(compile_only=False, min_optimize=False, **told)
+            line = cpp_builder.CppBuilder(name="o", sources="i", BuildOption=options).get_command_line()
+            codecache._precompile_header(header, line, min_optimize=False, **told)
+
+
+def mind(connection: socket.socket, of_trainings: set[str]) -> NoReturn:
+    """Fork the command that is asked for, and say its process id and then its exit status."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    request, streams = received(connection)
+    command = os.fork()
+    if command == 0:
+        connection.close()
+        ctypes.CDLL(None).prctl(BE_REAPER, 1)
+        mine, its = socket.socketpair()
+        if os.fork() == 0:
+            mine.close()
+            rock(its, of_trainings)
+        its.close()
+        if request["command"][1:3] == ["-m", "numdrift"]:
+            Cradle(mine).install()
+        else:
+            forget(of_trainings)
+        become(request, streams, keep=mine.fileno())
+    connection.sendall(f"{command}\n".encode())
+    _, status, used = os.wait4(command, 0)
+    seconds = used.ru_utime + used.ru_stime
+    with contextlib.suppress(BrokenPipeError):  # nobody waits for it any longer
+        connection.sendall(f"{os.waitstatus_to_exitcode(status)} {seconds}\n".encode())
+    os._exit(0)
+
+
+def rock(connection: socket.socket, of_trainings: set[str]) -> NoReturn:
+    """Fork the trainings of one command, until it has ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal; trainings heed it
+    forget(of_trainings)
+    while True:
+        request, streams = received(connection)
+        if not request:
+            os._exit(0)
+        reading, writing = os.pipe()
+        between = os.fork()
+        if between == 0:
+            parent = os.getpid()
+            training = os.fork()
+            if training:
+                os.write(writing, str(training).encode())
+                os._exit(0)
+            while os.getppid() == parent:
+                time.sleep(0.0005)
+            if request["session"]:
+                os.setsid()
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            become(request, streams)
+        os.waitpid(between, 0)  # from here on the training is the command's child
+        for stream in streams:
+            os.close(stream)
+        connection.sendall(os.read(reading, 32) + b"\n")
+        os.close(reading)
+        os.close(writing)
+
+
+def forget(of_trainings: set[str]) -> None:
+    """Be as if none of numdrift had ever been imported."""
+    for name in sys.modules.keys() - of_trainings - {"__main__"}:
+        del sys.modules[name]
+
+
+class Cradle:
+    """The command's side: where it starts a training, a forked one takes its place if it can."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.turn = threading.Lock()
+
+    def install(self) -> None:
+        cradle = self
+
+        def execute(process: Any, args: Any, *given: Any) -> None:
+            names = EXECUTE.__code__.co_varnames[2 : EXECUTE.__code__.co_argcount]
+            options = dict(zip(names, given, strict=True))
+            command = [os.fspath(one) for one in args] if not isinstance(args, str | bytes) else []
+            environment = dict(os.environ if options["env"] is None else options["env"])
+            if not cradle.can_fork(command, environment, options):
+                EXECUTE(process, args, *given)
+                return
+            streams = [options["p2cread"], options["c2pwrite"], options["errwrite"]]
+            folder = os.fspath(options["cwd"] or Path.cwd())
+            process.pid = cradle.fork(command, folder, environment, streams, options["start_new_session"])
+            process._child_created = True
+            process._close_pipe_fds(*(options[one] for one in names if one[:3] in ("p2c", "c2p", "err")))
+
+        subprocess.Popen._execute_child = execute  # type: ignore[attr-defined]
+
+    def can_fork(
+        self, command: Sequence[str], environment: Mapping[str, str], options: Mapping[str, Any]
+    ) -> bool:
+        """Whether it is one of numdrift's own processes, in an environment like the nursery's."""
+        kind = command[1] if len(command) > 1 and command[0] == sys.executable else ""
+        if not (
+            kind.endswith("/recorder/bootstrap.py") or (kind == "-m" and command[2].startswith("numdrift."))
+        ):
+            return False
+        if any(options[one] for one in ("preexec_fn", "pass_fds", "shell")):
+            return False
+        return (
+            read_early({**START, **environment}) == read_early(START)
+            and START.keys() - environment.keys() <= UNSET
+        )
+
+    def fork(
+        self,
+        command: Sequence[str],
+        folder: str,
+        environment: Mapping[str, str],
+        streams: list[int],
+        session: bool,
+    ) -> int:
+        given = [place if stream == -1 else stream for place, stream in enumerate(streams)]
+        request = {"command": command, "folder": folder, "environment": environment, "session": session}
+        with self.turn:
+            send(self.connection, request, given)
+            return int(self.connection.recv(32))
+
+
+def read_early(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that may be read when something is loaded."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in READ_LATE and not name.startswith("PYTEST_")
+    }
+
+
+START = dict(os.environ)
+"""The environment that everything was imported in."""
+
+
+UNSET = {"PYTHONHASHSEED", "PYTHONUNBUFFERED", *READ_LATE} | {
+    one for one in START if one.startswith("PYTEST_")
+}
+"""Variables that an environment may lack: without a hash seed any will do, and streams are made anew here."""
+
+
+def become(request: Mapping[str, Any], streams: Sequence[int], *, keep: int = -1) -> NoReturn:
+    """Go on as `python` would, with these three streams."""
+    command, folder, environment = (request[one] for one in ("command", "folder", "environment"))
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    for number in {int(one.name) for one in Path("/proc/self/fd").iterdir()} - {0, 1, 2, keep}:
+        with contextlib.suppress(OSError):
+            os.close(number)
+    if "PYTHONUNBUFFERED" not in environment:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115, it lives as long as the process
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    set_path(environment.get("PYTHONPATH", ""))
+    importlib.invalidate_caches()
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()  # from the operating system, as at its import
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    arguments = list(command[1:])
+    try:
+        if arguments[0] == "-m":
+            sys.argv, sys.path[0] = arguments[1:], folder
+            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        else:
+            path = Path(arguments[0])
+            sys.argv, sys.path[0] = arguments, str(path.parent)
+            main.__dict__.update(__file__=str(path), __builtins__=__builtins__)
+            exec(compile(path.read_bytes(), str(path), "exec"), main.__dict__)  # noqa: S102, as the interpreter
+    except BaseException as error:  # noqa: BLE001, the interpreter would end with it
+        end(error)
+    end(None)
+
+
+def set_path(wanted: str) -> None:
+    """Have the folders of PYTHONPATH where the interpreter puts them, behind that of the script."""
+    before = [one for one in START.get("PYTHONPATH", "").split(os.pathsep) if one]
+    after = [one for one in wanted.split(os.pathsep) if one]
+    sys.path[1 : 1 + len(before)] = after
+    if after != before:
+        with contextlib.suppress(ImportError):
+            importlib.import_module("sitecustomize")
+
+
+def end(error: BaseException | None) -> NoReturn:
+    """End as the interpreter does: threads, what is registered for the end, streams, exit code."""
+    code = 0
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        if code and not isinstance(error.code, int):
+            print(error.code, file=sys.stderr)
+    elif error is not None:
+        sys.excepthook(type(error), error, error.__traceback__)
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    if isinstance(error, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(code & 0xFF)
+
+
+def send(connection: socket.socket, request: Mapping[str, Any], streams: Sequence[int]) -> None:
+    """A line of JSON behind its length, with open files."""
+    text = json.dumps(request).encode()
+    socket.send_fds(connection, [f"{len(text):10d}".encode()], list(streams))
+    connection.sendall(text)
+
+
+def received(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """What `send` sent, or nothing when the other side has ended."""
+    head, streams, _, _ = socket.recv_fds(connection, 10, 3)
+    if not head:
+        return {}, []
+    wanted, text = int(head), b""
+    while len(text) < wanted:
+        text += connection.recv(wanted - len(text))
+    return json.loads(text), list(streams)
+
+
+if __name__ == "__main__":
+    main()
