@@ -23,6 +23,7 @@ LEVELS = (
     # guests of the training process: torch and the standard library only
     "errors",
     "compiler",
+    "search",
     "records",
     "torch_private",
     "kernels",
@@ -86,9 +87,14 @@ ARROWS = [
     Arrow(
         "guests of the training process import torch, the standard library and each other",
         of=(
-            *(f"harness/{level}" for level in GUEST_LEVELS if level not in ("kernels", "errors", "compiler")),
+            *(
+                f"harness/{level}"
+                for level in GUEST_LEVELS
+                if level not in ("kernels", "errors", "compiler", "search")
+            ),
             "harness/errors.py",
             "harness/compiler.py",
+            "harness/search.py",
         ),
         never=(EVERYTHING,),
         but=("torch", *GUESTS, *STANDARD_LIBRARY),

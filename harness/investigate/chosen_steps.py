@@ -9,6 +9,7 @@ from ..drift.step_score import StepScore
 from ..drift.verdict import worst_of
 from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun
+from ..search import between, evenly
 
 MOST_FORCED = 64
 """Steps that are started from the reference's state: enough to see a fault that begins late."""
@@ -50,13 +51,7 @@ def taped_steps(forced: Sequence[int], first_differing: Iterable[int]) -> tuple[
 
 def steps_between(steps: Sequence[StepScore], threshold: float, most: int) -> list[int]:
     """At most so many steps between the first one beyond the threshold and the scored one before it."""
-    before = -1
-    for one in steps:
-        if worst_of([one]) > threshold:
-            between = list(range(before + 1, one.step)) if before >= 0 else []
-            return [between[place] for place in evenly(len(between), min(len(between), most))]
-        before = one.step
-    return []
+    return between(((one.step, worst_of([one]) > threshold) for one in steps), most)
 
 
 def most_states(run: RecordedRun, budget: int) -> int:
@@ -77,13 +72,6 @@ def bytes_of_state(run: RecordedRun) -> int:
     }
     entries = {entry.name: entry for table in run.journal.tables.values() for entry in table}
     return sum(math.prod(entry.shape) * sizes.get(entry.dtype, 4) for entry in entries.values())
-
-
-def evenly(count: int, parts: int) -> list[int]:
-    """`parts` steps of `count`, evenly spaced, the first and the last among them."""
-    if parts < 2 or not count:
-        return [0] if parts and count else []
-    return [round(part * (count - 1) / (parts - 1)) for part in range(parts)]
 
 
 def selection(steps: Iterable[int]) -> StepSelection:

@@ -13,14 +13,15 @@ from typing import Any
 
 from ..drift.verdict import worst_of
 from ..errors import NotAvailable, NumdriftError, UsageError
-from ..observers.partition.partition_bisect import CARRIED, Bisection, Call, Part, bisect
 from ..observers.partition.partition_journal import PARTITION, PartitionRecord, read_partition
+from ..observers.partition.partition_parts import Call, Part
 from ..records.codec import json_text
 from ..records.culprit import PART, Culprit
 from ..records.experiment import Experiment
 from ..records.mode_spec import ModeSpec
 from ..records.partition_limits import PartitionConfig, refuse_swaps
 from ..runs.recorded_run import RecordedRun
+from ..search import CARRIED, Bisection, carriers
 from .evidence import EvidenceFolder, PairEvidence
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Round, begun_in
@@ -102,9 +103,9 @@ class _PartitionedStep:
         self._record = PartitionRecord()
         self._own = _score(inquiry.evidence, inquiry.evidence.started, inquiry.step)
 
-    def bisection(self, threshold: float) -> Bisection:
+    def bisection(self, threshold: float) -> Bisection[Part]:
         """Raises NotAvailable. Where the whole model does not carry the drift, no part is looked for."""
-        return bisect(self._parts(), self._taken, threshold, CARRIED * (self._own or 0.0))
+        return carriers(self._parts(), self._taken, threshold, CARRIED * (self._own or 0.0))
 
     def _parts(self) -> Sequence[Part]:
         """The model's operators that have a part of their own, with nothing on the backend. Raises NotAvailable."""
@@ -119,7 +120,7 @@ class _PartitionedStep:
             raise self._lacks("; ".join(self._record.notes) or "no model was called in it")
         return sorted(self._record.calls)
 
-    def content(self, found: Bisection) -> dict[str, Any]:
+    def content(self, found: Bisection[Part]) -> dict[str, Any]:
         calls = self._record.calls
         rows = (row for graph in self._record.graphs for row in graph.operators if not row.supported)
         return {

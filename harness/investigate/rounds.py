@@ -15,10 +15,10 @@ from ..records.experiment import Experiment
 from ..records.step_files import steps_in
 from ..runs.recorded_run import RecordedRun
 from ..runs.run_layout import STATES
+from ..search import evenly
 from .chosen_steps import (
     STATE_SHARE,
     bytes_of_state,
-    evenly,
     forced_steps,
     most_states,
     selection,

@@ -16,8 +16,8 @@ from .found_culprits import Describer
 from .held_calls import WorkerCalls
 from .hybrid import Kernels, Mixture, Pair, execute, paired
 from .hybrid_scores import Scorer
+from .hybrid_tests import HybridTests, Infeasible
 from .proofs import Proofs, prove
-from .search import Infeasible, Laboratory
 from .site_parts import taken_apart
 from .storage_flow import SIDES, Side, flow_of
 from .suspects import Suspect, suspects
@@ -71,20 +71,20 @@ def localize_step(sides: Mapping[Side, Held], noise: Noise, threshold: float, sa
             found.setdefault(number, Suspect(number, "kernel", ()))
     examined = examine(pair, found)
     scorer = Scorer(sides["a"].tape.expected(), noise)
-    laboratory = Laboratory(pair, scorer)
+    tests = HybridTests(pair, scorer)
     sites = sites_of(pair, examined)
-    if not _is_complete(laboratory, _causes(pair, examined, sites)):
+    if not _is_complete(tests, _causes(pair, examined, sites)):
         # a block that is equal on one side's values by chance may not be on the other's
         doubted = {number: replace(one, differs=one.differs or None) for number, one in examined.items()}
         others = sites_of(pair, doubted)
-        if _is_complete(laboratory, _causes(pair, doubted, others)):
+        if _is_complete(tests, _causes(pair, doubted, others)):
             sites, examined = others, doubted
-    sites = taken_apart(laboratory, examined, sites)
+    sites = taken_apart(tests, examined, sites)
     causes = with_decisions(pair, _causes(pair, examined, sites), labels)
     say(
         f"{sum(one.differs is not False for one in examined.values())} of {len(pair.blocks)} blocks compute other bits, from {len(causes)} causes"
     )
-    proofs = prove(laboratory, causes, threshold)
+    proofs = prove(tests, causes, threshold)
     chosen = None
     if proofs.whole.score > threshold or proofs.whole.discrete:
         differing = {number for number, one in examined.items() if one.differs is not False}
@@ -119,10 +119,10 @@ def _causes(pair: Pair, examined: Mapping[int, Examined], sites: Sequence[Site])
     return [_from_inputs(pair, inputs), *causes] if inputs else causes
 
 
-def _is_complete(laboratory: Laboratory, causes: list[Cause]) -> bool:
+def _is_complete(tests: HybridTests, causes: list[Cause]) -> bool:
     """Whether side b without these causes is side a, bit for bit."""
     try:
-        return laboratory.swapped_out(causes).is_none
+        return tests.swapped_out(causes).is_none
     except Infeasible:
         return False
 

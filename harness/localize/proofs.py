@@ -1,13 +1,21 @@
-"""Proof both ways: each cause swapped in and swapped out, and what is left when all of them are gone."""
+"""Proof both ways: each cause swapped in and swapped out, and what is left when all of them are gone.
+
+Each cause is tested alone while there are few; many are searched by halves, which finds each that acts alone in about
+log2(n) + 3 tests. What then remains acts only together, and is shrunk.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ..search import bisect_all, ddmin
 from .hybrid_scores import Drift
-from .search import FEW, Infeasible, Laboratory, bisect_all, ddmin
+from .hybrid_tests import HybridTests, Infeasible
 from .swap_sites import Cause
+
+FEW = 24
+"""Up to so many causes are each tested alone; beyond, groups are tested first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,30 +45,30 @@ class Proofs:
     tests: int
 
 
-def prove(laboratory: Laboratory, causes: Sequence[Cause], threshold: float) -> Proofs:
+def prove(tests: HybridTests, causes: Sequence[Cause], threshold: float) -> Proofs:
     """Find the causes that make the drift beyond the threshold, and measure the share of each of the others."""
-    whole = laboratory.swapped_out([])
-    alone = _beyond_alone(laboratory, causes, threshold)
-    together = _beyond_together(laboratory, causes, alone, threshold)
+    whole = tests.swapped_out([])
+    alone = _beyond_alone(tests, causes, threshold)
+    together = _beyond_together(tests, causes, alone, threshold)
     chosen = [*alone, *(one for one in together if one not in alone)]
-    proofs = [_proof(laboratory, cause, whole) for cause in causes[:FEW] if cause not in chosen]
+    proofs = [_proof(tests, cause, whole) for cause in causes[:FEW] if cause not in chosen]
     significant = [
-        replace(_proof(laboratory, cause, whole), together=len(together) - 1 if cause in together else 0)
+        replace(_proof(tests, cause, whole), together=len(together) - 1 if cause in together else 0)
         for cause in chosen
     ]
     return Proofs(
         whole,
-        _out(laboratory, chosen or causes),
+        _out(tests, chosen or causes),
         tuple(significant),
         tuple(sorted(proofs, key=lambda one: -(one.share or 0.0))),
-        laboratory.tests,
+        tests.count,
     )
 
 
-def _beyond_alone(laboratory: Laboratory, causes: Sequence[Cause], threshold: float) -> list[Cause]:
+def _beyond_alone(tests: HybridTests, causes: Sequence[Cause], threshold: float) -> list[Cause]:
     def fails(tried: Sequence[Cause]) -> bool:
         try:
-            return is_beyond(laboratory.swapped_in(tried), threshold)
+            return is_beyond(tests.swapped_in(tried), threshold)
         except Infeasible:
             # what cannot be mixed may still hold a cause: look into its parts
             return len(tried) > 1
@@ -71,7 +79,7 @@ def _beyond_alone(laboratory: Laboratory, causes: Sequence[Cause], threshold: fl
 
 
 def _beyond_together(
-    laboratory: Laboratory, causes: Sequence[Cause], alone: Sequence[Cause], threshold: float
+    tests: HybridTests, causes: Sequence[Cause], alone: Sequence[Cause], threshold: float
 ) -> list[Cause]:
     """The smallest set that still acts when those that act alone are gone."""
     left = [cause for cause in causes if cause not in alone]
@@ -80,7 +88,7 @@ def _beyond_together(
         """Whether side b without the causes that act alone, and otherwise only with these, still drifts."""
         gone = [*alone, *(cause for cause in left if cause not in tried)]
         try:
-            return is_beyond(laboratory.swapped_out(gone), threshold)
+            return is_beyond(tests.swapped_out(gone), threshold)
         except Infeasible:
             return False
 
@@ -91,14 +99,14 @@ def is_beyond(drift: Drift, threshold: float) -> bool:
     return drift.score > threshold or bool(drift.discrete)
 
 
-def _proof(laboratory: Laboratory, cause: Cause, whole: Drift) -> MeasuredCause:
+def _proof(tests: HybridTests, cause: Cause, whole: Drift) -> MeasuredCause:
     proof = MeasuredCause(cause)
     try:
-        proof = replace(proof, swapped_in=laboratory.swapped_in([cause]))
+        proof = replace(proof, swapped_in=tests.swapped_in([cause]))
     except Infeasible as error:
         proof = replace(proof, why=f"it cannot be put into the reference alone: {error}")
     try:
-        out = laboratory.swapped_out([cause])
+        out = tests.swapped_out([cause])
     except Infeasible as error:
         return replace(proof, why=proof.why or f"it cannot be taken out alone: {error}")
     return replace(proof, swapped_out=out, share=_share(whole, out, proof.swapped_in))
@@ -114,8 +122,8 @@ def _share(whole: Drift, without: Drift, alone: Drift | None) -> float | None:
     return max(0.0, min(1.0, (gone + comes) / 2))
 
 
-def _out(laboratory: Laboratory, causes: Sequence[Cause]) -> Drift | None:
+def _out(tests: HybridTests, causes: Sequence[Cause]) -> Drift | None:
     try:
-        return laboratory.swapped_out(causes)
+        return tests.swapped_out(causes)
     except Infeasible:
         return None

@@ -10,18 +10,16 @@ from collections.abc import Mapping, Sequence
 
 from .examination import Examined
 from .hybrid import Pair
-from .search import Infeasible, Laboratory
+from .hybrid_tests import HybridTests, Infeasible
 from .swap_sites import Site, causes_of
 
 
-def taken_apart(
-    laboratory: Laboratory, examined: Mapping[int, Examined], sites: Sequence[Site]
-) -> list[Site]:
+def taken_apart(tests: HybridTests, examined: Mapping[int, Examined], sites: Sequence[Site]) -> list[Site]:
     """The sites, each that can be in parts: every kernel for itself, and what differs otherwise with what lies between."""
     found: list[Site] = []
     for site in sites:
-        parts = _parts(laboratory.pair, examined, site)
-        found += parts if len(parts) > 1 and _stand_for(laboratory, examined, parts, site) else [site]
+        parts = _parts(tests.pair, examined, site)
+        found += parts if len(parts) > 1 and _stand_for(tests, examined, parts, site) else [site]
     return sorted(found, key=lambda site: site.lead)
 
 
@@ -40,17 +38,17 @@ def _is_kernel(pair: Pair, examined: Examined) -> bool:
 
 
 def _stand_for(
-    laboratory: Laboratory, examined: Mapping[int, Examined], parts: Sequence[Site], site: Site
+    tests: HybridTests, examined: Mapping[int, Examined], parts: Sequence[Site], site: Site
 ) -> bool:
     """Whether the parts together make and take away the very drift of the site, and each can be exchanged alone."""
-    causes = causes_of(laboratory.pair, examined, parts)
-    whole = causes_of(laboratory.pair, examined, [site])
+    causes = causes_of(tests.pair, examined, parts)
+    whole = causes_of(tests.pair, examined, [site])
     try:
         for cause in causes:
-            laboratory.swapped_in([cause])
-            laboratory.swapped_out([cause])
-        return laboratory.swapped_out(causes) == laboratory.swapped_out(whole) and (
-            laboratory.swapped_in(causes) == laboratory.swapped_in(whole)
+            tests.swapped_in([cause])
+            tests.swapped_out([cause])
+        return tests.swapped_out(causes) == tests.swapped_out(whole) and (
+            tests.swapped_in(causes) == tests.swapped_in(whole)
         )
     except Infeasible:
         return False

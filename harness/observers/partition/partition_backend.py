@@ -16,9 +16,9 @@ from ...records.partition_limits import PartitionConfig
 from ...records.partition_record import GraphPartition, Partitioning
 from ...torch_private.partitioning import Phase, compile_with_autograd, mark_calls, written_graph
 from .graph_operators import Support, Written, written_operators
-from .partition_bisect import Call, Part
 from .partition_execution import executable
 from .partition_log import log_graph
+from .partition_parts import Call, Part
 from .partition_plan import Request, check, plan_graph
 
 

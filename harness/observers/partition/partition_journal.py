@@ -24,7 +24,7 @@ from typing import Any
 from ...errors import JournalError
 from ...records.event_lines import append_event, complete_events
 from ...records.partition_record import GraphPartition
-from .partition_bisect import Call, Part
+from .partition_parts import Call, Part
 
 PARTITION = "partition.jsonl"
 SCHEMA = 1

@@ -16,7 +16,7 @@ from ...records.partition_record import CPU, GraphPartition, OperatorRow, Phase,
 from ...torch_private import copied_graph, is_operator, returns_view
 from ...torch_private.partitioning import call_of, fuse
 from .graph_operators import Operator, Support, Written, operators_of, origin_names
-from .partition_bisect import Call, Part
+from .partition_parts import Call, Part
 
 PLACE, OPERATOR = "numdrift_place", "numdrift_operator"
 """What a node knows while its graph is fused: where it runs, and of which operator it is the node that computes."""

@@ -22,8 +22,9 @@ from ...hooks.backend_adapter import Adapter
 from ...records.mode_spec import ModeSpec
 from ...records.partition_limits import PartitionConfig
 from ...records.partition_record import GraphPartition
-from .partition_bisect import Call, Part, bisect
+from ...search import carriers
 from .partition_journal import PARTITION, CarrierRow, PartitionWriter, TensorCheck
+from .partition_parts import Call, Part
 from .partitioned_module import PartitionedModule, adapter_of, arguments_of, partitioned
 
 EXAMPLES = "example_inputs"
@@ -84,7 +85,7 @@ def _bisect(trial: _Trial, calls: Mapping[Part, Call], writer: PartitionWriter) 
         _, checks = trial.of(PartitionConfig(), lambda _: None, only)
         return max((one.relative for one in checks if not one.identical), default=0.0)
 
-    found = bisect(sorted(calls), lambda sets: [drift(only) for only in sets])
+    found = carriers(sorted(calls), lambda sets: [drift(only) for only in sets])
     rows = [
         CarrierRow(tuple(calls[part] for part in one.parts), one.alone, one.without) for one in found.carriers
     ]

@@ -17,8 +17,8 @@ from ...records.partition_limits import OF_PROCESS, PartitionConfig, refuse_swap
 from ...records.partition_record import GraphPartition, Partitioning
 from ...torch_private.partitioning import call_by_backend
 from .partition_backend import PartitioningBackend
-from .partition_bisect import Call, Part
 from .partition_log import log_graph
+from .partition_parts import Call, Part
 
 
 class PartitionedModule(torch.nn.Module):

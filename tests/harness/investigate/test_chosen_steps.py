@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from numdrift.harness.investigate.chosen_steps import (
     MOST_FORCED,
     MOST_TAPES,
-    evenly,
     forced_steps,
     taped_steps,
 )
+from numdrift.harness.search import evenly
 
 COUNTS = st.integers(2, 5000)
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from numdrift.harness.investigate.part_search import part_culprits, part_sentences
-from numdrift.harness.observers.partition.partition_bisect import Call
+from numdrift.harness.observers.partition.partition_parts import Call
 
 LABELS = ("cpu", "toy")
 TANH = Call("aten::tanh", "train.py:12", "net.1")

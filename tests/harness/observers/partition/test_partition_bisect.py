@@ -10,23 +10,17 @@ import torch.fx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from numdrift.harness.observers.partition.partition_bisect import (
-    CARRIED,
-    MOST_CARRIERS,
-    Call,
-    Drifts,
-    Part,
-    bisect,
-)
+from numdrift.harness.observers.partition.partition_parts import Call, Part
 from numdrift.harness.observers.partition.partitioned_module import partitioned
 from numdrift.harness.records.partition_limits import PartitionConfig
+from numdrift.harness.search import CARRIED, MOST_CARRIERS, Drifts, carriers
 
 from .models import INPUTS, MLP, ToyAdapter
 
 PARTS = [(0, number) for number in range(16)]
 
 
-def each(drift: Callable[[frozenset[Part]], float]) -> Drifts:
+def each(drift: Callable[[frozenset[Part]], float]) -> Drifts[Part]:
     return lambda sets: [drift(only) for only in sets]
 
 
@@ -35,7 +29,7 @@ def summed(weights: dict[Part, float]) -> Callable[[frozenset[Part]], float]:
 
 
 def test_the_one_that_carries_the_drift_is_found_in_two_questions_a_halving() -> None:
-    found = bisect(PARTS, each(summed({(0, 11): 1.0, (0, 3): 0.01})))
+    found = carriers(PARTS, each(summed({(0, 11): 1.0, (0, 3): 0.01})))
     [carrier] = found.carriers
     assert (carrier.parts, carrier.alone, carrier.without) == (((0, 11),), 1.0, 0.01)
     assert (found.whole, found.remaining) == (1.01, 0.01)
@@ -43,11 +37,11 @@ def test_the_one_that_carries_the_drift_is_found_in_two_questions_a_halving() ->
 
 
 def test_carriers_are_looked_for_until_little_remains() -> None:
-    found = bisect(PARTS, each(summed({(0, 2): 4.0, (0, 9): 3.0, (0, 12): 0.5})))
+    found = carriers(PARTS, each(summed({(0, 2): 4.0, (0, 9): 3.0, (0, 12): 0.5})))
     assert [one.parts for one in found.carriers] == [((0, 2),)]
-    found = bisect(PARTS, each(summed({(0, 2): 4.0, (0, 9): 5.0, (0, 12): 0.5})))
+    found = carriers(PARTS, each(summed({(0, 2): 4.0, (0, 9): 5.0, (0, 12): 0.5})))
     assert [one.parts for one in found.carriers] == [((0, 9),)]
-    found = bisect(
+    found = carriers(
         PARTS,
         each(lambda only: max(((4.0, 3.0)[one[1] == 9] for one in only & {(0, 2), (0, 9)}), default=0.0)),
     )
@@ -56,25 +50,25 @@ def test_carriers_are_looked_for_until_little_remains() -> None:
 
 def test_what_is_left_is_looked_into_as_long_as_it_is_too_much() -> None:
     drift = each(summed({(0, 2): 100.0, (0, 9): 10.0, (0, 12): 1.0}))
-    assert [one.parts for one in bisect(PARTS, drift).carriers] == [((0, 2),)]
-    found = bisect(PARTS, drift, enough=2.0)
+    assert [one.parts for one in carriers(PARTS, drift).carriers] == [((0, 2),)]
+    found = carriers(PARTS, drift, enough=2.0)
     assert [one.parts for one in found.carriers] == [((0, 2),), ((0, 9),)] and found.remaining == 1.0
 
 
 def test_parts_that_drift_only_together_are_named_together() -> None:
-    found = bisect(PARTS, each(lambda only: float({(0, 7), (0, 8)} <= only)))
+    found = carriers(PARTS, each(lambda only: float({(0, 7), (0, 8)} <= only)))
     assert found.carriers[0].parts == tuple(PARTS) and found.remaining == 0
 
 
 def test_without_a_drift_nothing_is_looked_for() -> None:
-    found = bisect(PARTS, each(lambda only: 0.0))
+    found = carriers(PARTS, each(lambda only: 0.0))
     assert (found.carriers, found.asked) == ((), 1)
 
 
 @given(st.dictionaries(st.sampled_from(PARTS), st.integers(0, 100).map(float), max_size=16))
 def test_it_ends_and_what_it_says_is_so(weights: dict[Part, float]) -> None:
     drift = summed(weights)
-    found = bisect(PARTS, each(drift))
+    found = carriers(PARTS, each(drift))
     taken: set[Part] = set()
     for carrier in found.carriers:
         assert not taken & set(carrier.parts) and carrier.alone == drift(frozenset(carrier.parts))
@@ -112,7 +106,7 @@ def test_an_inaccurate_kernel_of_a_backend_is_found_in_a_module() -> None:
     # when
     with torch.no_grad():
         whole = partitioned(copy.deepcopy(module), x, Inaccurate(), PartitionConfig(), lambda _: None)
-        found = bisect(sorted(whole.calls), each(drift))
+        found = carriers(sorted(whole.calls), each(drift))
     # then
     [carrier] = found.carriers
     assert [calls[part][0] for part in carrier.parts] == ["aten::log_softmax"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from numdrift.harness.localize.search import bisect_all, ddmin
+from numdrift.harness.search import Carrier, between, bisect_all, carriers, ddmin
 
 
 class Counted:
@@ -88,3 +88,14 @@ def test_two_that_act_together_are_found_among_many_in_few_tests() -> None:
     fails = Counted(lambda tried: {17, 90}.issubset(tried))
     assert sorted(ddmin(range(128), fails)) == [17, 90]
     assert fails.calls < 128
+
+
+def test_the_example_of_the_module() -> None:
+    def fails(tried: Sequence[int]) -> bool:
+        return 3 in tried or {5, 6} <= set(tried)
+
+    assert bisect_all(range(8), fails) == [3]
+    assert ddmin([5, 6, 7], fails) == [5, 6]
+    found = carriers(range(8), lambda sets: [float(3 in one) for one in sets])
+    assert found.carriers == (Carrier((3,), 1.0, 0.0),)
+    assert between([(0, False), (9, True)], 4) == [1, 3, 6, 8]
