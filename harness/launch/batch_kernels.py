@@ -8,8 +8,7 @@ from typing import Any
 
 from numdrift.kernels.registry import load_target
 from numdrift.kernels.swaps.counts import SwapCounts, read_counts
-from numdrift.kernels.swaps.find import check_op, check_swaps, known_kernels
-from numdrift.kernels.swaps.request import SwapRequest, swap_requests
+from numdrift.kernels.swaps.request import SwapRequest, check_op, check_swaps, known_kernels, swap_requests
 
 from ..errors import ModeError, UsageError
 from ..records import frames

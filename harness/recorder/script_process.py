@@ -16,8 +16,7 @@ from pathlib import Path
 import torch
 
 from numdrift.kernels.swaps.engine import Swaps
-from numdrift.kernels.swaps.find import known_kernels
-from numdrift.kernels.swaps.request import swap_requests
+from numdrift.kernels.swaps.request import known_kernels, swap_requests
 from numdrift.kernels.swaps.trace import CallTrace
 
 from ..errors import NumdriftError

@@ -49,6 +49,7 @@ from .dispatching import (
     Overrides,
     ShownOps,
     current_autograd_node,
+    define_show_op,
     dispatch_key,
     next_sequence_number,
     no_dispatch,
@@ -58,7 +59,6 @@ from .dispatching import (
     without_dispatch_modes,
     without_function_modes,
 )
-from .functional import is_wrapped, transformation_level, unwrapped
 from .graph_kernels import Kernel, Lowered, watch_kernels
 from .graph_stages import (
     CALL,
@@ -82,15 +82,19 @@ from .graph_stages import (
     watch_inductor,
     without_graph_caches,
 )
+from .inductor_lowering import LoweredNode, code_generators, inductor_without_execution, watch_lowering
 from .lazy import (
+    execute_lazy_op_by_op,
     lazy_has_value,
     lazy_mark_step,
+    parsed_torchscript,
+    pending_data,
+    pending_torchscript,
     replace_lazy_mark_step,
     replace_lazy_unscaling,
     start_lazy_backend,
     sync_lazy,
 )
-from .lazy_executions import parsed_torchscript, pending_data, pending_torchscript
 from .lazy_graphs import (
     LAZY_KEY,
     last_torchscript_graph,
@@ -103,7 +107,6 @@ from .lazy_graphs import (
     torchscript_schema,
     wrapped_number,
 )
-from .lazy_ops import execute_lazy_op_by_op
 from .lazy_support import lazy_counter, lazy_text, lazy_without_execution, lower_lazy
 from .lazy_work import (
     COMPILED,
@@ -134,7 +137,7 @@ from .operators import (
     written_names,
     written_values,
 )
-from .placing import enter_below, move_in_place, take_out
+from .placing import enter_below, move_in_place, shard_offset, take_out
 from .probing import (
     Boxed,
     InnerCompilation,
@@ -167,8 +170,6 @@ from .script_compiles import (
     inductor_mode_options,
     is_compiled_by_script,
 )
-from .sharding import shard_offset
-from .showing import define_show_op
 from .taping import (
     InterceptedOps,
     StorageMark,
@@ -180,9 +181,8 @@ from .taping import (
     registered_operation,
     storage_address,
 )
-from .untraced import skip_frame, untraced
-from .watched_lowering import LoweredNode, code_generators, inductor_without_execution, watch_lowering
-from .xla_support import XLA_KEY, xla_counter, xla_hlo, xla_versions
+from .untraced import is_wrapped, skip_frame, transformation_level, untraced, unwrapped
+from .xla import XLA_KEY, xla_counter, xla_hlo, xla_versions
 
 __all__ = [
     "CALL",

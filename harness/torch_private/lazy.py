@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import functools
 import importlib
+import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
 from ..errors import NotAvailable
+from .dispatching import Overrides
+from .lazy_graphs import LAZY_KEY, lazy_kernels, wrapped_number
+from .operators import arguments_of
 from .presence import private
 
 
@@ -96,3 +101,76 @@ def _pending_text(tensor: torch.Tensor) -> str:
 def _no_graph() -> bytes:
     with torch.no_grad():
         return _pending_graph(torch.zeros((), device="cpu").to("lazy"))
+
+
+# What the lazy core is about to execute: the TorchScript graph of pending tensors, and the values that it
+# starts from.
+#
+# Both follow the same order of the graph's nodes, so the k-th value is the parameter `pk` (torch 2.13). Neither
+# executes anything.
+
+NAMED_TUPLE = re.compile(r"NamedTuple\(([^()]*)\)")
+"""A type that torch writes into a graph's text and does not read again: `NamedTuple(output : Tensor, weight :
+Tensor)`."""
+
+
+def pending_torchscript(tensors: Sequence[torch.Tensor]) -> str:
+    """The graph that computes pending lazy tensors, one output for each, as TorchScript's text."""
+    return str(private("torch._C._lazy", "_get_tensors_backend")(list(tensors)))
+
+
+def pending_data(tensors: Sequence[torch.Tensor]) -> list[tuple[int, torch.Tensor]]:
+    """What that graph takes, in the order of its parameters: the core's number of the value (-1 for a number
+    that the script has computed with), and the value itself, which must not be written to."""
+    ask = private("torch._C._lazy_ts_backend", "_get_tensors_ts_device_data_node")
+    numbers, values = ask(list(tensors))
+    return list(zip(numbers, values, strict=True))
+
+
+def parsed_torchscript(text: str) -> Any:
+    """The `torch._C.Graph` of a text. Raises NotAvailable for a text that this torch does not read."""
+    parse = private("torch._C", "parse_ir")
+    try:
+        return parse(NAMED_TUPLE.sub(_unnamed, text), True)
+    except RuntimeError as error:
+        why = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        raise NotAvailable("the graph of a lazy execution", why) from error
+
+
+def _unnamed(found: re.Match[str]) -> str:
+    types = [part.partition(":")[2].strip() for part in found[1].split(",")]
+    return f"({', '.join(types)})"
+
+
+# Lazy tensors, each op executed where it is called.
+
+
+def execute_lazy_op_by_op() -> Callable[[], None]:
+    """Have the core compile and execute each op by itself when it is called, copied views included; gives the
+    undo.
+
+    Every kernel of the core is followed by a sync of what it has made. An op that the core has no kernel for
+    runs on the CPU at once as it is."""
+    overrides = Overrides()
+    for operation, kernel in lazy_kernels().items():
+        overrides.replace(operation, LAZY_KEY, _executed(operation, kernel))
+    return overrides.close
+
+
+def _executed(operation: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    tensors = [one.kind in ("Tensor", "Optional[Tensor]") for one in arguments_of(operation)]
+    name = str(operation).removesuffix(".default").replace(".", "::", 1)
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        given = [_tensor(one) if tensor else one for one, tensor in zip(args, tensors, strict=False)]
+        made = kernel(*given, **kwargs)
+        outputs = made if isinstance(made, (list, tuple)) else (made,)
+        sync_lazy([one for one in outputs if isinstance(one, torch.Tensor)], name)
+        return made
+
+    return called
+
+
+def _tensor(value: Any) -> Any:
+    """A number in a tensor's place as the tensor that torch had made of it."""
+    return wrapped_number(value) if isinstance(value, (bool, int, float, complex)) else value

@@ -8,8 +8,8 @@ torch's own decomposition with its formula spelled out; it computes the half for
 from __future__ import annotations
 
 from ..registry import Kernel, KernelRegistry, Operation
-from .decomposition import decomposition
 from .gated_units import GELU, GELU_BACKWARD, SILU, SILU_BACKWARD
+from .table import decomposition
 
 _TANH = "numdrift.kernels.implementations.tanh"
 _TANH_BACKWARD = "numdrift.kernels.implementations.tanh_backward"
@@ -24,19 +24,17 @@ def register(registry: KernelRegistry) -> None:
     registry.register(_operation("sigmoid_backward", "g*y*(1 - y) from the output y"), SIGMOID_BACKWARD)
     registry.register(_operation("silu", "x*sigmoid(x)"), SILU)
     registry.register(_operation("silu_backward", "g*s*(1 + x*(1 - s)), s = sigmoid(x)"), SILU_BACKWARD)
-    registry.register(_operation("gelu", "x*Phi(x), or its tanh form", "gelu"), GELU)
-    registry.register(
-        _operation("gelu_backward", "g*(Phi(x) + x*phi(x)), or its tanh form", "gelu"), GELU_BACKWARD
-    )
+    registry.register(_operation("gelu", "x*Phi(x), or its tanh form"), GELU)
+    registry.register(_operation("gelu_backward", "g*(Phi(x) + x*phi(x)), or its tanh form"), GELU_BACKWARD)
 
 
-def _operation(name: str, summary: str, module: str = "activations") -> Operation:
+def _operation(name: str, summary: str) -> Operation:
     return Operation(
         name,
         family="activation",
         summary=summary,
-        reference=f"numdrift.kernels.references.{module}:{name}",
-        exact=f"numdrift.kernels.exact.activations:{name}",
+        reference=f"numdrift.kernels.references.elementwise_references:{name}",
+        exact=f"numdrift.kernels.lab.exact_functions:{name}",
     )
 
 

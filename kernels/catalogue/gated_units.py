@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..registry import Kernel
-from .decomposition import decomposition
+from .table import decomposition
 
 _SILU = "numdrift.kernels.implementations.silu"
 _GELU = "numdrift.kernels.implementations.gelu"

@@ -7,9 +7,9 @@ float32, as in ATen.
 from __future__ import annotations
 
 from ..registry import Kernel, KernelRegistry, Operation
-from .decomposition import decomposition
+from .table import decomposition
 
-_POINTWISE = "numdrift.kernels.implementations.pointwise"
+_POINTWISE = "numdrift.kernels.implementations.lerp"
 _LERP = "numdrift.kernels.implementations.lerp"
 
 
@@ -25,8 +25,8 @@ def _operation(name: str, summary: str) -> Operation:
         name,
         family="pointwise",
         summary=summary,
-        reference=f"numdrift.kernels.references.pointwise:{name}",
-        exact=f"numdrift.kernels.exact.pointwise:{name}",
+        reference=f"numdrift.kernels.references.elementwise_references:{name}",
+        exact=f"numdrift.kernels.lab.exact_functions:{name}",
     )
 
 

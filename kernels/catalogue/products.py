@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..registry import KernelRegistry, Operation
-from . import attention
+from . import attention_ops as attention
 from .table import Row, records
 
 FAMILY = "product"
@@ -29,7 +29,7 @@ def _register_matrices(registry: KernelRegistry) -> None:
         ("bmm", "mm", "products of two batches of matrices"),
         ("addmm", "addmm", "beta * self + alpha * (product of two matrices)"),
     ):
-        reference = f"numdrift.kernels.references.products:{op}"
+        reference = f"numdrift.kernels.references.sum_references:{op}"
         rows = _orders(prefix) if op == "addmm" else (*_orders(prefix), decomposed)
         registry.register(Operation(op, FAMILY, summary, reference), records(op, "matmul", rows))
 

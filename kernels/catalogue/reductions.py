@@ -12,7 +12,7 @@ def register(registry: KernelRegistry) -> None:
             name=op,
             family="reduction",
             summary=f"{op} of all elements or over some dimensions",
-            reference=f"numdrift.kernels.references.reductions:{op}",
+            reference=f"numdrift.kernels.references.sum_references:{op}",
         )
         registry.register(operation, records(op, "sums", _rows(op)))
 

@@ -15,7 +15,7 @@ import torch
 from numdrift.harness.errors import KernelError
 
 from ..fused import fma as fused
-from .low_precision import in_bfloat16
+from .precision import in_bfloat16
 
 BETA = math.sqrt(2 / math.pi)
 KAPPA = 0.044715

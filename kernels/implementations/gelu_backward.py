@@ -12,7 +12,7 @@ import torch
 
 from ..fused import fma as fused
 from .gelu import BETA, KAPPA, ROOT_HALF, inner, is_tanh
-from .low_precision import in_bfloat16
+from .precision import in_bfloat16
 
 _PEAK = 1 / math.sqrt(2 * math.pi)
 

@@ -6,7 +6,7 @@ import torch
 
 from ..fused import fma
 from ..native.library import elementwise
-from .low_precision import in_bfloat16
+from .precision import in_bfloat16
 
 
 def tanh_form(x: torch.Tensor) -> torch.Tensor:

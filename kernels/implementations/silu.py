@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ..fused import fma as fused
-from .low_precision import in_bfloat16
+from .precision import in_bfloat16
 
 
 def exp_form(x: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from .low_precision import in_bfloat16
+from .precision import in_bfloat16
 
 _NUMERATOR = (
     -2.76076847742355e-16,

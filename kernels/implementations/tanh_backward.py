@@ -11,7 +11,7 @@ import torch
 from ..fused import fma as fused
 from ..generic import decomposed as torch_decomposition
 from ..native.library import elementwise
-from .low_precision import in_bfloat16, truncated_to_bfloat16
+from .precision import in_bfloat16, truncated_to_bfloat16
 
 
 def decomposed(grad: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ import torch
 from numdrift.harness import torch_private
 
 from ..expectation import tensors_in
-from ..swaps.contract import mapped
+from ..swaps.execution import mapped
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,11 @@ texts, dtypes and None. It is read with `weights_only=True`: reading runs no cod
 
 from __future__ import annotations
 
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +20,7 @@ from numdrift.harness.errors import UsageError
 
 from .arguments import Case, how_to_record
 from .calls import Call
-from .input_sets import CAPTURED
+from .inputs import CAPTURED
 
 FOLDER = "kernels"
 
@@ -97,3 +102,26 @@ def _number(file: Path) -> tuple[int, str]:
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return lines[0][:200] if lines else type(error).__name__
+
+
+# What a user's kernel prints, kept out of the lab's own output.
+
+
+@contextmanager
+def stdout_to_stderr() -> Iterator[None]:
+    """Send what is printed in this process, by C code too, to standard error instead of standard output."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        flush_c()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def flush_c() -> None:
+    """Write out what C code has printed and its library still holds."""
+    ctypes.CDLL(None).fflush(None)

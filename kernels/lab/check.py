@@ -14,12 +14,12 @@ from numdrift.harness.errors import KernelError, NotAvailable
 
 from ..registry import Kernel, Operation
 from .arguments import Case
-from .attempt import attempt
 from .calls import Output, same
 from .formats import INTEGERS, format_of
 from .isolation import SECONDS, IsolatedKernel
 from .measures import Measures, measure
 from .reference import Expected, expected, flat
+from .trial import attempt
 
 MEASURED, FAILED, ABSENT = "measured", "failed", "not available"
 

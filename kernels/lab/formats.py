@@ -10,6 +10,7 @@ ulp, extended to reals); D. Goldberg, ACM Computing Surveys 23(1), 1991."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,3 +73,96 @@ def format_of(dtype: torch.dtype) -> Format:
 
 INTEGERS = Format("integers", 0, 1, math.inf)
 """Stands for results that are no floating-point numbers: they are counted in ones."""
+
+
+# The numbers that each input set is made of, one function a set.
+#
+# Each takes how many numbers to draw, the format they are for and a random generator of its own, and returns them
+# in float64; the caller rounds them to the format.
+
+Draw = Callable[[int, Format, torch.Generator], torch.Tensor]
+
+SATURATED_DEVIATION = 4.0
+"""Standard deviation of pre-activations of which a third have |tanh| > 0.999."""
+
+OFFSET_MEAN, OFFSET_DEVIATION = 100.0, 0.1
+"""Mean and deviation on which a one-pass variance loses all its digits in float32."""
+
+RANGE = 30
+"""Powers of ten on either side of 1 that the dynamic range covers, where the format has them."""
+
+
+def normal(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
+    """N(0, 1)."""
+    return torch.randn(count, dtype=torch.float64, generator=generator)
+
+
+def saturated(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
+    """N(0, 4^2)."""
+    return SATURATED_DEVIATION * normal(count, form, generator)
+
+
+def offset(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
+    """N(100, 0.1^2)."""
+    return OFFSET_MEAN + OFFSET_DEVIATION * normal(count, form, generator)
+
+
+def dynamic_range(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
+    """Either sign, magnitudes log-uniform from 1e-30 to 1e30, or to what the format holds."""
+    return _log_uniform(count, form, generator, RANGE)
+
+
+def half_dynamic_range(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
+    """The same from 1e-15 to 1e15: squares stay within float32."""
+    return _log_uniform(count, form, generator, RANGE / 2)
+
+
+def subnormal(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
+    """Either sign, log-uniform from the smallest number of the format to the smallest normal one."""
+    exponents = _uniform(count, generator) * (form.precision - 1)
+    return _signs(count, generator) * torch.ceil(torch.exp2(exponents)) * form.smallest
+
+
+def zero(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
+    """0.0 and -0.0."""
+    return torch.copysign(torch.zeros(count, dtype=torch.float64), _signs(count, generator))
+
+
+def special(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
+    """NaN, infinities, zeros, ones and the extremes of the format."""
+    positive = [0.0, 1.0, math.inf, form.largest, form.tiny, form.smallest, 2.0, 0.5]
+    pool = torch.tensor([math.nan, *positive, *(-one for one in positive)], dtype=torch.float64)
+    return pool[torch.randint(len(pool), (count,), generator=generator)]
+
+
+def ties(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
+    """Numbers whose squares, and whose sums with 1, lie half way between two numbers of the format.
+
+    The square of an odd integer m has p + 1 bits for 2**p <= m**2 < 2**(p + 1) and p the precision: its last
+    bit is a tie. Every fourth number is an odd multiple of half an ULP of 1."""
+    low, high = math.ceil(2 ** (form.precision / 2)), math.floor(2 ** ((form.precision + 1) / 2))
+    odd = torch.randint(low // 2, (high + 1) // 2, (count,), generator=generator).double() * 2 + 1
+    squares = odd * 2.0 ** -(math.ceil(form.precision / 2) + 1)
+    halves = (torch.randint(1, 64, (count,), generator=generator).double() * 2 + 1) * form.unit_roundoff
+    quarter = torch.randint(4, (count,), generator=generator) == 0
+    return _signs(count, generator) * torch.where(quarter, halves, squares)
+
+
+def near_one(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
+    """Either sign, 1 - k ULP below 1 for k log-uniform from 1 to 4096, or to what leaves it above 1/2."""
+    steps = torch.floor(torch.exp2(_uniform(count, generator) * min(12, form.precision - 2)))
+    return _signs(count, generator) * (1 - steps * form.unit_roundoff)
+
+
+def _log_uniform(count: int, form: Format, generator: torch.Generator, powers: float) -> torch.Tensor:
+    low = max(math.log10(form.smallest), -powers)
+    high = min(math.log10(form.largest) - 0.01, powers)
+    return _signs(count, generator) * 10 ** (low + (high - low) * _uniform(count, generator))
+
+
+def _uniform(count: int, generator: torch.Generator) -> torch.Tensor:
+    return torch.rand(count, dtype=torch.float64, generator=generator)
+
+
+def _signs(count: int, generator: torch.Generator) -> torch.Tensor:
+    return torch.randint(2, (count,), generator=generator).double() * 2 - 1

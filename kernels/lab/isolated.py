@@ -18,9 +18,9 @@ from numdrift.harness.errors import KernelError, NotAvailable, UsageError
 
 from ..registry import Kernel
 from ..user import user_kernel
-from .attempt import attempt
 from .calls import Call
-from .diversion import flush_c
+from .captured import flush_c
+from .trial import attempt
 
 
 def main(op: str, path: str, device: str) -> None:

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from . import sweep_state
 from .sweep_bins import empty_bins, merged_worst
 from .sweep_candidates import Candidate
-from .sweep_domain import Domain
-from .sweep_encoding import Encoding
+from .sweep_domain import Domain, Encoding
 from .sweep_state import Identity, Progress
 
 SAVE_SECONDS = 3.0

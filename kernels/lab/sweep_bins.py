@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .sweep_encoding import Encoding
+from .sweep_domain import Encoding
 
 LANES = 16
 WORST = 10

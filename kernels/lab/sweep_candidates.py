@@ -20,7 +20,7 @@ from ..registry import Kernel, KernelRegistry, load_target, op_name
 from ..user import source_of, user_kernel
 from .calls import Call
 from .isolation import SECONDS, IsolatedKernel
-from .sweep_encoding import Encoding
+from .sweep_domain import Encoding
 from .sweep_subject import Subject
 
 KERNELS = Path(__file__).parent.parent

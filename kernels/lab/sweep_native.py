@@ -15,7 +15,7 @@ from numdrift.harness.errors import CompileError, NotAvailable
 
 from .sweep import Reduction
 from .sweep_bins import WORST, WORST_INPUT, reduce_run
-from .sweep_encoding import Encoding
+from .sweep_domain import Encoding
 
 SOURCE = CSource(
     path=Path(__file__).with_name("sweep.c"),

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from .sweep_bins import COUNTS, lane_sums
 from .sweep_candidates import Candidate
-from .sweep_domain import Domain
-from .sweep_encoding import Encoding
+from .sweep_domain import Domain, Encoding
 from .sweep_state import Progress
 
 Floats = NDArray[np.float64]

@@ -14,7 +14,7 @@ from numdrift.harness import torch_private
 from numdrift.harness.errors import UsageError, nearest
 
 from .recipes import RECIPES
-from .sweep_encoding import Encoding
+from .sweep_domain import Encoding
 from .sweep_guess import guess, is_missing, mixing
 
 HELD_AT = 1.0

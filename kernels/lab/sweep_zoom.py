@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .sweep_bins import errors_of
 from .sweep_candidates import Candidate
-from .sweep_encoding import Encoding
+from .sweep_domain import Encoding
 from .sweep_result import KernelErrors, place
 
 RADIUS = {16: 48, 32: 160}

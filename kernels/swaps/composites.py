@@ -17,7 +17,7 @@ from torch.fx.node import map_arg
 from numdrift.harness import torch_private
 
 from ..expectation import tensors_in
-from .target import Target
+from .swap import Target
 from .whole_graph import fold, is_folded, unfold
 from .whole_groups import CALL, CompositeCall, Group, Named, groups_of
 

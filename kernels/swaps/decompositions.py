@@ -16,11 +16,9 @@ from numdrift.harness.errors import UsageError
 
 from ..expectation import Expectations, on_meta
 from .composites import is_composite
-from .contract import conform
-from .execution import Call, Execution
+from .execution import Call, Execution, conform
 from .sites import Site, Sites, traced_site
-from .swap import Swap, choose
-from .target import Target
+from .swap import Swap, Target, choose
 
 Decomposition = Callable[..., Any]
 

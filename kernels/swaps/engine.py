@@ -18,8 +18,7 @@ from .decompositions import SwappedDecompositions
 from .execution import Call, Execution, Observer
 from .request import SwapRequest
 from .sites import Sites
-from .swap import resolve
-from .target import Target, targets_of
+from .swap import Target, resolve, targets_of
 
 
 class Swaps:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
+from numdrift.harness import torch_private
+from numdrift.harness.errors import KernelNotFound
+
+from ..expectation import tensors_in
 from ..registry import Kernel, KernelRegistry
-from .find import find_kernel
-from .request import SwapRequest
+from .request import SwapRequest, find_kernel
 from .sites import Site, Sites
-from .target import Target
 
 
 @dataclass(slots=True)
@@ -96,3 +100,104 @@ def _breadth(swap: Swap) -> tuple[bool, int]:
     """Sorts occurrences before modules, inner modules before outer ones, and everything last."""
     module = swap.request.module
     return swap.request.occurrence is None, -(module.count(".") + 1 if module else 0)
+
+
+# Which overloads of aten a swap of an op takes over, and how each calls a kernel of the op.
+#
+# A kernel computes the functional form. From it come the in-place form (`addcmul_`: the result is copied into the
+# first argument) and the forms with `out=` (copied into those).
+
+Call = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One overload that is taken over. `functional` is the overload whose results its kernels compute, and
+    `functional_name` how kernels of any op know it (`lerp.Scalar`); `writes` names the arguments that then
+    receive the results (none: the kernel's results are the op's). `composite` ops are made of others above
+    autograd."""
+
+    op: str
+    overload: Any
+    functional: Any
+    functional_name: str
+    composite: bool
+    writes: tuple[str, ...] = ()
+
+    def call(self, kernel: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call a functional kernel in the form of this overload."""
+        if not self.writes:
+            return kernel(*args, **kwargs)
+        outputs = [value for name, value in kwargs.items() if name in self.writes] or [args[0]]
+        named = {name: value for name, value in kwargs.items() if name not in self.writes}
+        results = kernel(*args, **named)
+        for output, result in zip(tensors_in(outputs), tensors_in(results), strict=True):
+            _write(output, result, resize=output is not args[0])
+        if not torch_private.returns_something(self.overload):
+            return None
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+def _write(output: torch.Tensor, result: torch.Tensor, *, resize: bool) -> None:
+    if resize and output.shape != result.shape:
+        output.resize_(result.shape)
+    output.copy_(result)
+
+
+def targets_of(op: str, also: Sequence[str] = ()) -> list[Target]:
+    """Every overload that has to do with `op` (or one overload of it, `sum.dim_IntList`).
+
+    Raises KernelNotFound, naming the nearest, when aten has no such op.
+    """
+    name, _, wanted = op.partition(".")
+    torch_private.find_packet(name)
+    found = [*_family(op, name), *(target for other in also for target in _family(op, other))]
+    if not found:
+        raise KernelNotFound(f"{op} cannot be swapped: it takes no tensor, or only gives another view of one")
+    if not wanted:
+        return found
+    chosen = [target for target in found if target.functional is torch_private.find_overload(op)]
+    if not chosen:
+        raise KernelNotFound(f"{op} cannot be swapped: it is no functional overload of {name}")
+    return chosen
+
+
+def _family(op: str, name: str) -> Iterator[Target]:
+    own = [one for one in torch_private.overloads_of(name) if _computes(one)]
+    functional = [one for one in own if not _written(one)]
+    for overload in [*own, *filter(_computes, torch_private.overloads_of(f"{name}_"))]:
+        yield from _target(op, overload, functional)
+
+
+def _target(op: str, overload: Any, functional: Sequence[Any]) -> Iterator[Target]:
+    """The target of an overload; one that writes in a form of its own is computed by its own name's kernels."""
+    written = _written(overload)
+    if not written:
+        yield _made(op, overload, overload)
+        return
+    outputs = [one.name for one in torch_private.arguments_of(overload) if one.writes and one.keyword_only]
+    names = tuple(outputs) if outputs else tuple(written)
+    same = [one for one in functional if _signature(one) == _signature(overload, outputs)]
+    if same and (outputs or len(written) == 1):
+        yield _made(op, overload, same[0], names)
+    elif not outputs and op.partition(".")[0] == str(overload).split(".")[1]:
+        yield _made(op, overload, overload)
+
+
+def _made(op: str, overload: Any, functional: Any, writes: tuple[str, ...] = ()) -> Target:
+    name = str(functional).removeprefix("aten.")
+    return Target(op, overload, functional, name, torch_private.is_composite(overload), writes)
+
+
+def _computes(overload: Any) -> bool:
+    """Whether there is something to compute: tensors go in, and more than a view of them comes out."""
+    takes_tensors = any("Tensor" in one.kind for one in torch_private.arguments_of(overload))
+    return takes_tensors and not torch_private.returns_view(overload)
+
+
+def _written(overload: Any) -> list[str]:
+    return [one.name for one in torch_private.arguments_of(overload) if one.writes]
+
+
+def _signature(overload: Any, without: Sequence[str] = ()) -> list[tuple[str, str]]:
+    return [(one.name, one.kind) for one in torch_private.arguments_of(overload) if one.name not in without]

@@ -20,8 +20,7 @@ from torch import Tensor
 
 from numdrift.harness.records.mode_spec import ModeSpec, parse_mode
 from numdrift.kernels.swaps.engine import Swaps
-from numdrift.kernels.swaps.find import known_kernels
-from numdrift.kernels.swaps.request import swap_requests
+from numdrift.kernels.swaps.request import known_kernels, swap_requests
 
 sys.path.append(str(Path(__file__).parents[2]))
 from tests.faults import training as plain

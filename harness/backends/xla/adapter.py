@@ -12,7 +12,7 @@ from ... import torch_private
 from ...errors import NotAvailable
 from ...hooks.backend_adapter import Tell
 from ...records.backend_work import OperatorCall, SupportAnswer, Work
-from ...torch_private.xla_execution import start_xla, sync_xla
+from ...torch_private.xla import start_xla, sync_xla
 from ..on_device import asked_by_execution, graph_on
 from .mode import require_xla
 from .support import observe_xla

@@ -12,9 +12,8 @@ import click
 from ...errors import CollisionError
 from ...records.mode_spec import parse_mode
 from ...runs.recorded_run import find_investigation, runs_in
-from ...tools.bundle.archive import Bundle, Packed, write_bundle
+from ...tools.bundle.archive import Bundle, Packed, is_url, upload, write_bundle
 from ...tools.bundle.bundle_contents import KINDS, SENSITIVE, Kind, chosen_kinds
-from ...tools.bundle.bundle_places import is_url, upload
 from ..command_options import force_option, json_option, out_option
 from ..output import console, write_json
 from .shown import bytes_bar, contents_table, mebibytes

@@ -12,8 +12,7 @@ from numdrift.kernels.registry import load_target
 
 from ...records.mode_spec import parse_mode
 from ...tools.bundle.archive import Bundle
-from ...tools.bundle.opening import extract
-from ...tools.bundle.replaying import Replayed, replay_scripts, replay_snapshots
+from ...tools.bundle.opening import Replayed, extract, replay_scripts, replay_snapshots
 from ..command_options import force_option, json_option
 from ..output import console, table, write_json
 from .place import local_copy

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ...errors import UsageError
-from ...tools.bundle.bundle_places import download, is_url
+from ...tools.bundle.archive import download, is_url
 
 
 @contextmanager

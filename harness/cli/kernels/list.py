@@ -13,7 +13,7 @@ from ..command_options import json_option
 from ..output import console, table, write_json
 from .parameters import complete_op, named_op
 
-AVAILABILITY = "numdrift.kernels.lab.availability"
+AVAILABILITY = "numdrift.kernels.lab.trial"
 """Imports torch, which a plain list does without."""
 
 EVERY_OTHER = (

@@ -13,12 +13,11 @@ import torch
 from rich.console import Console
 
 from numdrift.kernels.lab import sweep_state
-from numdrift.kernels.lab.diversion import stdout_to_stderr
+from numdrift.kernels.lab.captured import stdout_to_stderr
 from numdrift.kernels.lab.reference import describe
 from numdrift.kernels.lab.sweep import Sweep
 from numdrift.kernels.lab.sweep_candidates import Candidate, candidates
-from numdrift.kernels.lab.sweep_domain import Domain
-from numdrift.kernels.lab.sweep_encoding import ENCODINGS
+from numdrift.kernels.lab.sweep_domain import ENCODINGS, Domain
 from numdrift.kernels.lab.sweep_native import fastest_reduction
 from numdrift.kernels.lab.sweep_result import BinErrors, KernelErrors, as_json
 from numdrift.kernels.lab.sweep_state import Progress

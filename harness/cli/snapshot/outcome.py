@@ -8,8 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ...tools.snapshots.replay_answer import Answer, answer_of
-from ...tools.snapshots.replay_comparison import Compared
+from ...tools.snapshots.replay_answer import Answer, Compared, answer_of
 from ..output import console, number, table, write_json
 from .contents import readable
 

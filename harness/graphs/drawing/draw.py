@@ -17,8 +17,7 @@ from matplotlib.path import Path as Curve
 
 from ...records.graph_record import Graph
 from ..culprit_marks import Mark
-from .drawing_layout import Point, lay_out
-from .neighbourhood import neighbourhood
+from .drawing_layout import Point, lay_out, neighbourhood
 from .picture import Box, Picture, picture_of
 
 WHOLE, PART = 250, 100

@@ -20,8 +20,7 @@ from markupsafe import Markup, escape
 
 from ..diff.difference_record import Diff
 from ..run_graphs import RunGraphs
-from .page_data import Marks, page_data
-from .page_tables import cast_rows, count_rows, graph_rows, group_rows
+from .page_data import Marks, cast_rows, count_rows, graph_rows, group_rows, page_data
 
 HERE = Path(__file__).parent
 DAGRE = HERE.parent / "javascript" / "dagre.min.js"

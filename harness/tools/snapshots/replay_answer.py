@@ -3,13 +3,21 @@ words."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Literal
 
+import numpy as np
+import torch
+
+from ...drift.norms import difference
+from ...drift.ulp import max_ulp
 from ...observers.snapshots.snapshot_file import read_snapshot
 from ...observers.snapshots.snapshot_record import Snapshot
 from ...observers.snapshots.snapshot_replay import mode_of, replayed
-from .replay_comparison import Comparison, compared
+from ...tape.ensemble import TensorNoise, measure_noise
+from ...tape.replay import AsRecorded, Replay, is_same
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +102,143 @@ def _text_of_compared(comparison: Comparison) -> str:
     names = ", ".join(one.name for one in comparison.beyond[:3])
     more = f" and {len(comparison.beyond) - 3} more" if len(comparison.beyond) > 3 else ""
     return f"{differing} of {outputs} differ, beyond rounding {names}{more}{why}"
+
+
+# What a replay gave against what the execution gave: bit for bit, in ULP, and in units of what rounding
+# alone does.
+#
+# An output is *within rounding* if it is no farther from the recorded one than
+#
+#     LIMIT * rms,    rms = sqrt(mean_i ||x_i - x||_2**2)
+#
+# where x is what the calls give op by op and the x_i what they give with random rounding after every op (Monte
+# Carlo arithmetic, see `harness/tape/rounding.py`), and if NaN and infinities are at the same places. One that
+# rounding does not move (integers, copies) has to be the same, or to have differed in a repetition, too.
+
+LIMIT = 16.0
+"""How many times the noise of rounding is still rounding: the threshold of the verdict, see
+docs/guide/verdict.md."""
+
+REPLAYS = 8
+"""Repetitions with random rounding, as the verdict has them."""
+
+State = Literal["identical", "equal", "within rounding", "beyond rounding", "not held"]
+"""Every bit is the same; every value is (a NaN equals a NaN, 0.0 equals -0.0); or as above."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One output. `max_ulp` is None for other numbers than floating-point ones, `relative_l2` where the
+    recorded value is zero, and `of_rounding`, the distance over rms, where the output is identical or
+    rounding does not move it. With `other_draws` a difference says nothing: the output depends on random
+    numbers of which the replay drew others."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    state: State
+    differing: int = 0
+    max_ulp: int | None = None
+    relative_l2: float | None = None
+    of_rounding: float | None = None
+    other_draws: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All outputs of a replay. `unmeasured` says why rounding could not be measured, "" where it was or need
+    not be."""
+
+    outputs: tuple[Compared, ...]
+    unmeasured: str = ""
+
+    @property
+    def identical(self) -> bool:
+        return all(one.state in ("identical", "not held") for one in self.outputs)
+
+    @property
+    def beyond(self) -> tuple[Compared, ...]:
+        """What is beyond rounding for no reason that is known."""
+        return tuple(one for one in self.outputs if one.state == "beyond rounding" and not one.other_draws)
+
+    @property
+    def of_other_draws(self) -> tuple[Compared, ...]:
+        """What cannot be compared."""
+        return tuple(one for one in self.outputs if one.other_draws)
+
+
+def compared(
+    snapshot: Snapshot, values: Sequence[torch.Tensor], drawn_otherwise: Collection[str] = ()
+) -> Comparison:
+    """Hold what a replay gave against the snapshot's outputs. `drawn_otherwise` are those watched values, by
+    name, that depend on random numbers of which the replay has drawn others."""
+    given = snapshot.given()
+    same = [one is None or is_same(one, value) for one, value in zip(given, values, strict=True)]
+    noise, unmeasured = ({}, "") if all(same) else _noise(snapshot)
+    rows = []
+    for number, (port, recorded, value) in enumerate(zip(snapshot.outputs, given, values, strict=True)):
+        dtype, shape = str(value.dtype).removeprefix("torch."), tuple(value.shape)
+        if recorded is None or same[number]:
+            rows.append(Compared(port.name, dtype, shape, "not held" if recorded is None else "identical"))
+        else:
+            found = _different(port.name, recorded, value, noise.get(f"output {number}"))
+            other = found.state == "beyond rounding" and snapshot.tape.watched[number].name in drawn_otherwise
+            rows.append(replace(found, other_draws=other))
+    return Comparison(tuple(rows), unmeasured)
+
+
+def _noise(snapshot: Snapshot) -> tuple[Mapping[str, TensorNoise], str]:
+    """How far rounding moves each output, or why that is not known."""
+    try:
+        values = Replay(snapshot.tape).run(AsRecorded())
+        watched = tuple(replace(one, value=values[one.name]) for one in snapshot.tape.watched)
+        found = measure_noise(replace(snapshot.tape, watched=watched), REPLAYS)
+    except Exception as error:  # noqa: BLE001, an op may refuse what rounding has made of its input
+        return {}, f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    return found.tensors, found.reason or ""
+
+
+def _different(name: str, recorded: torch.Tensor, value: torch.Tensor, noise: TensorNoise | None) -> Compared:
+    dtype, shape = str(value.dtype).removeprefix("torch."), tuple(value.shape)
+    if recorded.shape != value.shape or recorded.dtype != value.dtype:
+        return Compared(name, dtype, shape, "beyond rounding")
+    if not (value.is_floating_point() or value.is_complex()):
+        count = int((recorded != value).sum())
+        turned = noise is not None and noise.flips > 0
+        return Compared(name, dtype, shape, "within rounding" if turned else "beyond rounding", count)
+    found = difference(_numbers(recorded), _numbers(value))
+    distance, norm = found.distance.value, found.norm.value
+    of_rounding = distance / noise.rms if noise is not None and noise.rms else None
+    within = found.same_places and of_rounding is not None and of_rounding <= LIMIT
+    state: State = "within rounding" if within else "beyond rounding"
+    return Compared(
+        name,
+        dtype,
+        shape,
+        state if found.differing else "equal",
+        found.differing,
+        _ulp(recorded, value),
+        distance / norm if norm else None,
+        of_rounding,
+    )
+
+
+def _ulp(recorded: torch.Tensor, value: torch.Tensor) -> int | None:
+    if value.dtype == torch.bfloat16:
+        return max_ulp(_patterns(recorded), _patterns(value), bfloat16=True)
+    if value.is_complex():
+        recorded, value = torch.view_as_real(recorded), torch.view_as_real(value)
+    if value.dtype not in (torch.float16, torch.float32, torch.float64):
+        return None
+    return max_ulp(recorded.contiguous().numpy(), value.contiguous().numpy())
+
+
+def _patterns(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    return tensor.contiguous().view(torch.int16).numpy().view(np.uint16)
+
+
+def _numbers(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    plain = tensor.resolve_conj().resolve_neg()
+    exact = plain.dtype in (torch.float32, torch.float64, torch.complex64, torch.complex128)
+    found: np.ndarray[Any, Any] = (plain if exact else plain.float()).contiguous().numpy()
+    return found

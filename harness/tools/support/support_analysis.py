@@ -22,8 +22,7 @@ from ...records.mode_spec import ModeSpec
 from ...records.support_record import CountedCall, SupportRecord, read_support
 from ...runs.recorded_run import RecordedRun
 from ...runs.run_layout import choose_investigation
-from .support_page import write_page
-from .support_report import InstructionRow, OperatorRow, SupportReport, report_json, report_of
+from .support_report import InstructionRow, OperatorRow, SupportReport, report_json, report_of, write_page
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from numdrift.kernels.implementations import low_precision, sigmoid, tanh_backward
+from numdrift.kernels.implementations import precision as low_precision
+from numdrift.kernels.implementations import sigmoid, tanh_backward
 from numdrift.kernels.registry import built_in
 
 from ..formats import ARITHMETICS, BFLOAT16, as_tensors, assert_same

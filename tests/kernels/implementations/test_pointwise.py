@@ -9,7 +9,8 @@ from fractions import Fraction
 import pytest
 import torch
 
-from numdrift.kernels.implementations import lerp, pointwise
+from numdrift.kernels.implementations import lerp
+from numdrift.kernels.implementations import lerp as pointwise
 from numdrift.kernels.registry import built_in
 
 from ..formats import ARITHMETICS, BFLOAT16, assert_same

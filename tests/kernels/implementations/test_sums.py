@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from numdrift.harness.errors import NotAvailable
 from numdrift.kernels.implementations import sums
 from numdrift.kernels.native import library
-from numdrift.kernels.references import reductions
+from numdrift.kernels.references import sum_references as reductions
 
 from .parity import Call, Calls, Maker, call, cases, check, check_records, registry
 

@@ -8,8 +8,7 @@ import torch
 
 from numdrift.harness.errors import UsageError
 from numdrift.kernels.lab.formats import format_of
-from numdrift.kernels.lab.input_sets import INPUT_SETS, parse_inputs
-from numdrift.kernels.lab.inputs import Part, source
+from numdrift.kernels.lab.inputs import INPUT_SETS, Part, parse_inputs, source
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 

@@ -17,8 +17,7 @@ from numdrift.kernels.lab import sweep_state
 from numdrift.kernels.lab.sweep import Reduction, Sweep
 from numdrift.kernels.lab.sweep_bins import reduce_run
 from numdrift.kernels.lab.sweep_candidates import Candidate
-from numdrift.kernels.lab.sweep_domain import Domain
-from numdrift.kernels.lab.sweep_encoding import ENCODINGS
+from numdrift.kernels.lab.sweep_domain import ENCODINGS, Domain
 from numdrift.kernels.lab.sweep_native import fastest_reduction
 from numdrift.kernels.lab.sweep_result import BinErrors, KernelErrors, as_json
 from numdrift.kernels.lab.sweep_state import Progress

@@ -21,7 +21,7 @@ from numdrift.kernels.lab.sweep_bins import (
     merged_worst,
     reduce_run,
 )
-from numdrift.kernels.lab.sweep_encoding import ENCODINGS, Encoding
+from numdrift.kernels.lab.sweep_domain import ENCODINGS, Encoding
 from numdrift.kernels.lab.sweep_native import NativeReduction, fastest_reduction, native_reduction
 
 NAMES = list(ENCODINGS)

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from numdrift.harness.errors import UsageError
-from numdrift.kernels.lab.sweep_domain import Domain
-from numdrift.kernels.lab.sweep_encoding import ENCODINGS
+from numdrift.kernels.lab.sweep_domain import ENCODINGS, Domain
 
 SHORT = ["bfloat16", "float16"]
 numbers = st.floats(allow_nan=False, width=32)

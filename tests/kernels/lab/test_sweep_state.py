@@ -11,8 +11,7 @@ from numdrift.kernels.lab import sweep_state
 from numdrift.kernels.lab.sweep import Sweep
 from numdrift.kernels.lab.sweep_bins import reduce_run
 from numdrift.kernels.lab.sweep_candidates import Candidate
-from numdrift.kernels.lab.sweep_domain import Domain
-from numdrift.kernels.lab.sweep_encoding import ENCODINGS
+from numdrift.kernels.lab.sweep_domain import ENCODINGS, Domain
 from numdrift.kernels.lab.sweep_state import Identity, Progress
 from numdrift.kernels.lab.sweep_subject import subject_of
 

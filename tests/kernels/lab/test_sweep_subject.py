@@ -8,7 +8,7 @@ import torch
 
 from numdrift.harness.errors import KernelError, KernelNotFound, NotAvailable, UsageError
 from numdrift.kernels.lab.sweep_candidates import candidates
-from numdrift.kernels.lab.sweep_encoding import ENCODINGS
+from numdrift.kernels.lab.sweep_domain import ENCODINGS
 from numdrift.kernels.lab.sweep_subject import Subject, roundings, subject_of
 from numdrift.kernels.registry import Kernel, KernelRegistry, Operation
 

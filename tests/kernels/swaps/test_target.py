@@ -7,7 +7,7 @@ import torch
 
 from numdrift.harness import torch_private
 from numdrift.harness.errors import KernelNotFound
-from numdrift.kernels.swaps.target import Target, targets_of
+from numdrift.kernels.swaps.swap import Target, targets_of
 
 
 def by_overload(op: str) -> dict[str, Target]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from numdrift.harness.graphs.drawing.neighbourhood import neighbourhood
+from numdrift.harness.graphs.drawing.drawing_layout import neighbourhood
 from numdrift.harness.records.graph_record import Graph, Node, Value
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from numdrift.harness.errors import CollisionError, NotAvailable, UsageError
-from numdrift.harness.tools.bundle.bundle_places import download, is_url, upload
+from numdrift.harness.tools.bundle.archive import download, is_url, upload
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from numdrift.harness.observers.snapshots.snapshot_record import Snapshot
-from numdrift.harness.tools.snapshots.replay_answer import answer_of
-from numdrift.harness.tools.snapshots.replay_comparison import compared
+from numdrift.harness.tools.snapshots.replay_answer import answer_of, compared
 
 from ...observers.snapshots.samples import snapshot_of, written
 

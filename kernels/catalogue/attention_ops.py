@@ -104,7 +104,7 @@ BLOCKWISE_BACKWARD = (
 
 def register(registry: KernelRegistry) -> None:
     op = "scaled_dot_product_attention"
-    reference = f"numdrift.kernels.references.attention:{op}"
+    reference = f"numdrift.kernels.references.sum_references:{op}"
     operation = Operation(op, FAMILY, "attention, above autograd", reference)
     registry.register(operation, records(op, "attention", COMPOSITE))
     op = "_scaled_dot_product_flash_attention_for_cpu"

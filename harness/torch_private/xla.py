@@ -1,7 +1,4 @@
-"""torch_xla asked what it makes of an op: counters of its fallbacks, and the HLO of pending tensors.
-
-Written after torch_xla 2.9 and not run on it: each name is looked for before it is used.
-"""
+"""What numdrift asks of torch_xla beyond its public names."""
 
 from __future__ import annotations
 
@@ -11,6 +8,25 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from .presence import private
+
+# torch_xla executes what is pending. Written after torch_xla 2.9 and not run on it.
+
+
+def start_xla() -> None:
+    """Raises NotAvailable where torch_xla is not installed."""
+    private("torch_xla.core.xla_model", "xla_device")()
+
+
+def sync_xla(tensors: Sequence[torch.Tensor]) -> None:
+    """Execute what is pending, in one graph; with it everything else that lives on the device and is
+    pending."""
+    if any(one.device.type == "xla" for one in tensors):
+        private("torch_xla.core.xla_model", "mark_step")()
+
+
+# torch_xla asked what it makes of an op: counters of its fallbacks, and the HLO of pending tensors.
+#
+# Written after torch_xla 2.9 and not run on it: each name is looked for before it is used.
 
 XLA_KEY = "XLA"
 
