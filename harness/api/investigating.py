@@ -8,8 +8,14 @@ from typing import Any, Literal
 
 from ..drift.run_comparison import compare_runs
 from ..errors import UsageError
-from ..investigate.begun_runs import changes_nothing, pair_to_localize, recorded_runs
-from ..investigate.investigation_plan import DEFAULT_STATE_BUDGET, InvestigationPlan, compared_modes
+from ..investigate.investigation_plan import (
+    DEFAULT_STATE_BUDGET,
+    InvestigationPlan,
+    changes_nothing,
+    compared_modes,
+    pair_to_localize,
+    recorded_runs,
+)
 from ..investigate.judge import judge_pairs
 from ..investigate.laboratory import Laboratory
 from ..investigate.method import investigate as investigate_plan

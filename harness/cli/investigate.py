@@ -12,8 +12,13 @@ from typing import Any
 import click
 
 from ..errors import UsageError
-from ..investigate.begun_runs import changes_nothing, recorded_runs
-from ..investigate.investigation_plan import DEFAULT_STATE_BUDGET, InvestigationPlan, compared_modes
+from ..investigate.investigation_plan import (
+    DEFAULT_STATE_BUDGET,
+    InvestigationPlan,
+    changes_nothing,
+    compared_modes,
+    recorded_runs,
+)
 from ..investigate.laboratory import Laboratory
 from ..investigate.method import investigate, investigate_runs
 from ..launch.batch_kernels import stated_kernel

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from ..investigate.begun_runs import pair_to_localize
-from ..investigate.investigation_plan import InvestigationPlan
+from ..investigate.investigation_plan import InvestigationPlan, pair_to_localize
 from ..investigate.laboratory import Laboratory
 from ..investigate.method import localize_runs
 from ..runs.recorded_run import load_run

@@ -17,9 +17,8 @@ from ..records.mode_spec import LADDER, ModeSpec
 from .evidence import PairEvidence
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Round, begun_in
-from .mode_culprit import mode_culprit
 from .pair_scores import score_of, spec_of
-from .question import Answer, Inquiry, proven
+from .question import Answer, Inquiry, mode_culprit, proven
 
 STAGES = {
     "eager": "capture by dynamo",
@@ -58,7 +57,7 @@ class CompilerSettings:
             title = f"stages and settings of the compiler in step {step} of {b.manifest.label}"
             laboratory.make(Round(title, plans))
 
-    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> Answer | None:
+    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> Answer:
         found = settings_of(evidence)
         labels = evidence.a.manifest.label, evidence.b.manifest.label
         return Answer(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any, TypeVar
 
 from ..drift.calibration import threshold_for
 from ..drift.global_batch import whole_batch_compared
 from ..drift.nonfinite import nonfinite
+from ..drift.referee_accuracy import Accuracy
 from ..drift.repetition import Repetition, repetition
 from ..drift.run_comparison import RunComparison, compare_runs
 from ..drift.setup_difference import SetupDifference
@@ -18,16 +20,16 @@ from ..drift.verdict import Verdict, VerdictEvidence, decide
 from ..errors import JournalError
 from ..records.culprit import MARK_STEP, SETUP, Culprit
 from ..records.findings import Findings, PairFindings
+from ..records.localization_record import Localization
 from ..records.step_files import STATE
 from ..runs.mapped_tensors import TensorFile
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import read_state, state_steps
-from .accuracy import accuracy_of
 from .curves import Curves, curves_of
 from .evidence import PairEvidence, evidence_for
 from .judged_ranks import judged_by_rank
-from .localizations import localizations
-from .pair_scores import Scores, scores_of, spec_of, with_choices
+from .ops import localizations
+from .pair_scores import Scores, accuracy_of, scores_of, spec_of, with_choices
 from .question import proven
 from .question_table import LAST_QUESTIONS, QUESTIONS
 from .whole_outcomes import holds_one_against_several
@@ -85,13 +87,74 @@ def judge_pair(evidence: PairEvidence, comparisons: int = 1, step: int | None = 
 
 def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -> PairFindings:
     """Judge one process against another. What cannot be read is said in the notes, and the rest is used."""
+    a, b = evidence.a.manifest.label, evidence.b.manifest.label
+    failed = _failed(evidence)
+    if failed and not (evidence.a.journal.steps and evidence.b.journal.steps):
+        return PairFindings(a=a, b=b, verdict="failed", text=[f"failed: {'; '.join(failed)}"])
+    weighed = _weigh(evidence, failed)
+    verdict, compared, scores = weighed.verdict, weighed.compared, weighed.scores
+    fault, curves = scores.threshold.fault, curves_of(evidence, comparisons)
+
+    questions = {**QUESTIONS, **LAST_QUESTIONS}
+    answers = {name: question.answer(evidence, fault, step) for name, question in questions.items()}
+    culprits = [culprit for answer in answers.values() for culprit in answer.culprits]
+    if verdict.word == "beyond-rounding" and not proven(verdict.word, culprits):
+        for answer in answers.values():
+            culprits = [*answer.instead, *culprits]
+    causes = [one for one in weighed.setup if one.counts] if verdict.word == "different-setup" else []
+
+    answered = [sentence for answer in answers.values() for sentence in answer.sentences]
+    told = (verdict.notes, compared.notes, environment_differences(evidence.a, evidence.b), scores.notes)
+    notes = [*chain(*told), *scores.unreplayed, *weighed.unreadable]
+    notes += [note for answer in answers.values() for note in answer.notes]
+    referee = weighed.referee
+    return PairFindings(
+        a=a,
+        b=b,
+        verdict=verdict.word,
+        text=[*_sentences(weighed, causes, curves), *answered],
+        undecided=verdict.undecided,
+        inspect=verdict.inspect,
+        first_differing_step=compared.first_differing_step,
+        first_significant_step=verdict.first_significant_step,
+        score=verdict.score,
+        threshold=fault,
+        calibrated=scores.threshold.calibrated,
+        closer_to_fp64={"a": a, "b": b}.get(referee.closer, referee.closer) if referee else None,
+        referee=asdict(referee) if referee else None,
+        culprits=[*map(_culprit, causes), *culprits],
+        controls={label: asdict(one) for label, one in weighed.controls.items()},
+        noise=scores.noise,
+        steps=[_step(one) for one in scores.steps],
+        losses=asdict(compared.losses),
+        runs_used=evidence.runs,
+        tests=sum(int(one.content.get("tests", 0)) for one in weighed.localized),
+        curve=curves.envelope.to_json() if curves.envelope else None,
+        lag=asdict(curves.lag) if curves.lag else None,
+        compiler=answers["compiler"].facts,
+        parts=answers["parts"].facts,
+        without=trained_without(evidence, verdict.word, culprits),
+        notes=list(dict.fromkeys(notes)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Weighed:
+    """What the evidence of a pair says, measure by measure, and the verdict that follows."""
+
+    compared: RunComparison
+    setup: Sequence[SetupDifference]
+    localized: Sequence[Localization]
+    scores: Scores
+    controls: Mapping[str, Repetition]
+    verdict: Verdict
+    referee: Accuracy | None
+    unreadable: Sequence[str]
+
+
+def _weigh(evidence: PairEvidence, failed: Sequence[str]) -> _Weighed:
     a, b = evidence.a, evidence.b
     unreadable: list[str] = []
-    failed = _failed(evidence)
-    if failed and not (a.journal.steps and b.journal.steps):
-        return PairFindings(
-            a=a.manifest.label, b=b.manifest.label, verdict="failed", text=[f"failed: {'; '.join(failed)}"]
-        )
     several = holds_one_against_several(evidence)
     compared = whole_batch_compared(a, b) if several else compare_runs(a, b)
     setup = setup_differences(a, b, _state(evidence.a_again), _state(evidence.b_again))
@@ -102,11 +165,8 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
         setup = [one for one in setup if one.kind != "generator"]  # the mode drew again what it had drawn
     empty = Scores((), threshold_for(spec_of(b)), "", (), "its experiments cannot be read")
     scores = with_choices(_readable(lambda: scores_of(evidence), empty, unreadable), localized)
-    repetitions = tuple(
-        repetition(run, again)
-        for run, again in ((a, evidence.a_again), (b, evidence.b_again))
-        if again is not None
-    )
+    repeated = ((a, evidence.a_again), (b, evidence.b_again))
+    controls = {run.manifest.label: repetition(run, again) for run, again in repeated if again is not None}
     verdict = decide(
         VerdictEvidence(
             a=a.manifest.label,
@@ -115,7 +175,7 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
             identical=compared.identical,
             first_differing_step=compared.first_differing_step,
             failed=tuple(failed),
-            repetitions=repetitions,
+            repetitions=tuple(controls.values()),
             setup=tuple(setup),
             nonfinite=nonfinite(a, b),
             steps=scores.steps,
@@ -126,64 +186,7 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
     )
     alike = compared.identical or several
     referee = None if alike else _readable(lambda: accuracy_of(evidence), None, unreadable)
-    curves = curves_of(evidence, comparisons)
-    fault = scores.threshold.fault
-    answers = {
-        name: answer
-        for name, question in (QUESTIONS | LAST_QUESTIONS).items()
-        if (answer := question.answer(evidence, fault, step)) is not None
-    }
-    culprits = [one for answer in answers.values() for one in answer.culprits]
-    if verdict.word == "beyond-rounding" and not proven(verdict.word, culprits):
-        for answer in answers.values():
-            culprits = [*answer.instead, *culprits]
-    whole = trained_without(evidence, verdict.word, culprits)
-    return PairFindings(
-        a=a.manifest.label,
-        b=b.manifest.label,
-        verdict=verdict.word,
-        text=[
-            *_sentences(verdict, compared, setup, referee.text if referee else "", curves),
-            *(sentence for answer in answers.values() for sentence in answer.sentences),
-        ],
-        undecided=verdict.undecided,
-        inspect=verdict.inspect,
-        first_differing_step=compared.first_differing_step,
-        first_significant_step=verdict.first_significant_step,
-        score=verdict.score,
-        threshold=fault,
-        calibrated=scores.threshold.calibrated,
-        closer_to_fp64=_named(referee.closer, evidence) if referee else None,
-        referee=asdict(referee) if referee else None,
-        culprits=[
-            *(_culprit(one) for one in setup if one.counts and verdict.word == "different-setup"),
-            *culprits,
-        ],
-        controls=_controls(repetitions, evidence),
-        noise=scores.noise,
-        steps=[_step(one) for one in scores.steps],
-        losses=asdict(compared.losses),
-        runs_used=evidence.runs,
-        tests=sum(int(one.content.get("tests", 0)) for one in localized),
-        curve=curves.envelope.to_json() if curves.envelope else None,
-        lag=asdict(curves.lag) if curves.lag else None,
-        compiler=answers["compiler"].facts,
-        parts=answers["parts"].facts,
-        without=whole,
-        notes=list(
-            dict.fromkeys(
-                [
-                    *verdict.notes,
-                    *compared.notes,
-                    *environment_differences(a, b),
-                    *scores.notes,
-                    *scores.unreplayed,
-                    *unreadable,
-                    *(note for answer in answers.values() for note in answer.notes),
-                ]
-            )
-        ),
-    )
+    return _Weighed(compared, setup, localized, scores, controls, verdict, referee, unreadable)
 
 
 def _command(evidence: PairEvidence) -> str:
@@ -232,19 +235,13 @@ def _readable(read: Callable[[], Kind], otherwise: Kind, unreadable: list[str]) 
         return otherwise
 
 
-def _sentences(
-    verdict: Verdict,
-    compared: RunComparison,
-    setup: Sequence[SetupDifference],
-    referee: str,
-    curves: Curves,
-) -> list[str]:
-    causes = [one.text for one in setup if one.counts] if verdict.word == "different-setup" else []
+def _sentences(weighed: _Weighed, causes: Sequence[SetupDifference], curves: Curves) -> list[str]:
+    verdict, referee = weighed.verdict, weighed.referee
     said = [
         verdict.text,
-        *causes[1:],
-        _loss_sentence(compared, verdict),
-        _referee_sentence(referee, verdict),
+        *(one.text for one in causes[1:]),
+        _loss_sentence(weighed.compared, verdict),
+        _referee_sentence(referee.text if referee else "", verdict),
         *curves.sentences,
     ]
     return [sentence for sentence in said if sentence]
@@ -280,11 +277,6 @@ def _referee_sentence(text: str, verdict: Verdict) -> str:
     )
 
 
-def _named(closer: str, evidence: PairEvidence) -> str:
-    names = {"a": evidence.a.manifest.label, "b": evidence.b.manifest.label}
-    return names.get(closer, closer)
-
-
 def _culprit(cause: SetupDifference) -> Culprit:
     return Culprit(
         kind=SETUP,
@@ -295,15 +287,6 @@ def _culprit(cause: SetupDifference) -> Culprit:
         text=cause.text,
         significance="beyond-rounding",
     )
-
-
-def _controls(repetitions: Sequence[Repetition], evidence: PairEvidence) -> dict[str, Any]:
-    names = [
-        run.manifest.label
-        for run, again in ((evidence.a, evidence.a_again), (evidence.b, evidence.b_again))
-        if again is not None
-    ]
-    return {name: asdict(one) for name, one in zip(names, repetitions, strict=True)}
 
 
 def _step(score: StepScore) -> dict[str, Any]:

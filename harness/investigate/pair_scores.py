@@ -1,4 +1,4 @@
-"""The steps that were started from the reference's state, scored against its rounding noise."""
+"""The steps that were started from the reference's state, scored against its rounding noise, and held against double."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..drift.calibration import Threshold, threshold_for
+from ..drift.referee_accuracy import Accuracy, accuracy, step_errors
 from ..drift.step_noise import Noise, read_noise
 from ..drift.step_score import EDGE, StepScore, score_step
 from ..drift.verdict import worst_of
@@ -16,7 +17,7 @@ from ..records.mode_spec import ModeSpec
 from ..records.run_config import RunConfig
 from ..runs.mapped_tensors import TensorFile
 from ..runs.recorded_run import RecordedRun
-from ..runs.step_outcomes import outcome_steps, read_outcome
+from ..runs.step_outcomes import exact_steps, outcome_steps, read_exact, read_outcome
 from .evidence import PairEvidence
 from .whole_outcomes import outcome_against
 
@@ -187,3 +188,21 @@ def _how(noises: dict[int, Noise], evidence: PairEvidence) -> str:
         if count
         else "rounding of the results alone"
     )
+
+
+def accuracy_of(evidence: PairEvidence) -> Accuracy | None:
+    """The referee's word over all steps that have one; None without. Raises JournalError for damaged files."""
+    started = {step: run for run in evidence.started for step in outcome_steps(run.path)}
+    if not started:
+        return None
+    steps = []
+    for run in evidence.taped:
+        for step in exact_steps(run.path):
+            exact = read_exact(run.path, step)
+            if step not in started or exact is None or exact.facts.get("reason"):
+                continue
+            noise = read_noise(run.path, step) or Noise(step, 0, {})
+            if noise.equal:
+                a, b = read_outcome(run.path, step), read_outcome(started[step].path, step)
+                steps.append(step_errors(a, b, exact, noise))
+    return accuracy(steps, evidence.a.manifest.label, evidence.b.manifest.label)

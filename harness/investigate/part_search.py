@@ -25,10 +25,9 @@ from ..search import CARRIED, Bisection, carriers
 from .evidence import EvidenceFolder, PairEvidence
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Round, begun_in
-from .mode_culprit import mode_culprit
 from .ops import inputs_of
 from .pair_scores import score_of, spec_of
-from .question import SEARCHED, Answer, Inquiry
+from .question import SEARCHED, Answer, Inquiry, mode_culprit
 
 SCHEMA = 1
 FOUND = "found"
@@ -71,7 +70,7 @@ class Parts:
                     f"{one.pair.b}: {one.pair.verdict or 'undecided'}, so there is no step to bisect"
                 )
 
-    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> Answer | None:
+    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> Answer:
         found = parts_of(evidence)
         labels = evidence.a.manifest.label, evidence.b.manifest.label
         return Answer(

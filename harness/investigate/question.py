@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..records.culprit import Culprit
+from ..records.culprit import Culprit, Proof, SwappedIn, SwappedOut
 from ..records.experiment import Experiment
 from ..records.findings import PairFindings
 from ..runs.step_outcomes import state_steps
@@ -75,11 +75,36 @@ class Question(Protocol):
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
         """Make its experiments, for steps of several pairs. Raises Interrupted."""
 
-    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> Answer | None:
-        """What has been found out, None where nothing has; what is known of `step` comes first. Runs nothing."""
+    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> Answer:
+        """What has been found out so far; what is known of `step` comes first. Runs nothing."""
 
 
 def proven(verdict: str | None, culprits: Sequence[Culprit]) -> list[Culprit]:
     """The proven culprits that must go: those beyond rounding, and all where the verdict is rounding."""
     found = [one for one in culprits if one.is_proven]
     return [one for one in found if verdict == "rounding" or one.significance == "beyond-rounding"]
+
+
+def mode_culprit(
+    *, kind: str, step: int, name: str, before: float, after: float, threshold: float, why: str, **more: Any
+) -> Culprit:
+    """A culprit that is no op but a way in which a mode executes: where lazy graphs are cut, how the compiler is set. With another
+    way in its place the score goes from `before` to `after`.
+
+    Both ways are proven by these two executions. `more` are fields that follow from nothing else.
+    """
+    return Culprit(
+        kind=kind,
+        status="culprit",
+        phase="forward",
+        name=name,
+        step=step,
+        significance="beyond-rounding" if before > threshold else "rounding",
+        share_of_drift=1.0,
+        proof=Proof(
+            SwappedIn(True, score_before=after, score_after=before),
+            SwappedOut(True, score_before=before, score_after=after, score_without_all=after),
+            why=why,
+        ),
+        **more,
+    )
