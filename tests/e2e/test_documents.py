@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from numdrift.harness.cli.program import COMMANDS, program
 
 from ..conftest import ROOT
+from ..row_by_row import table
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -24,7 +25,7 @@ def _commands() -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("line", _commands())
+@table("line", _commands())
 def test_a_command_of_the_documents_is_understood(line: str) -> None:
     words = shlex.split(line, comments=True)[1:]
     own = words[: words.index("--")] if "--" in words else words

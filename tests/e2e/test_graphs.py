@@ -209,6 +209,7 @@ def test_graph_breaks_are_listed(numdrift: Numdrift, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_deep_transformer_is_captured_exported_and_compared(numdrift: Numdrift, tmp_path: Path) -> None:
     # given about 3,000 nodes in forward and backward
     record(numdrift, DEEP, "compile", "lazy")

@@ -75,6 +75,7 @@ def test_all_that_is_recorded_is_what_numdrifts_own_python_records(
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_investigation_across_interpreters_finds_what_one_of_a_single_interpreter_finds(
     numdrift: Numdrift, tiny: Path, tmp_path: Path
 ) -> None:

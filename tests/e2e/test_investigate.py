@@ -38,7 +38,11 @@ def investigate(numdrift: Numdrift, tmp_path: Path) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kind", ["tied", "sparse", "accumulation", "unused", "scheduled", "frozen", "generators"]
+    "kind",
+    [
+        *("tied", "sparse", "accumulation", "generators"),
+        *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("unused", "scheduled", "frozen")),
+    ],
 )
 def test_a_mode_without_a_fault_is_identical_and_one_with_a_fault_is_not(
     kind: str, numdrift: Numdrift, tmp_path: Path

@@ -63,5 +63,6 @@ def test_the_committed_outputs_are_those_of_an_execution() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_notebook_runs(tmp_path: Path) -> None:
     check(outputs(executed(tmp_path)))

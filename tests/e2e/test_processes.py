@@ -26,6 +26,11 @@ STEPS = 4
 pytestmark = pytest.mark.own_processes
 
 
+def rarely(*values: object) -> Any:
+    """A case that only the exhaustive run has."""
+    return pytest.param(*values, marks=pytest.mark.exhaustive)
+
+
 def torchrun(folder: Path, *arguments: str) -> list[dict[str, np.ndarray[Any, Any]]]:
     """What each rank saved under plain torchrun."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -48,7 +53,7 @@ def ranks(tmp_path: Path, mode: str = "cpu") -> list[RecordedRun]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wrap", ["ddp", "fully", "tensor"])
+@pytest.mark.parametrize("wrap", ["ddp", "fully", rarely("tensor")])
 def test_every_rank_computes_the_bits_of_torchrun(wrap: str, numdrift: Numdrift, tmp_path: Path) -> None:
     # given what plain torchrun gives
     plain = torchrun(tmp_path / "plain", "--wrap", wrap)
@@ -82,7 +87,7 @@ def test_every_rank_computes_the_bits_of_torchrun(wrap: str, numdrift: Numdrift,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wrap", ["ddp", "ddp-compiled", "compiled-ddp"])
+@pytest.mark.parametrize("wrap", [rarely("ddp"), "ddp-compiled", rarely("compiled-ddp")])
 def test_compiled_ranks_agree_under_plain_names(wrap: str, numdrift: Numdrift, tmp_path: Path) -> None:
     done = numdrift(
         "run",
@@ -213,7 +218,7 @@ def test_nccl_is_gloo_where_the_mode_runs_on_the_cpu(numdrift: Numdrift, tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wrap", ["fully", "tensor", "ddp"])
+@pytest.mark.parametrize("wrap", ["fully", rarely("tensor"), rarely("ddp")])
 def test_a_run_of_several_processes_is_held_against_one(
     wrap: str, numdrift: Numdrift, tmp_path: Path
 ) -> None:
@@ -275,7 +280,7 @@ def test_a_pair_is_judged_rank_by_rank(numdrift: Numdrift, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("fault", "verdict"), [("none", "rounding"), ("1", "beyond-rounding")])
+@pytest.mark.parametrize(("fault", "verdict"), [rarely("none", "rounding"), ("1", "beyond-rounding")])
 def test_sharded_processes_are_judged_against_one(
     fault: str, verdict: str, numdrift: Numdrift, tmp_path: Path
 ) -> None:

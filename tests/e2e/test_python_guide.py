@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ..conftest import ROOT
+from ..processes.forked import python
 
 GUIDE = ROOT / "docs" / "guide" / "python.md"
 MARK = "=== {}"
@@ -48,9 +48,7 @@ def test_every_example_runs(tmp_path: Path) -> None:
         "\n".join(f'print("{MARK.format(number)}")\n{text}' for number, text in enumerate(others, 1))
     )
     # when
-    done = subprocess.run(
-        [sys.executable, "page.py"], cwd=tmp_path, env=os.environ, capture_output=True, text=True, check=False
-    )
+    done = python(tmp_path, "page.py")
     # then
     assert done.returncode == 0, done.stderr
     printed = re.split(r"^=== \d+$", done.stdout, flags=re.MULTILINE)

@@ -124,6 +124,11 @@ CASES = [
     for mode, batches in (("cpu", 1), ("cpu", 2), ("compile", 2), ("lazy", 1))
     if (name, mode) != ("transformers", "lazy")
 ]
+EVERYDAY = [
+    ("transformers", "cpu", 2), ("accelerate", "compile", 2), ("lightning", "cpu", 2), ("lightning", "lazy", 1),
+]  # fmt: skip
+"""Each framework, each mode, with and without accumulation; the rest is exhaustive."""
+
 STEPS = {
     ("transformers", 1): 5,
     ("transformers", 2): 5,
@@ -143,7 +148,10 @@ def repeatable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "mode", "micro_batches"), CASES)
+@pytest.mark.parametrize(
+    ("name", "mode", "micro_batches"),
+    [pytest.param(*case, marks=[] if case in EVERYDAY else pytest.mark.exhaustive) for case in CASES],
+)
 def test_a_framework_is_adopted_as_it_is(
     name: str, mode: str, micro_batches: int, numdrift: Numdrift, tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from .habit import MODES, SCRIPTS, Habit
-from .habits import HABITS, MEETS_COMPILER, QUICK
+from .habits import EVERYDAY, HABITS, MEETS_COMPILER, QUICK
 from .trial import recorded_parameters, run_bare, try_habit
 
 BY_NAME = {habit.name: habit for habit in HABITS}
@@ -19,6 +19,20 @@ def test_recorded_on_the_cpu_as_bare(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", list(BY_NAME))
+def test_every_habit_is_recorded_on_the_cpu_as_bare(name: str, tmp_path: Path) -> None:
+    habit = BY_NAME[name]
+    assert wrong_in(habit, ["cpu"] if "cpu" not in habit.not_in else [], tmp_path, forked=True) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EVERYDAY)
+def test_recorded_in_other_modes_as_bare(name: str, tmp_path: Path) -> None:
+    assert wrong_in(BY_NAME[name], ["compile", "lazy"], tmp_path, forked=True) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", list(BY_NAME))
 def test_recorded_in_every_mode_as_bare(name: str, tmp_path: Path) -> None:
     habit = BY_NAME[name]
@@ -34,7 +48,7 @@ def test_what_cannot_work_says_why(name: str, tmp_path: Path) -> None:
     habit = BY_NAME[name]
     modes = list(habit.not_in)
 
-    for outcome in try_habit(habit, modes, tmp_path, bare=False):
+    for outcome in try_habit(habit, modes, tmp_path, bare=False, forked=True):
         assert any(habit.not_in[outcome.mode] in text for text in [outcome.message, *outcome.doubts])
 
 
@@ -75,8 +89,11 @@ def test_scripts_know_nothing_of_numdrift() -> None:
 
 
 def test_what_is_chosen_are_scripts() -> None:
-    assert set(QUICK) | MEETS_COMPILER <= set(BY_NAME)
+    assert set(QUICK) | MEETS_COMPILER | set(EVERYDAY) <= set(BY_NAME)
+    assert set(EVERYDAY) <= MEETS_COMPILER and not any(BY_NAME[name].not_in for name in EVERYDAY)
 
 
-def wrong_in(habit: Habit, modes: list[str], folder: Path) -> dict[str, tuple[str, ...]]:
-    return {one.mode: one.wrong for one in try_habit(habit, modes, folder) if one.wrong}
+def wrong_in(
+    habit: Habit, modes: list[str], folder: Path, *, forked: bool = False
+) -> dict[str, tuple[str, ...]]:
+    return {one.mode: one.wrong for one in try_habit(habit, modes, folder, forked=forked) if one.wrong}

@@ -20,6 +20,7 @@ import numpy as np
 from numdrift import load_run
 from numdrift.harness.runs.recorded_run import RecordedRun
 
+from ..processes.forked import numdrift_in
 from .habit import SCRIPTS, Habit
 
 BARE = Path(__file__).parent / "bare"
@@ -124,12 +125,17 @@ def printed_losses(habit: Habit, stdout: bytes) -> tuple[float, ...]:
     return tuple(map(float, found))
 
 
-def run_recorded(habit: Habit, modes: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+def run_recorded(
+    habit: Habit, modes: Sequence[str], folder: Path, *, forked: bool = False
+) -> subprocess.CompletedProcess[str]:
     """Run the script in these modes by one call of numdrift, in the folder of the scripts."""
-    command = [str(Path(sys.executable).with_name("numdrift")), "run", "--modes", ",".join(modes)]
     started_as = ["-m", habit.module] if habit.module else [habit.script]
+    run = ["run", "--modes", ",".join(modes), "--out", str(folder), "--name", "habit", *started_as]
+    command = [*run, "--", *habit.arguments]
+    if forked:
+        return numdrift_in(SCRIPTS, *command, timeout=TIMEOUT * len(modes))
     return subprocess.run(
-        [*command, "--out", str(folder), "--name", "habit", *started_as, "--", *habit.arguments],
+        [str(Path(sys.executable).with_name("numdrift")), *command],
         cwd=SCRIPTS,
         env=environment(),
         capture_output=True,
@@ -175,10 +181,12 @@ def recorded_parameters(run: RecordedRun) -> Counter[Tensor]:
     return found
 
 
-def try_habit(habit: Habit, modes: Sequence[str], folder: Path, *, bare: bool = True) -> list[Outcome]:
-    """Run a habit in these modes, recorded and, where it can work there, bare."""
+def try_habit(
+    habit: Habit, modes: Sequence[str], folder: Path, *, bare: bool = True, forked: bool = False
+) -> list[Outcome]:
+    """Run a habit in these modes, recorded and, where it can work there, bare; what is recorded may be forked."""
     folder.mkdir(parents=True, exist_ok=True)
-    done = run_recorded(habit, modes, folder)
+    done = run_recorded(habit, modes, folder, forked=forked)
     if not (folder / "habit").exists():
         raise RuntimeError(f"numdrift started nothing: {done.stderr}")
     outcomes = []

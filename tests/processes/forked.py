@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from .nursery import send
+from .nursery import is_alike, send
 
 PROGRAM = Path(__file__).with_name("nursery.py")
 
@@ -34,10 +34,11 @@ class Nursery:
             listener.listen(64)
             watched, self.alive = os.pipe()
             given = [listener.fileno(), watched]
+            self.environment = os.environ | {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"}
             self.process = subprocess.Popen(
                 [sys.executable, str(PROGRAM), *map(str, given)],
                 stdin=subprocess.DEVNULL,
-                env=os.environ | {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"},
+                env=self.environment,
                 pass_fds=given,
             )
             os.close(watched)
@@ -92,6 +93,19 @@ def numdrift_in(
     environment = os.environ | {"COLUMNS": "200"} | variables
     command = ["-m", "numdrift", *map(str, arguments)]
     return nursery().run(command, cwd=folder, env=environment, timeout=timeout)
+
+
+def python(
+    folder: Path, *arguments: str | Path, timeout: float = 900, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run Python in a folder, forked where no variable tells otherwise something that is loaded."""
+    command, environment = list(map(str, arguments)), os.environ | variables
+    if is_alike(environment, nursery().environment):
+        return nursery().run(command, cwd=folder, env=environment, timeout=timeout)
+    return subprocess.run(
+        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, check=False,
+        timeout=timeout,
+    )  # fmt: skip
 
 
 def _text(output: bytes) -> str:

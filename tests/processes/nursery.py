@@ -42,8 +42,13 @@ from typing import Any, NoReturn
 BE_REAPER = 36
 """PR_SET_CHILD_SUBREAPER of prctl(2)."""
 
-READ_LATE = ("COLUMNS", "DEVICE", "PWD", "OLDPWD", "PYTHONPATH", "SHLVL", "_")
-"""Variables that nothing reads when it is loaded, or that are set right here; besides those of pytest."""
+READ_LATE = (
+    "COLUMNS", "DEVICE", "PWD", "OLDPWD", "PYTHONPATH", "SHLVL", "_",
+    "A", "AT", "BARE", "BARE_COMPILE", "BARE_MODE", "BARE_RESULT", "CASE", "COMPILE", "DISTURBED", "FAULT", "HERE", "ME",
+    "NAME", "OTHER", "PIDS", "REPRODUCERS", "WAY", "X",
+)  # fmt: skip
+"""Variables that nothing reads when it is loaded, or that are set right here, and those of the scripts of the tests; besides
+those of pytest."""
 
 BEFORE = (
     "torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codegen.cpp", "torch._functorch.aot_autograd",
@@ -116,9 +121,8 @@ def mind(connection: socket.socket, of_trainings: set[str]) -> NoReturn:
             mine.close()
             rock(its, of_trainings)
         its.close()
-        if request["command"][1:3] == ["-m", "numdrift"]:
-            Cradle(mine).install()
-        else:
+        Cradle(mine).install()
+        if request["command"][1:3] != ["-m", "numdrift"]:
             forget(of_trainings)
         become(request, streams, keep=mine.fileno())
     connection.sendall(f"{command}\n".encode())
@@ -202,10 +206,7 @@ class Cradle:
             return False
         if any(options[one] for one in ("preexec_fn", "pass_fds", "shell")):
             return False
-        return (
-            read_early({**START, **environment}) == read_early(START)
-            and START.keys() - environment.keys() <= UNSET
-        )
+        return is_alike(environment, START)
 
     def fork(
         self,
@@ -231,14 +232,17 @@ def read_early(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def is_alike(environment: Mapping[str, str], start: Mapping[str, str]) -> bool:
+    """Whether all that is loaded would read the same; without a hash seed any will do, and streams are made anew."""
+    lacking = read_early(dict.fromkeys(start.keys() - environment.keys(), "")).keys()
+    return read_early({**start, **environment}) == read_early(start) and lacking <= {
+        "PYTHONHASHSEED",
+        "PYTHONUNBUFFERED",
+    }
+
+
 START = dict(os.environ)
 """The environment that everything was imported in."""
-
-
-UNSET = {"PYTHONHASHSEED", "PYTHONUNBUFFERED", *READ_LATE} | {
-    one for one in START if one.startswith("PYTEST_")
-}
-"""Variables that an environment may lack: without a hash seed any will do, and streams are made anew here."""
 
 
 def become(request: Mapping[str, Any], streams: Sequence[int], *, keep: int = -1) -> NoReturn:
@@ -265,7 +269,7 @@ def become(request: Mapping[str, Any], streams: Sequence[int], *, keep: int = -1
             sys.argv, sys.path[0] = arguments[1:], folder
             runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
         else:
-            path = Path(arguments[0])
+            path = Path(folder, arguments[0])
             sys.argv, sys.path[0] = arguments, str(path.parent)
             main.__dict__.update(__file__=str(path), __builtins__=__builtins__)
             exec(compile(path.read_bytes(), str(path), "exec"), main.__dict__)  # noqa: S102, as the interpreter

@@ -20,6 +20,7 @@ from numdrift.harness.localize.running_error import Digits, NoBound
 from numdrift.harness.records.culprit import Culprit
 from numdrift.harness.tape.tape import Tape, mapped
 
+from ...row_by_row import table
 from .pairs import taped
 
 aten = torch.ops.aten
@@ -207,7 +208,7 @@ def test_kernels_of_torch_are_within_their_bounds(case: Case, kind: str, seed: i
     assert ratio(case, arguments, result(case, arguments)) <= 1
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@table("case", CASES, ids=str)
 def test_a_kernel_that_computes_in_bfloat16_is_far_beyond(case: Case) -> None:
     arguments = case.arguments(Numbers("normal", 0))
     computed = result(case, mapped(lowered, arguments)).float()
@@ -283,8 +284,8 @@ def test_every_way_to_write_tanh_backward_is_within_its_bound(
             assert abs(mpmath.mpf(got) - exact) <= allowed
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
+@table("kind", KINDS)
+@table(
     "case",
     [one for one in CASES if str(one).startswith(("sum", "mean", "mm", "mul", "div", "lerp"))],
     ids=str,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from numdrift.harness.launch.guest_process import Launch, start
+from tests.processes.forked import nursery, python
+from tests.processes.nursery import is_alike
+
+from numdrift.harness.launch.guest_process import Launch, environment, guest_command, start
 from numdrift.harness.records import frames
 from numdrift.harness.records.mode_spec import parse_mode
 from numdrift.harness.records.run_config import RunConfig
@@ -163,18 +164,20 @@ def run(script: Path, folder: Path, mode: str, arguments: tuple[str, ...] = (), 
     (folder / "config.json").write_text(json.dumps(config.to_json()))
     logs = folder / "stdout.log", folder / "stderr.log"
     launch = Launch("run", spec, folder / "config.json", folder / "journal" / frames.EVENTS, *logs)
-    return Ran(folder, start(launch).wait(300))
+    given = environment(spec, os.environ)
+    if not is_alike(given, nursery().environment):
+        return Ran(folder, start(launch).wait(300))
+    done = nursery().run(guest_command(launch.config)[1:], cwd=Path.cwd(), env=given, timeout=300)
+    for log, said in zip(logs, (done.stdout, done.stderr), strict=True):
+        log.write_text(said)
+    return Ran(folder, done.returncode)
 
 
 def plain(script: Path, device: str, *arguments: str) -> str:
     """What the script prints in plain Python."""
-    done = subprocess.run(
-        [sys.executable, str(script), *arguments],
-        env=os.environ | {"DEVICE": device, "PYTHONHASHSEED": "0", "REPRODUCERS": str(ROOT / "reproducers")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    reproducers = str(ROOT / "reproducers")
+    done = python(Path.cwd(), script, *arguments, DEVICE=device, PYTHONHASHSEED="0", REPRODUCERS=reproducers)
+    done.check_returncode()
     return done.stdout
 
 

@@ -11,6 +11,8 @@ import torch
 
 from numdrift.kernels.registry import ANY_DEVICE, Kernel, built_in, load_target
 
+from ...row_by_row import table
+
 Tensor = torch.Tensor
 REGISTRY = built_in()
 DTYPES = ("float32", "float64", "bfloat16", "float16")
@@ -116,7 +118,7 @@ def bound(kernel: Kernel, dtype: torch.dtype, scale: Tensor) -> Tensor:
     return ROUNDINGS * unit * scale + 4 * tiny + APPROXIMATIONS.get((kernel.op, kernel.name), 0)
 
 
-@pytest.mark.parametrize(("case", "kernel", "dtype"), [*kernels()])
+@table(("case", "kernel", "dtype"), [*kernels()])
 def test_kernel_returns_what_the_op_returns(case: Case, kernel: Kernel, dtype: str) -> None:
     function, reference = kernel.load(), load_target(REGISTRY.operation(case.op).reference)
     precision: torch.dtype = getattr(torch, dtype)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from ...row_by_row import table
 from .parity import Call, Calls, Maker, call, cases, check, check_records, distance, registry
 
 aten = torch.ops.aten
@@ -90,7 +91,7 @@ def far_from_zero(*shape: int) -> torch.Tensor:
 
 
 @pytest.mark.filterwarnings("ignore:var_mean")
-@pytest.mark.parametrize(("op", "name", "dtype"), cases(list(CALLS)))
+@table(("op", "name", "dtype"), cases(list(CALLS)))
 def test_kernels_agree_with_the_op_in_float64(op: str, name: str, dtype: str) -> None:
     check(op, name, dtype, CALLS[op])
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from ...row_by_row import table
 from .parity import Call, Calls, Maker, call, cases, check, check_records, copied, leaves, registry
 
 aten = torch.ops.aten
@@ -81,7 +82,7 @@ def kernel(op: str, name: str) -> Any:
     return registry().kernel(op, name).load()
 
 
-@pytest.mark.parametrize(("op", "name", "dtype"), cases(list(CALLS)))
+@table(("op", "name", "dtype"), cases(list(CALLS)))
 def test_kernels_agree_with_the_op_in_float64(op: str, name: str, dtype: str) -> None:
     check(op, name, dtype, CALLS[op])
 

@@ -12,6 +12,7 @@ from numdrift.harness.errors import KernelError, NotAvailable
 from numdrift.kernels.implementations import matmul
 from numdrift.kernels.references import sum_references as products
 
+from ...row_by_row import table
 from .parity import Call, Calls, Maker, call, cases, check, check_records, distance, registry
 
 aten = torch.ops.aten
@@ -93,7 +94,7 @@ def kernel(op: str, name: str) -> Any:
     return registry().kernel(op, name).load()
 
 
-@pytest.mark.parametrize(("op", "name", "dtype"), cases(list(CALLS)))
+@table(("op", "name", "dtype"), cases(list(CALLS)))
 def test_kernels_agree_with_the_op_in_float64(op: str, name: str, dtype: str) -> None:
     check(op, name, dtype, CALLS[op])
 

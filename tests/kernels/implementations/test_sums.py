@@ -16,6 +16,7 @@ from numdrift.kernels.implementations import sums
 from numdrift.kernels.native import library
 from numdrift.kernels.references import sum_references as reductions
 
+from ...row_by_row import table
 from .parity import Call, Calls, Maker, call, cases, check, check_records, registry
 
 Row = NDArray[Any]
@@ -79,7 +80,7 @@ def hard_rows(rows: int, columns: int, dtype: str) -> Row:
     return np.asarray(generator.standard_normal((rows, columns)) * sizes).astype(dtype)
 
 
-@pytest.mark.parametrize(("op", "name", "dtype"), cases(list(CALLS)))
+@table(("op", "name", "dtype"), cases(list(CALLS)))
 def test_kernels_agree_with_the_op_in_float64(op: str, name: str, dtype: str) -> None:
     check(op, name, dtype, CALLS[op])
 

@@ -11,6 +11,8 @@ from numdrift.kernels.lab.inputs import INPUT_SETS
 from numdrift.kernels.lab.recipes import RECIPES
 from numdrift.kernels.registry import built_in
 
+from ...row_by_row import table
+
 REGISTERED = [operation.name for operation in built_in().operations()]
 UNREGISTERED = ["exp", "sqrt", "erfinv", "mul", "atan2", "hypot", "softplus", "cumsum", "add_", "var_mean"]
 
@@ -19,8 +21,8 @@ def bits(tensor: torch.Tensor) -> list[int]:
     return tensor.contiguous().view(torch.uint8).flatten().tolist()
 
 
-@pytest.mark.parametrize("op", dict.fromkeys([*REGISTERED, *ELEMENTWISE, *RECIPES, *UNREGISTERED]))
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@table("op", dict.fromkeys([*REGISTERED, *ELEMENTWISE, *RECIPES, *UNREGISTERED]))
+@table("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_every_op_takes_the_arguments_that_are_made_for_it(op: str, dtype: torch.dtype) -> None:
     # given
     cases = generated(op, tuple(INPUT_SETS), dtype, 64, 0)

@@ -10,6 +10,8 @@ from numdrift.harness.errors import UsageError
 from numdrift.kernels.lab.formats import format_of
 from numdrift.kernels.lab.inputs import INPUT_SETS, Part, parse_inputs, source
 
+from ...row_by_row import table
+
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
@@ -31,9 +33,9 @@ def test_equal_seeds_give_equal_bits_and_leave_the_global_generator_alone(inputs
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("inputs", INPUT_SETS)
-@pytest.mark.parametrize(("part", "low"), [(Part.TANH, -1), (Part.SIGMOID, 0)])
+@table("dtype", DTYPES, ids=str)
+@table("inputs", INPUT_SETS)
+@table(("part", "low"), [(Part.TANH, -1), (Part.SIGMOID, 0)])
 def test_saved_outputs_are_within_the_range_of_their_activation(
     inputs: str, dtype: torch.dtype, part: Part, low: int
 ) -> None:
