@@ -8,9 +8,10 @@
     carriers(range(8), drifts).carriers      (Carrier(parts=(3,), alone=1.0, without=0.0),)
     between([(0, False), (9, True)], 4)      [1, 3, 6, 8], to ask next for the first that fails
 
-The ops of a step are searched by the first two, the parts of a model by the third, and the step in which a drift begins by
-the last. What a question costs differs by orders: a hybrid of two tapes takes milliseconds, the others a run of the script.
-So the first two ask one set at a time, and the other two many at once, which run side by side.
+The ops of a step are searched by the first two, the parts of a model by the third, and the step in which a
+drift begins by the last. What a question costs differs by orders: a hybrid of two tapes takes milliseconds,
+the others a run of the script. So the first two ask one set at a time, and the other two many at once, which
+run side by side.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ Fails = Callable[[Sequence[Item]], bool]
 
 
 def bisect_all(items: Sequence[Item], fails: Fails[Item]) -> list[Item]:
-    """Every item that fails alone, in their order, where a set fails if one of its items does (BisectAll, as FLiT does: HPDC 2019).
+    """Every item that fails alone, in their order, where a set fails if one of its items does (BisectAll, as
+    FLiT does: HPDC 2019).
 
-    Raises nothing of its own; `fails` is called about log2(n) + 2 times for each item that is found. Where a set fails and
-    neither half of it does the halves are searched one by one, which takes up to twice as many.
+    Raises nothing of its own; `fails` is called about log2(n) + 2 times for each item that is found. Where a
+    set fails and neither half of it does the halves are searched one by one, which takes up to twice as
+    many.
     """
     left, found = list(items), []
     while left and fails(left):
@@ -42,7 +45,8 @@ def bisect_all(items: Sequence[Item], fails: Fails[Item]) -> list[Item]:
 
 
 def _first(items: Sequence[Item], fails: Fails[Item]) -> tuple[Item | None, list[Item]]:
-    """An item of a failing set that fails alone, None where that is none, and the items that were seen to pass."""
+    """An item of a failing set that fails alone, None where that is none, and the items that were seen to
+    pass."""
     group, passed = list(items), []
     while len(group) > 1:
         half = group[: len(group) // 2]
@@ -93,14 +97,14 @@ Drifts = Callable[[Sequence[frozenset[Item]]], Sequence[float]]
 MOST_CARRIERS = 5
 
 CARRIED = 0.5
-"""Items carry a drift that is at least this fraction of the whole's; they are looked for until what remains without them is
-less."""
+"""Items carry a drift that is at least this fraction of the whole's; they are looked for until what remains
+without them is less."""
 
 
 @dataclass(frozen=True, slots=True)
 class Carrier(Generic[Item]):
-    """Items that carry drift: `alone` is the drift with only these, `without` that with all others that are no carriers found
-    before. More than one where each half of them is (nearly) without drift by itself."""
+    """Items that carry drift: `alone` is the drift with only these, `without` that with all others that are
+    no carriers found before. More than one where each half of them is (nearly) without drift by itself."""
 
     parts: tuple[Item, ...]
     alone: float
@@ -126,8 +130,8 @@ def carriers(
 ) -> Bisection[Item]:
     """Find the items that carry the drift, the largest part first; neighbours in `items` are kept together.
 
-    It goes on while what is left is a large part of the whole, or more than `enough`; a whole below `least` is not looked into.
-    Each carrier takes about 2 log2(n) questions of n items.
+    It goes on while what is left is a large part of the whole, or more than `enough`; a whole below `least`
+    is not looked into. Each carrier takes about 2 log2(n) questions of n items.
     """
     asked = _Asked(drifts)
     [whole] = asked.of(items)
@@ -172,8 +176,9 @@ class _Asked(Generic[Item]):
 
 
 def between(known: Iterable[tuple[int, bool]], most: int) -> list[int]:
-    """At most so many places to ask next for the first that fails, evenly spaced between the last that is known to pass before a
-    failing one and that one; none where they are neighbours, nothing fails, or nothing passes before."""
+    """At most so many places to ask next for the first that fails, evenly spaced between the last that is
+    known to pass before a failing one and that one; none where they are neighbours, nothing fails, or
+    nothing passes before."""
     before = -1
     for place, failed in known:
         if failed:

@@ -44,7 +44,8 @@ def forced_steps(
 
 
 def taped_steps(forced: Sequence[int], first_differing: Iterable[int]) -> tuple[int, ...]:
-    """The forced steps that are recorded as tapes: the first, where a pair first differed, the middle, the last."""
+    """The forced steps that are recorded as tapes: the first, where a pair first differed, the middle, the
+    last."""
     wanted = [forced[0], *sorted(set(first_differing)), forced[len(forced) // 2], forced[-1]]
     return tuple(sorted(dict.fromkeys(step for step in wanted if step in forced)))[:MOST_TAPES]
 

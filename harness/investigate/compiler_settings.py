@@ -1,7 +1,9 @@
-"""Which stage or setting of torch.compile the drift comes with: one step, taken with others from the reference's state.
+"""Which stage or setting of torch.compile the drift comes with: one step, taken with others from the
+reference's state.
 
-The stages are torch's own ladder (capture, autograd capture, decompositions, code generation); where the score rises from one to
-the next, that stage makes the drift. The settings are those of Inductor's code generation that change its rounding.
+The stages are torch's own ladder (capture, autograd capture, decompositions, code generation); where the
+score rises from one to the next, that stage makes the drift. The settings are those of Inductor's code
+generation that change its rounding.
 """
 
 from __future__ import annotations
@@ -34,12 +36,13 @@ SETTINGS = {
     "inductor.split_reductions": ("off", "on"),
     "inductor.pattern_matcher": ("off", "on"),
 }
-"""Each with the value that is not the default, and the default: contraction of a*b+c, eager's casts, vectors, fusion,
-reductions in parts, rewritten patterns."""
+"""Each with the value that is not the default, and the default: contraction of a*b+c, eager's casts,
+vectors, fusion, reductions in parts, rewritten patterns."""
 
 
 class CompilerSettings:
-    """The step with every other stage and setting: on request, and where no op could be named that makes the drift."""
+    """The step with every other stage and setting: on request, and where no op could be named that makes the
+    drift."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
         """Not of a mode that Inductor does not compile: it has no settings."""
@@ -112,7 +115,8 @@ def with_setting(spec: ModeSpec, text: str) -> ModeSpec:
 
 
 def settings_of(evidence: PairEvidence) -> dict[str, Any] | None:
-    """The scores of the first step that was taken so: `step`, `score` as the mode is, and those of `stages` and `settings`.
+    """The scores of the first step that was taken so: `step`, `score` as the mode is, and those of `stages`
+    and `settings`.
 
     None where none was, or none can be read.
     """
@@ -166,7 +170,8 @@ def setting_sentences(found: Mapping[str, Any] | None, threshold: float) -> list
 def setting_culprits(
     found: Mapping[str, Any] | None, labels: Sequence[str], threshold: float
 ) -> list[Culprit]:
-    """The stage that makes a drift beyond rounding, and the setting that takes it away, for where no op could be named."""
+    """The stage that makes a drift beyond rounding, and the setting that takes it away, for where no op
+    could be named."""
     if found is None or found["score"] <= threshold:
         return []
     culprits = []

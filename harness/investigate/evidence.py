@@ -1,4 +1,5 @@
-"""What the experiments of an investigation have left beside its runs, and what of it is there for a pair of them."""
+"""What the experiments of an investigation have left beside its runs, and what of it is there for a pair of
+them."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ class EvidenceFolder:
         return _ended(self.path / experiment.name)
 
     def of_pair(self, a: str, b: str) -> dict[Experiment, RecordedRun]:
-        """Every experiment of a pair that has ended, by the names of its runs. Where its manifest does not tell what it is (those of before did not), its
-        folder's name does."""
+        """Every experiment of a pair that has ended, by the names of its runs. Where its manifest does not
+        tell what it is (those of before did not), its folder's name does."""
         found = {}
         for manifest in sorted(self.path.glob(f"*/{MANIFEST}")):
             run = _ended(manifest.parent)
@@ -62,8 +63,9 @@ Made = Mapping[Experiment, RecordedRun]
 
 @dataclass(frozen=True, slots=True)
 class PairEvidence:
-    """All that is there for one pair; `a` is the reference. `made` has the experiments with either of them, `localized` the folders
-    of localizations, `bisected` the files that say which parts of the model carry a drift."""
+    """All that is there for one pair; `a` is the reference. `made` has the experiments with either of them,
+    `localized` the folders of localizations, `bisected` the files that say which parts of the model carry a
+    drift."""
 
     a: RecordedRun
     b: RecordedRun
@@ -108,7 +110,8 @@ class PairEvidence:
 
     @property
     def onsets(self) -> tuple[tuple[RecordedRun, RecordedRun], ...]:
-        """Rounds of further steps: the reference's run that keeps their states, and the mode's that starts from them."""
+        """Rounds of further steps: the reference's run that keeps their states, and the mode's that starts
+        from them."""
         return tuple(zip(self.several("a", "onset"), self.several("b", "onset"), strict=False))
 
     @property
@@ -123,7 +126,8 @@ class PairEvidence:
 
     @property
     def runs(self) -> int:
-        """How many trainings there are for the pair. What is made of both counts where both are there, an inquiry as one."""
+        """How many trainings there are for the pair. What is made of both counts where both are there, an
+        inquiry as one."""
         alone = [
             run
             for made in self.made.values()
@@ -149,7 +153,8 @@ class PairEvidence:
 
 
 def evidence_for(a: RecordedRun, b: RecordedRun) -> PairEvidence:
-    """Look for the experiments of a pair. They lie beside the reference; those of a run from elsewhere are not known."""
+    """Look for the experiments of a pair. They lie beside the reference; those of a run from elsewhere are
+    not known."""
     folder = EvidenceFolder.of(a)
     found = folder.of_pair(a.path.name, b.path.name)
     ours = {one: run for one, run in found.items() if one.run == a.path.name}

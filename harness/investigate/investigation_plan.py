@@ -19,9 +19,11 @@ DEFAULT_STATE_BUDGET = 1 << 30
 
 
 def compared_modes(specs: Sequence[ModeSpec], *, alone: bool = False) -> list[ModeSpec]:
-    """The modes of an investigation, of which compiled graphs draw eager's random numbers unless they say otherwise.
+    """The modes of an investigation, of which compiled graphs draw eager's random numbers unless they say
+    otherwise.
 
-    Raises UsageError for one mode alone, unless it is to be held against itself in another number of processes.
+    Raises UsageError for one mode alone, unless it is to be held against itself in another number of
+    processes.
     """
     if len(specs) < 2 and not alone:
         raise UsageError(
@@ -37,17 +39,18 @@ def compared_modes(specs: Sequence[ModeSpec], *, alone: bool = False) -> list[Mo
 
 @dataclass(frozen=True, slots=True)
 class InvestigationPlan:
-    """One reproducer in some modes, the first of which is the reference. Each run has `nproc` processes. With
-    `against_single` the reference is instead the first mode in one process, which takes the whole batch at each step.
+    """One reproducer in some modes, the first of which is the reference. Each run has `nproc` processes.
+    With `against_single` the reference is instead the first mode in one process, which takes the whole batch
+    at each step.
 
-    `steps` are the steps to start from the reference's state (None: chosen), `envelope` counts perturbed trainings of
-    the reference, `seeds` trainings of every mode with other seeds. `timeout` is in seconds a run, `state_budget` in
-    bytes. `suffix` chooses among runs that are there already. `localize` says of
-    which pairs the causes are looked for, in `step` (None: chosen), `scripts` whether standalone scripts show them, `knobs`
-    whether compiled modes are also tried with other stages and settings of the compiler where the ops explain the drift,
-    `partition_bisect` whether ever smaller parts of the model are put on the mode's backend, the rest on the CPU,
-    `confirm` whether a mode is trained once more to the end without its culprits.
-    `module` and `strict` are those of `RunConfig`.
+    `steps` are the steps to start from the reference's state (None: chosen), `envelope` counts perturbed
+    trainings of the reference, `seeds` trainings of every mode with other seeds. `timeout` is in seconds a
+    run, `state_budget` in bytes. `suffix` chooses among runs that are there already. `localize` says of
+    which pairs the causes are looked for, in `step` (None: chosen), `scripts` whether standalone scripts
+    show them, `knobs` whether compiled modes are also tried with other stages and settings of the compiler
+    where the ops explain the drift, `partition_bisect` whether ever smaller parts of the model are put on
+    the mode's backend, the rest on the CPU, `confirm` whether a mode is trained once more to the end without
+    its culprits. `module` and `strict` are those of `RunConfig`.
     """
 
     script: Path

@@ -190,7 +190,8 @@ def _weigh(evidence: PairEvidence, failed: Sequence[str]) -> _Weighed:
 
 
 def _command(evidence: PairEvidence) -> str:
-    """What makes the experiments that a pair lacks: for runs of one investigation, without running them again."""
+    """What makes the experiments that a pair lacks: for runs of one investigation, without running them
+    again."""
     a, b = evidence.a, evidence.b
     if a.manifest.in_process or b.manifest.in_process:
         return "numdrift investigate SCRIPT"
@@ -267,7 +268,8 @@ def _loss_sentence(compared: RunComparison, verdict: Verdict) -> str:
 
 
 def _referee_sentence(text: str, verdict: Verdict) -> str:
-    """The referee computes the reference's own ops: it cannot speak for a mode that computes something else."""
+    """The referee computes the reference's own ops: it cannot speak for a mode that computes something
+    else."""
     if verdict.word in ("different-setup", "nonfinite", "nondeterministic") or not text:
         return ""
     return text + (
@@ -304,7 +306,8 @@ def _step(score: StepScore) -> dict[str, Any]:
 
 
 def _stateless(evidence: PairEvidence) -> str:
-    """Why no step of the script can be started from a state, "" where one can, or where that was not tried."""
+    """Why no step of the script can be started from a state, "" where one can, or where that was not
+    tried."""
     repeated = evidence.a_again
     told = () if repeated is None else repeated.manifest.notices
     lacking = f"{STATE} is not available: "

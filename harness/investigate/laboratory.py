@@ -41,7 +41,8 @@ class Progress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Experiments that are made together, as many at a time as the laboratory has jobs: a plan of one mode each."""
+    """Experiments that are made together, as many at a time as the laboratory has jobs: a plan of one mode
+    each."""
 
     title: str
     plans: Sequence[BatchPlan] = ()
@@ -49,8 +50,8 @@ class Round:
 
 @dataclass
 class Laboratory:
-    """Runs experiments beside the recorded runs. `timeout` is in seconds a run. `made` and `steps` count what it has run itself, `reused` what
-    was there from an earlier call."""
+    """Runs experiments beside the recorded runs. `timeout` is in seconds a run. `made` and `steps` count
+    what it has run itself, `reused` what was there from an earlier call."""
 
     progress: Progress
     jobs: int
@@ -145,8 +146,8 @@ def _plain(config: RunConfig) -> dict[str, Any]:
 
 
 def repeating(run: RecordedRun, experiment: Experiment, **changes: Any) -> BatchPlan:
-    """A plan that runs the recorded run once more, among the experiments and with changes: of its mode (`spec`) or of its
-    recording."""
+    """A plan that runs the recorded run once more, among the experiments and with changes: of its mode
+    (`spec`) or of its recording."""
     config = RunConfig.load(run.path / "config.json")
     spec = changes.pop("spec", config.mode)
     asked: dict[str, Any] = {
@@ -167,8 +168,8 @@ def repeating(run: RecordedRun, experiment: Experiment, **changes: Any) -> Batch
 def begun_in(
     states: Path, run: RecordedRun, experiment: Experiment, steps: Sequence[int], **changes: Any
 ) -> BatchPlan:
-    """A plan that runs the recorded run once more, these steps from the states in this folder, and ends after the last of
-    them."""
+    """A plan that runs the recorded run once more, these steps from the states in this folder, and ends
+    after the last of them."""
     return repeating(
         run, experiment, **{"outcomes": selection(steps), "resync": states, "until": max(steps), **changes}
     )

@@ -1,8 +1,10 @@
-"""Whether a lazy mode's drift comes from where its graphs are cut: the same step with other mark-step policies.
+"""Whether a lazy mode's drift comes from where its graphs are cut: the same step with other mark-step
+policies.
 
-A lazy graph is executed when something needs its values: a mark_step, a number that is read, or an op that falls back to the CPU. What
-is not kept then is executed again by the next graph, and where that draws random numbers it draws others. So the policy is a
-swap: where another one takes the drift away, the re-execution was the cause.
+A lazy graph is executed when something needs its values: a mark_step, a number that is read, or an op that
+falls back to the CPU. What is not kept then is executed again by the next graph, and where that draws random
+numbers it draws others. So the policy is a swap: where another one takes the drift away, the re-execution
+was the cause.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ POLICIES = ("phase", "step", "off")
 
 
 class MarkSteps:
-    """Whether another policy takes the drift away: its culprit is then added to the localization of the step."""
+    """Whether another policy takes the drift away: its culprit is then added to the localization of the
+    step."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
         """Whether lazy tensors gave what their ops one by one do not give."""
@@ -58,7 +61,8 @@ class MarkSteps:
 
 
 def _try_policies(laboratory: Laboratory, inquiry: Inquiry, found: Localization) -> None:
-    """Try the other policies, and add the culprit to the localization where one of them takes the drift away."""
+    """Try the other policies, and add the culprit to the localization where one of them takes the drift
+    away."""
     a, b = inquiry.evidence.a, inquiry.evidence.b
     own = spec_of(b).mark_step or "auto"
     others = [policy for policy in POLICIES if policy != own and not (own == "auto" and policy == "phase")]
@@ -98,7 +102,8 @@ def _try_policies(laboratory: Laboratory, inquiry: Inquiry, found: Localization)
 
 
 def _score(inquiry: Inquiry, stand_in: RecordedRun, run: RecordedRun | None) -> float:
-    """How far the step is from the same ops executed one by one; infinitely for a run that did not get there."""
+    """How far the step is from the same ops executed one by one; infinitely for a run that did not get
+    there."""
     reference = next((one for one in inquiry.evidence.taped if inquiry.step in outcome_steps(one.path)), None)
     if run is None or reference is None or inquiry.step not in outcome_steps(run.path):
         return math.inf

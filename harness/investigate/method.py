@@ -46,8 +46,8 @@ MOST_STEPS = 8
 def investigate(plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
     """Run the modes, and investigate the runs.
 
-    Runs and experiments that are there already are used. Writes `investigation.json`. Raises UsageError before
-    anything is started, KeyboardInterrupt when Ctrl-C ended a round of runs.
+    Runs and experiments that are there already are used. Writes `investigation.json`. Raises UsageError
+    before anything is started, KeyboardInterrupt when Ctrl-C ended a round of runs.
     """
     if plan.partition_bisect:
         check_parts(plan.modes, plan)
@@ -115,8 +115,8 @@ def _found(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Lab
 
 
 def decide(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory) -> None:
-    """Make the experiments that a verdict needs: each mode repeated, chosen steps begun in one state, the noise of these
-    steps and their values in double, and whole trainings where they are asked for."""
+    """Make the experiments that a verdict needs: each mode repeated, chosen steps begun in one state, the
+    noise of these steps and their values in double, and whole trainings where they are asked for."""
     reference = runs[0]
     others = [
         run for run in runs[1:] if run.journal.steps and run.manifest.status in ("complete", "nonfinite")
@@ -144,7 +144,8 @@ def explain(
 ) -> Findings:
     """Ask the questions of the step that each verdict is about, and judge again with their answers.
 
-    A step whose drift turns out to be that of a discrete choice is none to be significant: then the next one is looked into.
+    A step whose drift turns out to be that of a discrete choice is none to be significant: then the next one
+    is looked into.
     """
     looked: dict[Path, list[Inquiry]] = {run.path: [] for run in runs[1:]}
     for _ in range(MOST_STEPS):
@@ -192,7 +193,8 @@ def _asked(
 def confirm(
     findings: Findings, runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory
 ) -> Findings:
-    """Train every mode to the end without its culprits; where that is not the reference bit for bit, also the envelope."""
+    """Train every mode to the end without its culprits; where that is not the reference bit for bit, also
+    the envelope."""
     made = laboratory.made
     trained = without_culprits(runs, findings)
     laboratory.make(trained)
@@ -204,8 +206,8 @@ def confirm(
 def _next(
     pair: PairFindings, evidence: PairEvidence, before: Sequence[Inquiry], plan: InvestigationPlan
 ) -> Inquiry | None:
-    """The step of a pair to look into after those before, None where there is none. Raises UsageError for a step that was asked
-    for and cannot be had."""
+    """The step of a pair to look into after those before, None where there is none. Raises UsageError for a
+    step that was asked for and cannot be had."""
     if before:
         step = pair.first_significant_step
     elif plan.step is None:
@@ -227,7 +229,8 @@ def _next(
 
 
 def step_of(pair: PairFindings) -> int | None:
-    """The step to look for the cause in: the first significant one, else the worst, of those with a tape first."""
+    """The step to look for the cause in: the first significant one, else the worst, of those with a tape
+    first."""
     setup = [one for one in pair.culprits if one.kind == SETUP]
     draws_only = all(one.what == "generator" for one in setup)  # which may be the mode's own doing
     if pair.verdict not in SEARCHED and not (pair.verdict == "different-setup" and draws_only):

@@ -1,4 +1,5 @@
-"""Localizing a step of a pair: the other mode held at the step, a clean process that mixes the two tapes, and its result."""
+"""Localizing a step of a pair: the other mode held at the step, a clean process that mixes the two tapes,
+and its result."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ LAST_WORDS = 30.0
 
 
 class Ops:
-    """Which ops compute other bits on the same inputs, and which of them make the drift: one step of both, taken apart."""
+    """Which ops compute other bits on the same inputs, and which of them make the drift: one step of both,
+    taken apart."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
         return known(inquiry) is None
@@ -80,7 +82,8 @@ def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: Invest
 
 
 def _held_run(inquiry: Inquiry, socket: Path) -> BatchPlan:
-    """The run of the other mode that answers at the socket after it has taken the step from the reference's state."""
+    """The run of the other mode that answers at the socket after it has taken the step from the reference's
+    state."""
     return begun_in(
         inquiry.states,
         inquiry.evidence.b,
@@ -94,8 +97,9 @@ def _held_run(inquiry: Inquiry, socket: Path) -> BatchPlan:
 
 
 def _held_mode(spec: ModeSpec) -> ModeSpec:
-    """The mode that is held. Lazy tensors have no values op by op: in their place the same ops are executed on the CPU with
-    the same kernels, and the localizer sees whether that gives every bit of the lazy step."""
+    """The mode that is held. Lazy tensors have no values op by op: in their place the same ops are executed
+    on the CPU with the same kernels, and the localizer sees whether that gives every bit of the lazy
+    step."""
     if spec.base == "lazy":
         return replace(spec, base="cpu", device=None, mark_step=None)
     return spec
@@ -195,7 +199,8 @@ def _config(inquiry: Inquiry, reference: Path, other: Path, socket: Path, *, scr
 
 @contextmanager
 def _localizer(inquiry: Inquiry, config: dict[str, Any], progress: Progress) -> Iterator[None]:
-    """The localizer beside what is done in this context; what it says is passed on, and it ends with the context."""
+    """The localizer beside what is done in this context; what it says is passed on, and it ends with the
+    context."""
     path = folder_of(inquiry) / "localizer.json"
     path.write_text(json.dumps(config, indent=1), encoding="utf-8")
     command = guest_command(path, module=LOCALIZER)
@@ -244,7 +249,8 @@ def localizations(evidence: PairEvidence) -> list[Localization]:
 
 
 def _placed(found: Localization, evidence: PairEvidence) -> Localization:
-    """The localization with the command that repeats it in each culprit, and the scripts' paths from where the runs are read."""
+    """The localization with the command that repeats it in each culprit, and the scripts' paths from where
+    the runs are read."""
     runs = shlex.join(str(run.path) for run in (evidence.a, evidence.b))
     command = f"numdrift localize {runs} --step {found.step}"
     culprits = [

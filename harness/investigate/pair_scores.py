@@ -1,4 +1,5 @@
-"""The steps that were started from the reference's state, scored against its rounding noise, and held against double."""
+"""The steps that were started from the reference's state, scored against its rounding noise, and held
+against double."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ ANEW = " (remove that run's folder, and `numdrift investigate` makes it anew)"
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The scores of a pair's steps. `steps` is empty where `why` says what they lack; `noise` says how the noise was
-    measured, `unreplayed` why steps do not replay or cannot be read."""
+    """The scores of a pair's steps. `steps` is empty where `why` says what they lack; `noise` says how the
+    noise was measured, `unreplayed` why steps do not replay or cannot be read."""
 
     steps: tuple[StepScore, ...]
     threshold: Threshold
@@ -66,7 +67,8 @@ def scores_of(evidence: PairEvidence) -> Scores:
 
 
 def score_of(evidence: PairEvidence, run: RecordedRun, step: int) -> StepScore | None:
-    """The score of a step that this run took from the reference's state, None where one of the two did not get there.
+    """The score of a step that this run took from the reference's state, None where one of the two did not
+    get there.
 
     Raises JournalError for an outcome that cannot be read.
     """
@@ -96,7 +98,8 @@ def suspicious_steps(scores: Scores) -> list[int]:
 
 
 def with_choices(scores: Scores, localized: Sequence[Localization]) -> Scores:
-    """Hold the steps whose drift is that of a discrete choice against what is left with the reference's choices."""
+    """Hold the steps whose drift is that of a discrete choice against what is left with the reference's
+    choices."""
     explained = {one.step: one for one in localized if one.is_explained(scores.threshold.fault)}
     known = [one.step for one in scores.steps if one.step in explained]
     if not known:
@@ -121,10 +124,11 @@ def _chosen(score: StepScore, choices: Mapping[str, Any]) -> StepScore:
 
 
 def without_unlooked(scores: Scores) -> Scores:
-    """Leave out suspicious steps that were not looked at, where all that were looked at are explained by kinks.
+    """Leave out suspicious steps that were not looked at, where all that were looked at are explained by
+    kinks.
 
-    Kinks are rare (where there are many, rounding turns some in every step, and the noise has them): where most steps
-    are suspicious, none is left out.
+    Kinks are rare (where there are many, rounding turns some in every step, and the noise has them): where
+    most steps are suspicious, none is left out.
     """
     looked = [one for one in scores.steps if one.looked_closer]
     edges = [one.step for one in looked if one.on_edge]
@@ -191,7 +195,8 @@ def _how(noises: dict[int, Noise], evidence: PairEvidence) -> str:
 
 
 def accuracy_of(evidence: PairEvidence) -> Accuracy | None:
-    """The referee's word over all steps that have one; None without. Raises JournalError for damaged files."""
+    """The referee's word over all steps that have one; None without. Raises JournalError for damaged
+    files."""
     started = {step: run for run in evidence.started for step in outcome_steps(run.path)}
     if not started:
         return None

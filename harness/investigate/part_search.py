@@ -1,8 +1,10 @@
-"""Which part of a model carries a mode's drift: one step of the reference, with ever smaller parts of the model on the backend.
+"""Which part of a model carries a mode's drift: one step of the reference, with ever smaller parts of the
+model on the backend.
 
-Everything else is the reference's own process on the CPU: the loss function, the optimizer and the other operators. So nothing of
-the backend is looked into; what it makes of an operator and of its gradient is seen in the step's outcome, which is scored
-as always. A part is swapped in when it alone is on the backend, and out when all others are.
+Everything else is the reference's own process on the CPU: the loss function, the optimizer and the other
+operators. So nothing of the backend is looked into; what it makes of an operator and of its gradient is seen
+in the step's outcome, which is scored as always. A part is swapped in when it alone is on the backend, and
+out when all others are.
 """
 
 from __future__ import annotations
@@ -107,7 +109,8 @@ class _PartitionedStep:
         return carriers(self._parts(), self._taken, threshold, CARRIED * (self._own or 0.0))
 
     def _parts(self) -> Sequence[Part]:
-        """The model's operators that have a part of their own, with nothing on the backend. Raises NotAvailable."""
+        """The model's operators that have a part of their own, with nothing on the backend. Raises
+        NotAvailable."""
         [control] = self._taken([frozenset()])
         if self._own is None:
             raise self._lacks("the mode itself did not take the step from the reference's state")
@@ -195,9 +198,10 @@ def _score(evidence: PairEvidence, runs: Sequence[RecordedRun], step: int) -> fl
 
 
 def parts_of(evidence: PairEvidence) -> dict[str, Any] | None:
-    """What the bisection of the pair's first step that was bisected says, None where none was: `step`, `score` as the mode is, and
-    that of the `whole` model on the `backend`; `carriers` with their `operators` as (name, line, module), their scores `alone` on
-    the backend and `without` them; `asked` counts the partitions. Only `step` and `reason` where there is no answer."""
+    """What the bisection of the pair's first step that was bisected says, None where none was: `step`,
+    `score` as the mode is, and that of the `whole` model on the `backend`; `carriers` with their `operators`
+    as (name, line, module), their scores `alone` on the backend and `without` them; `asked` counts the
+    partitions. Only `step` and `reason` where there is no answer."""
     for path in evidence.bisected:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,5 @@
-"""What a way to look for causes is: a question that is asked of a step, and answers when the pair is judged."""
+"""What a way to look for causes is: a question that is asked of a step, and answers when the pair is
+judged."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ SEARCHED = ("rounding", "beyond-rounding", "nonfinite")
 
 @dataclass(frozen=True, slots=True)
 class Inquiry:
-    """A pair whose drift is to be explained, what is known of it so far, and the step to look into, `at`: None where there is
-    none that both modes have taken from one state."""
+    """A pair whose drift is to be explained, what is known of it so far, and the step to look into, `at`:
+    None where there is none that both modes have taken from one state."""
 
     evidence: PairEvidence
     at: int | None
@@ -54,7 +55,8 @@ class Inquiry:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a question has found out of a pair: culprits, sentences for people, and what the findings keep of it.
+    """What a question has found out of a pair: culprits, sentences for people, and what the findings keep of
+    it.
 
     The culprits `instead` count only where a drift beyond rounding has no proven culprit otherwise.
     """
@@ -67,7 +69,8 @@ class Answer:
 
 
 class Question(Protocol):
-    """A way to look for causes. What it finds out it leaves beside the runs, so that it is there when the pair is judged again."""
+    """A way to look for causes. What it finds out it leaves beside the runs, so that it is there when the
+    pair is judged again."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
         """Whether it has something to find out about this step, as far as is known."""
@@ -88,8 +91,8 @@ def proven(verdict: str | None, culprits: Sequence[Culprit]) -> list[Culprit]:
 def mode_culprit(
     *, kind: str, step: int, name: str, before: float, after: float, threshold: float, why: str, **more: Any
 ) -> Culprit:
-    """A culprit that is no op but a way in which a mode executes: where lazy graphs are cut, how the compiler is set. With another
-    way in its place the score goes from `before` to `after`.
+    """A culprit that is no op but a way in which a mode executes: where lazy graphs are cut, how the
+    compiler is set. With another way in its place the score goes from `before` to `after`.
 
     Both ways are proven by these two executions. `more` are fields that follow from nothing else.
     """

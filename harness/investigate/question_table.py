@@ -1,7 +1,7 @@
 """The questions of an investigation, in the order in which they are asked.
 
-A new way to look for causes is a file of its own and a line here (and a row in `records/experiment.py` for a new kind of
-experiments). The method asks it, and the judge takes up what it answers.
+A new way to look for causes is a file of its own and a line here (and a row in `records/experiment.py` for a
+new kind of experiments). The method asks it, and the judge takes up what it answers.
 """
 
 from __future__ import annotations

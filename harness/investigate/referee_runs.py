@@ -21,7 +21,8 @@ LONGEST = 600.0
 
 
 def run_referee(folder: EvidenceFolder, runs: Sequence[RecordedRun], progress: Progress) -> None:
-    """Write the exact values beside each tape that has none yet. A failure is said, and the verdict goes without."""
+    """Write the exact values beside each tape that has none yet. A failure is said, and the verdict goes
+    without."""
     tapes = [tape for run in runs for tape in sorted((run.path / "tapes").glob("tape-*.safetensors"))]
     missing = [tape for tape in tapes if not _exact(tape).exists()]
     if not missing:

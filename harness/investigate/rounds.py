@@ -1,4 +1,5 @@
-"""The rounds of experiments that decide: repetitions, steps begun in the reference's state, tapes, and whole trainings."""
+"""The rounds of experiments that decide: repetitions, steps begun in the reference's state, tapes, and whole
+trainings."""
 
 from __future__ import annotations
 
@@ -37,20 +38,23 @@ MOST_CONFIRMED = 8
 """Suspicious steps that are looked at closer."""
 
 ALWAYS_CONFIRMED = 2
-"""So few are looked at in any case. Where there are more, and they are most of the steps, no kink explains them."""
+"""So few are looked at in any case. Where there are more, and they are most of the steps, no kink explains
+them."""
 
 EDGE_REPLAYS = 16
 """Replays with stronger rounding of such a step."""
 
 MOST_ONSET_ROUNDS = 3
-"""Rounds of 64 further steps each, between the last step within rounding and the first beyond: 262,144 steps in three."""
+"""Rounds of 64 further steps each, between the last step within rounding and the first beyond: 262,144 steps
+in three."""
 
 FROM_THE_STATE = "from the reference's state"
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The steps of one investigation: `forced` start from the reference's state, `taped` are recorded as tapes."""
+    """The steps of one investigation: `forced` start from the reference's state, `taped` are recorded as
+    tapes."""
 
     forced: tuple[int, ...]
     taped: tuple[int, ...]
@@ -95,7 +99,8 @@ def is_repeatable(reference: RecordedRun) -> bool:
 
 
 def forced(reference: RecordedRun, others: Sequence[RecordedRun], chosen: Chosen) -> Round:
-    """The chosen steps of every mode, each begun in the reference's state: none where it could not be kept."""
+    """The chosen steps of every mode, each begun in the reference's state: none where it could not be
+    kept."""
     states = _states_of(reference)
     if not steps_in(states):  # the state of a training that torch.func transforms cannot be read
         return Round(FROM_THE_STATE)
@@ -104,7 +109,8 @@ def forced(reference: RecordedRun, others: Sequence[RecordedRun], chosen: Chosen
 
 
 def noise_without_tape(reference: RecordedRun, chosen: Chosen, progress: Progress) -> Round:
-    """Where no step replays, measure the noise by starting the reference's steps from states that are one ULP off."""
+    """Where no step replays, measure the noise by starting the reference's steps from states that are one
+    ULP off."""
     repeated, states = EvidenceFolder.of(reference).find(_again(reference)), _states_of(reference)
     if repeated is None or not steps_in(states):
         return Round("noise")
@@ -128,8 +134,8 @@ def date_onset(
 ) -> None:
     """Start further steps from the reference's state until each pair's first significant step is known.
 
-    A long training has too many states to keep. Between the last step that is within rounding and the first that is not,
-    states are kept in further rounds, evenly spaced as before, until the two are neighbours.
+    A long training has too many states to keep. Between the last step that is within rounding and the first
+    that is not, states are kept in further rounds, evenly spaced as before, until the two are neighbours.
     """
     if plan.steps is not None:
         return
@@ -157,7 +163,8 @@ def date_onset(
 
 
 def suspicious(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
-    """Look closer at the suspicious steps: a tape of each, with stronger rounding to find discrete choices."""
+    """Look closer at the suspicious steps: a tape of each, with stronger rounding to find discrete
+    choices."""
     wanted, known = set[int](), set[int]()
     for run in others:
         scores = scores_of(evidence_for(reference, run))

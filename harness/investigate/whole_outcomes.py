@@ -1,6 +1,8 @@
-"""What a step of a run of several processes gave as a whole: to be held against what one process made of the whole batch.
+"""What a step of a run of several processes gave as a whole: to be held against what one process made of the
+whole batch.
 
-The loss is the mean of the ranks', a sharded tensor is put together from its parts, and of copies rank 0's is taken.
+The loss is the mean of the ranks', a sharded tensor is put together from its parts, and of copies rank 0's
+is taken.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from .evidence import PairEvidence
 
 
 def outcome_against(evidence: PairEvidence, run: RecordedRun, step: int) -> TensorFile:
-    """What a step of a run of the other mode gave, to be held against the reference's: the whole of it where only the
-    other mode has several processes. Raises JournalError."""
+    """What a step of a run of the other mode gave, to be held against the reference's: the whole of it where
+    only the other mode has several processes. Raises JournalError."""
     if not holds_one_against_several(evidence):
         return read_outcome(run.path, step)
     ranks = ranks_of(run)

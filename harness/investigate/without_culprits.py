@@ -1,4 +1,5 @@
-"""The last proof: one whole training in the other mode with every culprit swapped out, held against the reference's curve."""
+"""The last proof: one whole training in the other mode with every culprit swapped out, held against the
+reference's curve."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ ATEN = "aten"
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A mode with the culprits swapped out. `swaps` are what was changed, `left` the ops that no key of a mode reaches."""
+    """A mode with the culprits swapped out. `swaps` are what was changed, `left` the ops that no key of a
+    mode reaches."""
 
     spec: ModeSpec
     swaps: tuple[str, ...]
@@ -96,8 +98,9 @@ def is_left_over(runs: Sequence[RecordedRun], findings: Findings, trained: Round
 def trained_without(
     evidence: PairEvidence, verdict: str | None, culprits: Sequence[Culprit]
 ) -> dict[str, Any] | None:
-    """What the whole training without the culprits says: `spec`, `swaps`, `status`, `identical`, `first_differing_step`,
-    `envelope` and `inside` (None where that is not known); `left` and `text` alone where it cannot be made.
+    """What the whole training without the culprits says: `spec`, `swaps`, `status`, `identical`,
+    `first_differing_step`, `envelope` and `inside` (None where that is not known); `left` and `text` alone
+    where it cannot be made.
 
     None where it was not made for these culprits."""
     spec, run = spec_of(evidence.b), evidence.only("b", "without")

@@ -1,7 +1,7 @@
 """Testing causes: what makes the drift come, and what makes it go.
 
-A test is one hybrid of the two tapes. `swap in` executes side a with one cause from side b; `swap out` executes side b with that
-cause from side a.
+A test is one hybrid of the two tapes. `swap in` executes side a with one cause from side b; `swap out`
+executes side b with that cause from side a.
 """
 
 from __future__ import annotations

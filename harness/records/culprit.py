@@ -128,7 +128,8 @@ class Culprit:
 
     def to_json(self) -> dict[str, Any]:
         """The file's content: each sort has its own fields, in its own order."""
-        names = WRITTEN_OF_MODE.get(self.kind, WRITTEN_OF_OP) if self.proof else WRITTEN_OF_SETUP
+        of_kind = WRITTEN_OF_MODE.get(self.kind, WRITTEN_OF_WAY if self.name else WRITTEN_OF_OP)
+        names = of_kind if self.proof else WRITTEN_OF_SETUP
         written = [name for name in names if name not in ADDED or getattr(self, name) is not None]
         return {name: plain(getattr(self, name)) for name in written}
 
@@ -152,7 +153,7 @@ WRITTEN_OF_OP = (
 WRITTEN_OF_MODE: Mapping[str, Sequence[str]] = {
     PART: (*_OF_MODE, "command", "script"),
     MARK_STEP: (*_OF_MODE, "policy", "swapped", "command", "script"),
-    COMPILER_STAGE: (*_OF_MODE, "swapped", "command", "script"),
-    COMPILER_SETTING: (*_OF_MODE, "swapped", "command", "script"),
 }
+WRITTEN_OF_WAY = (*_OF_MODE, "swapped", "command", "script")
+"""Of any other way in which a mode executes: only an op has no name of its own."""
 WRITTEN_OF_SETUP = ("phase", "module", "op", "kind", "step", "what", "name", "text", "significance")

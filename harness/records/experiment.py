@@ -1,10 +1,11 @@
-"""What an experiment of an investigation is: which run it repeats, held against which, and what of it is other.
+"""What an experiment of an investigation is: which run it repeats, held against which, and what of it is
+other.
 
     Experiment("held", "compile", "cpu", step=12).name     "compile-held-cpu-12"
     experiment_named("compile-held-cpu-12", "cpu", "compile")     the same experiment
 
-It is written into the `run.json` of the experiment's run. Runs that were made before have no such record: what they are is
-read from the names of their folders, which are the same.
+It is written into the `run.json` of the experiment's run. Runs that were made before have no such record:
+what they are is read from the names of their folders, which are the same.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Whose = Literal["reference", "each", "mode", "both ways"]
-"""Whose experiment it is in a pair: the reference's alone; one of each run's; the mode's against the reference; one of each
-run's against the other."""
+"""Whose experiment it is in a pair: the reference's alone; one of each run's; the mode's against the
+reference; one of each run's against the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of experiments: what their folders are called, and whose they are.
 
-    Those that belong to an `inquiry` into one step (a localization, a search for its cut) are made of it alone: they count as
-    one training with it, and of several ranks only rank 0 is asked.
+    Those that belong to an `inquiry` into one step (a localization, a search for its cut) are made of it
+    alone: they count as one training with it, and of several ranks only rank 0 is asked.
     """
 
     folder: str
@@ -32,7 +33,7 @@ class Kind:
     inquiry: bool = False
 
 
-KINDS: Mapping[str, Kind] = {
+KINDS: dict[str, Kind] = {
     # the run once more, bit for bit: its control; that of the reference keeps states, outcomes and tapes
     "again": Kind("{run}-again", "each"),
     # chosen steps, each begun in the reference's state
@@ -48,8 +49,8 @@ KINDS: Mapping[str, Kind] = {
     "perturbed": Kind("{run}-perturbed-{number}", "reference"),
     "seed": Kind("{run}-seed-{number}", "each"),
     "without": Kind("{run}-without-{reference}", "mode"),
-    # one step, begun in the reference's state: then held to answer requests; under another mark-step policy; with another
-    # stage or setting of the compiler; of the reference with parts of the model on the mode's backend
+    # one step, begun in the reference's state: then held to answer requests; with another mark-step policy, or another
+    # stage or setting of the compiler; of the reference, with parts of the model on the mode's backend
     "held": Kind("{run}-held-{reference}-{step}", "mode", inquiry=True),
     "cut": Kind("{run}-cut-{reference}-{step}-{detail}", "mode", inquiry=True),
     "set": Kind("{run}-set-{reference}-{step}-{detail}", "mode"),
@@ -62,8 +63,8 @@ KINDS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """`run` and `reference` are the names of their runs' folders; `detail` tells experiments apart that are alike in the rest: a
-    number, a policy, a setting."""
+    """`run` and `reference` are the names of their runs' folders; `detail` tells experiments apart that are
+    alike in the rest: a number, a policy, a setting."""
 
     kind: str
     run: str
