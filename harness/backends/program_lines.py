@@ -12,7 +12,7 @@ import torch
 from .. import torch_private
 
 HARNESS = str(Path(__file__).parents[1])
-ON_BEHALF = str(Path(HARNESS, "adoption", "meeting.py"))
+ON_BEHALF = str(Path(HARNESS, "script", "meeting.py"))
 """Calls the script's own operators, where it has moved their tensors to the device."""
 
 HIDDEN = (str(Path(torch.__file__).parent), HARNESS, "<")
