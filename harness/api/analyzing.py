@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import UsageError
+from ..launch.batch_plan import BatchPlan
 from ..launch.reproducer import asked_for
 from ..records.mode_spec import parse_mode
 from ..tools.support.support_analysis import SupportAnalysis, analysis_plan, analyzed
-from .api_progress import told
-from .waiting import passive_threads
+from .api_progress import passive_threads, told
 
 
 def analyze(
@@ -46,12 +46,35 @@ def analyze(
         raise UsageError(f"verbosity={verbosity} is none of 1 and 2")
     if steps is not None and steps < 1:
         raise UsageError(f"steps={steps} is no number of steps; at least 1 is run")
-    reproducer, words = asked_for(None if script is None else str(script), module, tuple(arguments))
+    report = None if out is None else Path(out)
     with passive_threads():
-        plan = analysis_plan(
-            reproducer, words, parse_mode(mode), dry=dry, steps=steps, runs=Path(runs), timeout=timeout
-        )
+        plan = planned_analysis(
+            script, mode, arguments,
+            module=module, dry=dry, steps=steps, out=report, runs=Path(runs), timeout=timeout,
+        )  # fmt: skip
         found = analyzed(plan, told(progress), verbosity)
-    if out is not None:
-        found.write(Path(out))
+    if report is not None:
+        found.write(report)
     return found
+
+
+def planned_analysis(
+    script: Path | str | None,
+    mode: str,
+    arguments: Sequence[str],
+    *,
+    module: str | None,
+    dry: bool,
+    steps: int | None,
+    out: Path | None,
+    runs: Path,
+    timeout: float | None,
+) -> BatchPlan:
+    """The run of `numdrift.analyze` and `numdrift analyze`. Raises UsageError, also where the report could not be written."""
+    spec = parse_mode(mode)
+    there = next((one for one in out.absolute().parents if one.exists()), None) if out is not None else None
+    if out is not None and (out.is_dir() or (there is not None and not there.is_dir())):
+        what = f"{out} is a folder" if out.is_dir() else f"{there} is no folder"
+        raise UsageError(f"--out {out}: {what}; name a file, as model_analysis_result/result.json")
+    reproducer, words = asked_for(None if script is None else str(script), module, tuple(arguments))
+    return analysis_plan(reproducer, words, spec, dry=dry, steps=steps, runs=runs, timeout=timeout)

@@ -1,13 +1,16 @@
-"""How the Python interface tells that runs get on: in lines on standard error, or not at all."""
+"""How the Python interface waits for runs: what it tells of them on standard error, and that their threads sleep."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ..launch.supervise import ProcessEnd, Reporter
 from ..launch.tail import Progress as RunProgress
+
+POLICY = "OMP_WAIT_POLICY"
 
 
 class Silent:
@@ -59,3 +62,15 @@ class Lines(Silent):
 def told(shown: bool) -> Silent:
     """Who is told: nobody, unless progress is to be shown."""
     return Lines() if shown else Silent()
+
+
+@contextmanager
+def passive_threads() -> Iterator[None]:
+    """Have OpenMP threads of processes that are started within sleep while they wait; it changes no result."""
+    given = POLICY in os.environ
+    os.environ.setdefault(POLICY, "passive")
+    try:
+        yield
+    finally:
+        if not given:
+            os.environ.pop(POLICY, None)

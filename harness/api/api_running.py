@@ -16,8 +16,8 @@ from ..launch.execute_batch import execute
 from ..records.mode_spec import ModeSpec, parse_modes
 from ..records.run_request import RunOptions, requested, user_options
 from ..runs.recorded_run import RecordedRun, load_run
-from .api_progress import told
-from .waiting import passive_threads
+from .api_progress import passive_threads, told
+from .api_recording import Recording
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,7 +148,7 @@ def planned_run(
         out,
         name,
         suffix=suffix,
-        resync=None if resync is None else path_of(resync),
+        resync=resync.path if isinstance(resync, RecordedRun) else resync,
         kernels=own_kernels(kernels),
         nproc=nproc,
         timeout=timeout,
@@ -165,5 +165,8 @@ def specs_of(modes: str | Sequence[str]) -> list[ModeSpec]:
     return parse_modes(modes) if isinstance(modes, str) else parse_modes(None, list(modes))
 
 
-def path_of(run: RecordedRun | Path | str) -> Path:
-    return run.path if isinstance(run, RecordedRun) else Path(run)
+def loaded(run: RecordedRun | Recording | Path | str) -> RecordedRun:
+    """The run itself, or the one that a recording has left or that lies in a folder."""
+    if isinstance(run, Recording):
+        return run.run
+    return run if isinstance(run, RecordedRun) else load_run(run)

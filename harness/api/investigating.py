@@ -1,4 +1,4 @@
-"""`numdrift.investigate`, `compare` and `localize`: verdicts and causes for programs and notebooks."""
+"""`numdrift.investigate` and `localize`: verdicts and causes, for programs, notebooks and the command line."""
 
 from __future__ import annotations
 
@@ -6,32 +6,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from ..drift.run_comparison import compare_runs
 from ..errors import UsageError
 from ..investigate.investigation_plan import (
     DEFAULT_STATE_BUDGET,
     InvestigationPlan,
-    changes_nothing,
     compared_modes,
     pair_to_localize,
     recorded_runs,
 )
-from ..investigate.judge import judge_pairs
-from ..investigate.laboratory import Laboratory
+from ..investigate.laboratory import Laboratory, Progress
 from ..investigate.method import investigate as investigate_plan
 from ..investigate.method import investigate_runs, localize_runs
 from ..launch.batch_kernels import OwnKernels, own_kernels
 from ..launch.reproducer import asked_for
 from ..records.findings import Findings
+from ..records.mode_spec import ModeSpec, parse_modes
 from ..records.step_selection import StepSelection
-from ..runs.recorded_run import RecordedRun, load_run, told_apart
+from ..runs.recorded_run import RecordedRun, find_investigation
 from ..runs.run_layout import Investigation as InvestigationFolder
 from ..runs.run_layout import choose_investigation
-from .api_progress import told
-from .api_recording import Recording
-from .api_running import specs_of
-from .investigation_results import Comparison, Investigation, investigation_of
-from .waiting import passive_threads
+from .api_progress import passive_threads, told
+from .api_running import loaded, specs_of
+from .investigation_results import Investigation, investigation_of
+
+DEFAULT_MODES = "cpu,compile"
 
 Localized = bool | Literal["all", "faults", "none"]
 """Whose causes are looked for: of every pair that differs (True, `all`), of those beyond rounding, or of none (False)."""
@@ -80,64 +78,93 @@ def investigate(
     started, KeyboardInterrupt when Ctrl-C ended the runs.
     """
     teller = told(progress)
-    laboratory = Laboratory(teller, jobs, timeout)
-    asked: dict[str, Any] = {
-        "steps": None if steps is None else StepSelection.parse(steps),
-        "envelope": envelope,
-        "seeds": seeds,
-        "state_budget": int(state_budget * 2**20),
-        "jobs": jobs,
-        "timeout": timeout,
-        "force": force,
-        "localize": _whose(localize),
-        "scripts": scripts,
-        "confirm": confirm,
-        "knobs": knobs,
-        "partition_bisect": partition_bisect,
-    }
-    with passive_threads():
-        if script is not None and Path(script).is_dir():
-            if modes or arguments or name or kernels or nproc > 1 or against_single:
-                raise changes_nothing(script)
-            runs = recorded_runs(Path(out), Path(script), suffix)
-            folder = InvestigationFolder(runs[0].path.parent)
-            plan = InvestigationPlan(script=Path(script), modes=(), investigation=folder, **asked)
-            return _found(investigate_runs(runs, plan, laboratory), folder.path, teller.said)
+    findings, folder = investigated(
+        script,
+        None if modes is None else specs_of(modes),
+        arguments,
+        teller,
+        module=module,
+        out=out,
+        name=name,
+        suffix=suffix,
+        steps=steps,
+        envelope=envelope,
+        seeds=seeds,
+        state_budget=state_budget,
+        kernels=kernels,
+        nproc=nproc,
+        against_single=against_single,
+        timeout=timeout,
+        jobs=jobs,
+        localize=_whose(localize),
+        scripts=scripts,
+        confirm=confirm,
+        knobs=knobs,
+        partition_bisect=partition_bisect,
+        strict=strict,
+        force=force,
+    )
+    return investigation_of(findings.to_json(), folder, tuple(teller.said))
+
+
+def investigated(
+    script: Path | str | None,
+    modes: Sequence[ModeSpec] | None,
+    arguments: Sequence[str],
+    progress: Progress,
+    *,
+    module: str | None,
+    out: Path | str,
+    name: str | None,
+    suffix: str | None,
+    steps: str | None,
+    state_budget: float,
+    kernels: OwnKernels | None,
+    nproc: int,
+    against_single: bool,
+    jobs: int,
+    timeout: float | None,
+    **asked: Any,
+) -> tuple[Findings, Path]:
+    """What `numdrift.investigate` and `numdrift investigate` do; `asked` are fields of the plan. Gives the findings and
+    the folder that they are in. Raises UsageError."""
+    reproducer, words = asked_for(None if script is None else str(script), module, tuple(arguments))
+    recorded = reproducer.path.is_dir()
+    if recorded:
+        find_investigation(Path(out), str(reproducer.path))  # a folder without runs is refused as such first
+        if modes or words or name or kernels or nproc > 1 or against_single:
+            raise UsageError(
+                f"{reproducer.path} is recorded: its modes, arguments and processes are what they were; leave them out"
+            )
+        runs = recorded_runs(Path(out), reproducer.path, suffix)
+        folder, specs = InvestigationFolder(runs[0].path.parent), []
+    else:
         if against_single and nproc < 2:
             raise UsageError(
-                "against_single holds several processes against one: say how many, as in nproc=2"
+                "--against-single holds several processes against one: say how many, as in --nproc 2"
             )
-        reproducer, words = asked_for(None if script is None else str(script), module, tuple(arguments))
-        plan = InvestigationPlan(
-            script=reproducer.path,
-            module=reproducer.module,
-            strict=strict,
-            modes=compared_modes(
-                specs_of(modes if modes is not None else "cpu,compile"), alone=against_single
-            ),
-            nproc=nproc,
-            against_single=against_single,
-            investigation=choose_investigation(Path(out), reproducer.named_after, name, ""),
-            arguments=words,
-            kernels=own_kernels(kernels),
-            **asked,
-        )
-        return _found(investigate_plan(plan, laboratory), plan.investigation.path, teller.said)
-
-
-def compare(a: RecordedRun | Recording | Path | str, b: RecordedRun | Recording | Path | str) -> Comparison:
-    """Hold run b against run a, the reference. Nothing is run and nothing is written: `numdrift compare`.
-
-        compared = numdrift.compare("runs/study/cpu", "runs/study/compile")
-        compared.verdict, compared.losses(), compared.parameters()
-
-    The verdict comes from what is recorded; it is None where experiments of `numdrift.investigate` are missing. Raises
-    UsageError for a run without a recorded step, RunNotFound and JournalError for what cannot be read.
-    """
-    left, right = told_apart(loaded(a), loaded(b))
-    distances = compare_runs(left, right)
-    found = judge_pairs([(left, right)])
-    return Comparison(left, right, distances, _found(found, left.path.parent).pairs[0])
+        specs = compared_modes(modes or parse_modes(DEFAULT_MODES), alone=against_single)
+        folder = choose_investigation(Path(out), reproducer.named_after, name, "")
+    plan = InvestigationPlan(
+        script=reproducer.path,
+        module=reproducer.module,
+        modes=specs,
+        investigation=folder,
+        arguments=words,
+        steps=None if steps is None else StepSelection.parse(steps),
+        state_budget=int(state_budget * 2**20),
+        kernels=own_kernels(kernels),
+        nproc=nproc,
+        against_single=against_single,
+        jobs=jobs,
+        timeout=timeout,
+        **asked,
+    )
+    laboratory = Laboratory(progress, jobs, timeout)
+    with passive_threads():
+        if recorded:
+            return investigate_runs(runs, plan, laboratory), folder.path
+        return investigate_plan(plan, laboratory), folder.path
 
 
 def localize(
@@ -160,7 +187,27 @@ def localize(
     Both are runs of one investigation; what the verdict needs and is not there yet is run first. `step` is the one to look
     into (default: the first significant one). Raises UsageError for runs that cannot be localized.
     """
-    runs = pair_to_localize(loaded(a), loaded(b))
+    teller = told(progress)
+    findings, folder = localized(
+        loaded(a),
+        loaded(b),
+        teller,
+        step=step,
+        knobs=knobs,
+        partition_bisect=partition_bisect,
+        scripts=scripts,
+        confirm=confirm,
+        timeout=timeout,
+        jobs=jobs,
+    )
+    return investigation_of(findings.to_json(), folder, tuple(teller.said))
+
+
+def localized(
+    a: RecordedRun, b: RecordedRun, progress: Progress, *, jobs: int, timeout: float | None, **asked: Any
+) -> tuple[Findings, Path]:
+    """What `numdrift.localize` and `numdrift localize` do; `asked` are fields of the plan. Gives the findings and their folder."""
+    runs = pair_to_localize(a, b)
     folder = InvestigationFolder(runs[0].path.parent)
     plan = InvestigationPlan(
         script=Path(runs[0].manifest.reproducer),
@@ -168,27 +215,10 @@ def localize(
         investigation=folder,
         jobs=jobs,
         timeout=timeout,
-        step=step,
-        knobs=knobs,
-        partition_bisect=partition_bisect,
-        scripts=scripts,
-        confirm=confirm,
+        **asked,
     )
-    teller = told(progress)
     with passive_threads():
-        found = localize_runs(runs, plan, Laboratory(teller, jobs, timeout))
-    return _found(found, folder.path, teller.said)
-
-
-def loaded(run: RecordedRun | Recording | Path | str) -> RecordedRun:
-    """The run itself, or the one that a recording has left or that lies in a folder."""
-    if isinstance(run, Recording):
-        return run.run
-    return run if isinstance(run, RecordedRun) else load_run(run)
-
-
-def _found(findings: Findings, folder: Path, said: Sequence[str] = ()) -> Investigation:
-    return investigation_of(findings.to_json(), folder, tuple(said))
+        return localize_runs(runs, plan, Laboratory(progress, jobs, timeout)), folder.path
 
 
 def _whose(localize: Localized) -> str:

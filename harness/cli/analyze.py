@@ -8,11 +8,9 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from ..errors import UsageError
-from ..launch.reproducer import asked_for
-from ..records.mode_spec import parse_mode
-from ..tools.support.support_analysis import DRY_STEPS, SupportAnalysis, analysis_plan, analyzed
-from .command_options import json_option, module_option, script_argument
+from ..api.analyzing import planned_analysis
+from ..tools.support.support_analysis import DRY_STEPS, SupportAnalysis, analyzed
+from .command_options import arguments_argument, json_option, module_option, quiet_option, script_argument
 from .output import console, table, write_json
 from .progress import reporter_for
 
@@ -37,7 +35,7 @@ gave the backend nothing.
     help="Run SCRIPT in one mode and report which of its operators the mode's backend supports.",
 )
 @script_argument
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
+@arguments_argument
 @click.option("--mode", "mode", default="lazy", show_default=True, metavar="SPEC", help="The mode to ask.")
 @click.option(
     "--dry",
@@ -75,7 +73,7 @@ gave the backend nothing.
 @click.option("--timeout", type=float, metavar="SECONDS", help="End a script that takes longer.")
 @module_option
 @json_option
-@click.option("--quiet", "-q", is_flag=True, help="Print failures and nothing else.")
+@quiet_option
 def command(
     script: str | None,
     arguments: tuple[str, ...],
@@ -90,11 +88,11 @@ def command(
     json_path: str | None,
     quiet: bool,
 ) -> int:
-    spec = parse_mode(mode)
-    _require_place(out)
-    reproducer, words = asked_for(script, module, arguments)
-    plan = analysis_plan(reproducer, words, spec, dry=dry, steps=steps, runs=runs, timeout=timeout)
-    with reporter_for([spec.name], quiet=quiet) as reporter:
+    plan = planned_analysis(
+        script, mode, arguments,
+        module=module, dry=dry, steps=steps, out=out, runs=runs, timeout=timeout,
+    )  # fmt: skip
+    with reporter_for([spec.name for spec in plan.modes], quiet=quiet) as reporter:
         analysis = analyzed(plan, reporter, int(verbosity))
     replaced = analysis.write(out)
     if json_path:
@@ -110,14 +108,6 @@ def command(
     if analysis.ended_early:
         errors.print(f"numdrift: {analysis.ended_early}", soft_wrap=True)
     return analysis.exit_code
-
-
-def _require_place(out: Path) -> None:
-    """Raise UsageError where the report could not be written, before anything runs."""
-    there = next((one for one in out.absolute().parents if one.exists()), None)
-    if out.is_dir() or (there is not None and not there.is_dir()):
-        what = f"{out} is a folder" if out.is_dir() else f"{there} is no folder"
-        raise UsageError(f"--out {out}: {what}; name a file, as model_analysis_result/result.json")
 
 
 def _show(analysis: SupportAnalysis, out: Console, *, instructions: bool) -> None:

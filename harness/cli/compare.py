@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 
-from ..drift.run_comparison import RunComparison, compare_runs
-from ..errors import UsageError
-from ..investigate.judge import judge_pairs
+from ..api.comparing import compared as compare_pairs
+from ..api.comparing import compared_whole, pairs_to_compare
+from ..drift.global_batch import GlobalBatchComparison, TensorDistance
+from ..drift.run_comparison import RunComparison
 from ..records.codec import plain
-from ..runs.recorded_run import (
-    RecordedRun,
-    find_investigation,
-    load_run,
-    ranks_of,
-    runs_with_suffixes,
-    told_apart,
-)
-from ..runs.run_layout import MANIFEST
-from . import global_batch_table as whole_batch
+from ..runs.recorded_run import RecordedRun
 from .command_options import force_option, json_option, out_option
 from .findings_table import show_pair
 from .output import console, number, table, write_json
@@ -74,12 +65,15 @@ def command(
     json_path: str | None,
 ) -> int:
     if global_batch:
-        return _global_batch(paths, top, force, json_path)
-    pairs = _pairs(paths, suffixes, out)
-    compared = [one for a, b in pairs if a.journal.steps and b.journal.steps for one in _compared(a, b)] or [
-        compare_runs(a, b) for a, b in pairs
-    ]
-    found = judge_pairs(pairs)
+        (single, several), whole = compared_whole(paths)
+        if json_path:
+            write_json(json_path, {"schema": 1, "global_batch": plain(whole.to_json())}, force=force)
+        if json_path != "-":
+            show_global_batch(console(), whole, top)
+        # distances decide nothing: 1 for a person to look
+        return 3 if any(_failed(run) for run in (single, several)) else 1
+    pairs = pairs_to_compare(paths, suffixes, out)
+    compared, found = compare_pairs(pairs)
     distances = {"distances": [one.to_json() for one in compared]}
     if json_path:
         write_json(json_path, found.to_json() | distances, force=force)
@@ -93,54 +87,12 @@ def command(
             show_pair(console(), pair)
     for folder in {a.path.parent for a, b in pairs if a.path.parent == b.path.parent}:
         found.update(folder)
-    failed = any(run.manifest.failed and run.manifest.status != "nonfinite" for pair in pairs for run in pair)
-    return 3 if failed else found.exit_code
+    return 3 if any(_failed(run) for pair in pairs for run in pair) else found.exit_code
 
 
-def _global_batch(paths: tuple[str, ...], top: int, force: bool, json_path: str | None) -> int:
-    found = whole_batch.compare(paths)
-    if json_path:
-        content = {"schema": 1, "global_batch": plain(found.to_json())}
-        write_json(json_path, content, force=force)
-    if json_path != "-":
-        whole_batch.show(console(), found, top)
-    return whole_batch.exit_code(paths)
-
-
-def _compared(a: RecordedRun, b: RecordedRun) -> list[RunComparison]:
-    """The distances of two runs, rank by rank where both have as many processes."""
-    count = a.manifest.world_size
-    if count == 1 or b.manifest.world_size != count:
-        return [compare_runs(a, b)]
-    found = [compare_runs(one, other) for one, other in zip(ranks_of(a), ranks_of(b), strict=True)]
-    return [
-        replace(one, a=f"{one.a} rank {rank}", b=f"{one.b} rank {rank}") for rank, one in enumerate(found)
-    ]
-
-
-def _pairs(
-    paths: tuple[str, ...], suffixes: tuple[str, ...], out: Path
-) -> list[tuple[RecordedRun, RecordedRun]]:
-    if len(paths) > 2:
-        raise UsageError("compare takes two runs or one investigation")
-    if len(paths) == 2:
-        if suffixes:
-            raise UsageError("--suffix belongs to an investigation, not to two runs")
-        return [told_apart(load_run(Path(paths[0])), load_run(Path(paths[1])))]
-    named = paths[0] if paths else None
-    if named is not None and (Path(named) / MANIFEST).exists():
-        raise UsageError(f"{named} is one run; give a second one, or the investigation {Path(named).parent}")
-    folder = find_investigation(out, named, suffixes=suffixes)
-    batches: dict[str, list[RecordedRun]] = {}
-    for run in runs_with_suffixes(folder, suffixes):
-        batches.setdefault(run.manifest.suffix, []).append(run)
-    pairs = [(runs[0], other) for runs in batches.values() for other in runs[1:]]
-    firsts = [runs[0] for runs in batches.values()]
-    if not pairs:
-        pairs = [(firsts[0], other) for other in firsts[1:]]
-    if not pairs:
-        raise UsageError(f"{folder} holds one run, which has nothing to be compared with; run another mode")
-    return pairs
+def _failed(run: RecordedRun) -> bool:
+    """A training whose loss is no number any more has ended well enough to be compared."""
+    return run.manifest.failed and run.manifest.status != "nonfinite"
 
 
 def show(out: Console, compared: list[RunComparison], top: int) -> None:
@@ -219,3 +171,43 @@ def _show_unmatched(out: Console, one: RunComparison) -> None:
             f"{other.dtype_b} {list(other.shape_b)} in {one.b}",
             soft_wrap=True,
         )
+
+
+def show_global_batch(out: Console, found: GlobalBatchComparison, top: int) -> None:
+    losses = found.losses
+    out.print(
+        f"{found.several}, {found.world_size} processes, against {found.single}, which takes the whole batch",
+        soft_wrap=True,
+    )
+    if losses.common_steps:
+        out.print(
+            f"  the mean of the ranks' losses differs by at most {number(losses.max_relative)} of the loss (step "
+            f"{losses.max_relative_step}), in {losses.common_steps:,} steps",
+            soft_wrap=True,
+        )
+    if found.jump is not None:
+        at = found.jump.at
+        out.print(
+            f"  the distance grows the most at step {at.step}, from {number(found.jump.before)} to "
+            f"{number(at.relative_l2)}: {_named(at)}",
+            soft_wrap=True,
+        )
+    if found.final:
+        out.print(f"\nafter step {found.final[0].step:,}")
+        rows = table("  tensor", ">relative L2", "from", ">farthest rank")
+        for one in found.final[: top or None]:
+            rank = "-" if one.rank is None else str(one.rank)
+            rows.add_row(f"  {_name(one)}", number(one.relative_l2), one.how, rank)
+        out.print(rows)
+    for text in found.lacking:
+        out.print(f"  note: {text}", soft_wrap=True)
+    out.print("These are distances, not a verdict: sums over the batch are in another order.")
+
+
+def _named(one: TensorDistance) -> str:
+    part = "" if one.rank is None else f", most in the part of rank {one.rank}"
+    return f"{_name(one)}{part} ({one.how})"
+
+
+def _name(one: TensorDistance) -> str:
+    return f"{one.tensor} (gradient)" if one.what == "gradient" else one.tensor

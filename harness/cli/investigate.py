@@ -2,46 +2,34 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
 
-from ..errors import UsageError
-from ..investigate.investigation_plan import (
-    DEFAULT_STATE_BUDGET,
-    InvestigationPlan,
-    changes_nothing,
-    compared_modes,
-    recorded_runs,
-)
-from ..investigate.laboratory import Laboratory
-from ..investigate.method import investigate, investigate_runs
+from ..api.investigating import DEFAULT_MODES, investigated
+from ..investigate.investigation_plan import DEFAULT_STATE_BUDGET
 from ..launch.batch_kernels import stated_kernel
-from ..launch.reproducer import Reproducer, asked_for
 from ..launch.supervise import Reporter
-from ..records.mode_spec import ModeSpec, parse_modes
-from ..records.step_selection import StepSelection
-from ..runs.run_layout import Investigation, choose_investigation
+from ..records.mode_spec import parse_modes
 from .command_options import (
+    arguments_argument,
     force_option,
+    jobs_option,
     json_option,
+    mode_option,
     module_option,
     nproc_option,
     out_option,
+    quiet_option,
     script_argument,
     strict_option,
+    timeout_option,
 )
 from .findings_table import show
 from .output import console, write_json
-from .progress import reporter_for
-from .understood_lines import UnderstoodLines
-
-DEFAULT_MODES = "cpu,compile"
+from .progress import UnderstoodLines, reporter_for
 
 EXAMPLES = """\b
 Examples:
@@ -82,9 +70,9 @@ partition_bisect_option = click.option(
     "investigation that `numdrift run` has recorded.",
 )
 @script_argument
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
+@arguments_argument
 @click.option("--modes", "listed", metavar="LIST", help=f"Modes by base (default {DEFAULT_MODES}).")
-@click.option("--mode", "single", multiple=True, metavar="SPEC", help="One mode in full; may be repeated.")
+@mode_option
 @click.option(
     "--name", help="Name of the investigation (default: the script's, numbered); one that exists goes on."
 )
@@ -125,10 +113,8 @@ partition_bisect_option = click.option(
     is_flag=True,
     help="With --nproc: the reference is the first mode in one process, which takes the whole batch at each step.",
 )
-@click.option("--timeout", type=float, metavar="SECONDS", help="End a run that takes longer.")
-@click.option(
-    "--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Runs side by side at a time."
-)
+@timeout_option
+@jobs_option(2)
 @click.option(
     "--localize",
     type=click.Choice(["all", "faults", "none"]),
@@ -150,91 +136,38 @@ partition_bisect_option = click.option(
 @partition_bisect_option
 @module_option
 @strict_option
-@click.option("--quiet", "-q", is_flag=True, help="Print failures and nothing else.")
+@quiet_option
 @click.option("--verbose", "-v", is_flag=True, help="Print every step's score and its worst tensors.")
 @out_option
 @force_option
 @json_option
-def command(script: str | None, arguments: tuple[str, ...], **options: Any) -> int:
-    os.environ.setdefault(
-        "OMP_WAIT_POLICY", "passive"
-    )  # runs side by side must not spin; it changes no result
-    progress = CommandLineProgress(quiet=options["quiet"])
-    laboratory = Laboratory(progress, options["jobs"], options["timeout"])
-    reproducer, arguments = asked_for(script, options["module"], arguments)
-    if reproducer.path.is_dir():
-        folder = reproducer.path
-        runs = recorded_runs(options["out"], folder, options["suffix"])
-        _refuse_modes(folder, arguments, options)
-        found = investigate_runs(
-            runs, _plan(reproducer, (), Investigation(runs[0].path.parent), options), laboratory
-        )
-    else:
-        plan = _plan(
-            reproducer,
-            _modes(options),
-            choose_investigation(options["out"], reproducer.named_after, options["name"], ""),
-            options,
-        )
-        found = investigate(replace(plan, arguments=arguments), laboratory)
-    if options["json_path"]:
-        write_json(options["json_path"], found.to_json(), force=options["force"])
-    if options["quiet"]:
+def command(
+    script: str | None,
+    arguments: tuple[str, ...],
+    listed: str | None,
+    single: tuple[str, ...],
+    kernels: tuple[str, ...],
+    quiet: bool,
+    verbose: bool,
+    force: bool,
+    json_path: str | None,
+    **asked: Any,
+) -> int:
+    modes = parse_modes(listed, single) if listed or single else None
+    own = [stated_kernel(text) for text in kernels]
+    progress = CommandLineProgress(quiet=quiet)
+    found, _ = investigated(script, modes, arguments, progress, kernels=own, force=force, **asked)
+    if json_path:
+        write_json(json_path, found.to_json(), force=force)
+    if quiet:
         for pair in found.pairs:
             if pair.exit_code:
                 console(stderr=True).print(
                     f"numdrift: {pair.b} against {pair.a}: {pair.text[0]}", soft_wrap=True
                 )
-    elif options["json_path"] != "-":
-        show(console(), found, verbose=options["verbose"])
+    elif json_path != "-":
+        show(console(), found, verbose=verbose)
     return found.exit_code
-
-
-def _modes(options: dict[str, Any]) -> list[ModeSpec]:
-    listed = options["listed"] if options["listed"] or options["single"] else DEFAULT_MODES
-    return compared_modes(parse_modes(listed, options["single"]), alone=_against_single(options))
-
-
-def _against_single(options: dict[str, Any]) -> bool:
-    """Raises UsageError where there would be nothing but single processes."""
-    if options["against_single"] and options["nproc"] < 2:
-        raise UsageError(
-            "--against-single holds several processes against one: say how many, as in --nproc 2"
-        )
-    return bool(options["against_single"])
-
-
-def _plan(
-    reproducer: Reproducer, modes: Sequence[ModeSpec], investigation: Investigation, options: dict[str, Any]
-) -> InvestigationPlan:
-    return InvestigationPlan(
-        script=reproducer.path,
-        module=reproducer.module,
-        strict=options["strict"],
-        modes=modes,
-        investigation=investigation,
-        steps=None if options["steps"] is None else StepSelection.parse(options["steps"]),
-        envelope=options["envelope"],
-        seeds=options["seeds"],
-        state_budget=int(options["state_budget"] * 2**20),
-        jobs=options["jobs"],
-        timeout=options["timeout"],
-        nproc=options["nproc"],
-        against_single=options["against_single"],
-        force=options["force"],
-        kernels=[stated_kernel(text) for text in options["kernels"]],
-        localize=options["localize"],
-        scripts=options["scripts"],
-        knobs=options["knobs"],
-        partition_bisect=options["partition_bisect"],
-        confirm=options["confirm"],
-    )
-
-
-def _refuse_modes(folder: Path, arguments: Sequence[str], options: dict[str, Any]) -> None:
-    given = [name for name in ("listed", "single", "name", "kernels") if options[name]]
-    if given or arguments or options["nproc"] > 1 or options["against_single"]:
-        raise changes_nothing(folder)
 
 
 class CommandLineProgress:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
+from typing import Any
 
 import click
 
-from ..investigate.investigation_plan import InvestigationPlan, pair_to_localize
-from ..investigate.laboratory import Laboratory
-from ..investigate.method import localize_runs
+from ..api.investigating import localized
 from ..runs.recorded_run import load_run
-from ..runs.run_layout import Investigation
-from .command_options import force_option, json_option
+from .command_options import force_option, json_option, timeout_option
 from .findings_table import show
 from .investigate import CommandLineProgress, knobs_option, partition_bisect_option
 from .output import console, write_json
@@ -42,38 +39,15 @@ Exit codes: 0 no drift beyond rounding, 1 drift beyond rounding or a verdict tha
 )
 @knobs_option
 @partition_bisect_option
-@click.option("--timeout", type=float, metavar="SECONDS", help="End a run that takes longer.")
+@timeout_option
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Runs side by side at a time."
 )
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but the findings.")
 @force_option
 @json_option
-def command(
-    run_a: Path,
-    run_b: Path,
-    step: int | None,
-    knobs: bool,
-    partition_bisect: bool,
-    timeout: float | None,
-    jobs: int,
-    quiet: bool,
-    force: bool,
-    json_path: str | None,
-) -> int:
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    runs = pair_to_localize(load_run(run_a), load_run(run_b))
-    plan = InvestigationPlan(
-        script=Path(runs[0].manifest.reproducer),
-        modes=(),
-        investigation=Investigation(runs[0].path.parent),
-        jobs=jobs,
-        timeout=timeout,
-        step=step,
-        knobs=knobs,
-        partition_bisect=partition_bisect,
-    )
-    found = localize_runs(runs, plan, Laboratory(CommandLineProgress(quiet=quiet), jobs, timeout))
+def command(run_a: Path, run_b: Path, quiet: bool, force: bool, json_path: str | None, **asked: Any) -> int:
+    found, _ = localized(load_run(run_a), load_run(run_b), CommandLineProgress(quiet=quiet), **asked)
     if json_path:
         write_json(json_path, found.to_json(), force=force)
     if json_path != "-":

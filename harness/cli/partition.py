@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
+from rich.console import Console
 
-from numdrift.kernels.registry import load_target
-
-from ..errors import AdoptionError, UsageError
-from ..observers.partition.partition_journal import PartitionRecord
-from ..records.mode_registry import registry
-from ..records.mode_spec import ModeSpec, parse_mode
-from ..records.partition_limits import UNLIMITED, PartitionConfig, refuse_swaps
-from ..tools.partition_run import Partitioned, is_factory, partition_module, partition_script
-from .command_options import json_option, module_option, out_option
-from .output import console, write_json
-from .partition_tables import show
+from ..api.partitioning import partitioned, require_parts
+from ..observers.partition.partition_journal import BisectionRecord, TensorCheck
+from ..records.mode_spec import parse_mode
+from ..records.partition_limits import UNLIMITED, PartitionConfig
+from ..records.partition_record import GraphPartition, OperatorRow
+from ..tools.partition_run import Partitioned
+from .command_options import (
+    arguments_argument,
+    json_option,
+    module_option,
+    name_option,
+    out_option,
+    quiet_option,
+)
+from .output import console, number, table, write_json
 from .progress import reporter_for
-
-PRESENCE = "numdrift.harness.backends.mode_presence:require_here"
-"""Imports torch, which help does without."""
 
 EXAMPLES = """\b
 Examples:
@@ -45,7 +47,7 @@ Exit codes: 0 partitioned, 2 wrong usage or a limit that is broken, 3 the script
     help="Put what a mode's backend supports of TARGET's model there, and the rest on the CPU, and run it.",
 )
 @click.argument("target", required=False, type=click.UNPROCESSED)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
+@arguments_argument
 @click.option(
     "--mode",
     "mode",
@@ -100,12 +102,12 @@ Exit codes: 0 partitioned, 2 wrong usage or a limit that is broken, 3 the script
     metavar="N",
     help="End the script after N steps (default: its own end).",
 )
-@click.option("--name", help="Name of the investigation (default: the script's, numbered).")
+@name_option
 @click.option("--timeout", type=float, metavar="SECONDS", help="End a process that takes longer.")
 @module_option
 @out_option
 @json_option
-@click.option("--quiet", "-q", is_flag=True, help="Print failures and nothing else.")
+@quiet_option
 def command(
     target: str | None,
     arguments: tuple[str, ...],
@@ -121,76 +123,152 @@ def command(
     named = [one for text in moved for one in text.split(",") if one.strip()]
     config = PartitionConfig(threshold, smallest, most, named)
     spec = parse_mode(mode)
-    _require(spec)
-    done = _partitioned(target, arguments, spec, config, quiet=quiet, **options)
+    errors = console(stderr=True)
+    done = partitioned(
+        target,
+        arguments,
+        spec,
+        config,
+        lambda names: reporter_for(names, quiet=quiet),
+        lambda text: None if quiet else errors.print(text),
+        **options,
+    )
     if json_path:
         write_json(json_path, done.to_json())
     if json_path != "-" and not quiet:
         show(console(), done)
-    return _exit_code(done)
-
-
-def _require(spec: ModeSpec) -> None:
-    """Find out what the mode does not have before anything is started. Raises NotAvailable and UsageError."""
-    refuse_swaps(spec)
-    registry.entry(spec.base)
-    load_target(PRESENCE)(spec)
-
-
-def _partitioned(
-    target: str | None,
-    arguments: tuple[str, ...],
-    spec: ModeSpec,
-    config: PartitionConfig,
-    *,
-    quiet: bool,
-    module: str | None,
-    inference: bool,
-    bisect: bool,
-    check: bool,
-    steps: int | None,
-    out: Path,
-    name: str | None,
-    timeout: float | None,
-) -> Partitioned:
-    if module is None and target is not None and is_factory(target):
-        if check or steps or arguments:
-            raise UsageError(f"{target} is a module: --check, --steps and arguments are of a script")
-        place = target.rpartition(":")[0]
-        if place.endswith(".py") and not Path(place).is_file():
-            raise UsageError(f"there is no file {place}; give it as FILE.py:FACTORY")
-        if not quiet:
-            console(stderr=True).print(f"{spec.name}: partitioning {target}")
-        return partition_module(
-            target, spec, config, out, name, inference=inference, bisect=bisect, timeout=timeout
-        )
-    if inference:
-        raise UsageError("--inference is of a module (FILE.py:FACTORY); a script evaluates where it does")
-    if bisect:
-        raise UsageError(
-            "--bisect is of a module (FILE.py:FACTORY); of a script: `numdrift investigate --partition-bisect`"
-        )
-    names = [f"partitioned-{spec.name}", *(["cpu"] if check else [])]
-    with reporter_for(names, quiet=quiet) as reporter:
-        return partition_script(
-            target, module, arguments, spec, config, reporter,
-            check=check, steps=steps, out=out, name=name, timeout=timeout,
-        )  # fmt: skip
-
-
-def _exit_code(done: Partitioned) -> int:
-    """Say why it failed, and give the code for it. Raises UsageError for a limit that is broken."""
-    record = done.record
-    if record.violated:
-        raise UsageError(record.violated)
-    if record.failure and record.exit_code == UsageError.exit_code:
-        raise UsageError(record.failure)
-    if record.failure or done.failure:
-        raise AdoptionError(f"{record.failure or done.failure}; {done.where}")
-    if not record.graphs:
-        raise AdoptionError(f"nothing was partitioned: {_why_nothing(record)}; {done.where}")
+    require_parts(done)
     return 0
 
 
-def _why_nothing(record: PartitionRecord) -> str:
-    return "; ".join(record.notes) or "no model was called, or its forward could not be captured"
+def show(out: Console, done: Partitioned) -> None:
+    """Print every graph that differs from those before it, and what came of the checks."""
+    shown: list[GraphPartition] = []
+    for graph in done.record.graphs:
+        if not any(_alike(graph, other) for other in shown):
+            shown.append(graph)
+            _show_graph(out, graph, done.record.backend)
+    repeated = len(done.record.graphs) - len(shown)
+    if repeated:
+        out.print(f"{repeated} more graphs are partitioned like one of these.")
+    for note in done.record.notes:
+        out.print(note, soft_wrap=True)
+    if done.record.checks:
+        out.print(checked(done.record.checks), soft_wrap=True)
+    if done.record.bisection is not None:
+        _show_bisection(out, done.record.bisection)
+    if done.comparison is not None:
+        out.print(_compared(done), soft_wrap=True)
+    out.print(f"Wrote {done.path}")
+
+
+def _alike(a: GraphPartition, b: GraphPartition) -> bool:
+    return (a.phase, a.module, a.operators, a.subgraphs) == (b.phase, b.module, b.operators, b.subgraphs)
+
+
+def _show_graph(out: Console, graph: GraphPartition, backend: str) -> None:
+    counted = "operators as written" if graph.as_written else "operators as dispatched"
+    out.print(f"{graph.module}, {graph.phase} ({counted})", style="bold")
+    rows = table("operator", ">count", "supported", "runs on", "configuration", "line", "why")
+    for kind, lines in _by_kind(graph.operators):
+        for row in lines:
+            rows.add_row(
+                kind, f"{row.count:,}", "yes" if row.supported else "no", row.device,
+                row.configuration, row.call, _why(row),
+            )  # fmt: skip
+    out.print(rows)
+    out.print(
+        f"{graph.percentage:.2f}% of operators ({graph.supported} of {graph.total}) are supported by {backend}"
+    )
+    rows = table(">subgraph", "runs on", ">operators", "which")
+    for subgraph in graph.subgraphs:
+        which = ", ".join(f"{kind}:{count}" for kind, count in subgraph.operators.items())
+        rows.add_row(str(subgraph.number), subgraph.device, f"{subgraph.size:,}", which)
+    out.print(rows)
+    out.print()
+
+
+def _by_kind(operators: Sequence[OperatorRow]) -> Iterable[tuple[str, list[OperatorRow]]]:
+    """Unsupported operators one by one, first; of the others those of one kind and place together."""
+    yield from ((row.kind, [row]) for row in operators if not row.supported)
+    together: dict[tuple[str, str], list[OperatorRow]] = {}
+    for row in operators:
+        if row.supported:
+            together.setdefault((row.kind, row.device), []).append(row)
+    for (kind, device), rows in together.items():
+        yield (
+            kind,
+            [
+                OperatorRow(
+                    kind,
+                    _one_or_many([row.configuration for row in rows], "configurations"),
+                    _one_or_many([row.call for row in rows], "lines"),
+                    sum(row.count for row in rows),
+                    device,
+                    moved=rows[0].moved,
+                )
+            ],
+        )
+
+
+def _why(row: OperatorRow) -> str:
+    if not row.supported:
+        return f"{row.failure_at}: {row.reason}"
+    return "ops_to_partition" if row.moved else ""
+
+
+def _one_or_many(texts: Sequence[str], what: str) -> str:
+    different = list(dict.fromkeys(texts))
+    return f"{len(different)} {what}" if len(different) > 1 else different[0]
+
+
+def checked(checks: Sequence[TensorCheck]) -> str:
+    """How far a module's outputs and gradients are from the unpartitioned module's, in one sentence a kind."""
+    return " ".join(
+        _checked(what, [one for one in checks if one.what == what]) for what in ("output", "gradient")
+    ).strip()
+
+
+def _checked(what: str, checks: Sequence[TensorCheck]) -> str:
+    if not checks:
+        return ""
+    identical = sum(one.identical for one in checks)
+    said = f"{identical} of {len(checks)} {what}{'s' * (len(checks) != 1)} identical to the unpartitioned module's"
+    if identical == len(checks):
+        return f"{said}."
+    worst = max(checks, key=lambda one: one.relative)
+    return (
+        f"{said}; the furthest, {what} {worst.name}, by {number(worst.largest)} where its values reach "
+        f"{number(worst.scale)}."
+    )
+
+
+def _show_bisection(out: Console, found: BisectionRecord) -> None:
+    """Drifts are relative: by the largest value of the output or gradient that is furthest."""
+    if not found.whole:
+        out.print("Nothing drifts: there is nothing to look for.")
+        return
+    rows = table("carries drift", "module", "line", ">alone on the backend", ">left without it")
+    for carrier in found.carriers:
+        kinds = ", ".join(one.operator for one in carrier.operators)
+        modules, lines = (
+            ", ".join(dict.fromkeys(filter(None, several)))
+            for several in zip(*((one.module, one.line) for one in carrier.operators), strict=True)
+        )
+        rows.add_row(kinds, modules, lines, number(carrier.alone), number(carrier.without))
+    out.print(rows)
+    out.print(
+        f"The whole module drifts by {number(found.whole)} (relative); {found.asked} partitions were executed."
+    )
+
+
+def _compared(done: Partitioned) -> str:
+    found = done.comparison
+    assert found is not None
+    if found.identical:
+        return f"Identical to the unpartitioned run on the CPU, in all {found.steps_b:,} steps."
+    step = found.first_differing_step
+    first = "" if step is None else f" from step {step} on"
+    relative = found.losses.max_relative
+    losses = f", losses by at most {number(relative)} of their value" if relative else ", losses not at all"
+    return f"Differs from the unpartitioned run on the CPU{first}{losses}; `numdrift compare {done.path}` says more."

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.console import Console
 
-from ..errors import UsageError
-from ..launch.batch_plan import BatchPlan
-from ..launch.execute_batch import BatchResult, execute
-from ..launch.reproducer import asked_for
-from ..records.mode_spec import parse_modes
-from ..records.profile_record import RunProfile
-from ..records.profile_request import DEFAULT_STEPS, MEBIBYTE, PROFILE, TraceRequest
-from ..records.step_selection import KeepParams, StepSelection
-from ..runs.recorded_run import RecordedRun, is_there, load_run, runs_in
-from ..runs.run_layout import MANIFEST, choose_investigation
+from numdrift.plots.appearance import save
+from numdrift.plots.phase_times import ModeTimes, phase_times
+
+from ..api.profiling import planned_profile, profiled_before, profiles_made
+from ..launch.execute_batch import execute
+from ..records.profile_record import TRACE, RunProfile
+from ..records.profile_request import DEFAULT_STEPS, PROFILE
+from ..runs.recorded_run import RecordedRun, is_there
 from ..tools.profile.profile_made import profile_of
+from ..tools.profile.side_by_side import Cell, Row, by_block, by_line, by_module, by_op, by_phase
 from ..tools.profile.tensorboard import write_log_directory
-from .command_options import force_option, json_option, module_option, out_option, script_argument
-from .output import console, write_json
-from .profile_tables import draw_phases, profiles_json, show_profiles
+from .command_options import (
+    arguments_argument,
+    chosen_modes,
+    force_option,
+    json_option,
+    mode_option,
+    modes_option,
+    module_option,
+    name_option,
+    out_option,
+    quiet_option,
+    script_argument,
+    timeout_option,
+)
+from .output import console, table, write_json
 from .progress import reporter_for
 from .run import show_failure
 
@@ -49,9 +62,9 @@ Traces are runs/<name>/<mode>/profile/trace.json: open them in https://ui.perfet
     "tables of a RUN or investigation that was profiled.",
 )
 @script_argument
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
-@click.option("--modes", "listed", metavar="LIST", help="Modes by base, as in cpu,compile,lazy.")
-@click.option("--mode", "single", multiple=True, metavar="SPEC", help="One mode in full; may be repeated.")
+@arguments_argument
+@modes_option
+@mode_option
 @click.option(
     "--type", "kind", type=click.Choice(("trace", "operator")), default="trace", show_default=True,
     help="How much the traces hold.",
@@ -71,96 +84,69 @@ Traces are runs/<name>/<mode>/profile/trace.json: open them in https://ui.perfet
 )  # fmt: skip
 @click.option("--keep-working", is_flag=True, help="Keep the files that the traces are put together from.")
 @click.option("--top", type=click.IntRange(min=1), default=12, show_default=True, help="Rows of a table.")
-@click.option("--name", help="Name of the investigation (default: the script's, numbered).")
+@name_option
 @module_option
-@click.option("--timeout", type=float, metavar="SECONDS", help="End a run that takes longer.")
-@click.option("--quiet", "-q", is_flag=True, help="Print failures and nothing else.")
+@timeout_option
+@quiet_option
 @out_option
 @force_option
 @json_option
-def command(script: str | None, arguments: tuple[str, ...], **options: Any) -> int:
-    recorded = _recorded(script, options) if script is not None and options["module"] is None else None
-    if recorded is not None:
-        return _report(recorded, [profile_of(run) for run in recorded], options)
-    plan = _plan(script, arguments, options)
-    with reporter_for([spec.name for spec in plan.modes], quiet=options["quiet"]) as reporter:
+def command(
+    script: str | None,
+    arguments: tuple[str, ...],
+    listed: str | None,
+    single: tuple[str, ...],
+    keep_working: bool,
+    tensorboard: Path | None,
+    top: int,
+    quiet: bool,
+    json_path: str | None,
+    **asked: Any,
+) -> int:
+    shown: dict[str, Any] = {"tensorboard": tensorboard, "top": top, "quiet": quiet, "json_path": json_path}
+    if script is not None and asked["module"] is None:
+        runs_asked_for = bool(single) or any(
+            one is not None for one in (listed, asked["steps"], asked["duration"])
+        )
+        recorded = profiled_before(script, asks_for_runs=runs_asked_for)
+        if recorded is not None:
+            return _report(recorded, [profile_of(run) for run in recorded], **shown)
+    lacking = script is not None and not is_there(Path(script))
+    why = f"{script} is no run that was profiled, and " if lacking else ""
+    plan = planned_profile(script, chosen_modes(listed, single, why=why), arguments, **asked)
+    with reporter_for([spec.name for spec in plan.modes], quiet=quiet) as reporter:
         result = execute(plan, reporter)
-    return max(_after(result, options), result.exit_code)
-
-
-def _recorded(script: str, options: dict[str, Any]) -> list[RecordedRun] | None:
-    """The profiled runs that are meant in place of a script; None for a script."""
-    path = Path(script)
-    if is_there(path / MANIFEST):
-        runs = [load_run(path)]
-    elif is_there(path) and path.is_dir() and (found := runs_in(path)):
-        runs = [run for run in found if is_there(run.path / PROFILE)] or found
-    else:
-        return None
-    asked = [name for name in ("listed", "steps", "duration") if options[name] is not None]
-    if asked or options["single"]:
-        raise UsageError(
-            f"{script} was recorded already, and nothing is run again: leave out what to run, or give the script"
-        )
-    return runs
-
-
-def _plan(script: str | None, arguments: tuple[str, ...], options: dict[str, Any]) -> BatchPlan:
-    if options["listed"] is None and not options["single"]:
-        no_run = (
-            f"{script} is no run that was profiled, and " if script and not is_there(Path(script)) else ""
-        )
-        raise UsageError(f"{no_run}no mode is given; for example --modes cpu,compile,lazy")
-    reproducer, arguments = asked_for(script, options["module"], arguments)
-    return BatchPlan(
-        script=reproducer.path,
-        module=reproducer.module,
-        modes=parse_modes(options["listed"], options["single"]),
-        investigation=choose_investigation(options["out"], reproducer.named_after, options["name"], ""),
-        arguments=arguments,
-        record="losses",
-        keep_params=KeepParams.parse("last"),
-        timeout=options["timeout"],
-        force=options["force"],
-        instruments={"profile": _request(options).to_json()},
-    )
-
-
-def _request(options: dict[str, Any]) -> TraceRequest:
-    steps = DEFAULT_STEPS if options["steps"] is None else StepSelection.parse(options["steps"])
-    if not steps.ranges:
-        raise UsageError("--steps names no step; steps count from 0, as in 2-5")
-    if options["duration"] is not None and options["steps"] is None:
-        steps = StepSelection(((DEFAULT_STEPS.ranges[0][0], None),))
-    return TraceRequest(options["kind"], steps, options["duration"], int(options["limit"] * MEBIBYTE))
-
-
-def _after(result: BatchResult, options: dict[str, Any]) -> int:
-    runs = [RecordedRun(run.folder.path, run.manifest) for run in result.runs]
     errors = console(stderr=True)
     for run in result.runs:
         show_failure(run, errors)
-        for doubt in () if options["quiet"] else run.manifest.adopted.get("doubts", ()):
+        for doubt in () if quiet else run.manifest.adopted.get("doubts", ()):
             errors.print(f"numdrift: {run.manifest.mode}: {doubt['text']}", soft_wrap=True)
-    begun = [run for run in runs if not run.manifest.failed or is_there(run.path / PROFILE)]
-    profiles = [profile_of(run, keep_working=options["keep_working"]) for run in begun]
-    return _report(begun, profiles, options) if begun else 0
+    runs, profiles = profiles_made(result, keep_working=keep_working)
+    return max(_report(runs, profiles, **shown) if runs else 0, result.exit_code)
 
 
-def _report(runs: Sequence[RecordedRun], profiles: Sequence[RunProfile], options: dict[str, Any]) -> int:
+def _report(
+    runs: Sequence[RecordedRun],
+    profiles: Sequence[RunProfile],
+    *,
+    tensorboard: Path | None,
+    top: int,
+    quiet: bool,
+    json_path: str | None,
+) -> int:
     """Show what there is; 2 where a mode has no trace."""
     folder = runs[0].path.parent
     pictures = draw_phases(folder, profiles) if any(one.steps for one in profiles) else []
-    logs = write_log_directory(options["tensorboard"], runs) if options["tensorboard"] else []
-    if options["json_path"]:
-        write_json(options["json_path"], profiles_json(runs, profiles))
-    if options["json_path"] != "-" and not options["quiet"]:
-        show_profiles(runs, profiles, console(), options["top"])
+    logs = write_log_directory(tensorboard, runs) if tensorboard else []
+    if json_path:
+        write_json(json_path, profiles_json(runs, profiles))
+    if json_path != "-" and not quiet:
+        show_profiles(runs, profiles, console(), top)
         for path in pictures:
             console().print(f"Wrote {path}", soft_wrap=True)
         if logs:
             console().print(
-                f"Wrote {options['tensorboard']}: `tensorboard --logdir {options['tensorboard']}` shows it",
+                f"Wrote {tensorboard}: `tensorboard --logdir {tensorboard}` shows it",
                 soft_wrap=True,
             )
     errors = console(stderr=True)
@@ -168,3 +154,151 @@ def _report(runs: Sequence[RecordedRun], profiles: Sequence[RunProfile], options
         if one.problem:
             errors.print(f"numdrift: {one.mode}: nothing was traced: {one.problem}", soft_wrap=True)
     return 2 if any(one.problem for one in profiles) else 0
+
+
+OVER = {
+    "limit": "its trace had grown to the limit (--limit)",
+    "duration": "the time was over (--duration)",
+    "end": "the script ended",
+    "closed": "the script ended",
+    "killed": "the process was killed",
+    "open": "a range of the script was under way then, within which torch cannot begin another trace",
+    "profiler": "the script began a torch profiler of its own",
+}
+PICTURE = "phase_times"
+UNSTEADY = 2.0
+"""The longest step by the shortest, from which on their mean is doubted."""
+
+
+def show_profiles(
+    runs: Sequence[RecordedRun], profiles: Sequence[RunProfile], out: Console, top: int
+) -> None:
+    """Print the tables of the modes that were traced, and what is to be known of them."""
+    traced = [one for one in profiles if one.steps]
+    for profile in traced:
+        out.print(_in_a_line(profile), soft_wrap=True)
+    if traced:
+        _show(out, traced, "phase", by_phase(traced), len(by_phase(traced)), total=True)
+        _show(out, traced, "block", by_block(traced), top)
+        _show(out, traced, "module", by_module(traced), top)
+        _show(out, traced, "line", by_line(traced), top)
+        _show(out, traced, "op", by_op(traced), top)
+    for profile in traced:
+        for text in [*_executions(profile), *_unsteadiness(profile), *profile.notices]:
+            out.print(f"{profile.mode}: {text}", soft_wrap=True)
+    for run, profile in zip(runs, profiles, strict=True):
+        if profile.steps:
+            out.print(
+                f"{profile.mode}: {run.path / PROFILE / TRACE} opens in https://ui.perfetto.dev",
+                soft_wrap=True,
+            )
+
+
+def profiles_json(runs: Sequence[RecordedRun], profiles: Sequence[RunProfile]) -> dict[str, Any]:
+    traced = [one for one in profiles if one.steps]
+    tables = {"phases": by_phase, "blocks": by_block, "modules": by_module, "lines": by_line, "ops": by_op}
+    return {
+        "schema": 1,
+        "modes": [one.mode for one in traced],
+        "tables": {name: [asdict(row) for row in rows(traced)] for name, rows in tables.items()},
+        "runs": [
+            {
+                "path": str(run.path),
+                "status": run.manifest.status,
+                "message": run.manifest.message,
+                "trace": str(run.path / PROFILE / TRACE) if profile.steps else None,
+                **asdict(profile),
+            }
+            for run, profile in zip(runs, profiles, strict=True)
+        ],
+    }
+
+
+def draw_phases(folder: Path, profiles: Sequence[RunProfile]) -> list[Path]:
+    """A stacked bar for each mode."""
+    traced = [one for one in profiles if one.steps]
+    order = [row.name for row in by_phase(traced)]
+    times = [
+        ModeTimes(one.mode, {row.phase: row.milliseconds / len(one.steps) for row in one.phases})
+        for one in traced
+    ]
+    return save(phase_times(times, order, title=f"{folder.name} · time of a step by phase"), folder / PICTURE)
+
+
+def _in_a_line(profile: RunProfile) -> str:
+    """Which steps were traced, which were not, and why no more."""
+    steps = profile.steps
+    listed = f"steps {steps[0]} to {steps[-1]}" if len(steps) > 1 else f"step {steps[0]}"
+    if profile.partial:
+        listed += f" (step {steps[-1]} not to its end)"
+    text = f"{profile.mode}: traced {listed}, {profile.bytes / 2**20:.1f} MiB"
+    before = [one for one in profile.untraced if one.step < steps[0]]
+    if before:
+        compiled = [f"{one.step}" for one in before if one.compiled]
+        why = f", compiling in {', '.join(compiled)}" if compiled else ", where nothing was compiled"
+        why = "" if all(one.compiled is None for one in before) else why
+        count = (
+            f"steps {before[0].step} to {before[-1].step}" if len(before) > 1 else f"step {before[0].step}"
+        )
+        text += f"; left out {count}{why}"
+    if profile.over in OVER:
+        text += (
+            f"; ended after step {steps[-1]}, {OVER[profile.over]}"
+            if not profile.partial
+            else f"; {OVER[profile.over]}"
+        )
+    return text
+
+
+def _show(
+    out: Console,
+    profiles: Sequence[RunProfile],
+    what: str,
+    rows: Sequence[Row],
+    top: int,
+    *,
+    total: bool = False,
+) -> None:
+    if not rows:
+        return
+    counted = any(cell is not None and cell.calls is not None for row in rows for cell in row.cells)
+    columns = [[f">{one.mode} ms", ">%", *([">calls"] if counted else [])] for one in profiles]
+    shown = table(what, *(column for mode in columns for column in mode))
+    for row in rows[:top]:
+        shown.add_row(row.name, *(text for cell in row.cells for text in _texts(cell, counted=counted)))
+    if total:
+        cells = [f"{one.milliseconds / len(one.steps):.3f}" for one in profiles]
+        shown.add_row("step", *(text for cell in cells for text in (cell, "100")))
+    out.print()
+    out.print(shown)
+    if len(rows) > top:
+        out.print(f"and {len(rows) - top} more (--top, --json)")
+
+
+def _texts(cell: Cell | None, *, counted: bool) -> Iterator[str]:
+    yield "" if cell is None else f"{cell.milliseconds:.3f}"
+    yield "" if cell is None else f"{100 * cell.share:.1f}"
+    if counted:
+        yield "" if cell is None or cell.calls is None else f"{cell.calls:.4g}"
+
+
+def _executions(profile: RunProfile) -> Iterator[str]:
+    """What made lazy graphs be executed outside of a mark_step, which cuts the step's graph to pieces."""
+    steps = len(profile.steps)
+    for one in profile.executions:
+        if one.cause != "mark_step":
+            where = f" in {one.line}" if one.line else ""
+            yield (
+                f"{one.cause}{where} made a graph be executed {one.calls / steps:.3g} times a step "
+                f"({one.milliseconds / steps:.3g} ms), outside of mark_step"
+            )
+
+
+def _unsteadiness(profile: RunProfile) -> Iterator[str]:
+    """A mean of steps that are not alike says little."""
+    least, most = min(profile.step_milliseconds), max(profile.step_milliseconds)
+    if most > UNSTEADY * least and len(profile.steps) > 1:
+        yield (
+            f"its steps took from {least:.3g} to {most:.3g} ms: a busy machine, or steps that differ; more steps "
+            "(--steps) give a steadier mean"
+        )

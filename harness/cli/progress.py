@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Self
 
 from rich.console import Console
@@ -12,8 +13,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from ..launch.supervise import ProcessEnd
 from ..launch.tail import Progress as RunProgress
+from ..launch.tail import Understood
 from .output import console
-from .understood_lines import UnderstoodLines
 
 PLAIN_EVERY_SECONDS = 5.0
 
@@ -128,3 +129,25 @@ def reporter_for(
     if sys.stderr.isatty() and not quiet:
         return TerminalReporter(errors, names, lines)
     return PlainReporter(errors, lines, quiet=quiet)
+
+
+class UnderstoodLines:
+    """Gives the block of a run; of further runs what has not been said yet."""
+
+    def __init__(self) -> None:
+        self._said: set[tuple[str, str]] = set()
+
+    def block(self, name: str, understood: Sequence[Understood]) -> list[str]:
+        """Lines to print for a run, a title first; empty when there is nothing new."""
+        new = [one for one in understood if (one.kind, one.text) not in self._said]
+        if not new:
+            return []
+        title = f"{name} also:" if self._said else f"{name} understood the script so:"
+        self._said |= {(one.kind, one.text) for one in new}
+        return [
+            title,
+            *(
+                f"  {one.kind:<12}{one.text}{f' ({Path(one.source).name})' if one.source else ''}"
+                for one in new
+            ),
+        ]

@@ -94,13 +94,6 @@ def recorded_runs(out: Path, folder: Path, suffix: str | None) -> list[RecordedR
     return runs
 
 
-def changes_nothing(folder: Path | str) -> UsageError:
-    """The error for settings of runs that are given with recorded ones."""
-    return UsageError(
-        f"{folder} is recorded: its modes, arguments and processes are what they were; leave them out"
-    )
-
-
 def require_parameters(run: RecordedRun) -> None:
     """Raises UsageError for a run without what a verdict needs, and for one that cannot be repeated."""
     if run.manifest.in_process:

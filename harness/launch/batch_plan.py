@@ -20,7 +20,7 @@ from ..runs.recorded_run import load_run
 from ..runs.run_layout import STATES, Investigation, RunFolder, check_name, choose_investigation
 from ..runs.step_outcomes import state_steps
 from .batch_kernels import check_kernels
-from .interpreters import check_interpreter
+from .guest_process import check_interpreter
 from .reproducer import asked_for
 
 WITHOUT_COLLECTIVES = ("lazy", "xla")
@@ -63,7 +63,7 @@ def planned(
     name: str | None,
     *,
     suffix: str = "",
-    resync: Path | None = None,
+    resync: Path | str | None = None,
     **asked: Any,
 ) -> BatchPlan:
     """A plan from what users say: a script (or module) and its arguments, and the name that its investigation is to have.

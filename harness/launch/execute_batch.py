@@ -27,8 +27,7 @@ from ..runs.run_layout import RunFolder, rank_folder
 from .batch_kernels import inside_kernel, never_executed, swaps_of_run
 from .batch_plan import BatchPlan, check_plan, script_sha256
 from .guest_process import Launch
-from .rank_endings import run_manifest
-from .run_ending import ending
+from .run_ending import ending, run_manifest
 from .supervise import ProcessEnd, Reporter, supervise
 
 

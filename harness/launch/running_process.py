@@ -1,16 +1,19 @@
-"""One process under way, from its start until it has ended in one way or another."""
+"""The processes of a run under way: one, or several ranks as torchrun would start them, until they have ended."""
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from ..records.mode_spec import ModeSpec
 from .guest_process import Launch, start
 from .tail import Tail
 
@@ -92,3 +95,140 @@ def _oom_kills() -> int:
             if key == "oom_kill":
                 return int(count)
     return 0
+
+
+ADDRESS = "127.0.0.1"
+RUN_ID = "numdrift"
+
+UNHEARD_SECONDS = 0.2
+"""A process that said nothing of its end has ended so much before we saw it, at most: several looks of ours."""
+
+
+def rank_variables(rank: int, world_size: int, port: int) -> dict[str, str]:
+    """What torchrun gives each rank of one machine, but for its agent's store: rank 0 serves the ranks' own."""
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(world_size),
+        "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_NAME": "default",
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(world_size),
+        "MASTER_ADDR": ADDRESS,
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_RUN_ID": RUN_ID,
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+    }
+
+
+def thread_variables(spec: ModeSpec, inherited: Mapping[str, str]) -> dict[str, str]:
+    """One thread a rank unless somebody says otherwise, which is torchrun's rule."""
+    stated = spec.threads is not None or "OMP_NUM_THREADS" in {**inherited, **dict(spec.env)}
+    return {} if stated else {"OMP_NUM_THREADS": "1"}
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens at just now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as found:
+        found.bind((ADDRESS, 0))
+        return int(found.getsockname()[1])
+
+
+class RunningRanks:
+    """The ranks of one run under way, which is followed by its rank 0.
+
+    When a rank has failed the others may end by themselves for a while, then they are ended; the run's time is over for
+    all of them at once.
+    """
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+        ranks = [replace(launch, others=()), *launch.others]
+        port = free_port()
+        self.began = time.monotonic()
+        self._running = [
+            Running(_with_variables(one, rank, len(ranks), port)) for rank, one in enumerate(ranks)
+        ]
+        self.tail = self._running[0].tail
+        self._ends: dict[int, ProcessEnd] = {}
+        self._failed_at: float | None = None
+
+    def poll(self) -> ProcessEnd | None:
+        """The way the run ended, or None while a rank of it runs."""
+        for rank, one in enumerate(self._running):
+            end = None if rank in self._ends else one.poll()
+            if end is not None:
+                self._ends[rank] = end
+                if end.returncode and self._failed_at is None:
+                    self._failed_at = time.monotonic()
+        if len(self._ends) == len(self._running):
+            return self._together("exited")
+        now = time.monotonic()
+        if self.launch.timeout is not None and now - self.began > self.launch.timeout:
+            return self.stop(signal.SIGTERM, "timeout")
+        if self._failed_at is not None and now - self._failed_at > GRACE_SECONDS:
+            self._stop_rest(signal.SIGTERM, "with-another")
+            return self._together("exited")
+        return None
+
+    def stop(self, how: signal.Signals, why: Ended) -> ProcessEnd:
+        """Ask every rank that still runs to end, then kill what is left."""
+        self._stop_rest(how, why)
+        return self._together(why)
+
+    def pass_on(self, number: signal.Signals) -> None:
+        """Send a signal to every rank that still runs."""
+        for rank, one in enumerate(self._running):
+            if rank not in self._ends:
+                one.pass_on(number)
+
+    def _stop_rest(self, how: signal.Signals, why: Ended) -> None:
+        left = [rank for rank in range(len(self._running)) if rank not in self._ends]
+        for rank in left:
+            self._running[rank].ask(how)
+        until = time.monotonic() + GRACE_SECONDS
+        for rank in left:
+            self._ends[rank] = self._running[rank].end(why, max(0.0, until - time.monotonic()))
+
+    def _together(self, why: Ended) -> ProcessEnd:
+        ends = tuple(self._ends[rank] for rank in range(len(self._running)))
+        launches = [one.launch for one in self._running]
+        seconds = time.monotonic() - self.began
+        rank = first_to_fail(launches, ends)
+        if why != "exited":
+            stopped = next((place for place, end in enumerate(ends) if end.why == why), 0)
+            rank = stopped if rank is None else rank
+        found = ends[rank or 0]
+        return ProcessEnd(
+            found.returncode, found.why if why == "exited" else why, seconds, found.at, rank or 0, ends
+        )
+
+
+def first_to_fail(launches: Sequence[Launch], ends: Sequence[ProcessEnd]) -> int | None:
+    """The rank whose failure came first, None where every rank that ended by itself did so well.
+
+    The others fail because of it: their peer is gone. What a rank has written last tells when it failed; its process
+    may live on for a while, and another's end may be seen before.
+    """
+    failed = [
+        rank for rank, end in enumerate(ends) if end.returncode and end.why in ("exited", "out-of-memory")
+    ]
+    return min(failed, key=lambda rank: _failed_at(launches[rank], ends[rank]), default=None)
+
+
+def _failed_at(launch: Launch, end: ProcessEnd) -> float:
+    if end.returncode < 0:
+        return end.at - UNHEARD_SECONDS
+    try:
+        return min(end.at, launch.events.stat().st_mtime)
+    except OSError:
+        return end.at
+
+
+def _with_variables(launch: Launch, rank: int, world_size: int, port: int) -> Launch:
+    given = thread_variables(launch.spec, os.environ) | dict(launch.variables)
+    return replace(launch, timeout=None, variables=given | rank_variables(rank, world_size, port), others=())

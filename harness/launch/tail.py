@@ -1,12 +1,17 @@
-"""Following a journal that is still being written."""
+"""Following what a run writes while it runs: its journal, and what its script prints."""
 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+if TYPE_CHECKING:
+    from .running_process import ProcessEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +70,44 @@ def _understood(lines: Sequence[bytes]) -> Iterator[Understood]:
         if line.startswith((b'{"event":"adoption"', b'{"event":"doubt"')):
             event: dict[str, Any] = json.loads(line)
             yield Understood(event.get("kind", "doubt"), event["text"], event["source"])
+
+
+POLL_SECONDS = 0.02
+
+
+class PassThrough:
+    """A reporter that says nothing itself: what comes into the files of a run is written out.
+
+    `streams` are the files of standard output and standard error, each beside where it goes.
+    """
+
+    def __init__(self, streams: dict[Path, BinaryIO]) -> None:
+        self._streams = streams
+        self._offsets = dict.fromkeys(streams, 0)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="numdrift pass-through", daemon=True)
+
+    def started(self, name: str) -> None:
+        self._thread.start()
+
+    def progressed(self, name: str, progress: Progress) -> None:
+        pass
+
+    def ended(self, name: str, end: ProcessEnd) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        while not self._ended.wait(POLL_SECONDS):
+            self._copy()
+        self._copy()
+
+    def _copy(self) -> None:
+        for path, output in self._streams.items():
+            with suppress(FileNotFoundError), path.open("rb") as file:
+                file.seek(self._offsets[path])
+                data = file.read()
+                self._offsets[path] += len(data)
+                with suppress(BrokenPipeError):
+                    output.write(data)
+                    output.flush()

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from .harness.api.analyzing import analyze
     from .harness.api.api_recording import Recording, record
     from .harness.api.api_running import RunBatch, run
-    from .harness.api.investigating import compare, investigate, localize
+    from .harness.api.comparing import compare
+    from .harness.api.investigating import investigate, localize
     from .harness.api.investigation_results import Comparison, Investigation, load_investigation
     from .harness.api.pair_results import Culprit, Pair
     from .harness.drift.run_comparison import RunComparison, compare_runs
@@ -48,7 +49,7 @@ _HOMES = {
     "SupportAnalysis": "numdrift.harness.tools.support.support_analysis",
     "after_step": "numdrift.harness.script.script_api",
     "analyze": "numdrift.harness.api.analyzing",
-    "compare": "numdrift.harness.api.investigating",
+    "compare": "numdrift.harness.api.comparing",
     "compare_runs": "numdrift.harness.drift.run_comparison",
     "device": "numdrift.harness.script.script_api",
     "investigate": "numdrift.harness.api.investigating",

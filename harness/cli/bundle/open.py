@@ -15,8 +15,7 @@ from ...tools.bundle.archive import Bundle
 from ...tools.bundle.opening import Replayed, extract, replay_scripts, replay_snapshots
 from ..command_options import force_option, json_option
 from ..output import console, table, write_json
-from .place import local_copy
-from .shown import bytes_bar, mebibytes
+from .shown import bytes_bar, local_copy, mebibytes
 
 PRESENCE = "numdrift.harness.backends.mode_presence:require_here"
 """Imports torch, which only a replay needs."""

@@ -9,8 +9,7 @@ import click
 from ...tools.bundle.opening import describe
 from ..command_options import json_option
 from ..output import console, table, write_json
-from .place import local_copy
-from .shown import contents_table, mebibytes
+from .shown import contents_table, local_copy, mebibytes
 
 EXAMPLES = """\b
 Examples:

@@ -1,14 +1,17 @@
-"""How bundles are shown: a table of what is in one, and a bar while it is packed or opened."""
+"""Bundles as the commands name and show them: by path or URL, a table of what is in one, a bar while it is packed."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.table import Table
 
-from ...tools.bundle.archive import Bundle
+from ...errors import UsageError
+from ...tools.bundle.archive import Bundle, download, is_url
 from ...tools.bundle.bundle_contents import KINDS, MEANINGS
 from ..output import console, table
 
@@ -41,3 +44,17 @@ def bytes_bar(what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]
     ) as progress:
         task = progress.add_task(what)
         yield lambda done, of: progress.update(task, completed=done, total=of)
+
+
+@contextmanager
+def local_copy(named: str) -> Iterator[Path]:
+    """The archive itself, or a copy of what is at the URL while the context lasts. Raises UsageError."""
+    if not is_url(named):
+        if not Path(named).is_file():
+            raise UsageError(f"there is no bundle {named}; `numdrift bundle INVESTIGATION` makes one")
+        yield Path(named)
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        archive = Path(temporary) / "bundle.zip"
+        download(named, archive)
+        yield archive

@@ -24,7 +24,7 @@ from numdrift.plots.kernel_errors import KernelErrors, kernel_errors
 
 from ...errors import CollisionError, NotAvailable, UsageError, nearest
 from ..output import console, table, write_json
-from .late_bar import LateBar
+from .measuring_bars import LateBar
 
 FAULT = 16.0
 PLOT_FORMATS = ("png", "svg", "pdf")

@@ -29,7 +29,7 @@ from numdrift.plots.ulp_error import UlpEnvelope, UlpZoom, ulp_error
 
 from ...errors import CollisionError, UsageError
 from ..output import console, number, table, write_json
-from .sweep_progress import shown
+from .measuring_bars import shown
 
 TIMED_INPUTS = 1 << 24
 """Below this many inputs, how long a sweep took says nothing about its speed, and is not printed."""

@@ -11,7 +11,7 @@ from numdrift.kernels.registry import load_target
 from ..command_options import json_option
 from .show import file_argument
 
-REPLAYING = "numdrift.harness.cli.snapshot.outcome:replay"
+REPLAYING = "numdrift.harness.cli.snapshot.contents:replay"
 """Imports torch, which help does without."""
 
 EXAMPLES = """\b

@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
 
+from ...api.snapshot_taking import choice_of, first_differing_steps, planned_again, planned_snapshots
 from ...errors import NumdriftError, UsageError
 from ...launch.batch_plan import BatchPlan
 from ...launch.execute_batch import BatchResult, FinishedRun, execute
-from ...launch.reproducer import asked_for
 from ...observers.snapshots.snapshot_choice import Choice
 from ...records.execution_facts import in_mib
-from ...records.mode_spec import ModeSpec, parse_modes
 from ...records.snapshot_index import FOLDER, Entry, entries_of
-from ...records.step_selection import KeepParams, StepSelection
-from ...runs.run_layout import choose_investigation, rank_folder
+from ...runs.run_layout import rank_folder
 from ..command_options import (
+    arguments_argument,
+    chosen_modes,
     force_option,
     json_option,
+    mode_option,
+    modes_option,
     module_option,
+    name_option,
     nproc_option,
     out_option,
+    quiet_option,
     script_argument,
+    timeout_option,
 )
 from ..output import console, table, write_json
 from ..progress import reporter_for
 from ..run import show_failure
-from .choosing import choice_of
-from .drift import first_differing_steps
 
 SCHEMA = 1
 
@@ -72,9 +75,9 @@ Exit codes: 0 done, 2 wrong usage (or nothing was there to be taken), 3 a run fa
     help="Run SCRIPT in each mode, and keep chosen executions of it: inputs, outputs and graph, a file each.",
 )
 @script_argument
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
-@click.option("--modes", "listed", metavar="LIST", help="Modes by base, as in cpu,compile,lazy.")
-@click.option("--mode", "single", multiple=True, metavar="SPEC", help="One mode in full; may be repeated.")
+@arguments_argument
+@modes_option
+@mode_option
 @click.option("--steps", metavar="LIST", help="Of these steps, as in 0,5,10-19.")
 @click.option("--executions", metavar="LIST", help="Where the graph ran so often before, as in 2 or 0,10-.")
 @click.option(
@@ -102,83 +105,60 @@ Exit codes: 0 done, 2 wrong usage (or nothing was there to be taken), 3 a run fa
     "--limit-size", type=click.FloatRange(min=0, min_open=True), metavar="MIB", help="Disk that a run's snapshots take at most."
 )  # fmt: skip
 @click.option("--limit-count", type=click.IntRange(min=1), metavar="N", help="Snapshots of a run at most.")
-@click.option("--name", help="Name of the investigation (default: the script's, numbered).")
+@name_option
 @nproc_option
 @module_option
-@click.option("--timeout", type=float, metavar="SECONDS", help="End a run that takes longer.")
-@click.option("--quiet", "-q", is_flag=True, help="Print failures and nothing else.")
+@timeout_option
+@quiet_option
 @out_option
 @force_option
 @json_option
-def command(script: str | None, arguments: tuple[str, ...], **options: Any) -> int:
-    choice = choice_of(options)
-    plan = _plan(script, arguments, options)
-    if options["on"] == "drift":
-        return _of_drift(plan, choice, options)
-    return _taken(_with(plan, plan.modes, choice), options)
-
-
-def _plan(script: str | None, arguments: tuple[str, ...], options: dict[str, Any]) -> BatchPlan:
-    if options["listed"] is None and not options["single"]:
-        raise UsageError("no mode is given; for example --modes compile,lazy")
-    reproducer, arguments = asked_for(script, options["module"], arguments)
-    modes = parse_modes(options["listed"], options["single"])
-    if options["on"] == "drift" and len(modes) < 2:
-        raise UsageError(
-            "--on drift needs two modes, the first of which is the reference, as in --modes cpu,compile"
-        )
-    return BatchPlan(
-        script=reproducer.path,
-        module=reproducer.module,
-        modes=modes,
-        investigation=choose_investigation(options["out"], reproducer.named_after, options["name"], ""),
-        arguments=arguments,
-        record="losses",
-        keep_params=KeepParams.parse("last"),
-        timeout=options["timeout"],
-        force=options["force"],
-        nproc=options["nproc"],
-    )
-
-
-def _with(plan: BatchPlan, modes: Sequence[ModeSpec], choice: Choice, **changed: Any) -> BatchPlan:
-    return replace(plan, **{"modes": modes, "instruments": {"snapshots": choice.to_json()}, **changed})
-
-
-def _taken(plan: BatchPlan, options: dict[str, Any]) -> int:
-    with reporter_for([spec.name for spec in plan.modes], quiet=options["quiet"]) as reporter:
-        result = execute(plan, reporter)
-    return _show(result, options)
-
-
-def _of_drift(plan: BatchPlan, choice: Choice, options: dict[str, Any]) -> int:
-    """Train every mode, find each one's first step that differs from the reference's, and train it again for that."""
+def command(
+    script: str | None,
+    arguments: tuple[str, ...],
+    listed: str | None,
+    single: tuple[str, ...],
+    on: str | None,
+    module: str | None,
+    name: str | None,
+    nproc: int,
+    timeout: float | None,
+    quiet: bool,
+    out: Path,
+    force: bool,
+    json_path: str | None,
+    **chosen: Any,
+) -> int:
+    choice = choice_of(on=on or "", **chosen)
+    until_drift = on == "drift"
+    plan = planned_snapshots(
+        script, chosen_modes(listed, single, "compile,lazy"), arguments, choice,
+        until_drift=until_drift, module=module, name=name, nproc=nproc, timeout=timeout, out=out, force=force,
+    )  # fmt: skip
     names = [spec.name for spec in plan.modes]
-    with reporter_for(names, quiet=options["quiet"]) as reporter:
-        result = execute(_with(plan, plan.modes, choice, record="params", instruments={}), reporter)
-    if result.exit_code:
-        return _show(result, options)
+    with reporter_for(names, quiet=quiet) as reporter:
+        result = execute(plan, reporter)
+    if until_drift and not result.exit_code:
+        result = BatchResult(_of_drift(plan, choice, result, quiet=quiet), result.interrupted)
+    selects = any(chosen[one] for one in ("steps", "executions", "graphs", "callback"))
+    return _show(result, on=on or "", selects=selects, quiet=quiet, json_path=json_path)
+
+
+def _of_drift(plan: BatchPlan, choice: Choice, result: BatchResult, *, quiet: bool) -> list[FinishedRun]:
+    """Find each mode's first step that differs from the reference's, and train the mode again for that."""
     found = first_differing_steps([(run.manifest.mode, run.journal) for run in result.runs])
     finished: list[FinishedRun] = []
     for spec in plan.modes[1:]:
         step = found.get(spec.name)
-        if not options["quiet"]:
+        if not quiet:
             what = "no step differs" if step is None else f"step {step} is the first that differs"
             then = "nothing is taken" if step is None else "it is trained again"
-            text = f"numdrift: {spec.name}: {what} from {names[0]}'s: {then}"
+            text = f"numdrift: {spec.name}: {what} from {plan.modes[0].name}'s: {then}"
             console(stderr=True).print(text, soft_wrap=True)
-        if step is None:
-            continue
-        at = StepSelection(((step, step),))
-        again = _with(plan, [spec], _of_step(choice, at), force=True, positions=names)
-        with reporter_for([spec.name], quiet=options["quiet"]) as reporter:
-            finished += execute(again, reporter).runs
-    return _show(BatchResult(finished, result.interrupted), options)
-
-
-def _of_step(choice: Choice, step: StepSelection) -> Choice:
-    data = choice.to_json()
-    return Choice.from_json({**data, "on": "", "steps": str(step)})
+        if step is not None:
+            with reporter_for([spec.name], quiet=quiet) as reporter:
+                finished += execute(planned_again(plan, spec, step, choice), reporter).runs
+    return finished
 
 
 def snapshots_of(run: FinishedRun) -> list[Entry]:
@@ -187,14 +167,12 @@ def snapshots_of(run: FinishedRun) -> list[Entry]:
     return [entry for folder in folders for entry in entries_of(folder)]
 
 
-def _show(result: BatchResult, options: dict[str, Any]) -> int:
+def _show(result: BatchResult, *, on: str, selects: bool, quiet: bool, json_path: str | None) -> int:
     taken = {run.manifest.mode: snapshots_of(run) for run in result.runs}
-    if options["json_path"]:
-        write_json(
-            options["json_path"], {"schema": SCHEMA, "runs": [_record(run, taken) for run in result.runs]}
-        )
+    if json_path:
+        write_json(json_path, {"schema": SCHEMA, "runs": [_record(run, taken) for run in result.runs]})
     out, errors = console(), console(stderr=True)
-    if options["json_path"] != "-" and not options["quiet"]:
+    if json_path != "-" and not quiet:
         rows = table("mode", "status", ">steps", ">snapshots", ">size", "in")
         for run in result.runs:
             entries = [one for one in taken[run.manifest.mode] if not one.incomplete]
@@ -210,19 +188,19 @@ def _show(result: BatchResult, options: dict[str, Any]) -> int:
             out.print(rows)
     for run in result.runs:
         show_failure(run, errors)
-        told = [one for one in run.manifest.notices if not options["quiet"] or one.startswith(INCOMPLETE)]
+        told = [one for one in run.manifest.notices if not quiet or one.startswith(INCOMPLETE)]
         for problem in [*run.manifest.problems, *told]:
             errors.print(f"numdrift: {run.manifest.mode}: {problem}", soft_wrap=True)
-        why = "" if taken[run.manifest.mode] else _nothing(run, options)
+        why = "" if taken[run.manifest.mode] else _nothing(run, on)
         if why and why not in told:
             errors.print(f"numdrift: {run.manifest.mode}: {why}", soft_wrap=True)
-    if options["json_path"] != "-" and not options["quiet"] and any(taken.values()):
+    if json_path != "-" and not quiet and any(taken.values()):
         where = result.runs[0].folder.path.parent
         out.print(f"`numdrift snapshot list {where}` lists them.", soft_wrap=True)
-    return _exit_code(result, taken, options)
+    return _exit_code(result, taken, selects=selects and not on)
 
 
-def _exit_code(result: BatchResult, taken: Mapping[str, Sequence[Entry]], options: dict[str, Any]) -> int:
+def _exit_code(result: BatchResult, taken: Mapping[str, Sequence[Entry]], *, selects: bool) -> int:
     """What was asked for decides: a script that only evaluates has no steps, and its executions are taken all the same."""
     if any(one.incomplete for entries in taken.values() for one in entries):
         return max(result.exit_code, NumdriftError.exit_code)
@@ -230,11 +208,10 @@ def _exit_code(result: BatchResult, taken: Mapping[str, Sequence[Entry]], option
         return result.exit_code
     if all(taken.values()):
         return 0 if result.exit_code == NumdriftError.exit_code else result.exit_code
-    selects = any(options[name] for name in ("steps", "executions", "graphs", "callback"))
-    return max(result.exit_code, UsageError.exit_code if selects and not options["on"] else 0)
+    return max(result.exit_code, UsageError.exit_code if selects else 0)
 
 
-def _nothing(run: FinishedRun, options: dict[str, Any]) -> str:
+def _nothing(run: FinishedRun, on: str) -> str:
     """Why a run has no snapshot; "" where it ended before anything was executed, which is its failure."""
     event = next(iter(run.journal.events("snapshots")), None)
     if event is None or not event["ran"]:
@@ -251,7 +228,7 @@ def _nothing(run: FinishedRun, options: dict[str, Any]) -> str:
     what = {
         "nonfinite": "every execution gave finite values",
         "error": "no execution gave an error",
-    }.get(options["on"] or "", "none of the executions is one that was asked for")
+    }.get(on, "none of the executions is one that was asked for")
     return f"no snapshot was taken: {what}; there were {ran} in {event['steps']} steps"
 
 

@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from numdrift.harness.cli.kernels import late_bar
-from numdrift.harness.cli.kernels.late_bar import LateBar
+from numdrift.harness.cli.kernels import measuring_bars
+from numdrift.harness.cli.kernels.measuring_bars import LateBar
 
 
 class Screen(io.StringIO):
@@ -29,7 +29,7 @@ def test_the_bar_is_there_for_people_who_wait(
     screen = Screen(terminal)
     monkeypatch.setattr("sys.stderr", screen)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(late_bar, "PATIENCE", patience)
+    monkeypatch.setattr(measuring_bars, "PATIENCE", patience)
     # when
     with LateBar() as bar:
         bar.update(3, 8, "fma on random")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from numdrift.harness.errors import UsageError
-from numdrift.harness.launch.interpreters import check_interpreter
+from numdrift.harness.launch.guest_process import check_interpreter
 from numdrift.harness.records.mode_spec import parse_mode
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from numdrift.harness.launch.guest_process import Launch
-from numdrift.harness.launch.rank_processes import first_to_fail, thread_variables
-from numdrift.harness.launch.running_process import Ended, ProcessEnd
+from numdrift.harness.launch.running_process import Ended, ProcessEnd, first_to_fail, thread_variables
 from numdrift.harness.records.mode_spec import parse_mode
 
 

@@ -1,4 +1,4 @@
-"""How far a sweep is: a bar in a terminal, plain lines elsewhere."""
+"""How far a sweep or a check is: a bar in a terminal, and of a sweep plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -6,9 +6,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from ..output import console
 
@@ -64,3 +72,37 @@ class PlainLines:
         self._said = time.monotonic()
         share = 100 * measured / self._total
         self._console.print(f"{self._label}: {share:.1f} %  {self._rate.text(measured)}", soft_wrap=True)
+
+
+PATIENCE = 2.0
+"""Seconds without a bar."""
+
+
+class LateBar:
+    """Shows how much is done once it takes longer than `PATIENCE`, and only where standard error is a terminal."""
+
+    def __init__(self) -> None:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
+        self._bar = Progress(*columns, console=console(stderr=True), transient=True)
+        self._task = self._bar.add_task("", total=None)
+        self._since = time.monotonic()
+        self._shown = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            self._bar.stop()
+
+    def update(self, done: int, total: int, what: str) -> None:
+        """Tell how many of how many pieces are done, and which is next."""
+        self._bar.update(self._task, completed=done, total=total, description=what.ljust(32))
+        if not self._shown and sys.stderr.isatty() and time.monotonic() - self._since > PATIENCE:
+            self._shown = True
+            self._bar.start()

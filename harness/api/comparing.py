@@ -1,0 +1,107 @@
+"""`numdrift.compare`: how far recorded runs are apart, and what that means as far as it is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ..drift.global_batch import GlobalBatchComparison, compare_global_batch
+from ..drift.run_comparison import RunComparison, compare_runs
+from ..errors import UsageError
+from ..investigate.judge import judge_pairs
+from ..records.findings import Findings
+from ..runs.recorded_run import (
+    RecordedRun,
+    find_investigation,
+    load_run,
+    ranks_of,
+    runs_with_suffixes,
+    told_apart,
+)
+from ..runs.run_layout import MANIFEST
+from .api_recording import Recording
+from .api_running import loaded
+from .investigation_results import Comparison, investigation_of
+
+ReferenceAndRun = tuple[RecordedRun, RecordedRun]
+"""A reference, and the run that is held against it."""
+
+
+def compare(a: RecordedRun | Recording | Path | str, b: RecordedRun | Recording | Path | str) -> Comparison:
+    """Hold run b against run a, the reference. Nothing is run and nothing is written: `numdrift compare`.
+
+        compared = numdrift.compare("runs/study/cpu", "runs/study/compile")
+        compared.verdict, compared.losses(), compared.parameters()
+
+    The verdict comes from what is recorded; it is None where experiments of `numdrift.investigate` are missing. Raises
+    UsageError for a run without a recorded step, RunNotFound and JournalError for what cannot be read.
+    """
+    left, right = told_apart(loaded(a), loaded(b))
+    distances = compare_runs(left, right)
+    found = investigation_of(judge_pairs([(left, right)]).to_json(), left.path.parent, ())
+    return Comparison(left, right, distances, found.pairs[0])
+
+
+def compared(pairs: Sequence[ReferenceAndRun]) -> tuple[list[RunComparison], Findings]:
+    """The distances of these pairs, rank by rank where both runs have as many processes, and what is found of them.
+
+    Raises UsageError where no pair has steps on both sides.
+    """
+    distances = []
+    for a, b in pairs:
+        count = a.manifest.world_size
+        if not (a.journal.steps and b.journal.steps):
+            continue
+        if count == 1 or b.manifest.world_size != count:
+            distances.append(compare_runs(a, b))
+            continue
+        for rank, (one, other) in enumerate(zip(ranks_of(a), ranks_of(b), strict=True)):
+            found = compare_runs(one, other)
+            distances.append(replace(found, a=f"{found.a} rank {rank}", b=f"{found.b} rank {rank}"))
+    if not distances:
+        for a, b in pairs:
+            compare_runs(a, b)  # raises, and says which of the two has no step and why
+    return distances, judge_pairs(pairs)
+
+
+def pairs_to_compare(paths: Sequence[str], suffixes: Sequence[str], out: Path) -> list[ReferenceAndRun]:
+    """The two runs that were named, or of an investigation (default: the newest) every run with its batch's first.
+
+    Batches of a single run each are held against the first batch's. Raises UsageError and RunNotFound.
+    """
+    if len(paths) > 2:
+        raise UsageError("compare takes two runs or one investigation")
+    if len(paths) == 2:
+        if suffixes:
+            raise UsageError("--suffix belongs to an investigation, not to two runs")
+        return [told_apart(load_run(Path(paths[0])), load_run(Path(paths[1])))]
+    named = paths[0] if paths else None
+    if named is not None and (Path(named) / MANIFEST).exists():
+        raise UsageError(f"{named} is one run; give a second one, or the investigation {Path(named).parent}")
+    folder = find_investigation(out, named, suffixes=suffixes)
+    batches: dict[str, list[RecordedRun]] = {}
+    for run in runs_with_suffixes(folder, suffixes):
+        batches.setdefault(run.manifest.suffix, []).append(run)
+    pairs = [(runs[0], other) for runs in batches.values() for other in runs[1:]]
+    firsts = [runs[0] for runs in batches.values()]
+    pairs = pairs or [(firsts[0], other) for other in firsts[1:]]
+    if not pairs:
+        raise UsageError(f"{folder} holds one run, which has nothing to be compared with; run another mode")
+    return pairs
+
+
+def compared_whole(paths: Sequence[str]) -> tuple[ReferenceAndRun, GlobalBatchComparison]:
+    """A run of a single process and one of several, which take its batch in parts; both, and their distances.
+
+    Raises UsageError.
+    """
+    if len(paths) != 2:
+        raise UsageError("--global-batch takes two runs: one of a single process, and one of several")
+    single, several = (load_run(Path(path)) for path in paths)
+    if single.manifest.world_size != 1 or several.manifest.world_size < 2:
+        raise UsageError(
+            f"--global-batch takes a run of one process and one of several, in this order; {single.path} has "
+            f"{single.manifest.world_size}, {several.path} has {several.manifest.world_size}"
+        )
+    return (single, several), compare_global_batch(single, ranks_of(several))

@@ -1,0 +1,83 @@
+"""What `numdrift profile` runs, or shows of what was profiled before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import UsageError
+from ..launch.batch_plan import BatchPlan, planned
+from ..launch.execute_batch import BatchResult
+from ..records.mode_spec import ModeSpec
+from ..records.profile_record import RunProfile
+from ..records.profile_request import DEFAULT_STEPS, MEBIBYTE, PROFILE, Kind, TraceRequest
+from ..records.step_selection import KeepParams, StepSelection
+from ..runs.recorded_run import RecordedRun, is_there, load_run, runs_in
+from ..runs.run_layout import MANIFEST
+from ..tools.profile.profile_made import profile_of
+
+
+def planned_profile(
+    script: str | None,
+    modes: Sequence[ModeSpec],
+    arguments: Sequence[str],
+    *,
+    module: str | None,
+    kind: Kind,
+    steps: str | None,
+    duration: float | None,
+    limit: float,
+    name: str | None,
+    out: Path,
+    timeout: float | None,
+    force: bool,
+) -> BatchPlan:
+    """The runs whose `steps` are traced, from the first of them on for `duration` seconds where that is given.
+
+    `limit` is in MiB of a mode's trace. Raises UsageError.
+    """
+    traced = DEFAULT_STEPS if steps is None else StepSelection.parse(steps)
+    if not traced.ranges:
+        raise UsageError("--steps names no step; steps count from 0, as in 2-5")
+    if duration is not None and steps is None:
+        traced = StepSelection(((DEFAULT_STEPS.ranges[0][0], None),))
+    request = TraceRequest(kind, traced, duration, int(limit * MEBIBYTE))
+    return planned(
+        script,
+        module,
+        arguments,
+        modes,
+        out,
+        name,
+        record="losses",
+        keep_params=KeepParams.parse("last"),
+        timeout=timeout,
+        force=force,
+        instruments={"profile": request.to_json()},
+    )
+
+
+def profiled_before(script: str, *, asks_for_runs: bool) -> list[RecordedRun] | None:
+    """The profiled runs that are meant in place of a script; None for a script.
+
+    Raises UsageError where options ask for runs beside that: nothing is run again.
+    """
+    path = Path(script)
+    if is_there(path / MANIFEST):
+        runs = [load_run(path)]
+    elif is_there(path) and path.is_dir() and (found := runs_in(path)):
+        runs = [run for run in found if is_there(run.path / PROFILE)] or found
+    else:
+        return None
+    if asks_for_runs:
+        raise UsageError(
+            f"{script} was recorded already, and nothing is run again: leave out what to run, or give the script"
+        )
+    return runs
+
+
+def profiles_made(result: BatchResult, *, keep_working: bool) -> tuple[list[RecordedRun], list[RunProfile]]:
+    """The runs that have something to show, which are all but those that failed before a step was traced."""
+    runs = [RecordedRun(run.folder.path, run.manifest) for run in result.runs]
+    begun = [run for run in runs if not run.manifest.failed or is_there(run.path / PROFILE)]
+    return begun, [profile_of(run, keep_working=keep_working) for run in begun]

@@ -1,0 +1,173 @@
+"""What `numdrift snapshot take` runs: trainings of which chosen executions are kept."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ..errors import UsageError, nearest
+from ..launch.batch_plan import BatchPlan, planned
+from ..observers.snapshots.snapshot_choice import Choice
+from ..records.execution_facts import KEYWORDS, MIB
+from ..records.mode_spec import ModeSpec
+from ..records.step_selection import KeepParams, StepSelection
+from ..runs.journal import Journal
+
+
+def planned_snapshots(
+    script: str | None,
+    modes: Sequence[ModeSpec],
+    arguments: Sequence[str],
+    choice: Choice,
+    *,
+    until_drift: bool,
+    module: str | None,
+    name: str | None,
+    nproc: int,
+    timeout: float | None,
+    out: Path,
+    force: bool,
+) -> BatchPlan:
+    """The trainings that take the snapshots; `until_drift` those that find out of which step they are to be taken.
+
+    Raises UsageError.
+    """
+    if until_drift and len(modes) < 2:
+        raise UsageError(
+            "--on drift needs two modes, the first of which is the reference, as in --modes cpu,compile"
+        )
+    return planned(
+        script,
+        module,
+        arguments,
+        modes,
+        out,
+        name,
+        record="params" if until_drift else "losses",
+        keep_params=KeepParams.parse("last"),
+        timeout=timeout,
+        force=force,
+        nproc=nproc,
+        instruments={} if until_drift else {"snapshots": choice.to_json()},
+    )
+
+
+def planned_again(plan: BatchPlan, spec: ModeSpec, step: int, choice: Choice) -> BatchPlan:
+    """One mode of a plan once more, in place of its run there: this time snapshots are taken of a step."""
+    data = choice.to_json()
+    at = Choice.from_json({**data, "on": "", "steps": str(StepSelection(((step, step),)))})
+    return replace(
+        plan,
+        modes=[spec],
+        record="losses",
+        instruments={"snapshots": at.to_json()},
+        force=True,
+        positions=[one.name for one in plan.modes],
+    )
+
+
+def first_differing_steps(runs: Sequence[tuple[str, Journal]]) -> dict[str, int]:
+    """For each run but the first, its first step whose loss, values or gradients are not those of the first run's.
+
+    A run that never differs has none.
+    """
+    reference = _by_step(runs[0][1])
+    found = {}
+    for name, journal in runs[1:]:
+        steps = _by_step(journal)
+        differing = (step for step in sorted(reference) if step in steps and steps[step] != reference[step])
+        first = next(differing, None)
+        if first is not None:
+            found[name] = first
+    return found
+
+
+def _by_step(journal: Journal) -> dict[int, object]:
+    """What identifies each step: its loss and the digests of its tensors."""
+    losses = {one.step: one.loss for one in journal.steps}
+    digests = dict(journal.digests())
+    return {step: (str(loss), digests.get(step)) for step, loss in losses.items()}
+
+
+def choice_of(
+    *,
+    steps: str | None,
+    executions: str | None,
+    graphs: Sequence[str],
+    ranks: str,
+    what: str,
+    on: str,
+    then: str | None,
+    callback: str | None,
+    limit_size: float | None,
+    limit_count: int | None,
+) -> Choice:
+    """Which executions are kept, as the options say it; `limit_size` is in MiB. Raises UsageError."""
+    return Choice(
+        steps=_selection("--steps", steps),
+        executions=_selection("--executions", executions),
+        names=tuple(graphs),
+        ranks=StepSelection() if ranks == "all" else _selection("--rank", ranks) or StepSelection(),
+        what=_words(what),
+        on=on,
+        callback=_callback(callback),
+        stops=then == "stop" or (bool(on) and then is None),
+        limit_size=None if limit_size is None else int(limit_size * MIB),
+        limit_count=limit_count,
+    )
+
+
+def _selection(option: str, text: str | None) -> StepSelection | None:
+    if text is None:
+        return None
+    if not text.strip():
+        raise UsageError(f"{option} names nothing; counting begins with 0, as in 0,5,10-19")
+    try:
+        return StepSelection.parse(text)
+    except UsageError as error:
+        raise UsageError(str(error).replace("--steps", option, 1)) from None
+
+
+def _words(text: str) -> tuple[str, ...]:
+    words = text.split()
+    wrong = next((one for one in words if one not in KEYWORDS), None)
+    if wrong is not None or not words:
+        raise UsageError(f'--what {text!r}: the words are inputs and outputs, as in --what "inputs outputs"')
+    return tuple(one for one in KEYWORDS if one in words)
+
+
+def _callback(text: str | None) -> str:
+    if text is None:
+        return ""
+    path, colon, name = text.rpartition(":")
+    if not colon or not name.isidentifier():
+        raise UsageError(f"--callback {text!r} is not FILE.py:FUNCTION")
+    if not Path(path).is_file():
+        raise UsageError(f"--callback {text!r}: there is no file {path}")
+    _require_name(text, Path(path), name)
+    return f"{Path(path).absolute()}:{name}"
+
+
+def _require_name(text: str, path: Path, name: str) -> None:
+    """Raise UsageError for a file that cannot have the name; it is not executed here."""
+    try:
+        tree = ast.parse(path.read_bytes(), str(path))
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(f"--callback {text!r}: {path} is no Python: {error}") from None
+    found = set(_names_in(tree))
+    if name not in found and "*" not in found:
+        known = f"; {nearest(name, found)}" if found else ""
+        raise UsageError(f"--callback {text!r}: {path} has no function {name!r}{known}")
+
+
+def _names_in(tree: ast.Module) -> Iterator[str]:
+    """The names that a file gives to something, anywhere; `*` where it takes those of another file."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, ast.alias):
+            yield node.asname or node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
