@@ -20,7 +20,7 @@ from .evidence import PairEvidence
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Round, begun_in
 from .pair_scores import score_of, spec_of
-from .question import Answer, Inquiry, mode_culprit, proven
+from .question import Inquiry, QuestionAnswer, mode_culprit, proven
 
 STAGES = {
     "eager": "capture by dynamo",
@@ -60,10 +60,10 @@ class CompilerSettings:
             title = f"stages and settings of the compiler in step {step} of {b.manifest.label}"
             laboratory.make(Round(title, plans))
 
-    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> Answer:
+    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
         found = settings_of(evidence)
         labels = evidence.a.manifest.label, evidence.b.manifest.label
-        return Answer(
+        return QuestionAnswer(
             instead=setting_culprits(found, labels, threshold),
             sentences=setting_sentences(found, threshold),
             facts=found,

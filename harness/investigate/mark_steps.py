@@ -29,7 +29,7 @@ from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Round, begun_in
 from .ops import known
 from .pair_scores import spec_of
-from .question import Answer, Inquiry, mode_culprit
+from .question import Inquiry, QuestionAnswer, mode_culprit
 
 OP_BY_OP = "every op executed at once"
 """What takes the place of a policy that helps: the stand-in on the CPU."""
@@ -56,8 +56,8 @@ class MarkSteps:
             if found is not None:
                 _try_policies(laboratory, inquiry, found)
 
-    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> Answer:
-        return Answer()  # its culprit stands in the localization, and Ops tells it
+    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
+        return QuestionAnswer()  # its culprit stands in the localization, and Ops tells it
 
 
 def _try_policies(laboratory: Laboratory, inquiry: Inquiry, found: Localization) -> None:

@@ -29,7 +29,7 @@ from .evidence import EvidenceFolder, PairEvidence
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Progress, Round, begun_in, repeating
 from .pair_scores import spec_of
-from .question import Answer, Inquiry
+from .question import Inquiry, QuestionAnswer
 from .whole_outcomes import holds_one_against_several
 
 AGAINST_ONE = "ops of several ranks are not replayed, so its cause is not looked for"
@@ -53,9 +53,9 @@ class Ops:
         for start in range(0, len(inquiries), laboratory.jobs):
             _together(laboratory, inquiries[start : start + laboratory.jobs], plan)
 
-    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> Answer:
+    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
         found = localizations(evidence)
-        return Answer(culprits_in(found, threshold, step), notes=notes_of(found))
+        return QuestionAnswer(culprits_in(found, threshold, step), notes=notes_of(found))
 
 
 def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:

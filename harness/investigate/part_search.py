@@ -29,7 +29,7 @@ from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Round, begun_in
 from .ops import inputs_of
 from .pair_scores import score_of, spec_of
-from .question import SEARCHED, Answer, Inquiry, mode_culprit
+from .question import SEARCHED, Inquiry, QuestionAnswer, mode_culprit
 
 SCHEMA = 1
 FOUND = "found"
@@ -57,7 +57,7 @@ def check_parts(specs: Sequence[ModeSpec], plan: InvestigationPlan) -> None:
         refuse_swaps(spec)
 
 
-class Parts:
+class ModelParts:
     """Ever smaller parts of the model, on request."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
@@ -72,10 +72,10 @@ class Parts:
                     f"{one.pair.b}: {one.pair.verdict or 'undecided'}, so there is no step to bisect"
                 )
 
-    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> Answer:
+    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
         found = parts_of(evidence)
         labels = evidence.a.manifest.label, evidence.b.manifest.label
-        return Answer(
+        return QuestionAnswer(
             instead=list(part_culprits(found, threshold)),
             sentences=part_sentences(found, labels),
             facts=found,

@@ -54,7 +54,7 @@ class Inquiry:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QuestionAnswer:
     """What a question has found out of a pair: culprits, sentences for people, and what the findings keep of
     it.
 
@@ -78,7 +78,7 @@ class Question(Protocol):
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
         """Make its experiments, for steps of several pairs. Raises Interrupted."""
 
-    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> Answer:
+    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
         """What has been found out so far; what is known of `step` comes first. Runs nothing."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from .compiler_settings import CompilerSettings
 from .mark_steps import MarkSteps
 from .ops import Ops
-from .part_search import Parts
+from .part_search import ModelParts
 from .question import Question
 
 QUESTIONS: dict[str, Question] = {
@@ -20,6 +20,6 @@ QUESTIONS: dict[str, Question] = {
 """Asked of every step that is looked into."""
 
 LAST_QUESTIONS: dict[str, Question] = {
-    "parts": Parts(),
+    "parts": ModelParts(),
 }
 """Asked once, of the step in which the search came to rest: they take many runs."""

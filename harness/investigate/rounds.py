@@ -52,7 +52,7 @@ FROM_THE_STATE = "from the reference's state"
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenSteps:
     """The steps of one investigation: `forced` start from the reference's state, `taped` are recorded as
     tapes."""
 
@@ -62,7 +62,7 @@ class Chosen:
 
 def choose(
     reference: RecordedRun, compared: Sequence[RunComparison], plan: InvestigationPlan, progress: Progress
-) -> Chosen:
+) -> ChosenSteps:
     """Choose the steps, and say what their states take on the disk."""
     count = len(reference.journal.steps)
     firsts = sorted({first for one in compared if (first := one.first_differing_step) is not None})
@@ -80,10 +80,10 @@ def choose(
         f"{len(steps)} of {count} steps are started from the state of {reference.manifest.label}; their states take "
         f"about {max(0.1, len(steps) * size / 2**20):,.1f} MiB a mode in {EvidenceFolder.of(reference).path}"
     )
-    return Chosen(steps, taped_steps(steps, firsts))
+    return ChosenSteps(steps, taped_steps(steps, firsts))
 
 
-def controls(reference: RecordedRun, others: Sequence[RecordedRun], chosen: Chosen) -> Round:
+def controls(reference: RecordedRun, others: Sequence[RecordedRun], chosen: ChosenSteps) -> Round:
     """Each mode against itself; the reference keeps states, outcomes and tapes while it is at it."""
     steps, first = selection(chosen.forced), selection(chosen.forced[:1])
     plans = [
@@ -98,7 +98,7 @@ def is_repeatable(reference: RecordedRun) -> bool:
     return repeated is not None and repetition(reference, repeated).repeatable
 
 
-def forced(reference: RecordedRun, others: Sequence[RecordedRun], chosen: Chosen) -> Round:
+def forced(reference: RecordedRun, others: Sequence[RecordedRun], chosen: ChosenSteps) -> Round:
     """The chosen steps of every mode, each begun in the reference's state: none where it could not be
     kept."""
     states = _states_of(reference)
@@ -108,7 +108,7 @@ def forced(reference: RecordedRun, others: Sequence[RecordedRun], chosen: Chosen
     return Round(FROM_THE_STATE, [begun_in(states, run, one, chosen.forced) for run, one in made])
 
 
-def noise_without_tape(reference: RecordedRun, chosen: Chosen, progress: Progress) -> Round:
+def noise_without_tape(reference: RecordedRun, chosen: ChosenSteps, progress: Progress) -> Round:
     """Where no step replays, measure the noise by starting the reference's steps from states that are one
     ULP off."""
     repeated, states = EvidenceFolder.of(reference).find(_again(reference)), _states_of(reference)

@@ -21,7 +21,7 @@ reference; one of each run's against the other."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ExperimentKind:
     """A kind of experiments: what their folders are called, and whose they are.
 
     Those that belong to an `inquiry` into one step (a localization, a search for its cut) are made of it
@@ -33,30 +33,31 @@ class Kind:
     inquiry: bool = False
 
 
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, ExperimentKind] = {
     # the run once more, bit for bit: its control; that of the reference keeps states, outcomes and tapes
-    "again": Kind("{run}-again", "each"),
+    "again": ExperimentKind("{run}-again", "each"),
     # chosen steps, each begun in the reference's state
-    "forced": Kind("{run}-from-{reference}", "mode"),
+    "forced": ExperimentKind("{run}-from-{reference}", "mode"),
     # tapes of the suspicious steps, and the tape of the one that is localized
-    "taped": Kind("{run}-tape-{number}", "reference"),
-    "taped-at": Kind("{run}-tape-at-{step}", "reference", inquiry=True),
+    "taped": ExperimentKind("{run}-tape-{number}", "reference"),
+    "taped-at": ExperimentKind("{run}-tape-at-{step}", "reference", inquiry=True),
     # steps begun in the reference's own states, moved by one ULP: the noise of a script that does not replay
-    "ulp": Kind("{run}-ulp-{number}", "reference"),
+    "ulp": ExperimentKind("{run}-ulp-{number}", "reference"),
     # a round of further steps between the last within rounding and the first beyond
-    "onset": Kind("{run}-onset-{reference}-{number}", "both ways"),
+    "onset": ExperimentKind("{run}-onset-{reference}-{number}", "both ways"),
     # whole trainings: from initial parameters moved by one ULP, with other seeds, without the culprits
-    "perturbed": Kind("{run}-perturbed-{number}", "reference"),
-    "seed": Kind("{run}-seed-{number}", "each"),
-    "without": Kind("{run}-without-{reference}", "mode"),
-    # one step, begun in the reference's state: then held to answer requests; with another mark-step policy, or another
-    # stage or setting of the compiler; of the reference, with parts of the model on the mode's backend
-    "held": Kind("{run}-held-{reference}-{step}", "mode", inquiry=True),
-    "cut": Kind("{run}-cut-{reference}-{step}-{detail}", "mode", inquiry=True),
-    "set": Kind("{run}-set-{reference}-{step}-{detail}", "mode"),
-    "parts": Kind("{run}-parts-{reference}-{step}-{detail}", "mode"),
+    "perturbed": ExperimentKind("{run}-perturbed-{number}", "reference"),
+    "seed": ExperimentKind("{run}-seed-{number}", "each"),
+    "without": ExperimentKind("{run}-without-{reference}", "mode"),
+    # one step, begun in the reference's state: then held to answer requests; with another mark-step policy;
+    # with another stage or setting of the compiler; of the reference, with parts of the model on the mode's
+    # backend
+    "held": ExperimentKind("{run}-held-{reference}-{step}", "mode", inquiry=True),
+    "cut": ExperimentKind("{run}-cut-{reference}-{step}-{detail}", "mode", inquiry=True),
+    "set": ExperimentKind("{run}-set-{reference}-{step}-{detail}", "mode"),
+    "parts": ExperimentKind("{run}-parts-{reference}-{step}-{detail}", "mode"),
     # no run: what came of a localization
-    "localized": Kind("{run}-localized-{reference}-{step:06d}", "mode", inquiry=True),
+    "localized": ExperimentKind("{run}-localized-{reference}-{step:06d}", "mode", inquiry=True),
 }
 """Every experiment there is. A question that makes experiments of its own adds a row."""
 
@@ -117,7 +118,7 @@ def belongs_to(folder: str, run: str) -> bool:
     )
 
 
-def _of_pair(row: Kind, a: str, b: str) -> Iterator[tuple[str, str]]:
+def _of_pair(row: ExperimentKind, a: str, b: str) -> Iterator[tuple[str, str]]:
     """The runs and references that experiments of a kind have in a pair."""
     if row.whose == "mode":
         yield b, a
@@ -129,7 +130,7 @@ def _of_pair(row: Kind, a: str, b: str) -> Iterator[tuple[str, str]]:
             yield b, ""
 
 
-def _pattern(row: Kind, run: str, reference: str) -> str:
+def _pattern(row: ExperimentKind, run: str, reference: str) -> str:
     """What the names of such folders match, with these patterns for the names of the runs."""
     parts = {
         "run": run,

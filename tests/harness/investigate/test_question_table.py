@@ -16,10 +16,10 @@ from numdrift.harness.investigate.evidence import PairEvidence
 from numdrift.harness.investigate.investigation_plan import InvestigationPlan
 from numdrift.harness.investigate.laboratory import Laboratory, Round, begun_in
 from numdrift.harness.investigate.pair_scores import score_of, spec_of
-from numdrift.harness.investigate.question import Answer, Inquiry, mode_culprit
+from numdrift.harness.investigate.question import Inquiry, QuestionAnswer, mode_culprit
 from numdrift.harness.investigate.question_table import LAST_QUESTIONS, QUESTIONS
 from numdrift.harness.records import experiment
-from numdrift.harness.records.experiment import Kind
+from numdrift.harness.records.experiment import ExperimentKind
 
 TINY = Path(__file__).parents[2] / "e2e" / "scripts" / "tiny.py"
 
@@ -38,7 +38,7 @@ class OwnKernels:
             plans.append(begun_in(one.states, b, one.experiment("plain"), [one.step], spec=spec))
         laboratory.make(Round("with torch's own kernels", plans))
 
-    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> Answer:
+    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
         for made, run in evidence.experiments("b", "plain").items():
             assert made.step is not None and evidence.forced is not None
             before, after = (score_of(evidence, one, made.step) for one in (evidence.forced, run))
@@ -57,8 +57,8 @@ class OwnKernels:
                     threshold=threshold,
                     why=said,
                 )
-                return Answer([culprit], sentences=[said])
-        return Answer()
+                return QuestionAnswer([culprit], sentences=[said])
+        return QuestionAnswer()
 
 
 def test_names_of_questions_are_of_one_table_each() -> None:
@@ -70,7 +70,7 @@ def test_a_question_in_the_table_is_asked_and_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(QUESTIONS, "own_kernels", OwnKernels())
-    monkeypatch.setitem(experiment.KINDS, "plain", Kind("{run}-plain-{reference}-{step}", "mode"))
+    monkeypatch.setitem(experiment.KINDS, "plain", ExperimentKind("{run}-plain-{reference}-{step}", "mode"))
     shutil.copy(TINY, tmp_path)
     # when
     found = numdrift.investigate(
