@@ -20,7 +20,7 @@ import json
 import math
 import os
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -32,14 +32,17 @@ from ..errors import JournalError
 Record = TypeVar("Record")
 Reader = Callable[[Any], Any]
 
-NOT_WRITTEN = {"json": "not written"}
+JSON = "json"
+"""The key of metadata that say what a file has of a field."""
+
+NOT_WRITTEN = {JSON: "never"}
 """Metadata of a field that no file has."""
 
-UNLESS_EMPTY = {"json": "unless empty"}
+UNLESS_EMPTY = {JSON: "unless empty"}
 """Metadata of a field that is left out where it is empty, as it is by default. `EMPTY_IS_LEFT_OUT` says so of all fields of
 a class."""
 
-UNCHECKED = {"json": "unchecked"}
+UNCHECKED = {JSON: "unchecked"}
 """Metadata of a field that is taken as the file has it, whatever it is."""
 
 EMPTY: tuple[Any, ...] = (None, "", (), {})
@@ -101,10 +104,14 @@ def _written(kind: type) -> tuple[tuple[str, Any], ...]:
 
     def empty(one: Field[Any]) -> Any:
         default = one.default if one.default_factory is MISSING else one.default_factory()
-        left_out = (sparing or one.metadata == UNLESS_EMPTY) and default is not MISSING and default in EMPTY
+        left_out = (
+            (sparing or one.metadata.get(JSON) == "unless empty")
+            and default is not MISSING
+            and default in EMPTY
+        )
         return default if left_out else MISSING
 
-    return tuple((one.name, empty(one)) for one in fields(kind) if one.metadata != NOT_WRITTEN)
+    return tuple((one.name, empty(one)) for one in fields(kind) if one.metadata.get(JSON) != "never")
 
 
 def read(kind: type[Record], data: Any) -> Record:
@@ -127,12 +134,12 @@ def _reader(hint: Any) -> Reader:
         return _one_of(arguments)
     if origin is Literal:
         return lambda data: _checked(data, data in arguments, f"none of {', '.join(map(str, arguments))}")
-    if isinstance(origin, type) and issubclass(origin, tuple) and arguments[-1] is not Ellipsis:
-        return _row([_reader(one) for one in arguments])
-    if isinstance(origin, type) and issubclass(origin, Sequence):
-        return _several(_reader(arguments[0]), tuple if issubclass(origin, tuple) else list)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return _mapping(*arguments)
+    if origin is tuple and arguments[-1] is not Ellipsis:
+        return _row([_reader(one) for one in arguments])
+    if isinstance(origin, type) and issubclass(origin, Iterable):
+        return _several(_reader(arguments[0]), tuple if origin is tuple else list)
     if hasattr(hint, "from_json"):
         own: Reader = hint.from_json
         return own
@@ -173,7 +180,9 @@ def _fields(kind: type) -> tuple[Mapping[str, Reader], tuple[str, ...]]:
     """The reader of each field, and the fields that have no default."""
     hints = get_type_hints(kind)
     known = fields(kind)
-    readers = {one.name: _reader(Any if one.metadata == UNCHECKED else hints[one.name]) for one in known}
+    readers = {
+        one.name: _reader(Any if one.metadata.get(JSON) == "unchecked" else hints[one.name]) for one in known
+    }
     return readers, tuple(one.name for one in known if one.default is one.default_factory is MISSING)
 
 
@@ -292,6 +301,7 @@ class FileForm(Generic[Record]):
         if type(schema) is not int or not oldest <= schema <= self.schema:
             knows = f"{oldest} to {self.schema}"
             raise Unreadable(f"is of a schema that this version does not know (it knows {knows})")
+        content = {name: one for name, one in content.items() if name != "schema"}
         for number in range(schema, self.schema):
             content = self.migrations[number](content)
         try:

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from .codec import read_fields
+
 Whose = Literal["reference", "each", "mode", "both ways"]
 """Whose experiment it is in a pair: the reference's alone; one of each run's; the mode's against the
 reference; one of each run's against the other."""
@@ -91,8 +93,9 @@ class Experiment:
         return self.kind in KINDS and (self.run, self.reference) in _of_pair(KINDS[self.kind], a, b)
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Experiment:
-        return cls(**content)
+    def from_json(cls, content: Any) -> Experiment:
+        """Raises Unreadable."""
+        return read_fields(cls, content)
 
 
 def experiment_named(folder: str, a: str, b: str) -> Experiment | None:

@@ -12,15 +12,15 @@ An edge is a value: the node that lists it among its `outputs` makes it, the nod
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from .codec import Unreadable, of_fields, read_fields
 
 SCHEMA = 1
 
 STAGES = ("dynamo", "pre", "post", "stream")
 """What dynamo captured; what went into the mode's compiler; what came out of it; ops as they were executed."""
-
-EMPTY: tuple[Any, ...] = (None, "", (), {})
 
 PHASES = ("forward", "backward", "optimizer")
 
@@ -35,6 +35,8 @@ class Value:
     `tangent 0` (the gradient that comes into a backward graph), `saved tanh` (from forward to backward), `size s0`,
     `constant`; a value that is several of these has them joined by `, `.
     """
+
+    EMPTY_IS_LEFT_OUT: ClassVar[bool] = True
 
     dtype: str = ""
     shape: tuple[int | str, ...] | None = None
@@ -56,6 +58,8 @@ class Node:
     `covers` are the names of the pre graph's nodes that a kernel contains, `body` the ops in it with names of its
     own graph level, `code` its generated source.
     """
+
+    EMPTY_IS_LEFT_OUT: ClassVar[bool] = True
 
     name: str
     op: str
@@ -87,6 +91,8 @@ class Cut:
     """Why a lazy graph ended where it did: `reason` is `mark_step`, `item`, `fallback` or `read`, `op` what fell back
     (`aten.lerp.Scalar`), `source` the script's line and `stack` the Python stack, outermost first."""
 
+    EMPTY_IS_LEFT_OUT: ClassVar[bool] = True
+
     reason: str
     op: str = ""
     source: str = ""
@@ -102,6 +108,8 @@ class Graph:
     the mode's compiler takes for one. `pre` names the graph that a post graph was made from. `seconds` is what its
     compilation took, where that is known. `notes` say what the capture could not tell.
     """
+
+    EMPTY_IS_LEFT_OUT: ClassVar[bool] = True
 
     name: str
     mode: str
@@ -125,58 +133,17 @@ class Graph:
         return tuple(self.phase.split("+")) if self.phase else ()
 
     def to_json(self) -> dict[str, Any]:
-        return {"schema": self.schema, **_plain(self)}
+        return {"schema": self.schema, **of_fields(self)}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Graph:
-        """Read the record. Raises ValueError for another schema, TypeError or KeyError for what is no graph."""
-        if data.get("schema") != SCHEMA:
-            raise ValueError(f"schema {data.get('schema')!r} is not known (known: {SCHEMA})")
-        cut = data.get("cut")
-        read = {
-            **data,
-            "nodes": tuple(_node(one) for one in data.get("nodes", ())),
-            "values": {name: _value(one) for name, one in data.get("values", {}).items()},
-            "inputs": tuple(data.get("inputs", ())),
-            "outputs": tuple(data.get("outputs", ())),
-            "notes": tuple(data.get("notes", ())),
-            "cut": None if cut is None else Cut(**cut),
-        }
-        return cls(**read)
+    def from_json(cls, data: Any) -> Graph:
+        """Read the record. Raises Unreadable for another schema and for what is no graph."""
+        if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
+            schema = data.get("schema") if isinstance(data, Mapping) else None
+            raise Unreadable(f"schema {schema!r} is not known (known: {SCHEMA})")
+        return read_fields(cls, data)
 
 
 def phase_of(nodes: Sequence[Node]) -> str:
     """The phases of these nodes in the order in which they come first, joined by `+`."""
     return "+".join(dict.fromkeys(node.phase for node in nodes if node.phase))
-
-
-def _plain(record: Any) -> dict[str, Any]:
-    """The fields of a record as plain JSON values, without those that are empty and are read as empty."""
-    values = {one: getattr(record, one.name) for one in fields(record)}
-    return {one.name: _json(value) for one, value in values.items() if not _is_left_out(one, value)}
-
-
-def _is_left_out(one: Field[Any], value: Any) -> bool:
-    if one.name in ("module", "shape"):  # a module "" is the outermost one, a shape () that of a number
-        return value is None
-    if one.default is MISSING and one.default_factory is MISSING:
-        return False
-    return value in EMPTY and one.default in (*EMPTY, MISSING)
-
-
-def _json(value: Any) -> Any:
-    if isinstance(value, (Node, Value, Cut)):
-        return _plain(value)
-    if isinstance(value, Mapping):
-        return {name: _json(one) for name, one in value.items()}
-    return [_json(one) for one in value] if isinstance(value, (list, tuple)) else value
-
-
-def _value(data: Mapping[str, Any]) -> Value:
-    shape = data.get("shape")
-    return Value(data.get("dtype", ""), None if shape is None else tuple(shape), data.get("binding", ""))
-
-
-def _node(data: Mapping[str, Any]) -> Node:
-    listed = {name: tuple(data.get(name, ())) for name in ("inputs", "input_names", "outputs", "covers")}
-    return Node(**{**data, **listed, "body": tuple(_node(one) for one in data.get("body", ()))})

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from ..errors import ModeError, UsageError, nearest
+from .codec import of_fields, read_fields
 from .mode_registry import registry
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -34,6 +35,8 @@ DTYPES = ("float32", "float64", "bfloat16", "float16")
 @dataclass(frozen=True, slots=True)
 class ModeSpec:
     """One mode, as the user stated it. `timeout` is in seconds; None means the default of the base."""
+
+    EMPTY_IS_LEFT_OUT: ClassVar[bool] = True
 
     name: str
     base: str
@@ -56,11 +59,12 @@ class ModeSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields that are set, as plain JSON values."""
-        return {key: value for key, value in asdict(self).items() if value not in (None, {})}
+        return of_fields(self)
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ModeSpec:
-        return cls(**data)
+    def from_json(cls, data: Any) -> ModeSpec:
+        """Raises Unreadable."""
+        return read_fields(cls, data)
 
     def __str__(self) -> str:
         """Write the specification back in the grammar, keys in the order of the fields."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import UsageError
+from .codec import of_fields, read_fields
 from .mode_spec import ModeSpec
 
 UNLIMITED = -1
@@ -53,11 +54,12 @@ class PartitionConfig:
         return frozenset(self.ops_to_partition)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"ops_to_partition": sorted(self.moved)}
+        return of_fields(self) | {"ops_to_partition": sorted(self.moved)}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> PartitionConfig:
-        return cls(**data)
+    def from_json(cls, data: Any) -> PartitionConfig:
+        """Raises Unreadable."""
+        return read_fields(cls, data)
 
 
 def refuse_swaps(spec: ModeSpec) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from .codec import of_fields, read_fields
 
 CPU = "CPU"
 """The device of operators that the backend is not given, as reports name it."""
@@ -16,6 +18,8 @@ Phase = Literal["forward", "backward"]
 class OperatorRow:
     """Operators of one kind, configuration and line. `reason` and `failure_at` say why the backend does not have them;
     `moved` that they are on the CPU because they were named in `ops_to_partition`."""
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True  # what follows from the fields is written beside them
 
     kind: str
     configuration: str
@@ -35,6 +39,8 @@ class OperatorRow:
 class SubgraphRow:
     """One subgraph, `number` in the order of execution from 1, with its operators by kind."""
 
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True  # what follows from the fields is written beside them
+
     number: int
     device: str
     operators: Mapping[str, int]
@@ -51,6 +57,8 @@ class GraphPartition:
     `as_written` says that operators are counted as the module calls them (`aten::linear`); those of a backward are counted
     as autograd calls them. `violated` is what the limits have against it.
     """
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True  # what follows from the fields is written beside them
 
     graph: int
     phase: Phase
@@ -73,28 +81,18 @@ class GraphPartition:
         return 100.0 * self.supported / self.total if self.total else 100.0
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {
+        return of_fields(self) | {
             "supported": self.supported,
             "total": self.total,
             "percentage": round(self.percentage, 2),
-            "operators": [asdict(row) | {"supported": row.supported} for row in self.operators],
-            "subgraphs": [asdict(row) | {"size": row.size} for row in self.subgraphs],
+            "operators": [of_fields(row) | {"supported": row.supported} for row in self.operators],
+            "subgraphs": [of_fields(row) | {"size": row.size} for row in self.subgraphs],
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> GraphPartition:
-        return cls(
-            data["graph"],
-            data["phase"],
-            data["module"],
-            data["as_written"],
-            tuple(
-                OperatorRow(**{name: value for name, value in row.items() if name != "supported"})
-                for row in data["operators"]
-            ),
-            tuple(SubgraphRow(row["number"], row["device"], row["operators"]) for row in data["subgraphs"]),
-            data["violated"],
-        )
+    def from_json(cls, data: Any) -> GraphPartition:
+        """Raises Unreadable."""
+        return read_fields(cls, data)
 
 
 @dataclass(slots=True)

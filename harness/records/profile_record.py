@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..errors import JournalError
+from .codec import FileForm, json_text, put
 
 SCHEMA = 1
 TABLES = "profile.json"
@@ -108,30 +107,15 @@ class RunProfile:
         return sum(self.step_milliseconds)
 
     def write(self, path: Path) -> None:
-        written = path.with_name(f".{path.name}.part")
-        written.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
-        written.replace(path)
+        put(path, json_text(self, indent=1))
+
+
+FORM = FileForm(RunProfile, SCHEMA)
 
 
 def read_profile(path: Path) -> RunProfile:
     """Raises JournalError."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        return FORM.read(path)
+    except FileNotFoundError as error:
         raise JournalError(path, f"cannot be read: {error}") from error
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        raise JournalError(path, f"is of a schema that this version does not know (it knows {SCHEMA})")
-    rows: Mapping[str, Any] = {
-        "untraced": UntracedStep,
-        "phases": PhaseRow,
-        "blocks": BlockRow,
-        "ops": OpRow,
-        "executions": ExecutionRow,
-        "kernels": KernelRow,
-    }
-    try:
-        return RunProfile(
-            **{**data, **{name: [row(**one) for one in data[name]] for name, row in rows.items()}}
-        )
-    except (TypeError, KeyError) as error:
-        raise JournalError(path, f"lacks or misnames a field: {error}") from error

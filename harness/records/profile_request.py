@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from .codec import of_fields, read_fields
 from .step_selection import StepSelection
 
 Kind = Literal["trace", "operator"]
@@ -44,13 +44,9 @@ class TraceRequest:
         return None if not ends or None in ends else max(last for last in ends if last is not None)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "steps": str(self.steps),
-            "duration": self.duration,
-            "limit": self.limit,
-        }
+        return of_fields(self)
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> TraceRequest:
-        return cls(**{**data, "steps": StepSelection.parse(data["steps"])})
+    def from_json(cls, data: Any) -> TraceRequest:
+        """Raises Unreadable."""
+        return read_fields(cls, data)

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .codec import of_fields, read_fields
 from .mode_spec import ModeSpec
 from .run_request import RunRequest
-from .step_selection import KeepParams, StepSelection
-
-READ: Mapping[str, Callable[[Any], Any]] = {
-    "StepSelection": StepSelection.parse,
-    "StepSelection | None": lambda text: None if text is None else StepSelection.parse(text),
-    "KeepParams": KeepParams.parse,
-    "ModeSpec": ModeSpec.from_json,
-    "tuple[str, ...]": tuple,
-    "tuple[tuple[str, str], ...]": lambda pairs: tuple((op, path) for op, path in pairs),
-}
-"""How what JSON has another form for is read, by the field's type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +34,12 @@ class RunConfig(RunRequest):
     world_size: int = 1
 
     def to_json(self) -> dict[str, Any]:
-        data = asdict(self) | {"mode": self.mode.to_json()}
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if isinstance(value, (StepSelection, KeepParams)):
-                data[one.name] = str(value)
-            elif isinstance(value, tuple):
-                data[one.name] = list(value)
-        return data
+        return of_fields(self)
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> RunConfig:
-        """Read a config, also of an older version: what that one did not know has its default."""
-        forms = {one.name: READ[str(one.type)] for one in fields(cls) if str(one.type) in READ}
-        return cls(**{name: forms[name](value) if name in forms else value for name, value in data.items()})
+    def from_json(cls, data: Any) -> RunConfig:
+        """Read a config, also of an older version: what that one did not know has its default. Raises Unreadable."""
+        return read_fields(cls, data)
 
     @classmethod
     def load(cls, path: Path) -> RunConfig:

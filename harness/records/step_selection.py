@@ -49,6 +49,8 @@ class StepSelection:
             ranges.append((first, last))
         return cls(tuple(ranges))
 
+    to_json, from_json = __str__, parse
+
 
 @dataclass(frozen=True, slots=True)
 class KeepParams:
@@ -71,3 +73,5 @@ class KeepParams:
         if match is None:
             raise UsageError(f"--keep-params {text!r}: write all, last or every=N with N of at least 1")
         return cls(int(match[1]))
+
+    to_json, from_json = __str__, parse

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import JournalError, RunNotFound
+from ..errors import RunNotFound
+from ..records.codec import NOT_WRITTEN, UNCHECKED, UNLESS_EMPTY, FileForm, json_text, of_fields, put
 from ..records.experiment import Experiment
 from .run_layout import MANIFEST
 
@@ -44,7 +44,7 @@ class RunManifest:
     steps: int = 0
     seconds: float = 0.0
     exit_code: int | None = None
-    pid: int | None = None
+    pid: int | None = field(default=None, metadata=UNCHECKED)
     notices: Sequence[str] = ()
     problems: Sequence[str] = ()
     swaps: Sequence[Mapping[str, Any]] = ()
@@ -56,8 +56,8 @@ class RunManifest:
     world_size: int = 1
     ranks: Sequence[Mapping[str, Any]] = field(default_factory=list)
     agreement: Mapping[str, Any] | None = None
-    place: str = ""
-    experiment: Experiment | None = None
+    place: str = field(default="", metadata=NOT_WRITTEN)
+    experiment: Experiment | None = field(default=None, metadata=UNLESS_EMPTY)
     schema: int = SCHEMA
 
     @property
@@ -76,18 +76,14 @@ class RunManifest:
         return f"{self.place}/{label}" if self.place else label
 
     def to_json(self) -> dict[str, Any]:
-        """The file's content: without the place, which is only known beside other runs."""
-        content = asdict(self)
-        del content["place"]
-        if self.experiment is None:
-            del content["experiment"]
-        return content
+        return of_fields(self)
 
     def write(self, path: Path) -> None:
         """Put the manifest in place in one piece: a reader sees the old one or the new one."""
-        written = path.with_name(f".{path.name}.{os.getpid()}")
-        written.write_text(json.dumps(self.to_json(), indent=2) + "\n", encoding="utf-8")
-        written.replace(path)
+        put(path, json_text(self))
+
+
+FORM = FileForm(RunManifest, SCHEMA)
 
 
 def read_manifest(folder: Path) -> RunManifest:
@@ -95,21 +91,10 @@ def read_manifest(folder: Path) -> RunManifest:
 
     A run whose process is gone without a last word reads as killed. Raises RunNotFound or JournalError.
     """
-    path = folder / MANIFEST
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        manifest = FORM.read(folder / MANIFEST)
     except FileNotFoundError:
         raise RunNotFound(f"{folder} is no run: it has no {MANIFEST}") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise JournalError(path, f"cannot be read: {error}") from error
-    if not isinstance(data, dict) or data.get("schema") not in range(1, SCHEMA + 1):
-        raise JournalError(path, f"is of a schema that this version does not know (it knows 1 to {SCHEMA})")
-    try:
-        told = data.get("experiment")
-        experiment = None if told is None else Experiment.from_json(told)
-        manifest = RunManifest(**{**data, "experiment": experiment})
-    except TypeError as error:
-        raise JournalError(path, f"lacks or misnames a field: {error}") from error
     if manifest.status == "running" and not _alive(manifest.pid):
         return replace(manifest, status="killed", message=ABANDONED)
     return manifest

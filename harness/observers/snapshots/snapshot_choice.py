@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from ...records.codec import of_fields, read_fields
 from ...records.execution_facts import KEYWORDS, Execution
 from ...records.step_selection import StepSelection
 
@@ -61,19 +62,12 @@ class Choice:
         return None if None in ends else max(one for one in ends if one is not None)
 
     def to_json(self) -> dict[str, Any]:
-        chosen = {name: None if one is None else str(one) for name, one in self._selections().items()}
-        return asdict(self) | chosen | {"names": list(self.names), "what": list(self.what)}
+        return of_fields(self)
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Choice:
-        chosen = {
-            name: None if data[name] is None else StepSelection.parse(data[name])
-            for name in ("steps", "executions", "ranks")
-        }
-        return cls(**{**data, **chosen, "names": tuple(data["names"]), "what": tuple(data["what"])})
-
-    def _selections(self) -> dict[str, StepSelection | None]:
-        return {"steps": self.steps, "executions": self.executions, "ranks": self.ranks}
+    def from_json(cls, data: Any) -> Choice:
+        """Raises Unreadable."""
+        return read_fields(cls, data)
 
 
 def asked(callback: Callback, execution: Execution) -> tuple[str, ...]:
