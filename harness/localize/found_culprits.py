@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from ..records.culprit import Culprit, Proof, SwappedIn, SwappedOut
+from ..records.culprit import KERNEL, Culprit, Proof, SwappedIn, SwappedOut
 from .alignment import op_name
 from .examination import Examined
 from .hybrid import Pair
@@ -22,7 +22,7 @@ MOST_PLACES = 12
 
 
 class Describer:
-    """Makes culprits of causes."""
+    """Makes culprits of causes. `kernel` names the kernel that a side has in its nodes of these numbers, if it is known."""
 
     def __init__(
         self,
@@ -30,11 +30,13 @@ class Describer:
         examined: Mapping[int, Examined],
         proofs: Proofs,
         threshold: float,
+        kernel: Callable[[Side, Sequence[int]], str | None],
     ) -> None:
         self._pair = pair
         self._examined = examined
         self._proofs = proofs
         self._threshold = threshold
+        self._kernel = kernel
 
     def culprits(self) -> list[Culprit]:
         """Every cause that acts, the significant ones first, in the order of their shares."""
@@ -59,6 +61,7 @@ class Describer:
             step=self._pair.flows["a"].tape.step,
             source=next((one.call.line for side in SIDES for one in nodes[side] if one.call.line), None),
             kind=cause.kind,
+            kernel=self._kernels(cause),
             reasons=cause.reasons,
             ops={side: cause.ops[side] for side in SIDES},
             places=self._places(cause),
@@ -88,6 +91,15 @@ class Describer:
             return []
         flow = self._pair.flows[side]
         return [flow.nodes[number] for number in self._pair.blocks[lead].of(side)]
+
+    def _kernels(self, cause: Cause) -> dict[str, str | None] | None:
+        """Each side's, which all sites of the cause have; None for what is not another kernel."""
+        if cause.kind != KERNEL:
+            return None
+        leads = [self._pair.blocks[site.lead] for site in cause.sites]
+        return {
+            side: self._kernel(side, [number for one in leads for number in one.of(side)]) for side in SIDES
+        }
 
     def _op(self, cause: Cause, node: Node) -> str:
         names = cause.ops["a"] or cause.ops["b"]

@@ -17,6 +17,7 @@ from .held_calls import WorkerCalls
 from .hybrid import Kernels, Mixture, Pair, execute, paired
 from .hybrid_scores import Scorer
 from .hybrid_tests import HybridTests, Infeasible
+from .kernel_names import kernel_of
 from .proofs import Proofs, prove
 from .site_parts import taken_apart
 from .storage_flow import SIDES, Side, flow_of
@@ -29,14 +30,15 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Held:
-    """One side of a step: its tape, its label, and, where its process is held, what its calls really gave, the process, and
-    what could not be observed there."""
+    """One side of a step: its tape, its label, where its process is held what its calls really gave, the process and what
+    could not be observed there, and its mode as it was given."""
 
     tape: Tape
     label: str
     digests: Digests | None = None
     calls: WorkerCalls | None = None
     notes: Sequence[str] = ()
+    spec: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -89,11 +91,17 @@ def localize_step(sides: Mapping[Side, Held], noise: Noise, threshold: float, sa
     if proofs.whole.score > threshold or proofs.whole.discrete:
         differing = {number for number, one in examined.items() if one.differs is not False}
         chosen = with_choices_of_reference(pair, scorer, differing)
-    describer = Describer(pair, examined, proofs, threshold)
     controls = {
         side: Scorer(sides[side].tape.expected(), noise).drift(execute(pair, Mixture(side))).is_none
         for side in SIDES
     }
+
+    def kernel(side: Side, numbers: Sequence[int]) -> str | None:
+        held = sides[side]
+        nodes = [(number, pair.flows[side].nodes[number]) for number in numbers]
+        return kernel_of(held.spec, nodes, kernels[side], checked=held.digests is not None or controls[side])
+
+    describer = Describer(pair, examined, proofs, threshold, kernel)
     return LocalizedStep(
         pair,
         controls,

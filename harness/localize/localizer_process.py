@@ -107,13 +107,14 @@ def main(path: Path) -> int:
 
 def _held(config: Config, side: SideConfig, stack: ExitStack) -> Held:
     if not side.socket:
-        return Held(_tape(side, config.step), side.label)
+        return Held(_tape(side, config.step), side.label, spec=side.spec)
     worker = Worker.connect(side.socket, config.patience)
     stack.callback(worker.quit)
     _say(f"{side.label} is held at step {config.step}")
     tape = _tape(side, config.step)
     calls = WorkerCalls(worker, config.step)
-    return Held(tape, side.label, worker.digests(config.step), calls, worker.notes(config.step))
+    digests, notes = worker.digests(config.step), worker.notes(config.step)
+    return Held(tape, side.label, digests, calls, notes, side.spec)
 
 
 def _tape(side: SideConfig, step: int) -> Tape:

@@ -41,7 +41,9 @@ def test_the_founding_case(numdrift: Numdrift, tmp_path: Path) -> None:
     assert backward["phase"] == "backward" and backward["kind"] == "kernel"
     assert backward["ops"] == {"a": ["tanh_backward"], "b": ["mul", "sub", "mul"]}
     assert set(backward["places"]) == {"layers.1", "layers.3"}
+    assert backward["kernel"] == {"a": "aten", "b": "decomposed"}
     assert by_op["aten.tanh"]["phase"] == "forward"
+    assert by_op["aten.tanh"]["kernel"] == {"a": "aten", "b": "inductor"}
     for culprit in compiled["culprits"]:
         assert culprit["significance"] == "rounding"
         assert culprit["status"] == "culprit"
@@ -58,6 +60,7 @@ def test_the_founding_case(numdrift: Numdrift, tmp_path: Path) -> None:
     assert bf16["verdict"] == "beyond-rounding"
     [planted] = bf16["culprits"]
     assert (planted["op"], planted["phase"], planted["kind"]) == ("aten.tanh_backward", "backward", "kernel")
+    assert planted["kernel"] == {"a": "aten", "b": "bf16"}
     assert planted["significance"] == planted["local_significance"] == "beyond-rounding"
     assert planted["proof"]["swap_out"] == {
         "holds": True,

@@ -253,7 +253,9 @@ def coarse(grad: Tensor, output: Tensor) -> Tensor:
 
 def with_coarse_kernel() -> LocalizedStep:
     tape = tape_of(CASES["decomposition"][0])
-    return found_in(Held(tape, "cpu"), swapped(tape, "aten.tanh_backward.default", coarse))
+    other = swapped(tape, "aten.tanh_backward.default", coarse)
+    spec = "lazy,kernel.tanh_backward=coarse.py"
+    return found_in(Held(tape, "cpu", spec="cpu"), replace(other, spec=spec))
 
 
 def printed(output: str) -> list[str]:
@@ -307,7 +309,7 @@ def test_a_kernel_of_the_other_process_is_shown_by_what_it_gave(
     write_scripts(found, MODES, tmp_path)
     [culprit] = found.culprits
     text = body(tmp_path)
-    assert culprit.kind == "kernel"
+    assert (culprit.kind, culprit.kernel) == ("kernel", {"a": "aten", "b": "coarse.py"})
     assert script_of(culprit).reproduces
     assert "what it gave on these inputs is in the file" in text
     assert "torch.ops.aten.tanh_backward.default(grad_output, output)" in text
