@@ -16,6 +16,7 @@
     ├── KernelError               a kernel that raised, or returned what its op never returns
     ├── WorkerError               a held run that answers with an error
     │   └── WorkerGone            one that answers no more
+    ├── AlreadyPatched            a name of torch that two parts of numdrift would replace at a time
     └── NotAvailable              a mode, hook or tool that this machine or torch version lacks
 
 A message names the thing and the remedy, on one line: the command line prints it as it is.
@@ -135,6 +136,16 @@ class WorkerError(NumdriftError):
 
 class WorkerGone(WorkerError):
     """A held run whose process has ended, or gives no answer."""
+
+
+class AlreadyPatched(NumdriftError):
+    """A name of a library that `owner` was about to replace while `other` has replaced it."""
+
+    def __init__(self, name: str, owner: str, other: str) -> None:
+        super().__init__(f"{name} is replaced by {other} already: {owner} cannot replace it before that ends")
+        self.name = name
+        self.owner = owner
+        self.other = other
 
 
 class NotAvailable(NumdriftError):

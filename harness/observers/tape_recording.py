@@ -44,7 +44,7 @@ class TapeRecording:
         self._unavailable = _unavailable(config, mode)
         self._recorder: TapeRecorder | None = None
         self._script_compiles = False
-        self._original: Any = None
+        self._patches = torch_private.Patches("the tapes")
         self._graphs: CompiledGraphs | None = None
         self._values: CallValues | None = None
         if config.tapes is None or self._unavailable is not None:
@@ -103,8 +103,7 @@ class TapeRecording:
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.stop()
-        if self._original is not None:
-            torch.compile, self._original = self._original, None
+        self._patches.undo()
         if self._graphs is not None:
             self._graphs.remove()
 
@@ -179,16 +178,18 @@ class TapeRecording:
 
     def _watch_compiling(self) -> None:
         """Follow modules no more once the script calls torch.compile: dynamo would trace the hooks that do it."""
-        original = self._original = torch.compile
 
-        @functools.wraps(original)
-        def compile_(*args: Any, **kwargs: Any) -> Any:
-            self._script_compiles = True
-            if self._recorder is not None:
-                self._recorder.forget_modules()
-            return original(*args, **kwargs)
+        def watched(original: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(original)
+            def compile_(*args: Any, **kwargs: Any) -> Any:
+                self._script_compiles = True
+                if self._recorder is not None:
+                    self._recorder.forget_modules()
+                return original(*args, **kwargs)
 
-        torch.compile = compile_
+            return compile_
+
+        self._patches.wrap(torch, "compile", watched)
 
 
 def _unavailable(config: RunConfig, mode: Mode) -> str | None:

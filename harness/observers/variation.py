@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from .. import torch_private
+
 BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.int8}
 """The integer dtype for elements of so many bytes."""
 
@@ -64,13 +66,14 @@ class SeedShift:
     def __init__(self, offset: int) -> None:
         self._offset = offset
         self._running = threading.local()
+        self._patches = torch_private.Patches("seeds that are shifted")
 
     def install(self) -> None:
         """Replace the functions; NumPy's when the script imports it, if it is not there yet."""
         for module, name in _torch_functions():
             self._replace(module, name, TORCH_SEEDS)
         self._replace(random, "seed", None)
-        torch.Generator = _shifted_generator(self)  # type: ignore[misc, assignment]
+        self._patches.wrap(torch, "Generator", lambda plain: _shifted_generator(self, plain))
         if "numpy.random" in sys.modules:
             self.shift_numpy(sys.modules["numpy.random"])
         else:
@@ -110,7 +113,7 @@ class SeedShift:
                     kwargs[key] = self.shifted(kwargs[key], valid)
             return self.within(original, *args, **kwargs)
 
-        setattr(module, name, seed_)
+        self._patches.replace(module, name, seed_)
 
 
 def shift_seeds(offset: int) -> None:
@@ -123,9 +126,7 @@ def _torch_functions() -> list[tuple[Any, str]]:
     return [(torch, "manual_seed"), (torch.random, "manual_seed"), *of_devices]
 
 
-def _shifted_generator(shift: SeedShift) -> type:
-    plain = torch.Generator
-
+def _shifted_generator(shift: SeedShift, plain: Any) -> type:
     class Kind(type(plain)):  # type: ignore[misc]
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, plain)

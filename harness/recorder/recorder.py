@@ -103,7 +103,12 @@ class Recorder:
     def start(self) -> None:
         """Raises UsageError when this process is being recorded already."""
         connection.open(self._words, Path(self._config.script).name)
-        self._hooks.install()
+        try:
+            self._hooks.install()
+        except BaseException:
+            connection.close()
+            self._experiments.leave()
+            raise
         if self._config.records("ops") and self._mode.device in WITHOUT_VALUES:
             self._with_operations = False
             with self._guard("saying what is not recorded"):

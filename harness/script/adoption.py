@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ class ScriptAdoption:
         self._compiles = compiler is not None
         self.placement = Placement(mode.device, self._notes)
         self.compiles = ScriptCompiles(compiler, self._notes)
-        self._undo: list[Callable[[], None]] = []
+        self._patches = torch_private.Patches("what the script is given")
 
     def redirect(self) -> None:
         """Have everything that the script sends to an accelerator arrive at the mode's device."""
@@ -43,11 +43,12 @@ class ScriptAdoption:
             CudaStandIns(self._mode.device, self._notes),
             AutocastRedirection(self._mode.device, devices.kinds, self._notes),
         )
-        for part in parts:
-            part.install()
-            self._undo.append(part.close)
-        if self._compiles:
-            devices.redirect_traced()
+        with self._patches:
+            for part in parts:
+                part.install()
+                self._patches.also(part.close)
+            if self._compiles:
+                devices.redirect_traced()
 
     def forget(self) -> None:
         """Say nothing any more: this is a fork of the recorded process."""
@@ -55,9 +56,7 @@ class ScriptAdoption:
 
     def close(self) -> None:
         self.placement.close()
-        for undo in reversed(self._undo):
-            undo()
-        self._undo.clear()
+        self._patches.undo()
 
     def first_step_ended(self, tensors: Sequence[torch.Tensor]) -> None:
         """Tell what was compiled in the first step; doubt what makes the run another mode's."""

@@ -7,11 +7,11 @@ be one in float32.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from .. import torch_private
 from ..records.adoption_facts import NO_AUTOCAST
 from .adoption_notes import ScriptNotes
 
@@ -27,19 +27,18 @@ class AutocastRedirection:
         self._kind = device.partition(":")[0]
         self._kinds = kinds
         self._notes = notes
-        self._undo: list[Callable[[], None]] = []
+        self._patches = torch_private.Patches("the script's autocast")
         self._has_autocast = torch.amp.is_autocast_available(self._kind)
 
     def install(self) -> None:
-        self._redirect_autocast()
-        self._redirect_scaler()
-        for name in ("custom_fwd", "custom_bwd"):
-            self._redirect_functions(name)
+        with self._patches:
+            self._redirect_autocast()
+            self._redirect_scaler()
+            for name in ("custom_fwd", "custom_bwd"):
+                self._redirect_functions(name)
 
     def close(self) -> None:
-        for undo in reversed(self._undo):
-            undo()
-        self._undo.clear()
+        self._patches.undo()
 
     def _redirect_autocast(self) -> None:
         original = torch.autocast.__init__
@@ -64,8 +63,7 @@ class AutocastRedirection:
                 device_type, enabled = "cpu", False
             original(autocast, device_type, dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
 
-        torch.autocast.__init__ = create  # type: ignore[method-assign, assignment]
-        self._undo.append(lambda: setattr(torch.autocast, "__init__", original))
+        self._patches.replace(torch.autocast, "__init__", create)
 
     def _tell_autocast(self, enabled: bool, dtype: torch.dtype | None) -> None:
         if enabled and not torch.compiler.is_compiling():
@@ -90,8 +88,7 @@ class AutocastRedirection:
                     self._notes.note("autocast", f"GradScaler scales on {self._kind}")
             original(scaler, device, *args, **kwargs)
 
-        torch.amp.GradScaler.__init__ = create  # type: ignore[method-assign, assignment]
-        self._undo.append(lambda: setattr(torch.amp.GradScaler, "__init__", original))
+        self._patches.replace(torch.amp.GradScaler, "__init__", create)
 
     def _redirect_functions(self, name: str) -> None:
         original = getattr(torch.amp, name)
@@ -101,8 +98,7 @@ class AutocastRedirection:
             there = self._has_autocast and device_type in self._kinds
             return original(method, device_type=self._kind if there else device_type, **kwargs)
 
-        setattr(torch.amp, name, decorate)
-        self._undo.append(lambda: setattr(torch.amp, name, original))
+        self._patches.replace(torch.amp, name, decorate)
 
 
 def _name(dtype: torch.dtype | None) -> str:

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import torch
 
+from .. import torch_private
 from .adoption_notes import ScriptNotes
 
 CAPABILITY = (8, 0)
@@ -65,7 +66,7 @@ class CudaStandIns:
     def __init__(self, device: str, notes: ScriptNotes) -> None:
         self._device = device
         self._notes = notes
-        self._undo: list[Callable[[], None]] = []
+        self._patches = torch_private.Patches("torch.cuda without CUDA")
 
     def install(self) -> None:
         if torch.cuda.device_count() > 0:
@@ -88,18 +89,17 @@ class CudaStandIns:
             "set_rng_state_all": _set_rng_states,
             "stream": lambda stream=None: nullcontext(stream),
         }
-        for name, answer in answers.items():
-            self._replace(name, self._noted(name, answer))
-        for name, kind in (("Event", Event), ("Stream", Stream), ("device", CurrentDevice)):
-            self._replace(name, kind)
-        for name in TENSOR_TYPES:
-            self._replace(name, _tensor_type(name, self._device))
-        self._replace_methods()
+        with self._patches:
+            for name, answer in answers.items():
+                self._replace(name, self._noted(name, answer))
+            for name, kind in (("Event", Event), ("Stream", Stream), ("device", CurrentDevice)):
+                self._replace(name, kind)
+            for name in TENSOR_TYPES:
+                self._replace(name, _tensor_type(name, self._device))
+            self._replace_methods()
 
     def close(self) -> None:
-        for undo in reversed(self._undo):
-            undo()
-        self._undo.clear()
+        self._patches.undo()
 
     def _noted(self, name: str, answer: Callable[..., Any]) -> Callable[..., Any]:
         original = getattr(torch.cuda, name, answer)
@@ -122,8 +122,7 @@ class CudaStandIns:
         defined_in = sys.modules.get(getattr(original, "__module__", ""), torch.cuda)
         for module in {torch.cuda, defined_in}:
             if vars(module).get(name) is original:
-                setattr(module, name, replacement)
-                self._undo.append(functools.partial(setattr, module, name, original))
+                self._patches.replace(module, name, replacement)
 
     def _replace_methods(self) -> None:
         original, typed, device = torch.Tensor.record_stream, torch.Tensor.type, self._device
@@ -140,9 +139,8 @@ class CudaStandIns:
                 return typed(tensor, dtype, *args, **kwargs)
             return tensor.to(device, getattr(torch, named.rpartition(".")[2]).dtype)
 
-        for name, method in (("record_stream", record_stream), ("type", type_)):
-            setattr(torch.Tensor, name, method)
-            self._undo.append(functools.partial(delattr, torch.Tensor, name))
+        self._patches.replace(torch.Tensor, "record_stream", record_stream)
+        self._patches.replace(torch.Tensor, "type", type_)
 
     def _properties(self) -> SimpleNamespace:
         return SimpleNamespace(

@@ -38,48 +38,50 @@ class DeviceRedirection:
         self.kinds = tuple(kind for kind in ACCELERATORS if kind != self._kind)
         self._notes = notes
         self._loaded = loaded
-        self._overrides: torch_private.Overrides | None = None
-        self._undo: list[Callable[[], None]] = []
+        self._patches = torch_private.Patches("redirected devices")
 
     def install(self) -> None:
-        try:
-            self._undo.append(torch_private.answer_for(self.kinds, self.device))
-        except NotAvailable as error:
-            self._notes.doubt(f"devices that the script names are not redirected: {error}")
-            return
-        for kind in self.kinds:
-            self._undo.append(
-                torch_private.replace_initialisation(kind, functools.partial(self.redirected, kind))
-            )
-        self._overrides = torch_private.Overrides()
-        for name in FACTORIES:
-            overload = torch_private.find_overload(name)
+        with self._patches as patches:
+            try:
+                patches.also(torch_private.answer_for(self.kinds, self.device))
+            except NotAvailable as error:
+                self._notes.doubt(f"devices that the script names are not redirected: {error}")
+                return
             for kind in self.kinds:
-                key = torch_private.DISPATCH_KEYS[kind]
-                self._overrides.replace(overload, key, self._factory(overload, kind))
-        self._redirect_generators()
-        self._redirect_loading()
-        if torch_private.no_accelerator():
-            self._redirect_numbers()
-        if self._kind in WITHOUT_STORAGE:
-            self._replace(torch.Tensor, "__reduce_ex__", _saved_from_cpu(torch.Tensor.__reduce_ex__))
-            self._replace(torch.nn.Module, "to", _keeping_parameters(torch.nn.Module.to))
-            self._replace(torch.nn.Module, "cuda", _keeping_parameters(torch.nn.Module.cuda))
-        if self._kind == "lazy":
-            self._undo.append(torch_private.replace_lazy_unscaling())
-            self._replace(torch, "set_default_device", self._refusing(torch.set_default_device))
+                begin = functools.partial(self.redirected, kind)
+                patches.also(torch_private.replace_initialisation(kind, begin))
+            overrides = torch_private.Overrides()
+            patches.also(overrides.close)
+            for name in FACTORIES:
+                overload = torch_private.find_overload(name)
+                for kind in self.kinds:
+                    key = torch_private.DISPATCH_KEYS[kind]
+                    overrides.replace(overload, key, self._factory(overload, kind))
+            self._redirect_generators()
+            self._redirect_loading()
+            numbers, without_storage = torch_private.no_accelerator(), self._kind in WITHOUT_STORAGE
+            if numbers:
+                # `.to(0)` names the only accelerator that there is; where there is none torch has no answer.
+                patches.replace(torch.Tensor, "to", _with_numbers(torch.Tensor.to))
+                patches.replace(torch.Tensor, "cuda", _with_numbers(torch.Tensor.cuda))
+                patches.replace(torch.Tensor, "pin_memory", _unpinned)
+            if without_storage:
+                reduce = _saved_from_cpu(torch.Tensor.__reduce_ex__)
+                patches.replace(torch.Tensor, "__reduce_ex__", reduce)
+                patches.replace(torch.nn.Module, "cuda", _keeping_parameters(torch.nn.Module.cuda))
+            if numbers or without_storage:
+                move = _with_numbers(torch.nn.Module.to) if numbers else torch.nn.Module.to
+                patches.replace(torch.nn.Module, "to", _keeping_parameters(move) if without_storage else move)
+            if self._kind == "lazy":
+                patches.also(torch_private.replace_lazy_unscaling())
+                patches.replace(torch, "set_default_device", self._refusing(torch.set_default_device))
 
     def redirect_traced(self) -> None:
         """Redirect in what is compiled, too. Loads the compiler."""
-        self._undo.append(torch_private.redirect_traced_devices(self.meant))
+        self._patches.also(torch_private.redirect_traced_devices(self.meant))
 
     def close(self) -> None:
-        for undo in reversed(self._undo):
-            undo()
-        self._undo.clear()
-        if self._overrides is not None:
-            self._overrides.close()
-            self._overrides = None
+        self._patches.undo()
 
     def meant(self, value: Any) -> Any:
         """A device as torch takes it, redirected if it names an accelerator; anything else as it is."""
@@ -120,14 +122,6 @@ class DeviceRedirection:
 
         return make
 
-    def _replace(self, holder: Any, name: str, replacement: Any) -> None:
-        own = name in vars(holder)
-        original = getattr(holder, name)
-        setattr(holder, name, replacement)
-        self._undo.append(
-            (lambda: setattr(holder, name, original)) if own else (lambda: delattr(holder, name))
-        )
-
     def _redirect_generators(self) -> None:
         kind = "cpu" if self._kind in WITHOUT_STORAGE else self.device
 
@@ -135,7 +129,8 @@ class DeviceRedirection:
             meant = self.meant(device)
             return kind if meant is not device or str(meant).partition(":")[0] == self._kind else device
 
-        self._replace(torch, "Generator", _generator_type(torch.Generator, generator_device))
+        # A run with other seeds has wrapped the type as well.
+        self._patches.wrap(torch, "Generator", lambda before: _generator_type(before, generator_device))
 
     def _redirect_loading(self) -> None:
         def place(storage: Any, location: str) -> Any:
@@ -150,16 +145,10 @@ class DeviceRedirection:
             return storage.to(device=torch.device(self.device))
 
         torch.serialization.register_package(LOAD_FIRST, lambda storage: None, place)
-        self._undo.append(lambda: torch_private.forget_package(place))
+        self._patches.also(lambda: torch_private.forget_package(place))
         if self._kind in ("cpu", *WITHOUT_STORAGE):
-            self._replace(torch.UntypedStorage, "cuda", lambda storage, *_, **__: place(storage, "cuda"))
-
-    def _redirect_numbers(self) -> None:
-        """`.to(0)` names the only accelerator that there is; where there is none torch has no answer."""
-        self._replace(torch.Tensor, "to", _with_numbers(torch.Tensor.to))
-        self._replace(torch.Tensor, "cuda", _with_numbers(torch.Tensor.cuda))
-        self._replace(torch.nn.Module, "to", _with_numbers(torch.nn.Module.to))
-        self._replace(torch.Tensor, "pin_memory", _unpinned)
+            from_cuda = lambda storage, *_, **__: place(storage, "cuda")
+            self._patches.replace(torch.UntypedStorage, "cuda", from_cuda)
 
 
 def _generator_type(original: Any, device_of: Callable[[Any], Any]) -> Any:

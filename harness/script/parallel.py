@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from .. import torch_private
 from ..records.adoption_facts import AdoptionFacts
 
 ACCELERATORS = ("nccl", "rccl", "hccl", "xccl", "cncl", "eccl")
@@ -22,10 +23,12 @@ HIDDEN = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 """Names by which torch's wrappers hold what they wrap, which no script gives."""
 
 
-def install(device: str, facts: AdoptionFacts) -> None:
-    """Have collectives and meshes that the script asks for on an accelerator be on the CPU, where the mode runs there."""
+def install(device: str, facts: AdoptionFacts) -> torch_private.Undo:
+    """Have collectives and meshes that the script asks for on an accelerator be on the CPU, where the mode runs there; gives
+    the undo."""
+    patches = torch_private.Patches("collectives on the CPU")
     if device.partition(":")[0] != "cpu" or not torch.distributed.is_available():
-        return
+        return patches.undo
     distributed: Any = torch.distributed
     replaced = {
         "init_process_group": functools.partial(_with_gloo, place=0, facts=facts),
@@ -36,8 +39,9 @@ def install(device: str, facts: AdoptionFacts) -> None:
         original = getattr(distributed, name)
         wrapper = wrap(original)
         for holder in (distributed, *_also_there(name, original)):
-            setattr(holder, name, wrapper)
-    _wrap_data_parallel(facts)
+            patches.replace(holder, name, wrapper)
+    _wrap_data_parallel(patches, facts)
+    return patches.undo
 
 
 def _also_there(name: str, original: Callable[..., Any]) -> list[Any]:
@@ -86,7 +90,7 @@ def _on_the_cpu(original: Callable[..., Any], facts: AdoptionFacts) -> Callable[
     return make
 
 
-def _wrap_data_parallel(facts: AdoptionFacts) -> None:
+def _wrap_data_parallel(patches: torch_private.Patches, facts: AdoptionFacts) -> None:
     original = DistributedDataParallel.__init__
 
     @functools.wraps(original)
@@ -102,7 +106,7 @@ def _wrap_data_parallel(facts: AdoptionFacts) -> None:
             facts.note("device", "DistributedDataParallel is given no device_ids in this mode")
         original(wrapper, module, None, None, *args, **kwargs)
 
-    DistributedDataParallel.__init__ = create  # type: ignore[method-assign, assignment]
+    patches.replace(DistributedDataParallel, "__init__", create)
 
 
 def is_replicated(module: torch.nn.Module) -> bool:

@@ -51,8 +51,8 @@ class ScriptCompiles:
         self._compiler = compiler
         self._notes = notes
 
-    def install(self, calls: Calls, called: Callable[[torch.nn.Module], None]) -> Callable[[], None]:
-        """Replace both; `called` is told of the modules that a compiled function is about to call."""
+    def install(self, calls: Calls, called: Callable[[torch.nn.Module], None]) -> torch_private.Undo:
+        """Replace both; `called` is told of the modules that a compiled function is about to call. Gives the undo."""
         compile_, method = torch.compile, torch.nn.Module.compile
         self._original, self._calls, self._called = compile_, calls, called
 
@@ -71,14 +71,10 @@ class ScriptCompiles:
             if self._compiler is not None and not kwargs.get("disable"):
                 torch_private.compile_in_place(module, **self._arguments(kwargs))
 
-        torch.compile = routed
-        torch.nn.Module.compile = in_place  # type: ignore[method-assign, assignment]
-
-        def undo() -> None:
-            torch.compile = compile_
-            torch.nn.Module.compile = method  # type: ignore[method-assign]
-
-        return undo
+        with torch_private.Patches("the recording's hooks") as patches:
+            patches.wrap(torch, "compile", lambda before: routed)
+            patches.replace(torch.nn.Module, "compile", in_place)
+        return patches.undo
 
     def _tell(self, target: Any, kwargs: Mapping[str, Any]) -> None:
         given = [f"{name}={_shown(kwargs[name])}" for name in SHOWN if kwargs.get(name) is not None]

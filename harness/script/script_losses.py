@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 
 import torch
 
+from .. import torch_private
 from ..torch_private import transformation_level, without_dispatch_modes, without_function_modes
 
 Found = Literal["logged", "backward", "gradient", "function"]
@@ -119,14 +120,15 @@ class GradientFunctions:
     def __init__(self, observer: FunctionObserver) -> None:
         self._observer = observer
         self._originals: dict[str, Function] = {name: getattr(torch.func, name) for name in self.NAMES}
+        self._patches = torch_private.Patches("the recording's hooks")
 
     def install(self) -> None:
-        for name, original in self._originals.items():
-            setattr(torch.func, name, self._reporting(name, original))
+        with self._patches:
+            for name, original in self._originals.items():
+                self._patches.replace(torch.func, name, self._reporting(name, original))
 
     def remove(self) -> None:
-        for name, original in self._originals.items():
-            setattr(torch.func, name, original)
+        self._patches.undo()
 
     def _reporting(self, name: str, original: Function) -> Function:
         @functools.wraps(original)

@@ -19,7 +19,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from ..torch_private import skip_frame, transformation_level, untraced
+from ..torch_private import Patches, skip_frame, transformation_level, untraced
 from .script_compiling import ScriptCompiles
 from .script_losses import Found, FunctionObserver, GradientFunctions, tensors_in
 
@@ -170,25 +170,24 @@ class Hooks:
         self._in_backward = False
         self._stepped_in_backward: Optimizer | None = None
         self._ended_steps = 0
-        self._undo: list[Callable[[], None]] = []
+        self._patches = Patches("the recording's hooks")
 
     def install(self) -> None:
-        self.calls.open()
-        self._undo += [
-            self.calls.close,
-            register_optimizer_step_pre_hook(untraced(self._step_started)).remove,
-            register_optimizer_step_post_hook(untraced(self._step_ended)).remove,
-        ]
-        self._wrap_backward()
-        self._wrap_gradients()
-        self._wrap_scaler()
-        self._wrap_optimizer_creation()
-        self._undo.append(self._compiles.install(self.calls, self._observer.module_reached))
+        with self._patches as patches:
+            # The calls put it in place and back around every outermost call, so they only claim it.
+            patches.claim(torch.nn.Module, "__call__")
+            self.calls.open()
+            patches.also(self.calls.close)
+            patches.also(register_optimizer_step_pre_hook(untraced(self._step_started)).remove)
+            patches.also(register_optimizer_step_post_hook(untraced(self._step_ended)).remove)
+            self._wrap_backward()
+            self._wrap_gradients()
+            self._wrap_scaler()
+            self._wrap_optimizer_creation()
+            patches.also(self._compiles.install(self.calls, self._observer.module_reached))
 
     def remove(self) -> None:
-        for undo in reversed(self._undo):
-            undo()
-        self._undo.clear()
+        self._patches.undo()
 
     def _step_started(self, optimizer: Optimizer, *_: Any) -> None:
         if self._nesting.enter(optimizer):
@@ -220,8 +219,8 @@ class Hooks:
             if outermost:
                 ended()
 
-        torch.autograd.backward = self._backward = backward
-        self._undo.append(lambda: setattr(torch.autograd, "backward", original))
+        self._backward = backward
+        self._patches.replace(torch.autograd, "backward", backward)
 
     def _backward_ended(self) -> None:
         """Optimizers that stepped within the backward end one step together, with it."""
@@ -248,10 +247,10 @@ class Hooks:
             self._gradients.gradients_taken(outputs, inputs, results)
             return results
 
-        torch.autograd.grad = grad
+        self._patches.replace(torch.autograd, "grad", grad)
         functions = GradientFunctions(self._gradients)
         functions.install()
-        self._undo += [lambda: setattr(torch.autograd, "grad", original), functions.remove]
+        self._patches.also(functions.remove)
 
     def _gradients_as_backward(
         self, original: Callable[..., Any], outputs: Any, inputs: Any, arguments: Mapping[str, Any]
@@ -283,8 +282,8 @@ class Hooks:
                 self._observer.step_skipped(optimizer)
             return result
 
-        scaler.scale, scaler.step = scale_, step_  # type: ignore[method-assign, assignment]
-        self._undo += [lambda: setattr(scaler, "scale", scale), lambda: setattr(scaler, "step", step)]
+        self._patches.replace(scaler, "scale", scale_)
+        self._patches.replace(scaler, "step", step_)
 
     def _wrap_optimizer_creation(self) -> None:
         original = Optimizer.__init__
@@ -297,5 +296,4 @@ class Hooks:
             skip_frame(self._backward)  # torch has loaded dynamo for the optimizer
             self._observer.optimizer_made(optimizer)
 
-        Optimizer.__init__ = create  # type: ignore[method-assign, assignment]
-        self._undo.append(lambda: setattr(Optimizer, "__init__", original))
+        self._patches.replace(Optimizer, "__init__", create)

@@ -67,7 +67,7 @@ class CompiledGraphs:
     def __init__(self, *, op_by_op: bool) -> None:
         self.executor: Executor | None = None
         self._op_by_op = op_by_op
-        self._undo: torch_private.Undo | None = None
+        self._patches = torch_private.Patches("the tape of compiled graphs")
         self._graphs: dict[int, CompiledGraph] = {}
         self._regions: dict[int, int] = {}
         self._numbers = itertools.count()
@@ -78,7 +78,7 @@ class CompiledGraphs:
         """Put the hooks in. Raises NotAvailable, and then none is left."""
         probes = Probes()
         try:
-            self._undo = torch_private.watch_compiled_graphs(self)
+            self._patches.also(torch_private.watch_compiled_graphs(self))
         except Exception:
             probes.close()
             raise
@@ -86,9 +86,7 @@ class CompiledGraphs:
 
     def remove(self) -> None:
         self.executor = None
-        if self._undo is not None:
-            self._undo()
-            self._undo = None
+        self._patches.undo()
         self._graphs.clear()
         if self._probes is not None:
             self._probes.close()

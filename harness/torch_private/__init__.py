@@ -67,7 +67,6 @@ from .graph_stages import (
     DynamoGraph,
     GraphInput,
     InnerGraph,
-    Undo,
     broken_captures,
     called_like,
     generated_module,
@@ -75,7 +74,6 @@ from .graph_stages import (
     number_decomposed_calls,
     parts_of_op,
     retraces,
-    undo_all,
     watch_aot,
     watch_dynamo,
     watch_executions,
@@ -137,6 +135,7 @@ from .operators import (
     written_names,
     written_values,
 )
+from .patches import Patches, Undo, lifted, patched_names, wrapped
 from .placing import enter_below, move_in_place, shard_offset, take_out
 from .probing import (
     Boxed,
@@ -211,6 +210,7 @@ __all__ = [
     "OpaqueOps",
     "OpenRange",
     "Overrides",
+    "Patches",
     "ProbeOp",
     "ShownOps",
     "StorageMark",
@@ -281,6 +281,7 @@ __all__ = [
     "lazy_tensor_id",
     "lazy_text",
     "lazy_without_execution",
+    "lifted",
     "lines_of_ops",
     "lower_lazy",
     "move_in_place",
@@ -298,6 +299,7 @@ __all__ = [
     "own_module_calls",
     "parsed_torchscript",
     "parts_of_op",
+    "patched_names",
     "pending_data",
     "pending_torchscript",
     "profiler_runs",
@@ -331,7 +333,6 @@ __all__ = [
     "traced_node",
     "traced_place",
     "transformation_level",
-    "undo_all",
     "undo_compile_in_place",
     "untraced",
     "unwrapped",
@@ -353,6 +354,7 @@ __all__ = [
     "without_graph_caches",
     "without_profiler_messages",
     "without_wrapper",
+    "wrapped",
     "wrapped_number",
     "written_arguments",
     "written_names",

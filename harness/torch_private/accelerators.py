@@ -14,9 +14,8 @@ from typing import Any
 import torch
 
 from ..errors import NotAvailable
-from .presence import private
-
-Undo = Callable[[], None]
+from .patches import Undo, wrapped
+from .presence import private, require
 
 DEVICE_NUMBERS = {"cpu": 0, "cuda": 1, "xla": 9, "xpu": 12, "mps": 13, "meta": 14, "hpu": 15, "lazy": 17}
 """`c10::DeviceType`: its numbers are part of torch's binary interface."""
@@ -85,17 +84,18 @@ def replace_initialisation(kind: str, begin: Callable[[], None]) -> Undo:
         return lambda: sys.modules.__delitem__(name)
     if not hasattr(module, "_lazy_init"):
         return lambda: None
-    original = module._lazy_init
 
-    def initialise() -> None:
-        caller = str(sys._getframe(1).f_globals.get("__name__"))
-        if caller == name or caller.startswith(f"{name}."):
-            original()
-        else:
-            begin()
+    def initialising(original: Callable[[], None]) -> Callable[[], None]:
+        def initialise() -> None:
+            caller = str(sys._getframe(1).f_globals.get("__name__"))
+            if caller == name or caller.startswith(f"{name}."):
+                original()
+            else:
+                begin()
 
-    module._lazy_init = initialise  # type: ignore[attr-defined]
-    return lambda: setattr(module, "_lazy_init", original)
+        return initialise
+
+    return wrapped("redirected devices", module, "_lazy_init", initialising)
 
 
 def no_accelerator() -> bool:
@@ -126,25 +126,27 @@ def redirect_traced_devices(redirected: Callable[[Any], Any]) -> Undo:
     What a graph sends to an accelerator never asks for the current device: it is traced without values.
     """
     tracer = private("torch._dynamo.output_graph", "SubgraphTracer")
-    original = private("torch._dynamo.output_graph", "SubgraphTracer").create_proxy
+    require(tracer, "create_proxy")
 
     def put(value: Any) -> Any:
         if type(value) in (list, tuple):
             return type(value)(map(put, value))
         return redirected(value)
 
-    @functools.wraps(original)
-    def create_proxy(
-        self: Any, kind: str, target: Any, args: Any, kwargs: Any, *rest: Any, **named: Any
-    ) -> Any:
-        if kind == "call_method" and target in ("to", "cuda", "xpu"):
-            target, args, kwargs = _as_move(target, args, kwargs)
-        if getattr(target, "__name__", "") not in NO_DEVICES:
-            args, kwargs = put(args), {name: put(value) for name, value in kwargs.items()}
-        return original(self, kind, target, args, kwargs, *rest, **named)
+    def redirecting(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def create_proxy(
+            self: Any, kind: str, target: Any, args: Any, kwargs: Any, *rest: Any, **named: Any
+        ) -> Any:
+            if kind == "call_method" and target in ("to", "cuda", "xpu"):
+                target, args, kwargs = _as_move(target, args, kwargs)
+            if getattr(target, "__name__", "") not in NO_DEVICES:
+                args, kwargs = put(args), {name: put(value) for name, value in kwargs.items()}
+            return original(self, kind, target, args, kwargs, *rest, **named)
 
-    tracer.create_proxy = create_proxy
-    return lambda: setattr(tracer, "create_proxy", original)
+        return create_proxy
+
+    return wrapped("devices in compiled graphs", tracer, "create_proxy", redirecting)
 
 
 def _as_move(target: str, args: Any, kwargs: Any) -> tuple[str, Any, Any]:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .graph_stages import Undo, generated_module
+from .graph_stages import generated_module
+from .patches import Undo
 from .presence import private
 
 OF_COMPILERS = ("inductor", "numdrift")

@@ -18,6 +18,7 @@ import torch
 
 from ..errors import UsageError
 from .dispatching import current_autograd_node
+from .patches import Patches, Undo
 from .presence import private, require
 
 WRAPPED = "_orig_mod"
@@ -210,7 +211,7 @@ class DecompositionTable:
         return str, (f"numdrift decompositions without {self._changed}",)
 
 
-def replace_inductor_decompositions(table: DecompositionTable) -> Callable[[], None]:
+def replace_inductor_decompositions(table: DecompositionTable) -> Undo:
     """Have Inductor, and torch's other backends that use its decompositions, apply `table`; gives the undo.
 
     The table that torch hands out must not be edited: it is cached, and nothing then sees the change. The cache
@@ -218,17 +219,12 @@ def replace_inductor_decompositions(table: DecompositionTable) -> Callable[[], N
     """
     compiling = importlib.import_module("torch._inductor.compile_fx")
     config = importlib.import_module("torch._functorch.config")
-    original = private("torch._inductor.compile_fx", "select_decomp_table")
+    private("torch._inductor.compile_fx", "select_decomp_table")
     require(config, "enable_autograd_cache")
-    cached = config.enable_autograd_cache
-
-    def undo() -> None:
-        compiling.select_decomp_table = original  # type: ignore[attr-defined]
-        config.enable_autograd_cache = cached  # type: ignore[attr-defined]
-
-    compiling.select_decomp_table = table  # type: ignore[attr-defined]
-    config.enable_autograd_cache = False  # type: ignore[attr-defined]
-    return undo
+    with Patches("swapped decompositions") as patches:
+        patches.replace(compiling, "select_decomp_table", table)
+        patches.wrap(config, "enable_autograd_cache", lambda before: False)
+    return patches.undo
 
 
 def is_being_traced() -> bool:

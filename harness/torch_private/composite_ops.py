@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from .graph_stages import around_inner_compile
+from .patches import Patches, Undo
 from .presence import private, require
 
 PYTHON_KEYS = ("CompositeImplicitAutograd", "Autograd")
@@ -78,15 +80,15 @@ def is_operator(target: Any) -> bool:
 Change = Callable[[torch.fx.GraphModule], None]
 
 
-def change_around_inner_compile(before: Change, inside: Change) -> Callable[[], None]:
-    """Apply `before` to each graph that Inductor's inner compile is given, and `inside` where it begins;
-    gives the undo.
+def change_around_inner_compile(before: Change, inside: Change) -> Undo:
+    """Apply `before` to each graph that Inductor's inner compile is given, and `inside` where it begins; gives the undo.
 
     Whoever wraps the inner compile between the two sees the graph as `before` has left it.
     """
     compiling = importlib.import_module("torch._inductor.compile_fx")
-    names = ("compile_fx_forward", "compile_fx_backward", "_compile_fx_inner")
-    originals = {name: private("torch._inductor.compile_fx", name) for name in names}
+    outer_names = ("compile_fx_forward", "compile_fx_backward")
+    for name in outer_names:
+        private("torch._inductor.compile_fx", name)
 
     def outer(original: Callable[..., Any]) -> Callable[..., Any]:
         def compile_graph(graph: Any, *args: Any, inner_compile: Callable[..., Any], **kwargs: Any) -> Any:
@@ -98,15 +100,12 @@ def change_around_inner_compile(before: Change, inside: Change) -> Callable[[], 
 
         return compile_graph
 
-    def compile_inside(graph: Any, *args: Any, **kwargs: Any) -> Any:
+    def compile_inside(graph: Any, inputs: Any, options: Any, compile_: Callable[[], Any]) -> Any:
         inside(graph)
-        return originals["_compile_fx_inner"](graph, *args, **kwargs)
+        return compile_()
 
-    def undo() -> None:
-        for name, original in originals.items():
-            setattr(compiling, name, original)
-
-    for name in names[:2]:
-        setattr(compiling, name, outer(originals[name]))
-    compiling._compile_fx_inner = compile_inside  # type: ignore[attr-defined]
-    return undo
+    with Patches("ops that stay whole") as patches:
+        for name in outer_names:
+            patches.wrap(compiling, name, outer)
+        patches.also(around_inner_compile(patches.owner, compile_inside))
+    return patches.undo

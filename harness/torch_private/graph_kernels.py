@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from .graph_stages import Undo, parts_of_op, replace_attribute, undo_all
+from .graph_stages import parts_of_op
+from .patches import Patches, Undo
 from .presence import private, require
 
 PROVENANCE = "set_kernel_post_grad_provenance_tracing"
@@ -64,49 +65,55 @@ def watch_kernels(seen: Callable[[Lowered], None], failed: Callable[[Exception],
     wrapper = private("torch._inductor.codegen.wrapper", "PythonWrapperCodegen")
     require(lowering, "codegen")
     require(wrapper, "define_kernel")
-    original, define = lowering.codegen, wrapper.define_kernel
     running: list[_Watched] = []
 
-    def codegen(graph: Any) -> Any:
-        running.append(_Watched())
-        try:
-            made = original(graph)
-            seen_at = running[-1]
-        finally:
-            running.pop()
-        try:
-            lowered = _lowered(graph, seen_at)
-        except Exception as error:  # noqa: BLE001, the compilation goes on whatever fails here
-            failed(error)
-        else:
-            seen(lowered)
-        return made
+    def generating(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def codegen(graph: Any) -> Any:
+            running.append(_Watched())
+            try:
+                made = original(graph)
+                seen_at = running[-1]
+            finally:
+                running.pop()
+            try:
+                lowered = _lowered(graph, seen_at)
+            except Exception as error:  # noqa: BLE001, the compilation goes on whatever fails here
+                failed(error)
+            else:
+                seen(lowered)
+            return made
 
-    def define_kernel(self: Any, kernel_name: str, kernel_body: str, *args: Any, **kwargs: Any) -> Any:
-        if running:
-            running[-1].sources[kernel_name] = _source(kernel_body)
-        return define(self, kernel_name, kernel_body, *args, **kwargs)
+        return codegen
 
-    undone = [
-        replace_attribute(lowering, "codegen", codegen),
-        replace_attribute(wrapper, "define_kernel", define_kernel),
-        *_watch_calls(running),
-    ]
-    return undo_all(undone)
+    def defining(original: Callable[..., Any]) -> Callable[..., Any]:
+        def define_kernel(self: Any, kernel_name: str, kernel_body: str, *args: Any, **kwargs: Any) -> Any:
+            if running:
+                running[-1].sources[kernel_name] = _source(kernel_body)
+            return original(self, kernel_name, kernel_body, *args, **kwargs)
 
+        return define_kernel
 
-def _watch_calls(running: list[_Watched]) -> Iterator[Undo]:
-    original = private("torch._inductor.debug", PROVENANCE)
+    def calling(original: Callable[..., Any]) -> Callable[..., Any]:
+        def called(nodes: Any, kernel_name: str, is_extern: bool = False) -> Any:
+            if running and kernel_name:
+                running[-1].calls.append((kernel_name, [nodes] if is_extern else list(nodes)))
+            return original(nodes, kernel_name, is_extern)
 
-    def called(nodes: Any, kernel_name: str, is_extern: bool = False) -> Any:
-        if running and kernel_name:
-            running[-1].calls.append((kernel_name, [nodes] if is_extern else list(nodes)))
-        return original(nodes, kernel_name, is_extern)
+        return called
 
-    for name in ("torch._inductor.debug", "torch._inductor.codegen.cpp", "torch._inductor.codegen.triton"):
-        module = importlib.import_module(name)
-        require(module, PROVENANCE)
-        yield replace_attribute(module, PROVENANCE, called)
+    with Patches("Inductor's kernels") as patches:
+        patches.wrap(lowering, "codegen", generating)
+        patches.wrap(wrapper, "define_kernel", defining)
+        # Whoever calls it has imported it: it is replaced where it is defined and where it is used.
+        for name in (
+            "torch._inductor.debug",
+            "torch._inductor.codegen.cpp",
+            "torch._inductor.codegen.triton",
+        ):
+            module = importlib.import_module(name)
+            require(module, PROVENANCE)
+            patches.wrap(module, PROVENANCE, calling)
+    return patches.undo
 
 
 def _source(body: str) -> str:

@@ -8,16 +8,16 @@ from __future__ import annotations
 import importlib
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from .patches import Patches, Undo, wrapped
 from .presence import private, require
 
-Undo = Callable[[], None]
 Compile = Callable[[], Any]
 
 CALL = "numdrift_call"
@@ -50,34 +50,19 @@ class DynamoGraph:
     locals: Sequence[str]
 
 
-def replace_attribute(holder: Any, name: str, value: Any) -> Undo:
-    """Set an attribute of a module or class; gives the undo."""
-    before = getattr(holder, name)
-    setattr(holder, name, value)
-    return lambda: setattr(holder, name, before)
-
-
-def undo_all(undone: Sequence[Undo]) -> Undo:
-    """All of these in one, the last one first."""
-
-    def undo() -> None:
-        for one in reversed(undone):
-            one()
-
-    return undo
-
-
 def watch_dynamo(around: Callable[[DynamoGraph, Compile], Any]) -> Undo:
     """Have `around` do each compilation of a dynamo graph: it calls what it is given, and gives what that
     gave."""
     holder = private("torch._dynamo.output_graph", "OutputGraph")
     require(holder, "_call_user_compiler")
-    original = holder._call_user_compiler
 
-    def compile_(output: Any, module: torch.fx.GraphModule, example_inputs: Any) -> Any:
-        return around(_dynamo_graph(output, module), lambda: original(output, module, example_inputs))
+    def watched(original: Callable[..., Any]) -> Callable[..., Any]:
+        def compile_(output: Any, module: torch.fx.GraphModule, example_inputs: Any) -> Any:
+            return around(_dynamo_graph(output, module), lambda: original(output, module, example_inputs))
 
-    return replace_attribute(holder, "_call_user_compiler", compile_)
+        return compile_
+
+    return wrapped("dynamo's graphs", holder, "_call_user_compiler", watched)
 
 
 def _dynamo_graph(output: Any, module: torch.fx.GraphModule) -> DynamoGraph:
@@ -120,18 +105,21 @@ AotCompiler = Callable[..., Any]
 def watch_aot(around: Callable[[str, AotCompiler], AotCompiler]) -> Undo:
     """Have `around` replace the compilers of each AOTAutograd backend but Inductor: it is told the phase."""
     module = importlib.import_module("torch._dynamo.backends.common")
-    original = private("torch._dynamo.backends.common", "aot_module_simplified")
+    private("torch._dynamo.backends.common", "aot_module_simplified")
     inductors = private("torch._functorch.aot_autograd", "SerializableAOTDispatchCompiler")
+    phases = {"fw_compiler": "forward", "bw_compiler": "backward", "inference_compiler": "forward"}
 
-    def simplified(*args: Any, **kwargs: Any) -> Any:
-        phases = {"fw_compiler": "forward", "bw_compiler": "backward", "inference_compiler": "forward"}
-        for name, phase in phases.items():
-            compiler = kwargs.get(name)
-            if compiler is not None and not isinstance(compiler, inductors):
-                kwargs[name] = around(phase, compiler)
-        return original(*args, **kwargs)
+    def watched(original: Callable[..., Any]) -> Callable[..., Any]:
+        def simplified(*args: Any, **kwargs: Any) -> Any:
+            for name, phase in phases.items():
+                compiler = kwargs.get(name)
+                if compiler is not None and not isinstance(compiler, inductors):
+                    kwargs[name] = around(phase, compiler)
+            return original(*args, **kwargs)
 
-    return replace_attribute(module, "aot_module_simplified", simplified)
+        return simplified
+
+    return wrapped("AOTAutograd's graphs", module, "aot_module_simplified", watched)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,26 +133,48 @@ class InnerGraph:
 
 def watch_inductor(around: Callable[[InnerGraph, Compile], Any]) -> Undo:
     """Have `around` do each compilation of Inductor's inner compile: it calls what it is given."""
+
+    def seen(module: torch.fx.GraphModule, inputs: Any, options: Mapping[str, Any], compile_: Compile) -> Any:
+        phase = "backward" if options.get("is_backward") else "forward"
+        return around(InnerGraph(module, phase, options.get("graph_id")), compile_)
+
+    return around_inner_compile("Inductor's graphs", seen)
+
+
+InnerCompile = Callable[[torch.fx.GraphModule, Any, Mapping[str, Any], Compile], Any]
+
+
+def around_inner_compile(owner: str, around: InnerCompile) -> Undo:
+    """Have `around` do each of Inductor's inner compilations: it is told the graph, its inputs and the options, and gives
+    what the call of its last argument gave."""
     module = importlib.import_module("torch._inductor.compile_fx")
-    original = private("torch._inductor.compile_fx", "_compile_fx_inner")
+    private("torch._inductor.compile_fx", "_compile_fx_inner")
 
-    def inner(graph_module: torch.fx.GraphModule, example_inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        phase = "backward" if kwargs.get("is_backward") else "forward"
-        seen = InnerGraph(graph_module, phase, kwargs.get("graph_id"))
-        return around(seen, lambda: original(graph_module, example_inputs, *args, **kwargs))
+    def watched(original: Callable[..., Any]) -> Callable[..., Any]:
+        def inner(graph: torch.fx.GraphModule, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            return around(graph, inputs, kwargs, lambda: original(graph, inputs, *args, **kwargs))
 
-    return replace_attribute(module, "_compile_fx_inner", inner)
+        return inner
+
+    return wrapped(owner, module, "_compile_fx_inner", watched)
 
 
 def watch_executions(around: Callable[[Any, Compile], Any]) -> Undo:
     """Have `around` do each call of a graph that Inductor has compiled; it is told the compiled object."""
+    return watch_compiled_calls(lambda compiled, inputs, execute: around(compiled, execute))
+
+
+def watch_compiled_calls(around: Callable[[Any, Sequence[Any], Compile], Any]) -> Undo:
+    """Have `around` do each call of a graph that Inductor has compiled; it is told the compiled object and the inputs."""
     holder = private("torch._inductor.output_code", "CompiledFxGraph")
-    original = holder.__call__
 
-    def call(compiled: Any, inputs: Sequence[Any]) -> Any:
-        return around(compiled, lambda: original(compiled, inputs))
+    def watched(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(compiled: Any, inputs: Sequence[Any]) -> Any:
+            return around(compiled, inputs, lambda: original(compiled, inputs))
 
-    return replace_attribute(holder, "__call__", call)
+        return call
+
+    return wrapped("calls of Inductor's graphs", holder, "__call__", watched)
 
 
 def called_like(compiled: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
@@ -187,36 +197,36 @@ def generated_module(compiled: Any) -> str:
 def number_decomposed_calls() -> Undo:
     """Have each node that is traced keep, as `CALL`, the number of the op's call that it came from."""
     module = importlib.import_module("torch.fx.experimental.proxy_tensor")
-    original = private("torch.fx.experimental.proxy_tensor", "set_original_aten_op")
+    private("torch.fx.experimental.proxy_tensor", "set_original_aten_op")
     copied = private("torch.fx.proxy", "_COPY_META_FIELDS")
     numbers = itertools.count(1)
     running = threading.local()
 
-    @contextmanager
-    def numbered(operation: Any) -> Iterator[None]:
-        outermost = not getattr(running, "depth", 0)
-        running.depth = getattr(running, "depth", 0) + 1
-        try:
-            with original(operation):
-                meta = torch.fx.traceback.get_current_meta()
-                if outermost:
-                    meta[CALL] = next(numbers)
-                try:
-                    yield
-                finally:
+    def numbering(original: Callable[..., Any]) -> Callable[..., Any]:
+        @contextmanager
+        def numbered(operation: Any) -> Iterator[None]:
+            outermost = not getattr(running, "depth", 0)
+            running.depth = getattr(running, "depth", 0) + 1
+            try:
+                with original(operation):
+                    meta = torch.fx.traceback.get_current_meta()
                     if outermost:
-                        meta.pop(CALL, None)
-        finally:
-            running.depth -= 1
+                        meta[CALL] = next(numbers)
+                    try:
+                        yield
+                    finally:
+                        if outermost:
+                            meta.pop(CALL, None)
+            finally:
+                running.depth -= 1
 
-    copied.append(CALL)
-    put_back = replace_attribute(module, "set_original_aten_op", numbered)
+        return numbered
 
-    def undo() -> None:
-        put_back()
-        copied.remove(CALL)
-
-    return undo
+    with Patches("the numbers of decomposed calls") as patches:
+        copied.append(CALL)
+        patches.also(lambda: copied.remove(CALL))
+        patches.wrap(module, "set_original_aten_op", numbering)
+    return patches.undo
 
 
 def without_graph_caches() -> Undo:
@@ -226,16 +236,16 @@ def without_graph_caches() -> Undo:
     """
     inductor = importlib.import_module("torch._inductor.config")
     functorch = importlib.import_module("torch._functorch.config")
-    undone = []
-    for config, name in (
-        (inductor, "fx_graph_cache"),
-        (inductor, "fx_graph_remote_cache"),
-        (functorch, "enable_autograd_cache"),
-        (functorch, "enable_remote_autograd_cache"),
-    ):
-        require(config, name)
-        undone.append(replace_attribute(config, name, False))
-    return undo_all(undone)
+    with Patches("graphs that no cache gives") as patches:
+        for config, name in (
+            (inductor, "fx_graph_cache"),
+            (inductor, "fx_graph_remote_cache"),
+            (functorch, "enable_autograd_cache"),
+            (functorch, "enable_remote_autograd_cache"),
+        ):
+            require(config, name)
+            patches.wrap(config, name, lambda before: False)
+    return patches.undo
 
 
 def broken_captures() -> list[str]:

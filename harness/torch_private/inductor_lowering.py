@@ -18,7 +18,8 @@ import torch
 import torch.fx
 
 from ..errors import NotAvailable
-from .graph_stages import Undo, replace_attribute, undo_all
+from .graph_stages import around_inner_compile
+from .patches import Patches, Undo
 from .presence import private, require
 from .probing import copied_graph, fake_mode
 
@@ -150,32 +151,38 @@ def watch_lowering(
     lowering = private("torch._inductor.graph", "GraphLowering")
     for name in ("run_node", "run"):
         require(lowering, name)
-    run_node, run = lowering.run_node, lowering.run
     told: list[Exception] = []
 
-    def run_node_(graph: Any, node: torch.fx.Node) -> Any:
-        before = len(graph.operations)
-        try:
-            result = run_node(graph, node)
-        except Exception as error:
-            if not told:  # not again for each graph around it
-                failed(node, error)
-            told.append(error)
-            raise
-        if node.op == "call_function":
-            seen(_lowered(node, result, graph.operations[before:]))
-        return result
+    def lowering_a_node(run_node: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(graph: Any, node: torch.fx.Node) -> Any:
+            before = len(graph.operations)
+            try:
+                result = run_node(graph, node)
+            except Exception as error:
+                if not told:  # not again for each graph around it
+                    failed(node, error)
+                told.append(error)
+                raise
+            if node.op == "call_function":
+                seen(_lowered(node, result, graph.operations[before:]))
+            return result
 
-    def run_(graph: Any, *args: Any) -> Any:
-        told.clear()
-        try:
-            return run(graph, *args)
-        finally:
-            ended()
+        return watched
 
-    return undo_all(
-        [replace_attribute(lowering, "run_node", run_node_), replace_attribute(lowering, "run", run_)]
-    )
+    def lowering_a_graph(run: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(graph: Any, *args: Any) -> Any:
+            told.clear()
+            try:
+                return run(graph, *args)
+            finally:
+                ended()
+
+        return watched
+
+    with Patches("Inductor's lowering") as patches:
+        patches.wrap(lowering, "run_node", lowering_a_node)
+        patches.wrap(lowering, "run", lowering_a_graph)
+    return patches.undo
 
 
 def _lowered(node: torch.fx.Node, result: Any, operations: Sequence[Any]) -> LoweredNode:
@@ -230,15 +237,15 @@ class _LoweredOnly(Exception):
 def inductor_without_execution() -> Iterator[None]:
     """Within the context graphs are lowered by Inductor; no code is generated for them, and where they would
     be executed their outputs are zeros. Raises NotAvailable."""
-    compiling = importlib.import_module("torch._inductor.compile_fx")
     lowering = private("torch._inductor.graph", "GraphLowering")
-    original = private("torch._inductor.compile_fx", "_compile_fx_inner")
     require(lowering, "compile_to_module")
 
-    def inner(module: torch.fx.GraphModule, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    def inner(
+        module: torch.fx.GraphModule, inputs: Any, options: Mapping[str, Any], compile_: Callable[[], Any]
+    ) -> Any:
         before = torch.fx.GraphModule(module, copy.deepcopy(module.graph))
         try:
-            return original(module, inputs, *args, **kwargs)
+            return compile_()
         except Exception as error:
             if not isinstance(getattr(error, "inner_exception", error), _LoweredOnly):
                 raise
@@ -247,16 +254,13 @@ def inductor_without_execution() -> Iterator[None]:
     def compile_to_module(*_: Any) -> Any:
         raise _LoweredOnly
 
-    undo = undo_all(
-        [
-            replace_attribute(compiling, "_compile_fx_inner", inner),
-            replace_attribute(lowering, "compile_to_module", compile_to_module),
-        ]
-    )
+    with Patches("an Inductor that executes nothing") as patches:
+        patches.also(around_inner_compile(patches.owner, inner))
+        patches.wrap(lowering, "compile_to_module", lambda before: compile_to_module)
     try:
         yield
     finally:
-        undo()
+        patches.undo()
 
 
 def _stand_in(module: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:

@@ -14,6 +14,7 @@ from ..errors import NotAvailable
 from .dispatching import Overrides
 from .lazy_graphs import LAZY_KEY, lazy_kernels, wrapped_number
 from .operators import arguments_of
+from .patches import Patches, Undo
 from .presence import private
 
 
@@ -34,12 +35,14 @@ def lazy_mark_step() -> Callable[[], None]:
     return mark
 
 
-def replace_lazy_mark_step(replacement: Callable[..., None]) -> None:
-    """Route the script's own `torch._lazy.mark_step()` to `replacement`."""
-    importlib.import_module("torch._lazy").mark_step = replacement  # type: ignore[attr-defined]
+def replace_lazy_mark_step(replacement: Callable[..., None]) -> Undo:
+    """Route the script's own `torch._lazy.mark_step()` to `replacement`; gives the undo."""
+    patches = Patches("the lazy mode")
+    patches.replace(importlib.import_module("torch._lazy"), "mark_step", replacement)
+    return patches.undo
 
 
-def replace_lazy_unscaling() -> Callable[[], None]:
+def replace_lazy_unscaling() -> Undo:
     """Have gradient scalers unscale lazy gradients; gives the undo.
 
     The lazy core executes `_amp_foreach_non_finite_check_and_unscale_` on the CPU and loses what it writes
@@ -54,9 +57,9 @@ def replace_lazy_unscaling() -> Callable[[], None]:
             found.copy_(torch.maximum(found, one.isfinite().logical_not().any().to(found.dtype)))
             one.mul_(inverse)
 
-    name = original.__name__
-    setattr(torch, name, unscale)
-    return lambda: setattr(torch, name, original)
+    patches = Patches("gradient scalers of lazy tensors")
+    patches.replace(torch, original.__name__, unscale)
+    return patches.undo
 
 
 def sync_lazy(tensors: Sequence[torch.Tensor], reason: str = "read") -> None:

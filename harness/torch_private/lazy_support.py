@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from .dispatching import Overrides
-from .graph_stages import replace_attribute
 from .lazy_graphs import LAZY_KEY
+from .patches import Patches
 from .presence import private, require
 
 
@@ -51,22 +51,23 @@ def lazy_without_execution() -> Iterator[None]:
     core: Any = importlib.import_module("torch._C._lazy")
     for name in ("_mark_step", "_sync_multi"):
         require(core, name)
-    undone = [replace_attribute(core, name, _nothing) for name in ("_mark_step", "_sync_multi")]
-    overrides = Overrides()
-    for name, replacement in (
-        ("_to_copy", _to_copy),
-        ("_copy_from", _copy),
-        ("_copy_from_and_resize", _copy),
-    ):
-        operation = getattr(torch.ops.aten, name).default
-        original = private("torch.library", "get_kernel")(operation, LAZY_KEY)
-        overrides.replace(operation, LAZY_KEY, replacement(original.call_boxed))
+    with Patches("a lazy core that executes nothing") as patches:
+        for name in ("_mark_step", "_sync_multi"):
+            patches.wrap(core, name, lambda before: _nothing)
+        overrides = Overrides()
+        patches.also(overrides.close)
+        for name, replacement in (
+            ("_to_copy", _to_copy),
+            ("_copy_from", _copy),
+            ("_copy_from_and_resize", _copy),
+        ):
+            operation = getattr(torch.ops.aten, name).default
+            original = private("torch.library", "get_kernel")(operation, LAZY_KEY)
+            overrides.replace(operation, LAZY_KEY, replacement(original.call_boxed))
     try:
         yield
     finally:
-        overrides.close()
-        for undo in undone:
-            undo()
+        patches.undo()
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:

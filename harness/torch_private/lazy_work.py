@@ -18,9 +18,9 @@ from typing import Any
 import torch
 
 from .dispatching import Overrides, original_kernel
-from .graph_stages import Undo, replace_attribute, undo_all
 from .lazy import sync_reason
 from .lazy_graphs import LAZY_KEY
+from .patches import Patches, Undo
 from .presence import private, require
 
 COMPILED, FOUND = "UncachedCompile", "CachedCompile"
@@ -71,7 +71,6 @@ def watch_lazy_cuts(seen: Callable[[Cut], None]) -> Undo:
     core = private("torch._C", "_lazy")
     for name in ("_mark_step", "_sync_multi", "_wait_device_ops"):
         require(core, name)
-    mark, sync = core._mark_step, core._sync_multi
 
     def timed(reason: str, schedule: Callable[[], None]) -> None:
         before, began = _executions(), perf_counter()
@@ -82,17 +81,27 @@ def watch_lazy_cuts(seen: Callable[[Cut], None]) -> Undo:
         counted = grown(before, _executions())
         seen(Cut(reason, began, scheduled - began, executed - scheduled, counted))
 
-    def marked(device: str = "", devices: Sequence[str] = (), wait: bool = True) -> None:
-        timed(MARK, lambda: mark(device, list(devices), False))
+    def marking(mark: Callable[..., None]) -> Callable[..., None]:
+        def marked(device: str = "", devices: Sequence[str] = (), wait: bool = True) -> None:
+            timed(MARK, lambda: mark(device, list(devices), False))
 
-    def synced(
-        tensors: Sequence[torch.Tensor], devices: Sequence[str], wait: bool = True, sync_ltc_data: bool = True
-    ) -> None:
-        timed(sync_reason(), lambda: sync(list(tensors), list(devices), False, sync_ltc_data))
+        return marked
 
-    return undo_all(
-        [replace_attribute(core, "_mark_step", marked), replace_attribute(core, "_sync_multi", synced)]
-    )
+    def syncing(sync: Callable[..., None]) -> Callable[..., None]:
+        def synced(
+            tensors: Sequence[torch.Tensor],
+            devices: Sequence[str],
+            wait: bool = True,
+            sync_ltc_data: bool = True,
+        ) -> None:
+            timed(sync_reason(), lambda: sync(list(tensors), list(devices), False, sync_ltc_data))
+
+        return synced
+
+    with Patches("the work of the lazy core") as patches:
+        patches.wrap(core, "_mark_step", marking)
+        patches.wrap(core, "_sync_multi", syncing)
+    return patches.undo
 
 
 def watch_lazy_copies(seen: Callable[[Copy], None], is_own: Callable[[Any], bool]) -> Undo:

@@ -6,7 +6,6 @@ Verified on torch 2.13.0.
 from __future__ import annotations
 
 import copy
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,14 +16,14 @@ from .graph_stages import (
     AotCompiler,
     Compile,
     DynamoGraph,
-    Undo,
+    around_inner_compile,
     number_decomposed_calls,
-    replace_attribute,
-    undo_all,
     watch_aot,
+    watch_compiled_calls,
     watch_dynamo,
     without_graph_caches,
 )
+from .patches import Patches, Undo
 from .presence import private
 
 Boxed = Callable[[list[Any]], Any]
@@ -57,26 +56,12 @@ class InnerCompilation:
 
 def watch_inner_compilations(around: Callable[[InnerCompilation, Compile], Any]) -> Undo:
     """Have `around` do each compilation of Inductor's inner compile: it calls what it is given."""
-    module = importlib.import_module("torch._inductor.compile_fx")
-    original = private("torch._inductor.compile_fx", "_compile_fx_inner")
-
-    def inner(graph_module: torch.fx.GraphModule, example_inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        seen = InnerCompilation(graph_module, list(example_inputs), dict(kwargs))
-        return around(seen, lambda: original(graph_module, example_inputs, *args, **kwargs))
-
-    return replace_attribute(module, "_compile_fx_inner", inner)
-
-
-def watch_compiled_calls(around: Callable[[Any, Sequence[Any], Compile], Any]) -> Undo:
-    """Have `around` do each call of a graph that Inductor has compiled; it is told the compiled object and
-    the inputs."""
-    holder = private("torch._inductor.output_code", "CompiledFxGraph")
-    original = holder.__call__
-
-    def call(compiled: Any, inputs: Sequence[Any]) -> Any:
-        return around(compiled, inputs, lambda: original(compiled, inputs))
-
-    return replace_attribute(holder, "__call__", call)
+    return around_inner_compile(
+        "Inductor's compilations",
+        lambda module, inputs, options, compile_: around(
+            InnerCompilation(module, list(inputs), dict(options)), compile_
+        ),
+    )
 
 
 class CompiledGraphsWatcher(Protocol):
@@ -97,22 +82,14 @@ class CompiledGraphsWatcher(Protocol):
 
 def watch_compiled_graphs(watcher: CompiledGraphsWatcher) -> Undo:
     """Tell of every compiled graph, with no cache in between. Raises NotAvailable, and then no hook is left."""
-    hooks: Sequence[Callable[[], Undo]] = (
-        without_graph_caches,
-        number_decomposed_calls,
-        lambda: watch_dynamo(watcher.around_dynamo),
-        lambda: watch_aot(watcher.around_aot),
-        lambda: watch_inner_compilations(watcher.around_inductor),
-        lambda: watch_compiled_calls(watcher.around_call),
-    )
-    undone: list[Undo] = []
-    try:
-        for put_in in hooks:
-            undone.append(put_in())
-    except Exception:
-        undo_all(undone)()
-        raise
-    return undo_all(undone)
+    with Patches("compiled graphs") as patches:
+        patches.also(without_graph_caches())
+        patches.also(number_decomposed_calls())
+        patches.also(watch_dynamo(watcher.around_dynamo))
+        patches.also(watch_aot(watcher.around_aot))
+        patches.also(watch_inner_compilations(watcher.around_inductor))
+        patches.also(watch_compiled_calls(watcher.around_call))
+    return patches.undo
 
 
 def compile_graph(module: torch.fx.GraphModule, inputs: Sequence[Any], *, backward: bool) -> Boxed:

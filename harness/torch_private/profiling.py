@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from .graph_stages import Undo, replace_attribute, undo_all
 from .lazy_graphs import lazy_counters
+from .patches import Patches, Undo, lifted, wrapped
 from .presence import private, require
 from .script_compiles import compiled_regions
 
@@ -32,13 +32,11 @@ def around_cuts(base: str, around: Callable[[], AbstractContextManager[object]])
     `around`."""
     module, names = ("torch_xla._XLAC", XLA_CUTS) if base == "xla" else ("torch._C._lazy", LAZY_CUTS)
     holder = importlib.import_module(module)
-    return undo_all(
-        [
-            replace_attribute(holder, name, _within(getattr(holder, name), around))
-            for name in names
-            if hasattr(holder, name)
-        ]
-    )
+    with Patches("the cuts of a profile") as patches:
+        for name in names:
+            if hasattr(holder, name):
+                patches.wrap(holder, name, lambda cut: _within(cut, around))
+    return patches.undo
 
 
 def _within(
@@ -60,17 +58,19 @@ def name_inductor_kernels(named: Callable[[str], Callable[[], Any]]) -> Undo:
     would compile every kernel anew. Triton kernels show themselves."""
     cache = private("torch._inductor.codecache", "PyCodeCache")
     require(cache, "load_by_key_path")
-    original = cache.load_by_key_path
 
-    @functools.wraps(original)
-    def load(*args: Any, **kwargs: Any) -> Any:
-        module = original(*args, **kwargs)
-        for name, kernel in list(vars(module).items()):
-            if name.startswith("cpp_") and callable(kernel) and not hasattr(kernel, WITHIN):
-                setattr(module, name, _named_kernel(kernel, named(name)))
-        return module
+    def naming(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def load(*args: Any, **kwargs: Any) -> Any:
+            module = original(*args, **kwargs)
+            for name, kernel in list(vars(module).items()):
+                if name.startswith("cpp_") and callable(kernel) and not hasattr(kernel, WITHIN):
+                    setattr(module, name, _named_kernel(kernel, named(name)))
+            return module
 
-    return replace_attribute(cache, "load_by_key_path", load)
+        return load
+
+    return wrapped("the names of Inductor's kernels", cache, "load_by_key_path", naming)
 
 
 def _named_kernel(kernel: Callable[..., Any], begin: Callable[[], Any]) -> Callable[..., Any]:
@@ -104,14 +104,16 @@ def watch_profilers(begins: Callable[[Any], None]) -> Undo:
     """Have `begins` called before a `torch.autograd.profiler.profile` begins, which two at a time cannot."""
     holder = private("torch.autograd.profiler", "profile")
     require(holder, "_prepare_trace")
-    original = holder._prepare_trace
 
-    @functools.wraps(original)
-    def prepare(profiler: Any) -> Any:
-        begins(profiler)
-        return original(profiler)
+    def watched(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        @functools.wraps(original)
+        def prepare(profiler: Any) -> Any:
+            begins(profiler)
+            return original(profiler)
 
-    return replace_attribute(holder, "_prepare_trace", prepare)
+        return prepare
+
+    return wrapped("the script's own profilers", holder, "_prepare_trace", watched)
 
 
 class OpenRange:
@@ -132,22 +134,28 @@ def watch_ranges(enter: Callable[[str], bool], leave: Callable[[str], None]) -> 
     A range that begins in one trace and ends in the next one writes into memory that torch has freed (2.13).
     """
     holder = private("torch.autograd.profiler", "record_function")
-    original_enter, original_exit = holder.__enter__, holder.__exit__
 
-    @functools.wraps(original_enter)
-    def entered(self: Any) -> Any:
-        if not enter(self.name):
-            return original_enter(self)
-        vars(self)[TAKEN] = True
-        return self
+    def entering(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        @functools.wraps(original)
+        def entered(self: Any) -> Any:
+            if not enter(self.name):
+                return original(self)
+            vars(self)[TAKEN] = True
+            return self
 
-    @functools.wraps(original_exit)
-    def left(self: Any, *error: Any) -> Any:
-        return leave(self.name) if vars(self).pop(TAKEN, False) else original_exit(self, *error)
+        return entered
 
-    return undo_all(
-        [replace_attribute(holder, "__enter__", entered), replace_attribute(holder, "__exit__", left)]
-    )
+    def leaving(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def left(self: Any, *error: Any) -> Any:
+            return leave(self.name) if vars(self).pop(TAKEN, False) else original(self, *error)
+
+        return left
+
+    with Patches("the ranges of a profile") as patches:
+        patches.wrap(holder, "__enter__", entering)
+        patches.wrap(holder, "__exit__", leaving)
+    return patches.undo
 
 
 def open_ranges(trace: bytes) -> bool:
@@ -155,16 +163,10 @@ def open_ranges(trace: bytes) -> bool:
     return b'"finished": false' in trace
 
 
-@contextmanager
-def own_module_calls() -> Iterator[None]:
-    """Have torch's own `Module.__call__` in place: the first trace `with_stack` learns from it what a
-    module's call is, and takes the `self` of whatever function it finds there for a module."""
-    there, own = torch.nn.Module.__call__, private("torch.nn", "Module")._wrapped_call_impl
-    torch.nn.Module.__call__ = own  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        torch.nn.Module.__call__ = there  # type: ignore[method-assign]
+def own_module_calls() -> AbstractContextManager[None]:
+    """Have torch's own `Module.__call__` in place: the first trace `with_stack` learns from it what a module's call is, and
+    takes the `self` of whatever function it finds there for a module."""
+    return lifted(torch.nn.Module, "__call__")
 
 
 @contextmanager

@@ -40,23 +40,21 @@ class WholeComposites:
         self._opaque_ops = torch_private.OpaqueOps()
         self._opaque: dict[str, Any] = {}
         self._running = threading.local()
-        self._undo: list[Callable[[], None]] = []
+        self._patches = torch_private.Patches("swapped composite ops")
 
     def covers(self, target: Target) -> bool:
         """Whether calls of this overload are followed."""
         return target.composite and not target.writes and target.op in self._ops
 
     def install(self) -> None:
-        self._undo.append(torch_private.change_around_inner_compile(self._fold, self._unfold))
+        self._patches.also(torch_private.change_around_inner_compile(self._fold, self._unfold))
 
     def replace_python_kernels(self, target: Target, replacement: Callable[[Original], Original]) -> None:
         """Have what torch has for the op in Python replaced, too."""
-        self._undo.append(torch_private.replace_python_kernels(target.overload, replacement))
+        self._patches.also(torch_private.replace_python_kernels(target.overload, replacement))
 
     def close(self) -> None:
-        for undo in reversed(self._undo):
-            undo()
-        self._undo = []
+        self._patches.undo()
         self._opaque_ops.close()
 
     def followed(self, target: Target, original: Original) -> Original:

@@ -42,7 +42,7 @@ class SwappedDecompositions:
         self._changed: list[str] = []
         self._opaque_ops = torch_private.OpaqueOps()
         self._promised = Expectations(on_meta)
-        self._undo: Callable[[], None] | None = None
+        self._patches = torch_private.Patches("swapped decompositions")
 
     def check(self, swaps: Sequence[Swap]) -> None:
         """Raises UsageError for `decompose.<op>=off` of an op that is not taken apart anyway."""
@@ -80,11 +80,10 @@ class SwappedDecompositions:
 
     def install(self) -> None:
         table = torch_private.DecompositionTable(self._table, sorted(self._changed), self._sites.step_ended)
-        self._undo = torch_private.replace_inductor_decompositions(table)
+        self._patches.also(torch_private.replace_inductor_decompositions(table))
 
     def close(self) -> None:
-        if self._undo is not None:
-            self._undo()
+        self._patches.undo()
         self._opaque_ops.close()
 
     def _chosen(self, swaps: Sequence[Swap]) -> tuple[Swap | None, Site]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -84,18 +85,16 @@ class ModulePaths:
         self._names: weakref.WeakKeyDictionary[torch.nn.Module, dict[int, str]] = weakref.WeakKeyDictionary()
         self._stack: list[str] = []
         self._roots: list[torch.nn.Module] = []
-        self._undo: list[Callable[[], None]] = [
-            register_module_forward_pre_hook(self._entered).remove,
-            register_module_forward_hook(self._left, always_call=True).remove,
-        ]
+        self._hooks = ExitStack()
+        self._hooks.callback(register_module_forward_pre_hook(self._entered).remove)
+        self._hooks.callback(register_module_forward_hook(self._left, always_call=True).remove)
 
     @property
     def current(self) -> str | None:
         return self._stack[-1] if self._stack else None
 
     def close(self) -> None:
-        for undo in self._undo:
-            undo()
+        self._hooks.close()
 
     def _entered(self, module: torch.nn.Module, inputs: Any) -> None:
         if self._stack:  # what its inputs were made by is the calling module's

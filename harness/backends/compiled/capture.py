@@ -48,7 +48,8 @@ class CompiledCapture:
         self._script = script
         self._steps = steps
         self._names = ScriptNames(named_tensors)
-        self._undo: list[torch_private.Undo] = []
+        self._patches = torch_private.Patches("the capture of compiled graphs")
+        self._watching = False
         self._reported: set[str] = set()
         self._inside = Depth()
         self._counts = Counts()
@@ -73,9 +74,10 @@ class CompiledCapture:
             ("post", lambda: torch_private.watch_kernels(self._generated, self._not_generated)),
             ("executions", lambda: torch_private.watch_executions(self._around_execution)),
         ]
+        self._watching = True
         for stage, put_in in hooks:
             try:
-                self._undo.append(put_in())
+                self._patches.also(put_in())
             except NotAvailable as error:
                 self._unavailable(stage, str(error))
 
@@ -93,8 +95,8 @@ class CompiledCapture:
         """Do nothing: what a step did was counted when it closed."""
 
     def remove(self) -> None:
-        while self._undo:
-            self._undo.pop()()
+        self._watching = False
+        self._patches.undo()
         self._end_step()
         self._regions.clear()
         self._executables.clear()
@@ -270,7 +272,7 @@ class CompiledCapture:
         return torch_private.called_like(compiled, run)
 
     def _executed(self, base: str, hash_: str, first: bool) -> None:
-        if not self._undo:
+        if not self._watching:
             return
         self._counts.add("executed")
         if not first:

@@ -50,10 +50,12 @@ class CompiledWork:
         self._lowered = False
         self._lines: GraphLines | None = None
         self._kept = KeptFailure()
-        self._undo: list[torch_private.Undo] = []
+        self._patches = torch_private.Patches("the work of the compiler")
+        self._watching = False
 
     def __enter__(self) -> Callable[[], None]:
-        self._undo.append(torch_private.watch_compilations(self._began, self._ended))
+        self._watching = True
+        self._patches.also(torch_private.watch_compilations(self._began, self._ended))
         hooks: list[tuple[Callable[..., torch_private.Undo], Callable[..., Any]]] = [
             (torch_private.watch_dynamo, self._around_dynamo),
             (torch_private.watch_aot, self._around_aot),
@@ -63,14 +65,14 @@ class CompiledWork:
         ]
         for watch, around in hooks:
             try:
-                self._undo.append(watch(around))
+                self._patches.also(watch(around))
             except NotAvailable:
                 continue  # its numbers are missing then, and those of the other hooks are there
         return self._kept.tell
 
     def __exit__(self, *raised: object) -> None:
-        torch_private.undo_all(self._undo)()
-        self._undo.clear()
+        self._patches.undo()
+        self._watching = False
 
     def _began(self, number: str, backward: bool) -> None:
         with self._kept:
@@ -183,7 +185,7 @@ class CompiledWork:
         return torch_private.called_like(compiled, run)
 
     def _execute(self, name: str, size: int | None, execute: torch_private.Compile) -> Any:
-        if not self._undo:
+        if not self._watching:
             return execute()
         began = time.perf_counter()
         made = execute()

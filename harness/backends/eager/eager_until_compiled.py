@@ -6,11 +6,12 @@ From that call on modules are not followed any more: a compiler would trace the 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from ... import torch_private
 from ...hooks.mode_protocol import Moment
 from ..capture_request import CaptureRequest
 from ..compiled.capture import CompiledCapture
@@ -24,18 +25,20 @@ class EagerUntilCompiled:
         self._request = request
         self._eager = EagerCapture(request)
         self._compiled: CompiledCapture | None = None
-        self._original: Any = None
+        self._patches = torch_private.Patches("the capture of graphs")
+        self._watching = False
 
     def install(self) -> None:
-        self._original = torch.compile
-        original = self._original
+        def watched(original: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(original)
+            def compile_(*args: Any, **kwargs: Any) -> Any:
+                self._script_compiles()
+                return original(*args, **kwargs)
 
-        @functools.wraps(original)
-        def compile_(*args: Any, **kwargs: Any) -> Any:
-            self._script_compiles()
-            return original(*args, **kwargs)
+            return compile_
 
-        torch.compile = compile_
+        self._patches.wrap(torch, "compile", watched)
+        self._watching = True
         self._eager.install()
 
     def adopted(self, module: torch.nn.Module) -> None:
@@ -59,14 +62,14 @@ class EagerUntilCompiled:
         self._eager.reached(moment)
 
     def remove(self) -> None:
-        if self._original is not None:
-            torch.compile, self._original = self._original, None
+        self._watching = False
+        self._patches.undo()
         self._eager.remove()
         if self._compiled is not None:
             self._compiled.remove()
 
     def _script_compiles(self) -> None:
-        if self._compiled is not None or self._original is None:
+        if self._compiled is not None or not self._watching:
             return
         request = self._request
         compiled = CompiledCapture(request.folder, request.script, request.named_tensors, request.steps)

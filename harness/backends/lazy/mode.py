@@ -36,7 +36,7 @@ class LazyMode:
         self.eager.device = self.device
         self._mark = torch_private.lazy_mark_step()
         self._waiting: list[Callable[[], None]] = []
-        self._undo_op_by_op: Callable[[], None] = lambda: None
+        self._patches = torch_private.Patches("the lazy mode")
         self._cutting: list[tuple[Callable[[], None], Callable[[], None]]] = []
 
     def prepare(self, script: ScriptFacts, swaps: Swaps) -> None:
@@ -44,9 +44,9 @@ class LazyMode:
         self.eager.prepare(script, swaps)
         if self.policy == "auto":
             self.policy = "script" if "mark_step" in script.names else "phase"
-        torch_private.replace_lazy_mark_step(self._marked_by_script)
+        self._patches.also(torch_private.replace_lazy_mark_step(self._marked_by_script))
         if self.eager.spec.execute == "op":
-            self._undo_op_by_op = torch_private.execute_lazy_op_by_op()
+            self._patches.also(torch_private.execute_lazy_op_by_op())
 
     def adopt(self, module: torch.nn.Module) -> None:
         self.eager.adopt(module)
@@ -84,8 +84,7 @@ class LazyMode:
 
     def leave(self) -> None:
         """Give the script's own `mark_step` back; the backend itself cannot be stopped."""
-        torch_private.replace_lazy_mark_step(self._mark)
-        self._undo_op_by_op()
+        self._patches.undo()
 
     def _marked_by_script(self, *args: object, **kwargs: object) -> None:
         if self.policy in ("script", "phase"):

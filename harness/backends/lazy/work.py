@@ -13,9 +13,8 @@ from ...torch_private import (
     COMPILED,
     Copy,
     Cut,
-    Undo,
+    Patches,
     lazy_graph_sizes,
-    undo_all,
     watch_lazy_copies,
     watch_lazy_cuts,
 )
@@ -70,14 +69,16 @@ class LazyWork:
         self._fallback: Fallback | None = None
         self._sizes = lazy_graph_sizes()
         self._kept = KeptFailure()
-        self._undo: Undo = lambda: None
+        self._patches = Patches("the work of the lazy backend")
 
     def __enter__(self) -> Callable[[], None]:
-        self._undo = undo_all([watch_lazy_cuts(self._seen_cut), watch_lazy_copies(self._seen_copy, _is_own)])
+        with self._patches:
+            self._patches.also(watch_lazy_cuts(self._seen_cut))
+            self._patches.also(watch_lazy_copies(self._seen_copy, _is_own))
         return self._tell
 
     def __exit__(self, *raised: object) -> None:
-        self._undo()
+        self._patches.undo()
         self._end_fallback()
 
     def _tell(self) -> None:

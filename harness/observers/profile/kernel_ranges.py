@@ -21,18 +21,17 @@ class KernelRanges:
         self._begin = begin
         self._script = script
         self._told = told
-        self._undo: list[Callable[[], None]] = []
+        self._patches = torch_private.Patches("the ranges of kernels")
 
     def install(self, *, detailed: bool) -> None:
         """With `detailed` every graph is compiled here, past the caches, so that its making is seen."""
-        self._undo.append(torch_private.name_inductor_kernels(lambda name: lambda: self._begin(name)))
+        self._patches.also(torch_private.name_inductor_kernels(lambda name: lambda: self._begin(name)))
         if detailed:
-            self._undo.append(torch_private.watch_kernels(self._seen, self._failed))
-            self._undo.append(torch_private.without_graph_caches())
+            self._patches.also(torch_private.watch_kernels(self._seen, self._failed))
+            self._patches.also(torch_private.without_graph_caches())
 
     def remove(self) -> None:
-        while self._undo:
-            self._undo.pop()()
+        self._patches.undo()
 
     def _seen(self, lowered: torch_private.Lowered) -> None:
         try:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+from ... import torch_private
 from ...records.range_names import MODULE
 from .trace_ranges import Ranges
 
@@ -21,7 +21,7 @@ class ModuleRanges:
     def __init__(self, ranges: Ranges) -> None:
         self._ranges = ranges
         self._names: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
-        self._undo: list[Callable[[], None]] = []
+        self._patches = torch_private.Patches("the ranges of modules")
 
     def install(self) -> None:
         def enter(module: torch.nn.Module, _: Any) -> None:
@@ -32,14 +32,11 @@ class ModuleRanges:
             if not torch.compiler.is_compiling():
                 self._ranges.leave(self._name(module), "module")
 
-        self._undo += [
-            register_module_forward_pre_hook(enter).remove,
-            register_module_forward_hook(leave, always_call=True).remove,
-        ]
+        self._patches.also(register_module_forward_pre_hook(enter).remove)
+        self._patches.also(register_module_forward_hook(leave, always_call=True).remove)
 
     def remove(self) -> None:
-        while self._undo:
-            self._undo.pop()()
+        self._patches.undo()
 
     def adopted(self, root: torch.nn.Module) -> dict[str, str]:
         """Learn the names of a root module's parts; gives the class of each."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,7 @@ class ProfileInstrument:
         self._tracer = Tracer(self._request.kind, surroundings.mode.device, script, self._yield)
         self._modules = ModuleRanges(self._ranges)
         self._kernels = KernelRanges(self._begin_kernel, script, functools.partial(self._log.write, "kernel"))
-        self._undo: list[Callable[[], None]] = []
+        self._patches = torch_private.Patches("the profile")
         self._blocks: Counter[str] = Counter()
         self._step = 0
         self._trained = False
@@ -60,9 +60,9 @@ class ProfileInstrument:
     def install(self) -> None:
         self._folder.mkdir(parents=True)
         self._log.write("plan", **self._request.to_json())
-        self._undo.append(torch_private.watch_ranges(self._range_begins, self._range_ends))
+        self._patches.also(torch_private.watch_ranges(self._range_begins, self._range_ends))
         if self._base in ("lazy", "xla"):
-            self._undo.append(torch_private.around_cuts(self._base, self._cut))
+            self._patches.also(torch_private.around_cuts(self._base, self._cut))
         if self._base == "compile":
             self._kernels.install(detailed=self._request.kind == "operator")
         else:
@@ -116,8 +116,7 @@ class ProfileInstrument:
         self._finish("closed")
         self._modules.remove()
         self._kernels.remove()
-        while self._undo:
-            self._undo.pop()()
+        self._patches.undo()
         self._tracer.close()
         self._log.close()
 

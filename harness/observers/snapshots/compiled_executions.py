@@ -54,7 +54,7 @@ class CompiledExecutions:
         self._camera = camera
         self._around = around
         self._names = names
-        self._undo: torch_private.Undo | None = None
+        self._patches = torch_private.Patches("the snapshots of compiled graphs")
         self._region: Region | None = None
         self._regions: dict[int | None, Region] = {}
         self._count = 0
@@ -64,7 +64,7 @@ class CompiledExecutions:
 
     def install(self) -> None:
         """Raises NotAvailable, and then no hook is left."""
-        self._undo = torch_private.watch_compiled_graphs(self)
+        self._patches.also(torch_private.watch_compiled_graphs(self))
 
     def reached(self, progress: Progress, step: int) -> None:
         """Say at the end where nothing was seen; executions are seen when they happen."""
@@ -75,9 +75,7 @@ class CompiledExecutions:
         """Do nothing: an execution that raises is seen when it does."""
 
     def remove(self) -> None:
-        if self._undo is not None:
-            self._undo()
-            self._undo = None
+        self._patches.undo()
         self._graphs.clear()
         self._regions.clear()
 

@@ -198,7 +198,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for one in TOLD:
         told(*one)
 
-    write, replay = EventLog.write, tape_recording.measure_noise
+    write, replay = EventLog.write, vars(tape_recording)["measure_noise"]
 
     def event(self: EventLog, event: str, **fields: Any) -> None:
         if event in EVENTS and self.path.name != METRICS:
