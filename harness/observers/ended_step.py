@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 
 from ..script.named_tensors import NamedTensor
-from .setup_facts import StepSetup
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,6 @@ class EndedStep:
     losses: tuple[torch.Tensor, ...]
     gradients: tuple[torch.Tensor | None, ...]
     table: Table
-    setup: StepSetup
     said: Sequence[Said] = ()
 
     @property

@@ -1,118 +1,86 @@
-"""The capture of a run's graphs, kept out of the training's way."""
+"""Leads the moments of the training to the capture of the mode's graphs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import torch
 
-from ..backends.capture_request import CaptureRequest, NamedTensors
+from ..backends.capture_request import CaptureRequest
 from ..backends.captures import capture_for
 from ..hooks.graph_capture import Capture
-from ..hooks.mode_protocol import Mode, Moment, compiles
+from ..hooks.mode_protocol import Moment, compiles
+from ..hooks.observer import Observer, Progress, RecordingSurroundings
 from ..records.graph_folder import FOLDER, GraphFolder
-from ..records.run_config import RunConfig
+
+CLOSED: dict[Progress, Moment] = {"optimizer": "backward", "step": "step", "end": "end"}
+"""What the mode has just closed when the training is at this point."""
 
 
-class GraphRecording:
-    """Leads what happens in the training to the capture of its mode.
+class GraphRecording(Observer):
+    """Writes the captured graphs into the run's folder. Where a mode has no capture, it says so."""
 
-    A failure of the capture is told to `notice` and ends it. Without `--graphs` nothing is captured, and every
-    method does nothing.
-    """
-
-    def __init__(
-        self, config: RunConfig, mode: Mode, named_tensors: NamedTensors, notice: Callable[[str], None]
-    ) -> None:
-        self._notice = notice
-        self._capture: Capture | None = None
-        self._folder: GraphFolder | None = None
-        if not config.graphs:
-            return
-        with _Guard(self):
-            self._folder = GraphFolder(Path(config.journal).parent / FOLDER, config.mode.name)
-            request = CaptureRequest(
-                self._folder, config.script, config.graph_steps, named_tensors, self._failed
-            )
-            self._capture = capture_for("compile" if compiles(mode) else config.mode.base, request)
-            if self._capture is None:
-                reason = f"graphs cannot be captured on {mode.device}"
-                self._folder.unavailable("pre", reason)
-                notice(reason)
-            observe = getattr(mode, "observe_cuts", None)
-            if observe is not None:
-                observe(self.about_to_cut)
+    def __init__(self, around: RecordingSurroundings) -> None:
+        config, mode = around.config, around.mode
+        self._guard = around.guard(self)
+        self._folder = GraphFolder(around.folder / FOLDER, config.mode.name)
+        request = CaptureRequest(
+            self._folder, config.script, config.graph_steps, around.bound, self._capture_failed
+        )
+        self._capture: Capture | None = capture_for(
+            "compile" if compiles(mode) else config.mode.base, request
+        )
+        if self._capture is None:
+            reason = f"graphs cannot be captured on {mode.device}"
+            self._folder.unavailable("pre", reason)
+            around.notice(reason)
+        observe = getattr(mode, "observe_cuts", None)
+        if observe is not None:
+            observe(self.about_to_cut)
 
     def install(self) -> None:
-        with _Guard(self):
-            if self._capture is not None:
-                self._capture.install()
+        if self._capture is not None:
+            self._capture.install()
 
     def adopted(self, module: torch.nn.Module) -> None:
-        with _Guard(self):
-            if self._capture is not None:
-                self._capture.adopted(module)
+        if self._capture is not None:
+            self._capture.adopted(module)
 
-    def backward_started(self, losses: Sequence[torch.Tensor]) -> None:
-        with _Guard(self):
-            if self._capture is not None:
-                self._capture.backward_started(losses)
+    def backward_started(
+        self, step: int, started: Sequence[torch.Tensor], losses: Sequence[torch.Tensor]
+    ) -> None:
+        if self._capture is not None:
+            self._capture.backward_started(started)
 
     def about_to_cut(self) -> None:
         """A lazy graph is about to be executed by a mark_step."""
-        with _Guard(self):
+        with self._guard:
             cut = getattr(self._capture, "about_to_cut", None)
             if cut is not None:
                 cut()
 
-    def closing(self, moment: Moment) -> None:
-        with _Guard(self):
-            if self._capture is not None:
-                self._capture.closing(moment)
+    def closing(self, moment: Moment, step: int) -> None:
+        if self._capture is not None:
+            self._capture.closing(moment)
 
-    def reached(self, moment: Moment, step: int) -> None:
-        """The mode has closed a piece of work; from here on it is step `step`."""
-        with _Guard(self):
-            if self._folder is not None:
-                self._folder.step = step
+    def reached(self, progress: Progress, step: int) -> None:
+        if progress in CLOSED:
+            self._folder.step = step
             if self._capture is not None:
-                self._capture.reached(moment)
+                self._capture.reached(CLOSED[progress])
 
     def close(self) -> None:
-        """Capture no longer: the script has ended."""
         capture, self._capture = self._capture, None
-        with _Guard(self):
+        try:
             if capture is not None:
                 capture.remove()
-        if self._folder is not None:
+        finally:
             self._folder.close()
 
     def forget(self) -> None:
-        """Write nothing any more: this is a fork of the process."""
-        if self._folder is not None:
-            self._folder.close()
+        self._folder.close()
 
-    def _failed(self, error: Exception) -> None:
-        if self._capture is not None:
-            text = f"the capture of graphs failed and stops here: {type(error).__name__}: {error}"
-            self.close()
-            self._notice(text)
-
-
-class _Guard:
-    """Keeps a failure of the capture out of the training."""
-
-    __slots__ = ("_recording",)
-
-    def __init__(self, recording: GraphRecording) -> None:
-        self._recording = recording
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, Exception):
-            self._recording._failed(error)
-            return True
-        return False
+    def _capture_failed(self, error: Exception) -> None:
+        """The capture has failed where it was not told anything, but called by what it watches."""
+        with self._guard:
+            raise error

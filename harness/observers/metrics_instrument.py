@@ -10,21 +10,19 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import NotAvailable
 from ..hooks.backend_adapter import Tell
-from ..hooks.instruments import Progress, Surroundings
+from ..hooks.mode_protocol import Moment
+from ..hooks.observer import Observer, Progress, Surroundings
 from ..records.backend_work import Work
 from ..records.work_record import FILE, PHASES, RECORDING, REST, SCHEMA, SETUP
 from ..tape.journal_writing import EventLog
 from .process_memory import memory_of
 
-if TYPE_CHECKING:
-    import torch
 
-
-class MetricsInstrument:
+class MetricsInstrument(Observer):
     """Follows the steps and hears of the backend's work."""
 
     def __init__(self, surroundings: Surroundings) -> None:
@@ -59,17 +57,16 @@ class MetricsInstrument:
             unavailable=lacks,
         )
 
-    def adopted(self, module: torch.nn.Module) -> None:
-        """Do nothing: a model is none of the backend's work."""
-
-    def phase(self, name: str, begins: bool) -> None:
-        """Do nothing: the phases of a step are told by its progress."""
+    def closing(self, moment: Moment, step: int) -> None:
+        self._end_phase(time.perf_counter())
+        self._tell()
+        self._phase = RECORDING
 
     def reached(self, progress: Progress, step: int) -> None:
         now = time.perf_counter()
         self._end_phase(now)
         self._tell()
-        if self._is_setup and progress != "closing":
+        if self._is_setup:
             self._is_setup = False
             self._write(SETUP, now)
         if progress == "step":
@@ -77,7 +74,7 @@ class MetricsInstrument:
             self._step = step
         elif progress == "end":
             self._write(REST, now)
-        self._phase = {"closing": RECORDING, "step": "between", "end": RECORDING}.get(progress, progress)
+        self._phase = {"step": "between", "end": RECORDING}.get(progress, progress)
 
     def close(self) -> None:
         try:

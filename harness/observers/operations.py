@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ..hooks.observer import Observer, Progress, RecordingSurroundings
 from ..records import frames
 from ..records.digest_record import RECORD_BYTES
 from ..tape.journal_writing import AppendFile, FrameFile, bytes_of
@@ -32,10 +33,16 @@ class OperationRecorder:
     one: the innermost of `named_phases`."""
 
     def __init__(
-        self, folder: Path, digester: Digester, guard: AbstractContextManager[None], *, values: bool
+        self,
+        folder: Path,
+        digester: Digester,
+        guard: AbstractContextManager[None],
+        named_phases: Sequence[str] = (),
+        *,
+        values: bool,
     ) -> None:
         self.phase = "forward"
-        self.named_phases: list[str] = []
+        self.named_phases = named_phases
         self._lines = AppendFile(folder / frames.OPS)
         self._tensors = FrameFile(folder / frames.TENSORS) if values else None
         self._digester = digester
@@ -106,6 +113,55 @@ class OperationRecorder:
                 continue
             buffer = bytes_of(tensor.detach().cpu())
             self._tensors.frame(self._index, self._step, [buffer], len(buffer))
+
+
+class RecordedOperations(Observer):
+    """Has the ops of the chosen steps recorded. It is on top of every other dispatch mode, and is left before any of them."""
+
+    doing = "recording an op"
+
+    def __init__(self, around: RecordingSurroundings) -> None:
+        self._around = around
+        self._recorder = OperationRecorder(
+            Path(around.config.journal),
+            around.digester,
+            around.guard(self),
+            around.phases,
+            values=around.config.records("tensors"),
+        )
+        self._active = around.mode.device not in WITHOUT_VALUES
+        self._step = -1
+
+    def install(self) -> None:
+        if not self._active:
+            self._around.notice(
+                f"ops are not recorded in this mode: on {self._around.mode.device} they have no values when they are "
+                "called; losses, parameters and digests are recorded as always"
+            )
+        self.begins(0)  # what the script does before its first forward belongs to its first step
+
+    def begins(self, step: int) -> None:
+        if step != self._step:
+            self._step = step
+            if self._active and step in self._around.config.steps:
+                self._recorder.enter(step)
+
+    def reached(self, progress: Progress, step: int) -> None:
+        if progress == "backward":
+            self._recorder.phase = "backward"
+
+    def backward_ended(self, step: int) -> None:
+        self._recorder.phase = "optimizer"
+
+    def step_ended(self, step: int) -> None:
+        self._recorder.leave()
+
+    def script_ended(self, failure: str) -> None:
+        self._recorder.leave()
+
+    def forget(self) -> None:
+        self._active = False
+        self._recorder.stop()
 
 
 def _flat(value: Any) -> list[Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from ..hooks.mode_protocol import Mode
+from ..hooks.observer import Observer
 from ..records.step_files import outcome_file
 from ..tape.tensor_file import write_tensors
 from ..torch_private import without_dispatch_modes, without_function_modes
@@ -15,8 +16,8 @@ from .operations import WITHOUT_VALUES
 SCHEMA = 1
 
 
-class OutcomeFiles:
-    """A step watcher that copies what it is shown; `write` puts the copies of ended steps into files.
+class OutcomeFiles(Observer):
+    """Copies what it is shown of a step; `write` puts the copies of ended steps into files.
 
     On devices without values a copy is a part of the graph that is executed anyway, and is read after it.
     """
@@ -27,7 +28,7 @@ class OutcomeFiles:
         self._values: dict[str, torch.Tensor] = {}
         self._ended: list[tuple[int, dict[str, torch.Tensor]]] = []
 
-    def begin(self, step: int) -> None:
+    def begins(self, step: int) -> None:
         self._values = {}
 
     def saw(self, name: str, tensor: torch.Tensor) -> None:
@@ -37,7 +38,7 @@ class OutcomeFiles:
             else:
                 self._values[name] = tensor.detach().to("cpu", copy=True)
 
-    def end(self, step: int) -> None:
+    def step_ended(self, step: int) -> None:
         self._ended.append((step, self._values))
         self._values = {}
 

@@ -1,59 +1,98 @@
-"""The frames and events of the steps that have ended."""
+"""Writes the steps that have ended: their frames, and their lines in the journal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..hooks.mode_protocol import Mode
+from ..hooks.mode_protocol import Moment
+from ..hooks.observer import Observer, RecordingSurroundings
 from ..records import frames
 from ..records.digest_record import ABSENT
-from ..records.run_config import RunConfig
 from ..script.named_tensors import NamedTensor
-from ..tape.journal_writing import EventLog, FrameFile, loss_to_json
-from .digest import Digester
+from ..tape.journal_writing import FrameFile, loss_to_json
 from .ended_step import EndedStep, Said, Table, scalar
 from .logged import described
 from .step_sketches import SketchFile
 from .value_files import ValueFiles
 
 
-class StepWriter:
-    """Writes each ended step once its values can be read. `nonfinite_from` is the first step whose loss is not finite."""
+class StepWriter(Observer):
+    """Takes each step when it ends, and writes it once its values can be read."""
 
-    def __init__(
-        self, config: RunConfig, mode: Mode, log: EventLog, digester: Digester, notice: Callable[[str], None]
-    ) -> None:
+    def __init__(self, around: RecordingSurroundings) -> None:
+        config = around.config
         folder = Path(config.journal)
-        self.nonfinite_from: int | None = None
+        self._around = around
         self._config = config
-        self._mode = mode
-        self._log = log
-        self._digester = digester
+        self._mode = around.mode
+        self._log = around.log
+        self._digester = around.digester
         self._digests = FrameFile(folder / frames.DIGESTS)
-        self._values = ValueFiles(folder, config.keep_params, config.value_budget, notice)
-        self._sketches = SketchFile(folder, log, asked=config.sketches)
-        self._tables = 0
+        self._values = ValueFiles(folder, config.keep_params, config.value_budget, around.notice)
+        self._sketches = SketchFile(folder, around.log, asked=config.sketches)
+        self._tensors: Sequence[NamedTensor] | None = None
+        self._table: Table | None = None
         self._described: list[dict[str, Any]] | None = None
+        self._ended: dict[int, EndedStep] = {}
         self._last: tuple[Table, int, bytes] | None = None
+        self._under_way = 0
+        self._finite = True
+        self._stopped = False
 
-    def table(self, tensors: Sequence[NamedTensor]) -> Table:
+    def forget(self) -> None:
+        self._stopped = True
+        self._ended.clear()
+
+    def closing(self, moment: Moment, step: int) -> None:
+        """Keep what the step had: the script may have let go of it when its values can be read."""
+        self._under_way = step + (moment == "step")
+        if moment != "step" or self._stopped:
+            return
+        self.doing = "ending a step"
+        table = self._table_of(self._around.table())
+        taken = self._around.gradients()
+        gradients = tuple(
+            taken.get(named.name) if named.tensor.grad is None else named.tensor.grad
+            for named in table.tensors
+            if named.kind == "parameter"
+        )
+        self._ended[step] = EndedStep(step, self._around.losses(), gradients, table, self._around.said())
+
+    def settled(self, moment: Moment, step: int) -> None:
+        ended = self._ended.pop(step, None) if moment == "step" else None
+        if ended is not None:
+            self.doing = "recording a step"
+            self.write(ended)
+
+    def close(self) -> None:
+        self.doing = "closing the journal"
+        if not self._stopped:
+            self.write_said(self._around.said(), self._under_way)
+        self.write_last_values()
+
+    def _table_of(self, tensors: Sequence[NamedTensor]) -> Table:
         """The table of these tensors, written down where it is new.
 
         Other tensors by the same names, the arguments of a function, need no new one.
         """
+        if self._table is not None and tensors is self._tensors:
+            return self._table
         described_ = [named.describe() for named in tensors]
+        number = 0 if self._table is None else self._table.number
         if described_ != self._described:
+            number = 0 if self._table is None else number + 1
             self._described = described_
-            self._tables += 1
-            self._log.write("tensors", table=self._tables - 1, tensors=described_)
-        return Table(self._tables - 1, tuple(tensors))
+            self._log.write("tensors", table=number, tensors=described_)
+        self._tensors, self._table = tensors, Table(number, tuple(tensors))
+        return self._table
 
-    def write(self, ended: EndedStep, setup: Callable[[], Mapping[str, Any]], seconds: float) -> None:
-        """Write a step; `setup` gives the fields of what it was given, `seconds` are those since the training began."""
+    def write(self, ended: EndedStep) -> None:
+        """Write a step, with what the other observers say of it."""
+        seconds = self._around.seconds()
         with_state = self._config.records("params") and ended.number in self._config.steps
         # In one piece: the lazy mode may have to execute a graph for it.
         said = [tensor for one in ended.said for tensor in one.tensors]
@@ -63,7 +102,9 @@ class StepWriter:
         self._note_nonfinite(ended.number, fields["losses"])
         if with_state:
             self._write_state(ended, list(values))
-        self._log.write("step", step=ended.number, **fields, seconds=seconds, **setup())
+        others = self._around.fields(ended.number)
+        if not self._stopped:
+            self._log.write("step", step=ended.number, **fields, seconds=seconds, **others)
 
     def write_said(self, said: Sequence[Said], step: int) -> None:
         """Write what was said of the last step when it had ended; `step`, which has not ended, is none."""
@@ -88,8 +129,9 @@ class StepWriter:
         return told.get(step, {})
 
     def _note_nonfinite(self, step: int, losses: Sequence[float | str]) -> None:
-        if self.nonfinite_from is None and any(isinstance(loss, str) for loss in losses):
-            self.nonfinite_from = step
+        if self._finite and any(isinstance(loss, str) for loss in losses):
+            self._finite = False
+            self._around.nonfinite(step)
 
     def _write_state(self, ended: EndedStep, read: list[torch.Tensor]) -> None:
         number, step = ended.table.number, ended.number

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 from .. import torch_private
 from ..errors import NotAvailable
-from ..hooks.instruments import Progress, Surroundings
+from ..hooks.mode_protocol import Moment
+from ..hooks.observer import Observer, Progress, Surroundings
 from ..records.support_record import SupportWriter
 
 if TYPE_CHECKING:
     import torch
 
 
-class SupportInstrument:
+class SupportInstrument(Observer):
     """Observes from the script's first line to its last. With the option `dry` the backend executes nothing; where that
     cannot be had, the script is not run at all."""
 
@@ -49,13 +50,13 @@ class SupportInstrument:
             self._has_model = True
             self._around.mode.adopt(module)
 
+    def closing(self, moment: Moment, step: int) -> None:
+        self._step = step
+
     def reached(self, progress: Progress, step: int) -> None:
         self._step = step
         if progress == "step":
             self._writer.count(step - 1)
-
-    def phase(self, name: str, begins: bool) -> None:
-        """Do nothing: support is the same in every phase."""
 
     def close(self) -> None:
         if self._forgotten:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from ..backends.compiled.node_kernels import NodeCompiler, compile_node
 from ..backends.compiled.unrolling import Regions
 from ..errors import NotAvailable
 from ..hooks.mode_protocol import Mode, compiles
+from ..hooks.observer import Observer
 from ..records.mode_spec import INDUCTOR, OP_BY_OP
 from ..records.run_config import RunConfig
 from ..tape.call_log import OPAQUE
@@ -28,8 +28,8 @@ from ..tape.tape_recorder import TapeRecorder
 from .operations import WITHOUT_VALUES
 
 
-class TapeRecording:
-    """A watcher of steps that records those in the run's `tapes` and writes, for each, its tape and its noise.
+class TapeRecording(Observer):
+    """Records the steps in the run's `tapes` and writes, for each, its tape and its noise.
 
     A mode that compiles gets no noise: a replay by eager ops has other bits by design. Its steps are in `STEPS`.
 
@@ -43,6 +43,7 @@ class TapeRecording:
         self._folder = Path(config.journal).parent / TAPES
         self._unavailable = _unavailable(config, mode)
         self._recorder: TapeRecorder | None = None
+        self._compiles = compiles(mode)
         self._script_compiles = False
         self._patches = torch_private.Patches("the tapes")
         self._graphs: CompiledGraphs | None = None
@@ -50,16 +51,22 @@ class TapeRecording:
         if config.tapes is None or self._unavailable is not None:
             return
         self._compile: NodeCompiler | None = None
-        if compiles(mode):
+        if self._compiles:
             backend = getattr(mode, "backend", None)
             if backend not in OP_BY_OP:
                 self._compile = compile_node if backend == INDUCTOR else _by_adapter(mode)
+
+    def install(self) -> None:
+        """Watch what the compilers are given, or that there are any."""
+        if self._config.tapes is None or self._unavailable is not None:
+            return
+        if self._compiles:
             self._unavailable = self._watch_graphs()
         else:
-            self._watch_compiling()
+            # Modules are not followed any more once the script compiles: dynamo would trace the hooks that do it.
+            self._patches.also(torch_private.around_compile_calls("the tapes", self._script_asks_to_compile))
 
-    def begin(self, step: int) -> None:
-        """Step `step` begins; its state is what it will start from."""
+    def begins(self, step: int) -> None:
         if self._config.tapes is None or step not in self._config.tapes:
             return
         try:
@@ -79,12 +86,11 @@ class TapeRecording:
             self._failed(step, error)
 
     def saw(self, name: str, tensor: torch.Tensor) -> None:
-        """This value is final. The tensor may be changed by the script afterwards."""
         if self._recorder is not None:
             self._recorder.watch(name, tensor)
 
-    def end(self, step: int) -> None:
-        """The step has ended: replay it, write what was found, and let the tape go."""
+    def step_ended(self, step: int) -> None:
+        """Replay the step, write what was found, and let the tape go."""
         recorder, self._recorder = self._recorder, None
         if recorder is None:
             return
@@ -98,7 +104,7 @@ class TapeRecording:
         except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
             self._failed(step, error)
 
-    def abandon(self) -> None:
+    def close(self) -> None:
         """Take every hook out; a step that has not ended is given up without a word."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
@@ -176,20 +182,11 @@ class TapeRecording:
             return str(error)
         return None
 
-    def _watch_compiling(self) -> None:
-        """Follow modules no more once the script calls torch.compile: dynamo would trace the hooks that do it."""
-
-        def watched(original: Callable[..., Any]) -> Callable[..., Any]:
-            @functools.wraps(original)
-            def compile_(*args: Any, **kwargs: Any) -> Any:
-                self._script_compiles = True
-                if self._recorder is not None:
-                    self._recorder.forget_modules()
-                return original(*args, **kwargs)
-
-            return compile_
-
-        self._patches.wrap(torch, "compile", watched)
+    def _script_asks_to_compile(self, compile_: Callable[[], Any]) -> Any:
+        self._script_compiles = True
+        if self._recorder is not None:
+            self._recorder.forget_modules()
+        return compile_()
 
 
 def _unavailable(config: RunConfig, mode: Mode) -> str | None:

@@ -131,7 +131,7 @@ def _shifted_generator(shift: SeedShift, plain: Any) -> type:
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, plain)
 
-    class Generator(plain, metaclass=Kind):  # type: ignore[misc, valid-type]
+    class Generator(plain, metaclass=Kind):  # type: ignore[misc]
         """torch's generator, its seeds shifted."""
 
         def manual_seed(self, seed: int) -> Any:

@@ -1,4 +1,4 @@
-"""The recorder: what happens in the script's process, step by step, goes into the journal.
+"""The recorder: what happens in the script's process, step by step, is told to those who write it down.
 
 It only reads, and only when the mode says that the values are there. A failure of its own is written down as
 a notice and ends the recording, never the training; the mode is told of every moment all the same, because it
@@ -17,24 +17,19 @@ import torch
 from torch.optim.optimizer import Optimizer
 
 from ..errors import AdoptionError
+from ..hooks.audience import Audience, Part, Seat
 from ..hooks.guard import Guard
-from ..hooks.instruments import Instruments, Surroundings
 from ..hooks.mode_protocol import Mode
+from ..hooks.observer import Observer, RecordingSurroundings
 from ..observers.digest import Digester
-from ..observers.ended_step import EndedStep, Table
-from ..observers.graph_recording import GraphRecording
-from ..observers.operations import WITHOUT_VALUES, OperationRecorder
 from ..observers.optimizer_state import bindings
-from ..observers.setup_facts import SetupFacts
-from ..observers.step_experiments import Experiments
-from ..observers.step_writer import StepWriter
 from ..records import frames
 from ..records.adoption_facts import AdoptionFacts
 from ..records.run_config import RunConfig
 from ..script.adoption import ScriptAdoption
-from ..script.after_step import Waiting
 from ..script.connection import connection
 from ..script.loss_recording import LossRecording, require_device
+from ..script.named_tensors import NamedTensor
 from ..script.parallel import is_replicated
 from ..script.script_losses import Found
 from ..script.training_hooks import Hooks
@@ -42,6 +37,7 @@ from ..script.training_tensors import TrainingTensors
 from ..script.understood import say_ending, say_parameters, say_step
 from ..tape.journal_writing import EventLog
 from ..tape.origin import script_line
+from .order import ORDER, RECORDING
 from .script_words import ScriptWords
 
 SETTLED_STEP = 3
@@ -49,10 +45,9 @@ SETTLED_STEP = 3
 
 
 class Recorder:
-    """Observes one script and writes its journal."""
+    """Follows one script, and tells its observers (see `order.py`) what happens, moment by moment."""
 
     def __init__(self, config: RunConfig, mode: Mode, log: EventLog, facts: AdoptionFacts) -> None:
-        folder = Path(config.journal)
         self.step = 0
         self._config = config
         self._mode = mode
@@ -71,28 +66,20 @@ class Recorder:
         )
         self.adoption = ScriptAdoption(config.script, mode, facts)
         self._hooks = Hooks(self, self.losses, self.adoption.compiles)
-        self._table: Table | None = None
+        self._table: list[NamedTensor] | None = None
         self._digester = Digester()
-        self._writer = StepWriter(config, mode, log, self._digester, self.notice)
-        self._operations = OperationRecorder(
-            folder, self._digester, self._guard("recording an op"), values=config.records("tensors")
-        )
-        self._with_operations = config.records("ops")
         self._started = time.perf_counter()
-        self._broken = self._forgotten = self._in_forward = False
-        self._graphs = GraphRecording(config, mode, functools.partial(bindings, self._training), self.notice)
-        self._experiments = Experiments(config, mode, self._training, log, self.notice)
-        self._setup = SetupFacts(
-            config, mode, self._training, self._digester, log, self._guard("recording the setup")
-        )
+        self._broken = self._forgotten = self._in_forward = self._begun = False
+        self._nonfinite: list[int] = []
         self._adopting = True
         self._ended_by = ""
         self._words = ScriptWords(
-            self, mode, self._operations, facts, config.script, self._guard("hearing the script"),
-            lambda: self.losses.seen,
-        )  # fmt: skip
-        self._instruments = Instruments(self._surroundings, config)
-        self._words.hear_phases(self._instruments.phase)
+            self, mode, facts, config.script, self._guard("hearing the script"), lambda: self.losses.seen
+        )
+        self._audience = Audience(self._observer_failed)
+        self._tell = self._audience.tell
+        self._audience.take_seats(ORDER, config, self._surroundings)
+        self._words.hear_phases(self._phase)
 
     @property
     def digest_implementation(self) -> str:
@@ -101,31 +88,21 @@ class Recorder:
         return self._digester.implementation + (f" ({reason})" if reason else "")
 
     def start(self) -> None:
-        """Raises UsageError when this process is being recorded already."""
+        """Raises UsageError when this process is being recorded already, and leaves no hook behind then."""
         connection.open(self._words, Path(self._config.script).name)
         try:
             self._hooks.install()
+            self._tell(Observer.install)
         except BaseException:
+            self._hooks.remove()
+            self._audience.close()
             connection.close()
-            self._experiments.leave()
             raise
-        if self._config.records("ops") and self._mode.device in WITHOUT_VALUES:
-            self._with_operations = False
-            with self._guard("saying what is not recorded"):
-                self.notice(
-                    f"ops are not recorded in this mode: on {self._mode.device} they have no values when they are "
-                    "called; losses, parameters and digests are recorded as always"
-                )
-        self._graphs.install()
-        self._instruments.install()
-        self._record_operations_of(0)
 
     def forget(self) -> None:
         """Stop without a trace: this is a fork of the recorded process (a data loader's worker)."""
         self._broken = self._forgotten = True
-        self._graphs.forget()
-        self._instruments.forget()
-        self._experiments.forget()
+        self._audience.forget()
         self.adoption.forget()
         self._hooks.remove()
 
@@ -136,21 +113,13 @@ class Recorder:
         if self._forgotten:
             return
         self.losses.script_ended()
+        failure = "" if status == "complete" else str(facts.get("message", status))
         with self._guard("closing the journal"):
-            self._operations.leave()
-            self._experiments.leave()
-            self._graphs.closing("end")
-            if status != "complete":
-                self._instruments.failed(str(facts.get("message", status)))
-            self._instruments.reached("closing", self.step)
+            self._tell(Observer.script_ended, failure)
+            self._tell(Observer.closing, "end", self.step)
             self._mode.close("end")
-            self._graphs.reached("end", self.step)
-            self._instruments.reached("end", self.step)
-            self._instruments.close()
-            self._graphs.close()
-            if not self._broken:
-                self._writer.write_said(self._words.take(), self.step)
-            self._writer.write_last_values()
+            self._tell(Observer.reached, "end", self.step)
+        self._audience.close()
         with self._guard("doing what waited for the end of a step"):
             self._words.after_step.settle(self._words.after_step.take())
         if status == "complete" and self._broken:
@@ -158,35 +127,48 @@ class Recorder:
         if status == "complete":
             with self._guard("closing the journal"):
                 say_ending(self._facts, self.step, self.losses.found)
-            status, facts = self._strictly(status, facts)
-        if status == "complete" and self._writer.nonfinite_from is not None:
+            try:
+                self._facts.check()
+            except AdoptionError as error:
+                status = frames.REFUSED
+                facts |= {"message": str(error), "exit_code": error.exit_code}
+        nonfinite_from = next(iter(self._nonfinite), None)
+        if status == "complete" and nonfinite_from is not None:
             status = "nonfinite"
-            facts["message"] = f"the loss is not finite from step {self._writer.nonfinite_from} on"
+            facts["message"] = f"the loss is not finite from step {nonfinite_from} on"
         with self._guard("closing the journal"):
             self._log.write("end", status=status, steps=self.step, seconds=self._elapsed(), **facts)
 
-    def _strictly(self, status: str, facts: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        try:
-            self._facts.check()
-        except AdoptionError as error:
-            return frames.REFUSED, facts | {"message": str(error), "exit_code": error.exit_code}
-        return status, facts
-
-    def _surroundings(self, options: Mapping[str, Any]) -> Surroundings:
-        return Surroundings(
+    def _surroundings(self, seat: Seat) -> RecordingSurroundings:
+        return RecordingSurroundings(
             self._config,
-            options,
+            self._config.instruments.get(seat.name, {}),
             self._mode,
             Path(self._config.journal).parent,
             self._training.named,
             self._log.write,
             self.notice,
             functools.partial(bindings, self._training),
+            log=self._log,
+            training=self._training,
+            digester=self._digester,
+            table=self._tensors,
+            losses=self.losses.take,
+            gradients=self.losses.take_gradients,
+            said=self._words.take,
+            nonfinite=self._nonfinite.append,
+            fields=self._fields,
+            seconds=self._elapsed,
+            phases=self._words.named_phases,
+            guard=self._audience.guard,
         )
 
     def notice(self, text: str) -> None:
         """Write down something that whoever reads the run should know."""
         self._log.write("notice", step=self.step, text=text)
+
+    def _phase(self, name: str, begins: bool) -> None:
+        self._tell(Observer.phase, name, begins)
 
     def module_called(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.losses.forward_begins()
@@ -195,38 +177,40 @@ class Recorder:
                 self._adopt(module)
             else:  # a moving average that is first called to be evaluated: looked at, and left as it is
                 self._table = None
-        self._instruments.called(module)
-        self._setup.called(module, args, kwargs)
+        self._tell(Observer.called, module)
+        self._tell(Observer.given, module, args, kwargs)
         if not self._in_forward:
             self._in_forward = True
-            self._instruments.reached("forward", self.step)
+            self._tell(Observer.reached, "forward", self.step)
 
     def module_reached(self, module: torch.nn.Module) -> None:
-        self._setup.calls_unseen()
+        self._tell(Observer.calls_unseen)
         self.module_called(module, (), {})
 
     def _adopt(self, module: torch.nn.Module) -> None:
         self.adoption.placement.place(module, self._training.optimizers())
         self._table = None
         self._mode.adopt(module)
-        self._setup.adopted(self.step, module)
-        self._experiments.begin(self.step)
-        self._setup.begin_first()
-        self._graphs.adopted(module)
-        self._instruments.adopted(module)
+        self._tell(Observer.taken_over, module, self.step)
+        self._begin_first()
+        self._tell(Observer.adopted, module)
         with self._guard("describing a model"):
             replicated = {"replicated": True} if is_replicated(module) else {}
             self._log.write("adopted", module=type(module).__name__, step=self.step, **replicated)
 
+    def _begin_first(self) -> None:
+        """The computation of the first step begins, unless it has: nothing is known of a state before."""
+        if not self._begun:
+            self._begun = True
+            self._tell(Observer.begins, self.step)
+
     def backward_started(self, losses: list[torch.Tensor], found: Found = "backward") -> None:
         if not self._training.root_classes():
             require_device(losses, self._mode.device)
-        started = self.losses.backward_started(losses, found)
-        self._experiments.backward_started(self.step, started)
-        self._setup.begin_first()
-        self._operations.phase = "backward"
-        self._graphs.backward_started(losses)
-        self._instruments.reached("backward", self.step)
+        own = self.losses.backward_started(losses, found)
+        self._begin_first()
+        self._tell(Observer.backward_started, self.step, losses, own)
+        self._tell(Observer.reached, "backward", self.step)
 
     def step_skipped(self, optimizer: Optimizer) -> None:
         with self._guard("noting a skipped step"):
@@ -235,13 +219,15 @@ class Recorder:
         self.step_ended(optimizer)
 
     def backward_ended(self) -> None:
-        self._operations.phase = "optimizer"
-        self._experiments.backward_ended()
-        self._graphs.closing("backward")
-        self._instruments.reached("closing", self.step)
-        self._mode.close("backward", self._setup.after_backward(self.step))
-        self._graphs.reached("backward", self.step)
-        self._instruments.reached("optimizer", self.step)
+        self._tell(Observer.backward_ended, self.step)
+        self._tell(Observer.closing, "backward", self.step)
+        step = self.step
+
+        def settled() -> None:
+            self._tell(Observer.settled, "backward", step)
+
+        self._mode.close("backward", settled)
+        self._tell(Observer.reached, "optimizer", self.step)
         self._in_forward = False
 
     def optimizer_made(self, optimizer: Optimizer) -> None:
@@ -255,7 +241,7 @@ class Recorder:
             self._table, self.losses.optimized = None, True
         if self._table is None:
             self.losses.optimizer_steps()
-        self._setup.optimizer_steps(self.step)
+        self._tell(Observer.optimizer_steps, self.step)
 
     def step_ended(self, optimizer: Optimizer) -> None:
         self.optimizer_made(optimizer)  # one that was copied was never made
@@ -270,30 +256,28 @@ class Recorder:
     def end_step(self) -> None:
         """The step that is under way is over."""
         self._adopting = False
-        watched = self._setup.watches_calls(self.step) or self._words.logged.used or self._config.instruments
-        if self.losses.optimized and not watched:
+        watched = any(self._tell(Observer.watches_calls, self.step))
+        if self.losses.optimized and not (watched or self._words.logged.used or self._config.instruments):
             self._hooks.calls.close()
-        number, ended = self.step, None
-        with self._guard("ending a step"):
-            self._operations.leave()  # before a tape is replayed
-        self._experiments.step_ended(self.step)
-        with self._guard("ending a step"):
-            self._graphs.closing("step")
-            if not self._broken:
-                ended = self._ended_step()
-            if number == 0:
+        number = self.step
+        self._tell(Observer.step_ended, number)
+        if number == 0:
+            with self._guard("ending a step"):
                 self._understood()
-        self.losses.take(), self._words.take()
+        self._tell(Observer.closing, "step", number)
+        self.losses.take(), self._words.take()  # what nobody has taken belongs to no other step
         waiting = self._words.after_step.take()
         self.step += 1
-        self._instruments.reached("closing", number)
-        self._mode.close("step", functools.partial(self._settled, number, ended, waiting))
-        self._graphs.reached("step", self.step)
-        self._instruments.reached("step", self.step)
+
+        def settled() -> None:
+            self._tell(Observer.settled, "step", number)
+            self._words.after_step.settle(waiting)
+
+        self._mode.close("step", settled)
+        self._tell(Observer.reached, "step", self.step)
         self._in_forward = False
-        self._experiments.begin(self.step)
-        self._record_operations_of(self.step)
-        self._setup.begin()
+        self._begun = True
+        self._tell(Observer.begins, self.step)
         self._facts.check()
         if self._config.until is not None and number > self._config.until:
             raise SystemExit(0)
@@ -308,53 +292,38 @@ class Recorder:
         say_parameters(self._facts, named, self._training.root_classes())
         self.adoption.first_step_ended([one.tensor for one in named])
 
-    def _settled(self, step: int, ended: EndedStep | None, waiting: Sequence[Waiting]) -> None:
-        if ended is not None:
-            self._record(ended)
-        self._experiments.settled(step)
-        self._words.after_step.settle(waiting)
-
-    def _ended_step(self) -> EndedStep:
+    def _tensors(self) -> Sequence[NamedTensor]:
+        """The training's tensors: the same list again until others are."""
         if self._table is None:
-            self._table = self._writer.table(self._training.named())
-        taken = self.losses.take_gradients()
-        gradients = tuple(
-            taken.get(named.name) if named.tensor.grad is None else named.tensor.grad
-            for named in self._table.tensors
-            if named.kind == "parameter"
-        )
-        return EndedStep(
-            self.step, self.losses.take(), gradients, self._table, self._setup.end(), self._words.take()
-        )
+            self._table = self._training.named()
+        return self._table
 
     def _tensors_changed(self) -> None:
         self._table = None
         if not self.losses.optimized:
-            self._setup.found(self.step)
+            self._tell(Observer.tensors_found, self.step)
 
-    def _record(self, ended: EndedStep) -> None:
-        if self._broken:
-            return
-        with self._guard("recording a step"):
-            self._writer.write(ended, functools.partial(self._setup.describe, ended.setup), self._elapsed())
-
-    def _record_operations_of(self, step: int) -> None:
-        with self._guard("recording operations"):
-            if self._with_operations and not self._broken and step in self._config.steps:
-                self._operations.enter(step)
+    def _fields(self, step: int) -> dict[str, Any]:
+        said: dict[str, Any] = {}
+        for one in self._tell(Observer.fields, step):
+            said |= one
+        return said
 
     def _guard(self, doing: str) -> Guard:
         return Guard(self._stop_recording, doing)
 
-    def _stop_recording(self, doing: str, error: Exception) -> None:
-        if not self._broken:
+    def _observer_failed(self, part: Part, doing: str, error: Exception) -> None:
+        text = f"{doing} failed{part.stops}: {type(error).__name__}: {error}"
+        if part is not RECORDING:
+            self.notice(text)
+        elif not self._broken:
             self._broken = True
-            self._operations.stop()
             self.losses.stop()
-            self._setup.stop()
-            self._log.failed(
-                self.step, f"{doing} failed, recording stops here: {type(error).__name__}: {error}"
-            )
+            self._log.failed(self.step, text)
+
+    def _stop_recording(self, doing: str, error: Exception) -> None:
+        """The recorder itself has failed, in what no observer does."""
+        self._audience.stop(RECORDING, doing, error)
 
     def _elapsed(self) -> float:
         return round(time.perf_counter() - self._started, 6)

@@ -13,7 +13,6 @@ import torch
 from ..hooks.mode_protocol import Mode
 from ..observers.ended_step import Said
 from ..observers.logged import LoggedValues
-from ..observers.operations import OperationRecorder
 from ..records.adoption_facts import AdoptionFacts
 from ..script.after_step import AfterStep, Waiting, plain_tensors, showing_op, text_of, write_text
 from ..tape.origin import script_line
@@ -58,6 +57,7 @@ class ScriptWords:
 
     `steps_are_own` is true once the script says itself where its steps end, `logged` has the values that it gave,
     `after_step` what it wants to see once the step has been executed.
+    `named_phases` are the phases that the script is in, the innermost last.
     `seen` tells whether anything of the step under way has been seen.
     """
 
@@ -65,7 +65,6 @@ class ScriptWords:
         self,
         steps: Steps,
         mode: Mode,
-        operations: OperationRecorder,
         facts: AdoptionFacts,
         script: str,
         guard: AbstractContextManager[None],
@@ -75,7 +74,7 @@ class ScriptWords:
         self.steps_are_own = False
         self._steps = steps
         self._mode = mode
-        self._operations = operations
+        self.named_phases: list[str] = []
         self._facts = facts
         self._script = script
         self._guard = guard
@@ -136,7 +135,7 @@ class ScriptWords:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        self._operations.named_phases.append(name)
+        self.named_phases.append(name)
         heard = (
             None if torch.compiler.is_compiling() else self._phases
         )  # a compiled function keeps its one graph
@@ -145,7 +144,7 @@ class ScriptWords:
         try:
             yield
         finally:
-            self._operations.named_phases.pop()
+            self.named_phases.pop()
             if heard is not None:
                 heard(name, begins=False)
 

@@ -24,7 +24,7 @@ from .script_compiling import ScriptCompiles
 from .script_losses import Found, FunctionObserver, GradientFunctions, tensors_in
 
 
-class Observer(Protocol):
+class TrainingListener(Protocol):
     """What the hooks report to."""
 
     def module_called(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -161,7 +161,9 @@ class StepNesting:
 class Hooks:
     """Installs every hook; `remove` takes them out again."""
 
-    def __init__(self, observer: Observer, gradients: GradientObserver, compiles: ScriptCompiles) -> None:
+    def __init__(
+        self, observer: TrainingListener, gradients: GradientObserver, compiles: ScriptCompiles
+    ) -> None:
         self._observer = observer
         self._compiles = compiles
         self._gradients = gradients

@@ -163,6 +163,7 @@ from .profiling import (
 )
 from .script_compiles import (
     GraphBreak,
+    around_compile_calls,
     compiled_regions,
     eager_wrapper,
     graph_breaks,
@@ -218,6 +219,7 @@ __all__ = [
     "annotate",
     "answer_for",
     "arguments_of",
+    "around_compile_calls",
     "around_cuts",
     "aten_operations",
     "autograd_numbers",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from .compiling import WRAPPED, is_compiled_in_place
+from .patches import Undo, wrapped
 from .presence import private
 
 COMPILED_FROM = "_torchdynamo_orig_callable"
@@ -23,6 +25,19 @@ class GraphBreak:
 
     reason: str
     source: str
+
+
+def around_compile_calls(owner: str, around: Callable[[Callable[[], Any]], Any]) -> Undo:
+    """Have `around` do each call of `torch.compile`: it gives what the call of its argument gives; gives the undo."""
+
+    def watched(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def compile_(*args: Any, **kwargs: Any) -> Any:
+            return around(lambda: original(*args, **kwargs))
+
+        return compile_
+
+    return wrapped(owner, torch, "compile", watched)
 
 
 def eager_wrapper(module: torch.nn.Module) -> torch.nn.Module:

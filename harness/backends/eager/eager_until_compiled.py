@@ -5,7 +5,6 @@ From that call on modules are not followed any more: a compiler would trace the 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,17 +28,13 @@ class EagerUntilCompiled:
         self._watching = False
 
     def install(self) -> None:
-        def watched(original: Callable[..., Any]) -> Callable[..., Any]:
-            @functools.wraps(original)
-            def compile_(*args: Any, **kwargs: Any) -> Any:
-                self._script_compiles()
-                return original(*args, **kwargs)
-
-            return compile_
-
-        self._patches.wrap(torch, "compile", watched)
+        self._patches.also(torch_private.around_compile_calls("the capture of graphs", self._asked))
         self._watching = True
         self._eager.install()
+
+    def _asked(self, compile_: Callable[[], Any]) -> Any:
+        self._script_compiles()
+        return compile_()
 
     def adopted(self, module: torch.nn.Module) -> None:
         if self._compiled is not None:

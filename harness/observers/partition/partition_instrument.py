@@ -10,6 +10,7 @@ import torch
 
 from ... import torch_private
 from ...errors import NumdriftError, UsageError, nearest
+from ...hooks.observer import Observer
 from ...records.mode_spec import ModeSpec
 from ...records.partition_limits import PartitionConfig
 from ...records.partition_record import GraphPartition
@@ -21,10 +22,10 @@ from .partitioned_module import adapter_of
 
 if TYPE_CHECKING:
     from ...hooks.backend_adapter import Adapter
-    from ...hooks.instruments import Progress, Surroundings
+    from ...hooks.observer import Surroundings
 
 
-class PartitionInstrument:
+class PartitionInstrument(Observer):
     """Has each root module called through the partitioner, before its first call.
 
     Its options are `mode`, the one whose backend gets what it supports, and `config`; with `only`, a list of calls by the
@@ -73,14 +74,9 @@ class PartitionInstrument:
         self._modules.append(module)
         self._backends.append(backend)
 
-    def reached(self, progress: Progress, step: int) -> None:
-        """Do nothing: graphs tell of themselves."""
-
-    def phase(self, name: str, begins: bool) -> None:
-        """Do nothing: a graph has its phase."""
-
-    def failed(self, message: str) -> None:
-        self._writer.failed(message, 3)
+    def script_ended(self, failure: str) -> None:
+        if failure:
+            self._writer.failed(failure, 3)
 
     def close(self) -> None:
         for module in self._modules:

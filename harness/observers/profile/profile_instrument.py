@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ... import torch_private
+from ...hooks.observer import Observer
 from ...records.profile_request import EVENTS, PROFILE, WORKING, TraceRequest
 from ...records.range_names import CUT, FORWARD, OWN, PHASE, STEP, UNTRAINED
 from ...tape.journal_writing import EventLog
@@ -21,7 +22,8 @@ from .trace_ranges import Handle, Ranges
 from .tracer import Tracer
 
 if TYPE_CHECKING:
-    from ...hooks.instruments import Progress, Surroundings
+    from ...hooks.mode_protocol import Moment
+    from ...hooks.observer import Progress, Surroundings
 
 OF_COMPILERS = "_data: "
 """In the names of the empty ranges by which dynamo and Inductor show what they were doing."""
@@ -29,10 +31,10 @@ OF_COMPILERS = "_data: "
 OF_OPTIMIZERS = "Optimizer."
 """The beginning of the names of the ranges that torch's optimizers begin around their steps."""
 
-PHASES = {"backward": "backward", "optimizer": "optimizer", "closing": OWN}
+PHASES = {"backward": "backward", "optimizer": "optimizer"}
 
 
-class ProfileInstrument:
+class ProfileInstrument(Observer):
     """Follows the training from step to step; what is traced has `ranges` in it."""
 
     def __init__(self, surroundings: Surroundings) -> None:
@@ -90,6 +92,10 @@ class ProfileInstrument:
                 self._trained = self._has_gradients = True
             self._awaits_forward = progress == "optimizer"  # within a backward checkpoints call models again
             self._ranges.phase(PHASE + PHASES[progress])
+
+    def closing(self, moment: Moment, step: int) -> None:
+        self._awaits_forward = False
+        self._ranges.phase(PHASE + OWN)
 
     def called(self, module: torch.nn.Module) -> None:
         """A model is evaluated before a training's forward, or after it: that one is the first with gradients."""

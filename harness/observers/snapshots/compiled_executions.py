@@ -15,7 +15,7 @@ from ...backends.compiled.compiled_interpreter import flat_outputs
 from ...backends.compiled.compiled_names import ScriptNames
 from ...backends.compiled.compiled_nodes import NodeNames
 from ...backends.compiled.unrolling import copied_tensors, written_inputs
-from ...hooks.instruments import Progress
+from ...hooks.observer import Observer, Progress
 from ...records.execution_facts import INPUTS
 from ...tape.compiled_graphs import CompiledGraph
 from ...tape.generator_states import generator_state
@@ -47,8 +47,8 @@ class Region:
     phase: str
 
 
-class CompiledExecutions:
-    """Watches from `install` to `remove`. What fails here is told to the camera, and the execution goes on."""
+class CompiledExecutions(Observer):
+    """Watches from `install` to `close`. What fails here is told to the camera, and the execution goes on."""
 
     def __init__(self, camera: Camera, around: Circumstances, names: ScriptNames) -> None:
         self._camera = camera
@@ -60,7 +60,7 @@ class CompiledExecutions:
         self._count = 0
         self._graphs: dict[int, NamedGraph] = {}
         self._node_names = NodeNames(around.script)
-        self.saw = False
+        self._saw_any = False
 
     def install(self) -> None:
         """Raises NotAvailable, and then no hook is left."""
@@ -68,13 +68,10 @@ class CompiledExecutions:
 
     def reached(self, progress: Progress, step: int) -> None:
         """Say at the end where nothing was seen; executions are seen when they happen."""
-        if progress == "end" and not self.saw:
+        if progress == "end" and not self._saw_any:
             self._camera.tell(NOTHING_SEEN)
 
-    def failed(self, message: str) -> None:
-        """Do nothing: an execution that raises is seen when it does."""
-
-    def remove(self) -> None:
+    def close(self) -> None:
         self._patches.undo()
         self._graphs.clear()
         self._regions.clear()
@@ -149,7 +146,7 @@ class CompiledExecutions:
         return execute() if graph is None else self._executed(graph, inputs, execute)
 
     def _executed(self, graph: NamedGraph, inputs: Sequence[Any], execute: Callable[[], Any]) -> Any:
-        self.saw = True
+        self._saw_any = True
         execution = self._try("beginning a snapshot", lambda: self._begins(graph, inputs))
         if execution is None:
             return execute()

@@ -14,7 +14,8 @@ import torch
 
 from ... import torch_private
 from ...backends.lazy.mode import LazyMode
-from ...hooks.instruments import Progress
+from ...hooks.mode_protocol import Moment
+from ...hooks.observer import Observer, Progress
 from ...tape.generator_states import generator_state
 from .camera import Camera, is_finite
 from .lazy_tape import Pending
@@ -30,7 +31,7 @@ UNSEEN = (
 )
 
 
-class LazyCuts:
+class LazyCuts(Observer):
     """Follows the mode's cuts. What fails is told to the camera, and the training goes on."""
 
     def __init__(self, camera: Camera, around: Circumstances, mode: LazyMode, bound: Bound) -> None:
@@ -50,11 +51,15 @@ class LazyCuts:
         if mode.policy == "off":
             camera.tell("no snapshots are taken: with mark_step=off nothing is cut")
 
+    def closing(self, moment: Moment, step: int) -> None:
+        if self._latest == "optimizer":
+            self._phases.setdefault(self._latest)
+
     def reached(self, progress: Progress, step: int) -> None:
         if progress in BEGINS:
             self._latest = progress
         # after a backward nothing of an optimizer may come before the cut
-        if progress in ("forward", "backward") or (progress == "closing" and self._latest == "optimizer"):
+        if progress in ("forward", "backward"):
             self._phases.setdefault(self._latest)
         if progress == "forward":
             self._try("naming lazy tensors", self._name)
@@ -65,10 +70,8 @@ class LazyCuts:
             if unseen > 0:
                 self._camera.tell(UNSEEN.format(unseen))
 
-    def failed(self, message: str) -> None:
-        """What was pending when the script failed was never executed: there is no execution that gave the error."""
-
-    def remove(self) -> None:
+    def close(self) -> None:
+        """What was pending when a script failed was never executed: there is no execution that gave the error."""
         self._open = False
         self._pending = None
 

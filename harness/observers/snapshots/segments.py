@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from ... import torch_private
-from ...hooks.instruments import Progress
+from ...hooks.mode_protocol import Moment
+from ...hooks.observer import Observer, Progress
 from ...records.execution_facts import INPUTS, OUTPUTS
 from ...tape.ensemble import in_words
 from ...tape.tape import Call, NotReplayable, Tape, View, leaves
@@ -35,7 +36,7 @@ class Segment:
     names: Mapping[str, torch.Tensor]
 
 
-class EagerSegments:
+class EagerSegments(Observer):
     """Follows the training by its progress; between two points of it there is at most one recording."""
 
     def __init__(self, camera: Camera, around: Circumstances, bound: Bound) -> None:
@@ -46,6 +47,9 @@ class EagerSegments:
         self._in_step: Counter[str] = Counter()
         self._error = ""
 
+    def closing(self, moment: Moment, step: int) -> None:
+        self._end()
+
     def reached(self, progress: Progress, step: int) -> None:
         self._end()
         if progress == "step":
@@ -53,11 +57,11 @@ class EagerSegments:
         if progress in BEGINS:
             self._begin(progress)
 
-    def failed(self, message: str) -> None:
-        """The script has ended by an error, in what is being recorded if anything is."""
-        self._error = message
+    def script_ended(self, failure: str) -> None:
+        """An error has ended what is being recorded, if anything is."""
+        self._error = failure
 
-    def remove(self) -> None:
+    def close(self) -> None:
         segment, self._segment = self._segment, None
         if segment is not None:
             segment.recorder.stop()

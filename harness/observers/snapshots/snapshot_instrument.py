@@ -6,15 +6,14 @@ backward and the optimizer of a step.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import torch
 
 from ...backends.compiled.compiled_names import ScriptNames
 from ...backends.compiled.mode import CompileMode
 from ...backends.lazy.mode import LazyMode
 from ...errors import NotAvailable
-from ...hooks.instruments import Progress, Surroundings
+from ...hooks.mode_protocol import Moment
+from ...hooks.observer import Observer, Progress, Surroundings
 from ..operations import WITHOUT_VALUES
 from .camera import Camera
 from .compiled_executions import CompiledExecutions
@@ -33,17 +32,7 @@ SAFE_TO_STOP = ("forward", "backward", "optimizer", "step")
 ANOTHER_DEVICE = "no snapshots are taken in mode {}: what is executed on {} is seen by nobody in this process"
 
 
-class Follower(Protocol):
-    """Follows what one kind of mode executes."""
-
-    def reached(self, progress: Progress, step: int) -> None: ...
-
-    def failed(self, message: str) -> None: ...
-
-    def remove(self) -> None: ...
-
-
-class SnapshotInstrument:
+class SnapshotInstrument(Observer):
     """Takes snapshots as its options, a `Choice`, have it; on ranks that are not chosen it does nothing."""
 
     def __init__(self, surroundings: Surroundings) -> None:
@@ -53,7 +42,7 @@ class SnapshotInstrument:
         self._active = config.rank in self._choice.ranks
         folder = SnapshotFolder(surroundings.folder, self._choice.limit_size, self._choice.limit_count)
         self._camera = Camera(self._choice if self._active else Choice(), folder, surroundings.notice)
-        self._follower: Follower | None = None
+        self._follower: Observer | None = None
         self._stopped = False
 
     def install(self) -> None:
@@ -63,9 +52,6 @@ class SnapshotInstrument:
             self._follower = self._following()
         except NotAvailable as error:
             self._camera.tell(f"no snapshots are taken: {error}")
-
-    def adopted(self, module: torch.nn.Module) -> None:
-        """Do nothing: what modules are called is asked for when it is needed."""
 
     def reached(self, progress: Progress, step: int) -> None:
         if not self._active:
@@ -79,18 +65,19 @@ class SnapshotInstrument:
         if progress in SAFE_TO_STOP and self._camera.stopping and not self._stopped:
             self._stop()
 
-    def phase(self, name: str, begins: bool) -> None:
-        """Do nothing: a phase that the script names is no unit of execution."""
+    def closing(self, moment: Moment, step: int) -> None:
+        if self._active and self._follower is not None:
+            self._follower.closing(moment, step)
 
-    def failed(self, message: str) -> None:
-        if self._follower is not None:
-            self._follower.failed(message)
+    def script_ended(self, failure: str) -> None:
+        if failure and self._follower is not None:
+            self._follower.script_ended(failure)
 
     def close(self) -> None:
         self._camera.close()
         follower, self._follower = self._follower, None
         if follower is not None:
-            follower.remove()
+            follower.close()
             camera = self._camera
             self._surroundings.write(EVENT, taken=camera.taken, ran=dict(camera.ran), steps=len(camera.steps))
 
@@ -98,7 +85,7 @@ class SnapshotInstrument:
         self._active = False
         self._camera.close()
 
-    def _following(self) -> Follower:
+    def _following(self) -> Observer:
         config, mode, around = self._surroundings.config, self._surroundings.mode, self._surroundings
         circumstances = Circumstances(
             mode=config.mode.name,

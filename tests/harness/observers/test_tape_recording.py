@@ -38,9 +38,9 @@ class Run:
             seen[name] = tensor.detach().clone()
             self.recording.saw(name, tensor)
 
-        self.recording.begin(number)
+        self.recording.begins(number)
         training.step(saw)
-        self.recording.end(number)
+        self.recording.step_ended(number)
         return seen
 
     def noise(self, number: int) -> dict[str, Any]:
@@ -61,10 +61,11 @@ def running(folder: Path, tapes: str = "1", mode: str = "cpu", *, device: str | 
     eager.device = device or "cpu"
     notices: list[str] = []
     run = Run(folder, TapeRecording(config, eager, notices.append), notices)
+    run.recording.install()
     try:
         yield run
     finally:
-        run.recording.abandon()
+        run.recording.close()
 
 
 def test_chosen_steps_leave_a_tape_and_its_noise(tmp_path: Path) -> None:
@@ -114,12 +115,12 @@ def test_nothing_is_hooked_outside_of_a_tape(tmp_path: Path) -> None:
     with running(tmp_path) as run:
         training = started("mlp", 0)
         run.step(training, 0)
-        run.recording.begin(1)
+        run.recording.begins(1)
         assert torch.nn.modules.module._global_forward_hooks
         training.step(run.recording.saw)
-        run.recording.end(1)
+        run.recording.step_ended(1)
         assert not torch.nn.modules.module._global_forward_hooks
-        run.recording.begin(1)
+        run.recording.begins(1)
     assert not torch.nn.modules.module._global_forward_hooks
     assert torch.compile is compile_
     assert not torch.utils._python_dispatch._get_current_dispatch_mode_stack()

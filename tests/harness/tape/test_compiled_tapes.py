@@ -153,11 +153,12 @@ def taped(kind: str, mode: str, folder: Path, steps: int = 3) -> Run:
         expected = [twin.values() for _ in range(steps)]
         config = RunConfig(__file__, spec, str(folder / "journal"), tapes=StepSelection.parse("1"))
         recording = TapeRecording(config, CompileMode(config.mode), notices.append)
+        recording.install()
         try:
             training = started(kind, backend)
             found = [_step(training, number, recording) for number in range(steps)]
         finally:
-            recording.abandon()
+            recording.close()
     files = sorted(path.name for path in (folder / "tapes").glob("*"))
     return Run(found, expected, notices, files, folder)
 
@@ -171,10 +172,10 @@ def _step(training: Training, number: int, recording: TapeRecording) -> dict[str
             recording.saw(name, tensor)
 
     if number == 1:
-        recording.begin(number)
+        recording.begins(number)
     training.step(saw)
     if number == 1:
-        recording.end(number)
+        recording.step_ended(number)
     return seen
 
 

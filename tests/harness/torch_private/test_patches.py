@@ -42,12 +42,13 @@ def test_a_name_that_is_replaced_is_refused_and_both_owners_are_named() -> None:
     first, second = Patches("the first part"), Patches("the second part")
     first.replace(module, "name", replaced := object())
     # when
-    for patch in (
+    attempts: list[Callable[[], None]] = [
         lambda: second.replace(module, "name", object()),
         lambda: second.claim(module, "name"),
         lambda: second.wrap(module, "name", lambda before: before),
         lambda: first.replace(module, "name", object()),
-    ):
+    ]
+    for patch in attempts:
         with pytest.raises(
             AlreadyPatched, match=r"library\.name is replaced by the first part already"
         ) as raised:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from numdrift.harness import torch_private
-from numdrift.harness.hooks.instruments import Surroundings
+from numdrift.harness.hooks.observer import Surroundings
 from numdrift.harness.observers.profile.profile_instrument import ProfileInstrument
 from numdrift.harness.records.mode_registry import registry
 from numdrift.harness.records.mode_spec import parse_mode
@@ -53,10 +53,10 @@ class Training:
         loss = self.model(torch.ones(2, 4)).sum()
         self.instrument.reached("backward", self.step)
         loss.backward()
-        self.instrument.reached("closing", self.step)
+        self.instrument.closing("backward", self.step)
         self.instrument.reached("optimizer", self.step)
         self.optimizer.step()
-        self.instrument.reached("closing", self.step)
+        self.instrument.closing("step", self.step)
         self.step += 1
         self.called_first = True
         self.instrument.reached("step", self.step)
@@ -70,7 +70,7 @@ class Training:
         self.model(torch.ones(2, 4))
 
     def end(self) -> None:
-        self.instrument.reached("closing", self.step)
+        self.instrument.closing("step", self.step)
         self.instrument.reached("end", self.step)
         self.instrument.close()
 

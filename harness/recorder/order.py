@@ -1,0 +1,50 @@
+"""Who watches a training, in the order in which each moment of it is told: the one place where that order is written.
+
+What comes later in the list acts on top of what comes before it, and goes first where something ends (`OUTWARDS`):
+
+- a step is written before files of it are kept: in lazy mode the first to read values decides what one graph computes;
+- the ops are listened to after a state was put in place, and left before the tape of the step is replayed;
+- generators are read when the state is in place, and a model's initial values before anything has begun;
+- graphs are looked at before the mode executes them, and by the tools after they were captured.
+
+A new observer is a class of `observers/` and a line here. tests/harness/recorder/test_observing_order.py has the order of a whole
+training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..hooks.audience import Part, Seat
+from ..records.run_config import RunConfig
+
+RECORDING = Part(", recording stops here", needed=True, stays=True)
+EXPERIMENTS = Part(", no states, outcomes and tapes are kept from here on", needed=True)
+TOOL = Part(" and stops here")
+
+
+def _always(config: RunConfig) -> bool:
+    return True
+
+
+def _tool(name: str) -> Callable[[RunConfig], bool]:
+    return lambda config: name in config.instruments
+
+
+def _experiments(config: RunConfig) -> bool:
+    kept = (config.states, config.outcomes, config.tapes)
+    return bool(config.resync) or any(one is not None for one in kept)
+
+
+ORDER = (
+    Seat("the steps", "step_writer:StepWriter", RECORDING, _always),
+    Seat("the experiments", "step_experiments:Experiments", EXPERIMENTS, _experiments),
+    Seat("the capture of graphs", "graph_recording:GraphRecording", TOOL, lambda config: config.graphs),
+    Seat("partition", "partition.partition_instrument:PartitionInstrument", TOOL, _tool("partition")),
+    Seat("metrics", "metrics_instrument:MetricsInstrument", TOOL, _tool("metrics")),
+    Seat("support", "support_instrument:SupportInstrument", TOOL, _tool("support")),
+    Seat("profile", "profile.profile_instrument:ProfileInstrument", TOOL, _tool("profile")),
+    Seat("snapshots", "snapshots.snapshot_instrument:SnapshotInstrument", TOOL, _tool("snapshots")),
+    Seat("the ops", "operations:RecordedOperations", RECORDING, lambda config: config.records("ops")),
+    Seat("the setup", "setup_facts:SetupFacts", RECORDING, _always),
+)
