@@ -1,4 +1,5 @@
-"""Tells the moments of a training to its observers, in one order, and keeps their failures from it and from each other."""
+"""Tells the moments of a training to its observers, in one order, and keeps their failures from it and from
+each other."""
 
 from __future__ import annotations
 
@@ -15,15 +16,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 OUTWARDS = frozenset({"backward_ended", "step_ended", "script_ended", "close"})
-"""Told from the last observer to the first, as contexts are left: what was put on top of others goes first."""
+"""Told from the last observer to the first, as contexts are left: what was put on top of others goes first.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """What an observer belongs to; `stops` says in the notice of a failure what ends with it.
 
-    A part that is `needed` refuses the run where one of its observers cannot be made. With `stays` its observers all stop
-    writing when one of them fails, and go on being told, for what they do for the training itself.
+    A part that is `needed` refuses the run where one of its observers cannot be made. With `stays` its
+    observers all stop writing when one of them fails, and go on being told, for what they do for the training
+    itself.
     """
 
     stops: str
@@ -33,7 +36,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """One observer's place in the order: `made_by` is `module:class` in `observers/`, `wanted` says which runs have it.
+    """One observer's place in the order: `made_by` is `module:class` in `observers/`, `wanted` says which
+    runs have it.
 
     `name` is what a notice calls it, and the options of a bring-up tool.
     """
@@ -45,7 +49,8 @@ class Seat:
 
 
 class Audience:
-    """The observers of one training, in the order of their seats; `failed(part, doing, error)` is told who stops."""
+    """The observers of one training, in the order of their seats; `failed(part, doing, error)` is told who
+    stops."""
 
     def __init__(self, failed: Callable[[Part, str, Exception], None]) -> None:
         self._failed = failed

@@ -1,7 +1,7 @@
 """What the bring-up tools ask a mode's backend: one interface, written once for each backend.
 
-`Mode.adapter()` gives it. `numdrift analyze`, `partition`, `metrics` and `snapshot` know of backends nothing besides;
-a plug-in that has an adapter is served by all of them (docs/guide/add-a-backend.md).
+`Mode.adapter()` gives it. `numdrift analyze`, `partition`, `metrics` and `snapshot` know of backends nothing
+besides; a plug-in that has an adapter is served by all of them (docs/guide/add-a-backend.md).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Adapter(Protocol):
     """What the backend's own instructions are called in reports: `inductor`, `lazy`, `hlo`."""
 
     executes_at_once: bool
-    """Whether an operator is executed where it is called: there are no graphs then, and a phase of a step (forward,
-    backward, optimizer) is one execution."""
+    """Whether an operator is executed where it is called: there are no graphs then, and a phase of a step
+    (forward, backward, optimizer) is one execution."""
 
     def versions(self) -> Mapping[str, str]:
         """Versions of what takes part, by name (`torch`, `torch_xla`)."""
@@ -42,24 +42,26 @@ class Adapter(Protocol):
     def observe_support(
         self, script: str, told: Callable[[OperatorCall], None]
     ) -> AbstractContextManager[None]:
-        """Within the context `told` hears of every operator that the backend is given. `script` is the path of the
-        training script, for the lines. Changes no bit of the results. Raises NotAvailable when it is called, not within."""
+        """Within the context `told` hears of every operator that the backend is given. `script` is the path
+        of the training script, for the lines. Changes no bit of the results. Raises NotAvailable when it is
+        called, not within."""
 
     def without_execution(self) -> AbstractContextManager[None]:
-        """Within the context the backend captures and lowers what it is given and executes nothing: what is read from it
-        is zeros. Raises NotAvailable when it is called, not within."""
+        """Within the context the backend captures and lowers what it is given and executes nothing: what is
+        read from it is zeros. Raises NotAvailable when it is called, not within."""
 
     def supports(self, node: torch.fx.Node) -> SupportAnswer:
-        """Whether the backend can do an aten node of an FX graph, whose `meta["val"]` and those of its inputs are fake
-        tensors. The backend itself is asked, never a list."""
+        """Whether the backend can do an aten node of an FX graph, whose `meta["val"]` and those of its inputs
+        are fake tensors. The backend itself is asked, never a list."""
 
     def compile_graph(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        """What executes an aten graph on the backend: it takes the graph's inputs as CPU tensors and gives its outputs as
-        a tuple of CPU tensors. `inputs` are examples, fake or real."""
+        """What executes an aten graph on the backend: it takes the graph's inputs as CPU tensors and gives
+        its outputs as a tuple of CPU tensors. `inputs` are examples, fake or real."""
 
     def observe_work(self, script: str, told: Callable[[Work], None]) -> AbstractContextManager[Tell]:
-        """Within the context `told` hears of what the backend compiles, executes and transfers. What the context gives
-        tells of what has not been told yet, and raises what has failed. Changes no bit of the results, and no graph."""
+        """Within the context `told` hears of what the backend compiles, executes and transfers. What the
+        context gives tells of what has not been told yet, and raises what has failed. Changes no bit of the
+        results, and no graph."""
 
     def counters(self) -> Mapping[str, int]:
         """The backend's own counters as they stand, by its own names."""
@@ -82,7 +84,8 @@ def adapter_for(spec: ModeSpec) -> Adapter:
 
 
 def load_adapter(target: str, spec: ModeSpec) -> Adapter:
-    """Make the adapter of one of the rooms of `backends/`, named `room.module:class`, which only a run with a bring-up tool needs."""
+    """Make the adapter of one of the rooms of `backends/`, named `room.module:class`, which only a run with a
+    bring-up tool needs."""
     module, _, name = target.partition(":")
     made: Adapter = getattr(importlib.import_module(f"numdrift.harness.backends.{module}"), name)(spec)
     return made

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 class Capture(Protocol):
     """Captures graphs in the script's process, and changes no bit of what it computes.
 
-    Its methods may raise anything: whoever calls them ends the capture with a notice and lets the training go on.
+    Its methods may raise anything: whoever calls them ends the capture with a notice and lets the training go
+    on.
     """
 
     def install(self) -> None:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from .backend_adapter import Adapter
 
 Moment = Literal["backward", "step", "end"]
-"""When a mode may act: after a backward, after the outermost optimizer step, and when the script has ended."""
+"""When a mode may act: after a backward, after the outermost optimizer step, and when the script has ended.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,8 @@ class Mode(Protocol):
 
     `device` is the torch device that the script is to use; the environment variable DEVICE carries it.
 
-    A mode may have a method `adopt_function(function)`, which gives what it executes in place of a function that computes
-    loss and gradients in one.
+    A mode may have a method `adopt_function(function)`, which gives what it executes in place of a function
+    that computes loss and gradients in one.
     """
 
     device: str
@@ -61,6 +62,7 @@ class Mode(Protocol):
 
 
 def compiles(mode: Mode) -> bool:
-    """Whether a mode has what the script computes compiled: it says then what becomes of the script's own settings of
-    torch.compile (see `CompileMode.settings`), as a plug-in does that is made of `CompileMode`."""
+    """Whether a mode has what the script computes compiled: it says then what becomes of the script's own
+    settings of torch.compile (see `CompileMode.settings`), as a plug-in does that is made of `CompileMode`.
+    """
     return hasattr(mode, "settings")

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from ..tape.journal_writing import EventLog
 
 Progress = Literal["forward", "backward", "optimizer", "step", "end"]
-"""A root module is about to be called for the first time in a step; a backward begins; it has ended; the next step begins;
-the script has ended."""
+"""A root module is about to be called for the first time in a step; a backward begins; it has ended; the next
+step begins; the script has ended."""
 
 
 class Observer:
-    """Watches a training from the script's first line to its last, and does nothing: whoever watches overrides what it needs.
+    """Watches a training from the script's first line to its last, and does nothing: whoever watches
+    overrides what it needs.
 
     A step is told in this order, each moment to every observer before the next moment comes:
 
@@ -36,8 +37,8 @@ class Observer:
         optimizer_steps                  an optimizer is about to step
         step_ended, closing step, settled, reached step, begins
 
-    Any method may raise: the training goes on, and the observer leaves with a notice. `doing` is what that says, where an
-    observer does several things one after the other; "" stands for its name.
+    Any method may raise: the training goes on, and the observer leaves with a notice. `doing` is what that
+    says, where an observer does several things one after the other; "" stands for its name.
     """
 
     doing = ""
@@ -46,11 +47,13 @@ class Observer:
         """Begin: the script is about to be executed. Step 0 is under way from here on."""
 
     def taken_over(self, module: torch.nn.Module, step: int) -> None:
-        """The mode has taken over a root module. The computation of step 0 has not begun before the first one."""
+        """The mode has taken over a root module. The computation of step 0 has not begun before the first
+        one."""
 
     def begins(self, step: int) -> None:
-        """The computation of a step begins: of step 0 when the first root module is about to be called, or with the first
-        backward; of every other one when the step before it has ended. Its state is what it starts from."""
+        """The computation of a step begins: of step 0 when the first root module is about to be called, or
+        with the first backward; of every other one when the step before it has ended. Its state is what it
+        starts from."""
 
     def adopted(self, module: torch.nn.Module) -> None:
         """A root module is about to be called for the first time; its mode has taken it over already."""
@@ -74,7 +77,8 @@ class Observer:
     def backward_started(
         self, step: int, started: Sequence[torch.Tensor], losses: Sequence[torch.Tensor]
     ) -> None:
-        """A backward from the tensors `started` is about to run; `losses` are the script's own that they stand for."""
+        """A backward from the tensors `started` is about to run; `losses` are the script's own that they
+        stand for."""
 
     def backward_ended(self, step: int) -> None:
         """The backward has run, and nothing has acted on its gradients."""
@@ -85,9 +89,9 @@ class Observer:
     def saw(self, name: str, tensor: torch.Tensor) -> None:
         """A value of the step is final; the script may change the tensor afterwards.
 
-        Names are `loss 0`, `loss 1` (one for each tensor that a backward starts from, numbered through the step),
-        `gradient 0 net.weight` (after the step's backward number 0), and after the step `parameter net.weight`,
-        `buffer norm.running_mean` and `state net.weight.exp_avg`.
+        Names are `loss 0`, `loss 1` (one for each tensor that a backward starts from, numbered through the
+        step), `gradient 0 net.weight` (after the step's backward number 0), and after the step `parameter
+        net.weight`, `buffer norm.running_mean` and `state net.weight.exp_avg`.
         """
 
     def step_ended(self, step: int) -> None:
@@ -116,15 +120,16 @@ class Observer:
         """Take every hook out and write what is left to write. Called once, also after a failure."""
 
     def forget(self) -> None:
-        """Write nothing any more: this is a fork of the process, or what the observer is a part of has failed."""
+        """Write nothing any more: this is a fork of the process, or what the observer is a part of has
+        failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What an observer works with: `folder` is that of the run (its journal's parent), `options` are its own.
 
-    `named` gives the parameters and buffers that are known by then, `write` puts an event into the journal and `notice`
-    a text that whoever reads the run should know.
+    `named` gives the parameters and buffers that are known by then, `write` puts an event into the journal
+    and `notice` a text that whoever reads the run should know.
     """
 
     config: RunConfig
@@ -143,10 +148,12 @@ class Surroundings:
 class RecordingSurroundings(Surroundings):
     """What the recording's own observers work with besides.
 
-    `table` gives the step's tensors, the same list as long as they are the same; `losses`, `gradients` and `said` give what
-    the script's step had, `gradients` those that are in no `.grad` by their parameters' names. `fields` is what the other
-    observers say of a step, `nonfinite` is told of a step whose loss is not finite, `seconds` the time since the training began. `phases` are those that the script has named and
-    is in, the innermost last. `guard` keeps a failure out of the training where an observer is not told but called.
+    `table` gives the step's tensors, the same list as long as they are the same; `losses`, `gradients` and
+    `said` give what the script's step had, `gradients` those that are in no `.grad` by their parameters'
+    names. `fields` is what the other observers say of a step, `nonfinite` is told of a step whose loss is not
+    finite, `seconds` the time since the training began. `phases` are those that the script has named and is
+    in, the innermost last. `guard` keeps a failure out of the training where an observer is not told but
+    called.
     """
 
     log: EventLog

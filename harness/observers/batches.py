@@ -19,7 +19,8 @@ Read = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 """Gives the values of tensors on the CPU."""
 
 COMPUTED = ""
-"""In place of the hash: the argument was computed from parameters, or its value was gone before it could be read."""
+"""In place of the hash: the argument was computed from parameters, or its value was gone before it could be
+read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +34,11 @@ class Argument:
 
 
 class Batches:
-    """Digests the tensor arguments of calls, nested ones included, at the call: a script may reuse their memory.
+    """Digests the tensor arguments of calls, nested ones included, at the call: a script may reuse their
+    memory.
 
-    An argument that a lazy graph has yet to compute is neither computed for this nor kept alive, which would make
-    it an output of the graph; it is digested when the step's values are there, if it is as well.
+    An argument that a lazy graph has yet to compute is neither computed for this nor kept alive, which would
+    make it an output of the graph; it is digested when the step's values are there, if it is as well.
     """
 
     def __init__(self, digester: Digester, read: Read) -> None:

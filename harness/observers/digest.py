@@ -1,24 +1,26 @@
 """Digests of tensors: an exact hash and statistics of the values, for many tensors in one call.
 
-The hash covers the bits of the elements in row-major order, so -0.0 and 0.0 differ, as do two NaN payloads, while
-strides do not matter; dtype and shape are left to the caller. Bytes are cut into 4096-byte blocks of 64-byte
-stripes of eight lanes; a lane of a stripe is a pair of 32-bit words (a, b). With keys K from splitmix64,
+The hash covers the bits of the elements in row-major order, so -0.0 and 0.0 differ, as do two NaN payloads,
+while strides do not matter; dtype and shape are left to the caller. Bytes are cut into 4096-byte blocks of
+64-byte stripes of eight lanes; a lane of a stripe is a pair of 32-bit words (a, b). With keys K from
+splitmix64,
 
     x = (a + K[2i] mod 2**32) + (b + K[2i + 1] mod 2**32) * 2**32           for the pair at position i of a block
     P = sum of low32(x) * high32(x), S = sum of x, over the stripes of a block     (both of a lane, mod 2**64)
     hash = mix64(bytes * c + sum over blocks and lanes of mix64(P + mix64(S + (8 * block + lane) * golden)))
 
 The last stripe is padded with zeros, stripes after it contribute nothing, and 0 (which stands for unreadable)
-becomes 1. P is NH (Black et al., UMAC, CRYPTO 1999): for random keys, two different contents of a lane collide
-with probability 2**-32. Its weak point, a factor of zero that hides the other word, is closed by S, which any
-change confined to one pair always alters. To go unseen a change must keep both S (its differences in a lane cancel)
-and P in every lane that it touches: for two exchanged words this takes neighbours that differ by exactly the
-difference of their keys, and equal neighbours never do, because the keys are distinct. mix64 is the finaliser of
-splitmix64 (Steele et al., OOPSLA 2014), a bijection. Not a cryptographic hash.
+becomes 1. P is NH (Black et al., UMAC, CRYPTO 1999): for random keys, two different contents of a lane
+collide with probability 2**-32. Its weak point, a factor of zero that hides the other word, is closed by S,
+which any change confined to one pair always alters. To go unseen a change must keep both S (its differences
+in a lane cancel) and P in every lane that it touches: for two exchanged words this takes neighbours that
+differ by exactly the difference of their keys, and equal neighbours never do, because the keys are distinct.
+mix64 is the finaliser of splitmix64 (Steele et al., OOPSLA 2014), a bijection. Not a cryptographic hash.
 
-Sums are accumulated in double precision in an unspecified order that depends on the contents' length and the CPU,
-not on threads: the same bits give the same record on one machine with one implementation. Squares of huge float64
-overflow to inf. In a thread that flushes subnormals (`torch.set_flush_denormal`) statistics see them as zeros.
+Sums are accumulated in double precision in an unspecified order that depends on the contents' length and the
+CPU, not on threads: the same bits give the same record on one machine with one implementation. Squares of
+huge float64 overflow to inf. In a thread that flushes subnormals (`torch.set_flush_denormal`) statistics see
+them as zeros.
 """
 
 from __future__ import annotations
@@ -69,11 +71,12 @@ class Digester:
         self.implementation = "torch" if self._function is None else "native"
 
     def digest(self, tensors: Sequence[torch.Tensor]) -> bytes:
-        """Records of RECORD_BYTES in the order of `tensors`, which are neither changed nor tracked by autograd.
+        """Records of RECORD_BYTES in the order of `tensors`, which are neither changed nor tracked by
+        autograd.
 
-        Contiguous CPU tensors are read in place; others are first copied (a lazy tensor is thereby computed, a
-        sparse one densified). A tensor without values (meta, fake, wrapper subclass, freed storage) or one that
-        cannot be copied gives a record with hash 0; nothing is raised.
+        Contiguous CPU tensors are read in place; others are first copied (a lazy tensor is thereby computed,
+        a sparse one densified). A tensor without values (meta, fake, wrapper subclass, freed storage) or one
+        that cannot be copied gives a record with hash 0; nothing is raised.
         """
         with _without_function_modes():
             if self._function is None:

@@ -33,7 +33,8 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class EndedStep:
-    """A step whose values may not be readable yet. `said` is what the script said of it and of the one before."""
+    """A step whose values may not be readable yet. `said` is what the script said of it and of the one
+    before."""
 
     number: int
     losses: tuple[torch.Tensor, ...]

@@ -19,11 +19,11 @@ MERSENNE_TWISTER_BYTES = 625 * 4
 
 
 class GeneratorDigests:
-    """Digests of the generators that a script draws from without making one: `torch`, `python`, `numpy` where it
-    is loaded, and the device's by its kind.
+    """Digests of the generators that a script draws from without making one: `torch`, `python`, `numpy` where
+    it is loaded, and the device's by its kind.
 
-    Sixteen hexadecimal digits each, equal for equal states in every process. What Python's and NumPy's keep besides
-    (the second of a pair of normal numbers) is part of Python's digest and not of NumPy's.
+    Sixteen hexadecimal digits each, equal for equal states in every process. What Python's and NumPy's keep
+    besides (the second of a pair of normal numbers) is part of Python's digest and not of NumPy's.
     """
 
     def __init__(self, device: str, digester: Digester) -> None:
@@ -48,7 +48,8 @@ class GeneratorDigests:
             return hash_text(self._digester.digest([state()]))
 
     def _of_numpy(self, numpy: Any) -> str:
-        """The state's memory: `get_state` makes 624 Python numbers of it, which takes longer than all the rest."""
+        """The state's memory: `get_state` makes 624 Python numbers of it, which takes longer than all the
+        rest."""
         generator: Any = numpy.get_bit_generator() if hasattr(numpy, "get_bit_generator") else None
         if type(generator).__name__ != "MT19937":
             return _hex(str(numpy.get_state(legacy=False)).encode())

@@ -17,8 +17,8 @@ IMPLEMENTATION = frozenset({"foreach", "fused", "capturable", "differentiable", 
 def hyperparameters(optimizers: Sequence[Optimizer], names: Mapping[int, str]) -> list[dict[str, Any]]:
     """Describe each optimizer: its class, and its groups with their parameters by name.
 
-    `names` are those of the parameters by `id`. A tensor of one element is given as a number, what is no plain
-    value as the name of its class.
+    `names` are those of the parameters by `id`. A tensor of one element is given as a number, what is no
+    plain value as the name of its class.
     """
     return [
         {"class": type(one).__name__, "groups": [_group(group, names) for group in one.param_groups]}

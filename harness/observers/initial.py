@@ -31,8 +31,8 @@ class Waiting:
 class InitialTensors:
     """Writes an `initial` event for the tensors of each module that is adopted, before its first call.
 
-    A value that a lazy graph has yet to compute is read after the backward, if nothing has changed it by then;
-    otherwise its digest says that it could not be read.
+    A value that a lazy graph has yet to compute is read after the backward, if nothing has changed it by
+    then; otherwise its digest says that it could not be read.
     """
 
     def __init__(self, digester: Digester, read: Read, write: Write) -> None:

@@ -15,7 +15,8 @@ LOSS = "loss"
 
 
 class LoggedValues:
-    """Takes values for the step under way and for the one before, which a script may speak of when it has ended.
+    """Takes values for the step under way and for the one before, which a script may speak of when it has
+    ended.
 
     `doubt` is told of what is no single number.
     """
@@ -70,7 +71,8 @@ def _described(value: Any) -> str:
 
 
 def described(said: Said, read: Iterator[torch.Tensor]) -> dict[str, Any]:
-    """What was said of a step as fields of a journal's event; `read` gives the values of its tensors in their order."""
+    """What was said of a step as fields of a journal's event; `read` gives the values of its tensors in their
+    order."""
     losses = [loss_to_json(scalar(next(read))) for _ in said.losses]
     logged = {name: loss_to_json(scalar(next(read))) for name in said.values}
     return ({"losses": losses} if losses else {}) | ({"logged": logged} if logged else {})

@@ -1,8 +1,8 @@
 """What a run's backend compiles, executes and transfers, written down step by step.
 
-The file `metrics.jsonl` of the run has a line for its beginning, one for each step that has ended (and one, `setup`, for
-what came before the first forward), and one for the end. Each is appended in one piece, so a run that is killed has all
-steps up to the last.
+The file `metrics.jsonl` of the run has a line for its beginning, one for each step that has ended (and one,
+`setup`, for what came before the first forward), and one for the end. Each is appended in one piece, so a run
+that is killed has all steps up to the last.
 """
 
 from __future__ import annotations

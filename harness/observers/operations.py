@@ -29,8 +29,8 @@ functionalization ("aten::as_strided ... has no implementation for the backend",
 
 
 class OperationRecorder:
-    """Enters a dispatch mode for each chosen step; `phase` is what ops are filed under, unless the script has named
-    one: the innermost of `named_phases`."""
+    """Enters a dispatch mode for each chosen step; `phase` is what ops are filed under, unless the script has
+    named one: the innermost of `named_phases`."""
 
     def __init__(
         self,
@@ -116,7 +116,8 @@ class OperationRecorder:
 
 
 class RecordedOperations(Observer):
-    """Has the ops of the chosen steps recorded. It is on top of every other dispatch mode, and is left before any of them."""
+    """Has the ops of the chosen steps recorded. It is on top of every other dispatch mode, and is left before
+    any of them."""
 
     doing = "recording an op"
 

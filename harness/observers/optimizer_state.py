@@ -19,7 +19,8 @@ ON_THE_CPU = ("step", "mu_product")
 
 @dataclass(frozen=True, slots=True)
 class StateValue:
-    """One value of an optimizer's state: `key` as `state net.weight.exp_avg`, `field` its key in `slot.state`."""
+    """One value of an optimizer's state: `key` as `state net.weight.exp_avg`, `field` its key in
+    `slot.state`."""
 
     key: str
     slot: StateSlot
@@ -96,8 +97,8 @@ def load_optimizer_state(
 ) -> list[str]:
     """Put recorded state in place; gives what could not be, by key.
 
-    `owners` says of each key whose it is, as optimizer, parameter and field. A parameter without recorded state
-    has none afterwards.
+    `owners` says of each key whose it is, as optimizer, parameter and field. A parameter without recorded
+    state has none afterwards.
     """
     recorded: dict[tuple[int, str], dict[Any, tuple[str, Any]]] = {}
     for key, (optimizer, name, field) in owners.items():

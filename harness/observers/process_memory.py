@@ -17,8 +17,8 @@ _MAXRSS = 1 if sys.platform == "darwin" else 1024
 
 
 def memory_of(device: str) -> dict[str, int]:
-    """Bytes by name: `resident` and `peak` of the process, and `device` and `device_peak` where the device's allocator
-    counts them. Only what is known is there."""
+    """Bytes by name: `resident` and `peak` of the process, and `device` and `device_peak` where the device's
+    allocator counts them. Only what is known is there."""
     found = {"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS}
     with suppress(OSError, ValueError, IndexError):
         found["resident"] = int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE

@@ -34,7 +34,8 @@ PART = 128 * BLOCK
 
 
 class Sketcher:
-    """Sketches tensors. `native=False` computes the same numbers with torch operations, up to float64 rounding."""
+    """Sketches tensors. `native=False` computes the same numbers with torch operations, up to float64
+    rounding."""
 
     def __init__(self, *, native: bool = True) -> None:
         self._function, self.reason = _load() if native else (None, "not asked for")
@@ -42,9 +43,11 @@ class Sketcher:
     def sketch(
         self, tensor: torch.Tensor, whole: Sequence[int] | None = None, offset: Sequence[int] | None = None
     ) -> Sketch | None:
-        """The sketch of a tensor, or of a block of a tensor of shape `whole` that begins at index `offset` of it.
+        """The sketch of a tensor, or of a block of a tensor of shape `whole` that begins at index `offset` of
+        it.
 
-        None where the tensor has no values that can be read. Raises ValueError for a block that is not in the whole.
+        None where the tensor has no values that can be read. Raises ValueError for a block that is not in the
+        whole.
         """
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
             plain = _plain(tensor)
@@ -89,8 +92,8 @@ def _check(shape: Sequence[int], whole: Sequence[int], offset: Sequence[int]) ->
 def runs_of(
     shape: Sequence[int], whole: Sequence[int], offset: Sequence[int]
 ) -> tuple[int, int, list[int], list[int]]:
-    """How a block lies in the whole: the length of its runs of neighbours, the index of its first element, and the
-    sizes and strides of the dimensions that the runs repeat along."""
+    """How a block lies in the whole: the length of its runs of neighbours, the index of its first element,
+    and the sizes and strides of the dimensions that the runs repeat along."""
     strides = _strides(whole)
     start = sum(begin * stride for begin, stride in zip(offset, strides, strict=True))
     inner = len(shape)

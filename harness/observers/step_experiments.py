@@ -1,4 +1,5 @@
-"""What a run does for the verdict's experiments: states kept and put in place, outcomes and tapes of chosen steps.
+"""What a run does for the verdict's experiments: states kept and put in place, outcomes and tapes of chosen
+steps.
 
 A failure of any of them is told in a notice and ends them all, never the training. Without such options every
 method returns at once.
@@ -34,8 +35,8 @@ MOST_NAMED = 5
 class Experiments(Observer):
     """Leads the borders and values of the chosen steps to those who want them.
 
-    At the beginning of step 0 the parameters are those that are known then, by their modules or optimizers. Raises
-    UsageError when there are no states to start from.
+    At the beginning of step 0 the parameters are those that are known then, by their modules or optimizers.
+    Raises UsageError when there are no states to start from.
     """
 
     def __init__(self, around: RecordingSurroundings) -> None:

@@ -17,10 +17,11 @@ from .sketch import Sketcher
 
 
 class SketchFile:
-    """Writes a frame a step: a sketch of every tensor of the step's table, then of every parameter's gradient.
+    """Writes a frame a step: a sketch of every tensor of the step's table, then of every parameter's
+    gradient.
 
-    What a rank writes of a sharded tensor is what it adds to the sketch of the whole, so the ranks' records add up to
-    that; a copy that another rank has as well is written as zeros.
+    What a rank writes of a sharded tensor is what it adds to the sketch of the whole, so the ranks' records
+    add up to that; a copy that another rank has as well is written as zeros.
     """
 
     def __init__(self, folder: Path, log: EventLog, *, asked: bool) -> None:
@@ -58,7 +59,8 @@ class SketchFile:
         return ABSENT_SKETCH if sketch is None else pack_sketch(sketch)
 
     def _note_gradients(self, ended: EndedStep) -> None:
-        """Say of which gradients the parts are not those of their parameters: their digests do not add up alike."""
+        """Say of which gradients the parts are not those of their parameters: their digests do not add up
+        alike."""
         for name, parameter, gradient in _parameters(ended):
             if name not in self._told and is_sharded(parameter):
                 here, there = shard_of(parameter), None if gradient is None else shard_of(gradient)

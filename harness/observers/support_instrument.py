@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class SupportInstrument(Observer):
-    """Observes from the script's first line to its last. With the option `dry` the backend executes nothing; where that
-    cannot be had, the script is not run at all."""
+    """Observes from the script's first line to its last. With the option `dry` the backend executes nothing;
+    where that cannot be had, the script is not run at all."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._around = surroundings
@@ -41,7 +41,8 @@ class SupportInstrument(Observer):
         self._has_model = True
 
     def called(self, module: torch.nn.Module) -> None:
-        """Have the mode take over a model without parameters, which nobody trains and a recording leaves as it is.
+        """Have the mode take over a model without parameters, which nobody trains and a recording leaves as
+        it is.
 
         That is the first of the script's own modules to be called; a loss comes after the model.
         """

@@ -31,10 +31,12 @@ from .operations import WITHOUT_VALUES
 class TapeRecording(Observer):
     """Records the steps in the run's `tapes` and writes, for each, its tape and its noise.
 
-    A mode that compiles gets no noise: a replay by eager ops has other bits by design. Its steps are in `STEPS`.
+    A mode that compiles gets no noise: a replay by eager ops has other bits by design. Its steps are in
+    `STEPS`.
 
-    The training keeps every bit: nothing is executed but copies before the step has ended, and what the replays
-    use of the generators is put back. A failure is told to `notice` and is the step's reason, never an exception.
+    The training keeps every bit: nothing is executed but copies before the step has ended, and what the
+    replays use of the generators is put back. A failure is told to `notice` and is the step's reason, never
+    an exception.
     """
 
     def __init__(self, config: RunConfig, mode: Mode, notice: Callable[[str], None]) -> None:

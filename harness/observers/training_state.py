@@ -1,7 +1,8 @@
 """The state of a training by names: read as it is, and put in place of another run's.
 
-A state holds parameters, left-over gradients, buffers, the optimizers' state and hyper-parameters, and the random
-generators. What a script keeps for itself (a carried hidden state, a generator of its own) is not in it.
+A state holds parameters, left-over gradients, buffers, the optimizers' state and hyper-parameters, and the
+random generators. What a script keeps for itself (a carried hidden state, a generator of its own) is not in
+it.
 """
 
 from __future__ import annotations
@@ -67,9 +68,11 @@ def training_state(training: TrainingTensors, device: str, step: int) -> Trainin
 
 
 def load_state(state: TrainingState, training: TrainingTensors) -> list[str]:
-    """Put a state in place, but for the generators; gives the names of what has no counterpart on either side.
+    """Put a state in place, but for the generators; gives the names of what has no counterpart on either
+    side.
 
-    Values are copied into the script's own tensors, so that views, tied weights and compiled graphs stay valid.
+    Values are copied into the script's own tensors, so that views, tied weights and compiled graphs stay
+    valid.
     """
     tensors, facts = state.tensors, state.facts
     with torch.no_grad(), without_dispatch_modes(), without_function_modes():

@@ -28,8 +28,8 @@ NUMPY_SEEDS = range(2**32)
 def perturb_(tensors: Sequence[torch.Tensor], seed: int) -> None:
     """Move each finite element other than zero by one unit in the last place, up or down at random, in place.
 
-    The bits of a floating-point number, without its sign, count up with its magnitude: the neighbours are one off.
-    The largest finite number moves towards zero. The draws are those of a generator of their own.
+    The bits of a floating-point number, without its sign, count up with its magnitude: the neighbours are one
+    off. The largest finite number moves towards zero. The draws are those of a generator of their own.
     """
     generator = torch.Generator(device="cpu").manual_seed(seed)
     with torch.no_grad():
@@ -84,7 +84,8 @@ class SeedShift:
         self._replace(module, "default_rng", None)
 
     def shifted(self, seed: Any, valid: range | None) -> Any:
-        """The seed with the offset, begun anew beyond the `valid` ones; what is no whole number, or not valid, stays."""
+        """The seed with the offset, begun anew beyond the `valid` ones; what is no whole number, or not
+        valid, stays."""
         if not isinstance(seed, numbers.Integral) or getattr(self._running, "inside", False):
             return seed
         if valid is None:
@@ -117,7 +118,8 @@ class SeedShift:
 
 
 def shift_seeds(offset: int) -> None:
-    """From now on add `offset` to every whole number that torch's, Python's and NumPy's generators are seeded with."""
+    """From now on add `offset` to every whole number that torch's, Python's and NumPy's generators are seeded
+    with."""
     SeedShift(offset).install()
 
 

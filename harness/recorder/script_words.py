@@ -23,8 +23,8 @@ MOST_NODES = 1000
 
 
 def made_after(border: int, values: Iterable[Any]) -> bool:
-    """Whether a graph of these values consists of nothing older than the autograd node with this number: then a forward
-    has begun that was not seen, as one within a function that the script compiles."""
+    """Whether a graph of these values consists of nothing older than the autograd node with this number: then
+    a forward has begun that was not seen, as one within a function that the script compiles."""
     nodes = [
         value.grad_fn for value in values if isinstance(value, torch.Tensor) and value.grad_fn is not None
     ]
@@ -55,10 +55,10 @@ class Steps(Protocol):
 class ScriptWords:
     """Listens to one script (see `script/connection.py`).
 
-    `steps_are_own` is true once the script says itself where its steps end, `logged` has the values that it gave,
-    `after_step` what it wants to see once the step has been executed.
-    `named_phases` are the phases that the script is in, the innermost last.
-    `seen` tells whether anything of the step under way has been seen.
+    `steps_are_own` is true once the script says itself where its steps end, `logged` has the values that it
+    gave, `after_step` what it wants to see once the step has been executed. `named_phases` are the phases
+    that the script is in, the innermost last. `seen` tells whether anything of the step under way has been
+    seen.
     """
 
     def __init__(

@@ -30,7 +30,8 @@ NEEDS_A_PROCESS = ("python", "timeout", "env", "dtype")
 class Session:
     """Records this process from `open` to `close`; then torch and the environment are what they were before.
 
-    A generator keeps its state: nothing is seeded, unless the mode states a seed. The lazy backend, once started, runs on.
+    A generator keeps its state: nothing is seeded, unless the mode states a seed. The lazy backend, once
+    started, runs on.
     """
 
     def __init__(self, config: RunConfig) -> None:
@@ -67,7 +68,8 @@ class Session:
         self._recorder = recorder
 
     def close(self, error: BaseException | None) -> int:
-        """End the recording, with the exception that ended the training if one did; gives the run's exit code."""
+        """End the recording, with the exception that ended the training if one did; gives the run's exit
+        code."""
         assert self._recorder is not None
         end = end_of(error, self._config.script)
         try:

@@ -21,7 +21,8 @@ HOLE = "\0"
 LAZY = ("lazy", "xla")
 
 OWN_REFERENCES = 3
-"""To a tensor that nobody else has: that of the sequence, that of the loop, and that of the call that counts them."""
+"""To a tensor that nobody else has: that of the sequence, that of the loop, and that of the call that counts
+them."""
 
 KEPT = (
     "numdrift.print (or after_step) shows values that the script has dropped by the end of the step: the graph that computes "
@@ -47,8 +48,8 @@ class Waiting:
 class AfterStep:
     """Keeps tensors of the step under way, and reads them when the mode has executed it.
 
-    It keeps the tensors themselves: a copy would be one more op of a lazy graph. One that is changed in place until then
-    has its later values.
+    It keeps the tensors themselves: a copy would be one more op of a lazy graph. One that is changed in place
+    until then has its later values.
     """
 
     def __init__(self, mode: Mode, notice: Callable[[str], None]) -> None:
@@ -57,7 +58,8 @@ class AfterStep:
         self._waiting: list[Waiting] = []
 
     def add(self, waiting: Waiting, *, between: bool) -> None:
-        """Do something after the step; now, if nothing of a step is under way (`between`) and the values are there."""
+        """Do something after the step; now, if nothing of a step is under way (`between`) and the values are
+        there."""
         if between and all(map(_has_value, waiting.tensors)):
             self.settle([waiting])
         else:
@@ -85,7 +87,8 @@ def _has_value(tensor: torch.Tensor) -> bool:
 
 
 def text_of(values: Sequence[Any], tensors: list[torch.Tensor], sep: str, end: str) -> str:
-    """What `print` writes, with a hole for each tensor; the tensors are appended to `tensors`. Compilers trace it."""
+    """What `print` writes, with a hole for each tensor; the tensors are appended to `tensors`. Compilers
+    trace it."""
     return sep.join([_text(value, tensors, str) for value in values]) + end
 
 
@@ -121,7 +124,8 @@ def plain_tensors(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def heard_in_graph(values: Sequence[torch.Tensor], text: str) -> None:
-    """A compiled graph has come to a `numdrift.print`. The backward, which may compute a value again, says nothing."""
+    """A compiled graph has come to a `numdrift.print`. The backward, which may compute a value again, says
+    nothing."""
     listener = connection.listener
     if listener is not None and current_autograd_node() is None:
         listener.show_copies([value.detach().clone() for value in values], text)

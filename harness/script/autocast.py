@@ -1,7 +1,7 @@
 """autocast and GradScaler for an accelerator keep their meaning on the mode's device.
 
-torch itself disables both, with a warning, where the accelerator is not there: a training in float16 would silently
-be one in float32.
+torch itself disables both, with a warning, where the accelerator is not there: a training in float16 would
+silently be one in float32.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from .adoption_notes import ScriptNotes
 class AutocastRedirection:
     """Redirects `torch.autocast`, `torch.amp.custom_fwd` and `GradScaler` from `install` to `close`.
 
-    `kinds` are the accelerators that are `device` in this mode. The dtype is the accelerator's, where the script
-    does not say one.
+    `kinds` are the accelerators that are `device` in this mode. The dtype is the accelerator's, where the
+    script does not say one.
     """
 
     def __init__(self, device: str, kinds: tuple[str, ...], notes: ScriptNotes) -> None:

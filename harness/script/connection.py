@@ -1,4 +1,5 @@
-"""The one place where a script's own words (`numdrift.log`, `numdrift.step`) meet the recording of its process."""
+"""The one place where a script's own words (`numdrift.log`, `numdrift.step`) meet the recording of its
+process."""
 
 from __future__ import annotations
 

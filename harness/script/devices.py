@@ -1,4 +1,5 @@
-"""Everything that the script sends to an accelerator arrives at the mode's device, whether the machine has one or not.
+"""Everything that the script sends to an accelerator arrives at the mode's device, whether the machine has
+one or not.
 
 Ops cost nothing more: torch is changed only where it asks which device is meant.
 """
@@ -22,15 +23,16 @@ FACTORIES = ("empty.memory_format", "empty_strided.default", "tril_indices.defau
 """The ops below all that make tensors on a device that they are told by its name."""
 
 WITHOUT_STORAGE = ("lazy", "xla")
-"""Devices whose tensors have no storage: what is read from a file stays on the CPU, and is moved where it is used."""
+"""Devices whose tensors have no storage: what is read from a file stays on the CPU, and is moved where it is
+used."""
 
 LOAD_FIRST = 1
 """The priority among those who say where a file's tensors are put; torch's own begin at 10."""
 
 
 class DeviceRedirection:
-    """Redirects from `install` to `close`. `loaded` is called where a file's tensors stay on the CPU although the
-    script meant them to be on the mode's device."""
+    """Redirects from `install` to `close`. `loaded` is called where a file's tensors stay on the CPU although
+    the script meant them to be on the mode's device."""
 
     def __init__(self, device: str, notes: ScriptNotes, loaded: Callable[[], None] = lambda: None) -> None:
         self.device = device
@@ -92,7 +94,8 @@ class DeviceRedirection:
         return value
 
     def _refusing(self, original: Callable[[Any], None]) -> Callable[[Any], None]:
-        """A default device `lazy` ends the process inside of torch's lazy core (segmentation fault, torch 2.13)."""
+        """A default device `lazy` ends the process inside of torch's lazy core (segmentation fault, torch
+        2.13)."""
 
         def set_default_device(device: Any) -> None:
             meant = None if device is None else torch.device(self.meant(device))
@@ -186,7 +189,8 @@ def _with_numbers(original: Callable[..., Any]) -> Callable[..., Any]:
 def _keeping_parameters(original: Callable[..., Any]) -> Callable[..., Any]:
     """A method that moves a module, whose parameters stay the same objects, as on an accelerator.
 
-    torch would make new ones: an optimizer that is there would go on with the old ones, and tied weights come apart.
+    torch would make new ones: an optimizer that is there would go on with the old ones, and tied weights come
+    apart.
     """
 
     @functools.wraps(original)

@@ -18,8 +18,8 @@ _OWN = str(Path(__file__).absolute().parents[2])
 
 
 def script_scopes() -> Iterator[Mapping[str, Any]]:
-    """The variables of the functions under way that are neither torch's nor ours, innermost first, then those of
-    the script itself."""
+    """The variables of the functions under way that are neither torch's nor ours, innermost first, then those
+    of the script itself."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if not frame.f_code.co_filename.startswith((_TORCH, _OWN)):
@@ -29,7 +29,8 @@ def script_scopes() -> Iterator[Mapping[str, Any]]:
 
 
 def find_modules(tensors: Sequence[torch.Tensor]) -> list[torch.nn.Module]:
-    """The modules in the script's variables that hold most of these parameters, each of which holds another part."""
+    """The modules in the script's variables that hold most of these parameters, each of which holds another
+    part."""
     wanted = {id(tensor) for tensor in tensors}
     found: list[tuple[int, torch.nn.Module]] = []
     for _, value in _values():

@@ -28,10 +28,11 @@ WHERE: Mapping[Found, str] = {
 
 
 class LossRecording:
-    """Is told of gradients that are taken; `adopt` is how the mode takes over a function of torch.func, `changed` is called when other tensors are the training's.
+    """Is told of gradients that are taken; `adopt` is how the mode takes over a function of torch.func,
+    `changed` is called when other tensors are the training's.
 
-    `found` is true once there was a loss. Where the script makes no optimizer, `end_step` is called as soon as a forward begins after a backward.
-    `seen` tells whether anything of the step under way has been seen.
+    `found` is true once there was a loss. Where the script makes no optimizer, `end_step` is called as soon
+    as a forward begins after a backward. `seen` tells whether anything of the step under way has been seen.
     """
 
     def __init__(

@@ -12,8 +12,8 @@ READS = frozenset({"numpy", "__array__", "__dlpack__"})
 """What gives the values away, and can only do that on the CPU."""
 
 ACROSS = frozenset({"to", "type_as", "_pack_padded_sequence", "tensor_split", "grad", "backward"})
-"""What takes tensors of both: it carries from one to the other, wants its counts on the CPU, or goes through a graph
-that does, in which a moved tensor would be another."""
+"""What takes tensors of both: it carries from one to the other, wants its counts on the CPU, or goes through
+a graph that does, in which a moved tensor would be another."""
 
 FOLLOWS_FIRST = frozenset({"__getitem__", "index_select", "__setitem__", "__set__"})
 """What happens where its first argument is: a whole data set does not move because its index did."""

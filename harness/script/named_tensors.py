@@ -16,7 +16,8 @@ from .construction import under_construction
 from .parallel import plain_name, wrapper_paths
 
 OPTIMIZED = "optimized."
-"""What the name of a parameter begins with that only an optimizer is known to hold; its place there follows."""
+"""What the name of a parameter begins with that only an optimizer is known to hold; its place there follows.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,8 @@ class RootModules:
         return True
 
     def expect(self, module: torch.nn.Module) -> bool:
-        """Take the names of a module that was not called yet: to `add` it is still new. Says whether its names are."""
+        """Take the names of a module that was not called yet: to `add` it is still new. Says whether its
+        names are."""
         return module not in self._seen and self._name(module)
 
     def _name(self, module: torch.nn.Module) -> bool:
@@ -106,7 +108,8 @@ class RootModules:
 
 
 def put(there: torch.Tensor, value: torch.Tensor) -> bool:
-    """Copy a value into a tensor of the script's, whose views and aliases stay what they are; says whether it fits.
+    """Copy a value into a tensor of the script's, whose views and aliases stay what they are; says whether it
+    fits.
 
     Past autograd: a value that the script computed from the tensor before can still be differentiated.
     """

@@ -24,8 +24,8 @@ HIDDEN = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
 
 def install(device: str, facts: AdoptionFacts) -> torch_private.Undo:
-    """Have collectives and meshes that the script asks for on an accelerator be on the CPU, where the mode runs there; gives
-    the undo."""
+    """Have collectives and meshes that the script asks for on an accelerator be on the CPU, where the mode
+    runs there; gives the undo."""
     patches = torch_private.Patches("collectives on the CPU")
     if device.partition(":")[0] != "cpu" or not torch.distributed.is_available():
         return patches.undo
@@ -110,12 +110,14 @@ def _wrap_data_parallel(patches: torch_private.Patches, facts: AdoptionFacts) ->
 
 
 def is_replicated(module: torch.nn.Module) -> bool:
-    """Whether a wrapper around the module keeps its parameters equal on all ranks; a compiled one may be around it."""
+    """Whether a wrapper around the module keeps its parameters equal on all ranks; a compiled one may be
+    around it."""
     return isinstance(getattr(module, "_orig_mod", module), DistributedDataParallel)
 
 
 def within_wrapper(module: torch.nn.Module) -> torch.nn.Module:
-    """The model that DistributedDataParallel holds, which is what a compiler is to be given; others as they are.
+    """The model that DistributedDataParallel holds, which is what a compiler is to be given; others as they
+    are.
 
     Its hooks and its reducer stay outside of the graphs, which is torch's own advice.
     """

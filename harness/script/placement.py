@@ -1,4 +1,5 @@
-"""Models that are not on the mode's device when they are first called, because the script chose the CPU or nothing."""
+"""Models that are not on the mode's device when they are first called, because the script chose the CPU or
+nothing."""
 
 from __future__ import annotations
 

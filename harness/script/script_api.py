@@ -1,8 +1,8 @@
-"""What a training script may say about itself: `numdrift.log`, `step`, `steps`, `phase`, `mark_step`, `device`, and what it
-wants to see of its tensors: `print`, `after_step`.
+"""What a training script may say about itself: `numdrift.log`, `step`, `steps`, `phase`, `mark_step`,
+`device`, and what it wants to see of its tensors: `print`, `after_step`.
 
-Every function works in every mode. Without a recording (`python train.py`) they do nothing, or what Python does, so they can
-stay in the script. Importing them loads no torch.
+Every function works in every mode. Without a recording (`python train.py`) they do nothing, or what Python
+does, so they can stay in the script. Importing them loads no torch.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ def log(**values: Any) -> None:
 
         numdrift.log(loss=loss, accuracy=correct / total)
 
-    `loss` takes the place of the loss that was found (what `backward()` was called on). A value belongs to the step
-    that is under way; one that is given after `optimizer.step()` and before the next forward belongs to the step that
-    has just ended. Of two values of one name in a step the later counts; of two losses both are kept, the first one is
-    the step's. Nothing is computed or waited for here: tensors are read when the step has ended.
+    `loss` takes the place of the loss that was found (what `backward()` was called on). A value belongs to
+    the step that is under way; one that is given after `optimizer.step()` and before the next forward belongs
+    to the step that has just ended. Of two values of one name in a step the later counts; of two losses both
+    are kept, the first one is the step's. Nothing is computed or waited for here: tensors are read when the
+    step has ended.
     """
     listener = connection.listener
     if listener is not None:
@@ -44,9 +45,9 @@ def step() -> None:
             weights = update(weights, batch)
             numdrift.step()
 
-    For a training without a torch optimizer, or one whose step is more than one `optimizer.step()`. From the first
-    call on the steps are the script's own: optimizers end none any more. Called before the training it only says that;
-    so does the first call right after an optimizer's step, which has ended the step already.
+    For a training without a torch optimizer, or one whose step is more than one `optimizer.step()`. From the
+    first call on the steps are the script's own: optimizers end none any more. Called before the training it
+    only says that; so does the first call right after an optimizer's step, which has ended the step already.
     """
     listener = connection.listener
     if listener is not None:
@@ -82,7 +83,8 @@ def steps(iterable: Iterable[Item]) -> Steps[Item]:
 
 
 def phase(name: str) -> AbstractContextManager[None]:
-    """Name the phase of the ops that are executed within: forward, backward, optimizer, data, or a name of yours.
+    """Name the phase of the ops that are executed within: forward, backward, optimizer, data, or a name of
+    yours.
 
     with numdrift.phase("data"):
         batch = augment(batch)
@@ -106,9 +108,10 @@ def print(*values: Any, sep: str = " ", end: str = "\n") -> None:
 
         numdrift.print("hidden", hidden)
 
-    Tensors are read when the step has ended, so nothing is computed or waited for here: in lazy mode no graph ends, within
-    a compiled function no graph breaks. What is printed are the values that a tensor has then, after what was done to it
-    in place. Give the tensor itself, not a text with it. Between two steps, and outside of numdrift, it prints at once.
+    Tensors are read when the step has ended, so nothing is computed or waited for here: in lazy mode no graph
+    ends, within a compiled function no graph breaks. What is printed are the values that a tensor has then,
+    after what was done to it in place. Give the tensor itself, not a text with it. Between two steps, and
+    outside of numdrift, it prints at once.
     """
     listener = connection.listener
     if listener is None:
@@ -118,12 +121,14 @@ def print(*values: Any, sep: str = " ", end: str = "\n") -> None:
 
 
 def after_step(closure: Callable[..., Any], *values: Any) -> None:
-    """Call `closure(*values)` once the step has been executed, tensors among the values as CPU tensors with their values.
+    """Call `closure(*values)` once the step has been executed, tensors among the values as CPU tensors with
+    their values.
 
         numdrift.after_step(lambda loss: writer.add_scalar("loss", loss, epoch), loss)
 
-    As for `print`, no graph ends in lazy mode; within a compiled function the graph breaks here. What the closure raises
-    is raised where the step ends. Between two steps, and outside of numdrift, it is called at once.
+    As for `print`, no graph ends in lazy mode; within a compiled function the graph breaks here. What the
+    closure raises is raised where the step ends. Between two steps, and outside of numdrift, it is called at
+    once.
     """
     listener = connection.listener
     if listener is None:

@@ -1,4 +1,5 @@
-"""The script's own calls of torch.compile: left eager where the mode is, and given the mode's backend where it compiles."""
+"""The script's own calls of torch.compile: left eager where the mode is, and given the mode's backend where
+it compiles."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ class ScriptCompiles:
         self._notes = notes
 
     def install(self, calls: Calls, called: Callable[[torch.nn.Module], None]) -> torch_private.Undo:
-        """Replace both; `called` is told of the modules that a compiled function is about to call. Gives the undo."""
+        """Replace both; `called` is told of the modules that a compiled function is about to call. Gives the
+        undo."""
         compile_, method = torch.compile, torch.nn.Module.compile
         self._original, self._calls, self._called = compile_, calls, called
 
@@ -133,8 +135,8 @@ class ScriptCompiles:
 
 
 def modules_called_by(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.nn.Module]:
-    """The modules with parameters that a function can reach, none of them within another: its arguments, the object
-    that it is bound to and what that holds, the variables that its code mentions."""
+    """The modules with parameters that a function can reach, none of them within another: its arguments, the
+    object that it is bound to and what that holds, the variables that its code mentions."""
     found: dict[int, torch.nn.Module] = {}
     for value in _reachable(function, args, kwargs):
         if isinstance(value, torch.nn.Module) and next(value.parameters(), None) is not None:

@@ -11,13 +11,14 @@ from ..errors import AdoptionError, KernelError, NumdriftError
 from ..records import frames
 
 _EXPLAINED = re.compile(r"^  Explanation: .*: got (.+)$", re.MULTILINE)
-"""Where torch.compile says what an op raised while it was traced; the first line is a heading (torch 2.13)."""
+"""Where torch.compile says what an op raised while it was traced; the first line is a heading (torch 2.13).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptEnd:
-    """What a journal's last event says; `message` is "" for a run that completed. `told` is an error that says
-    everything in its message: nobody needs its traceback.
+    """What a journal's last event says; `message` is "" for a run that completed. `told` is an error that
+    says everything in its message: nobody needs its traceback.
     """
 
     status: str
@@ -30,7 +31,8 @@ class ScriptEnd:
 
 
 def end_of(error: BaseException | None, script: str) -> ScriptEnd:
-    """The end of a training that `error` ended, None for one that ended by itself; `script` is the file of its code."""
+    """The end of a training that `error` ended, None for one that ended by itself; `script` is the file of
+    its code."""
     if error is None:
         return ScriptEnd("complete")
     if isinstance(error, SystemExit):
@@ -54,7 +56,8 @@ def own_trace(error: BaseException, script: str) -> TracebackType | None:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says, behind its type where it is none of ours, with what an op raised under a compiler."""
+    """The first line of what an error says, behind its type where it is none of ours, with what an op raised
+    under a compiler."""
     lines = str(error).splitlines() or [""]
     if isinstance(error, NumdriftError):
         return lines[0]

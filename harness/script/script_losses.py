@@ -13,7 +13,8 @@ from .. import torch_private
 from ..torch_private import transformation_level, without_dispatch_modes, without_function_modes
 
 Found = Literal["logged", "backward", "gradient", "function"]
-"""How a loss was found: said by the script, `backward()`, `torch.autograd.grad`, a gradient of `torch.func`."""
+"""How a loss was found: said by the script, `backward()`, `torch.autograd.grad`, a gradient of `torch.func`.
+"""
 
 ORDER: Sequence[Found] = ("logged", "backward", "gradient", "function")
 """The first of these that a step has is its losses: a gradient that is taken beside a backward is no loss."""
@@ -65,8 +66,8 @@ class ScaledLosses:
 def differentiates_parameters(
     outputs: Any, inputs: Any, arguments: Mapping[str, Any], *, plain: bool
 ) -> bool:
-    """Whether a call of `torch.autograd.grad` stands for a backward: single numbers are differentiated once, by
-    parameters; with `plain`, by any leaves. A gradient penalty is none: it keeps its graph."""
+    """Whether a call of `torch.autograd.grad` stands for a backward: single numbers are differentiated once,
+    by parameters; with `plain`, by any leaves. A gradient penalty is none: it keeps its graph."""
     if arguments.get("create_graph") or arguments.get("is_grads_batched"):
         return False
     losses, leaves = tensors_in(outputs), tensors_in(inputs)
@@ -75,8 +76,8 @@ def differentiates_parameters(
 
 
 def leaves_of(losses: Sequence[torch.Tensor], most: int = 100_000) -> list[torch.Tensor]:
-    """The leaves that a backward from these tensors gives a gradient to, in the order in which the graph, walked
-    breadth first from the losses, comes to them; `most` is the number of nodes that are looked at."""
+    """The leaves that a backward from these tensors gives a gradient to, in the order in which the graph,
+    walked breadth first from the losses, comes to them; `most` is the number of nodes that are looked at."""
     waiting = [loss.grad_fn for loss in losses if loss.grad_fn is not None]
     seen, leaves = set(waiting), dict[int, torch.Tensor]()
     for node in waiting:  # grows while it is walked

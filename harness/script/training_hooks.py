@@ -1,8 +1,8 @@
 """Where the recorder looks into a training process that knows nothing of it.
 
-Hooked are the outermost module calls, `backward` and what stands for it (`torch.autograd.grad`, `torch.func.grad`),
-the optimizers' steps, and the gradient scaler, which stands between a loss and its backward. Nothing stays hooked
-inside a module's call, so compilers trace what they always trace.
+Hooked are the outermost module calls, `backward` and what stands for it (`torch.autograd.grad`,
+`torch.func.grad`), the optimizers' steps, and the gradient scaler, which stands between a loss and its
+backward. Nothing stays hooked inside a module's call, so compilers trace what they always trace.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ class TrainingListener(Protocol):
         """An outermost module is about to be called with these arguments."""
 
     def module_reached(self, module: torch.nn.Module) -> None:
-        """A compiled function is about to call the module, where neither its calls nor their arguments are seen."""
+        """A compiled function is about to call the module, where neither its calls nor their arguments are
+        seen."""
 
     def backward_started(self, losses: list[torch.Tensor], found: Found) -> None:
-        """A backward from these tensors is about to run, or a call of `torch.autograd.grad` that stands for one."""
+        """A backward from these tensors is about to run, or a call of `torch.autograd.grad` that stands for
+        one."""
 
     def backward_ended(self) -> None:
         """That backward has run."""
@@ -75,9 +77,9 @@ Called = Callable[[torch.nn.Module, Sequence[Any], Mapping[str, Any]], None]
 class ModuleCalls:
     """Reports outermost module calls while it is open.
 
-    `torch.nn.Module.__call__` is replaced between outermost calls only and put back during each, so inner modules
-    never see the replacement. Where a compiler meets it after all, in a function that the script compiles and
-    that calls a module, it traces torch's own in its place.
+    `torch.nn.Module.__call__` is replaced between outermost calls only and put back during each, so inner
+    modules never see the replacement. Where a compiler meets it after all, in a function that the script
+    compiles and that calls a module, it traces torch's own in its place.
     """
 
     def __init__(self, called: Called) -> None:

@@ -61,16 +61,16 @@ class TrainingTensors:
         return True
 
     def add_found(self, named: Iterable[tuple[str, torch.Tensor]]) -> bool:
-        """Take parameters that no module and no optimizer shows, in place of those that were found by the same names;
-        says whether these are other tensors. The arguments of a function, new tensors in every step, are kept alive
-        until the next ones come."""
+        """Take parameters that no module and no optimizer shows, in place of those that were found by the
+        same names; says whether these are other tensors. The arguments of a function, new tensors in every
+        step, are kept alive until the next ones come."""
         before = {name: id(tensor) for name, tensor in self._found.items()}
         self._found |= named
         return before != {name: id(tensor) for name, tensor in self._found.items()}
 
     def optimizers(self) -> list[Optimizer]:
-        """In the order of their making. One that has groups and state in common with an earlier one is left out:
-        SAM's wrapper and base optimizer hold the same objects."""
+        """In the order of their making. One that has groups and state in common with an earlier one is left
+        out: SAM's wrapper and base optimizer hold the same objects."""
         found: dict[tuple[int, ...], Optimizer] = {}
         for optimizer in (known for reference in self._optimizers if (known := reference()) is not None):
             parts = (id(optimizer.state), *(id(group) for group in optimizer.param_groups))

@@ -1,6 +1,7 @@
 """Trainings that no module or optimizer shows whole: updates by hand, and functions of torch.func.
 
-Their parameters are what the gradients are taken by. A step of theirs ends where the next one is seen to begin.
+Their parameters are what the gradients are taken by. A step of theirs ends where the next one is seen to
+begin.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class TrainingByHand:
         self._of_function: frozenset[str] = frozenset()
 
     def find_parameters(self, tensors: Iterable[torch.Tensor]) -> bool:
-        """Name the parameters among `tensors` that no root module and no name is known of; says whether there were any."""
+        """Name the parameters among `tensors` that no root module and no name is known of; says whether there
+        were any."""
         known = {id(one.tensor) for one in self._training.named() if not one.name.startswith(OPTIMIZED)}
         unknown = [tensor for tensor in tensors if id(tensor) not in known]
         if not unknown:
@@ -42,8 +44,8 @@ class TrainingByHand:
         return self.find_parameters(leaves_of(losses))
 
     def function_called(self, arguments: Sequence[Any]) -> bool:
-        """A function is about to be differentiated by these arguments: trees of tensors, the parameters as the
-        step before has left them. Says whether their names are new."""
+        """A function is about to be differentiated by these arguments: trees of tensors, the parameters as
+        the step before has left them. Says whether their names are new."""
         trees = arguments[0] if len(arguments) == 1 else list(arguments)
         named = [(name, tensor) for name, tensor in tree_names(trees) if tensor.is_floating_point()]
         self._of_function = frozenset(name for name, _ in named)
@@ -64,8 +66,9 @@ class TrainingByHand:
         return taken
 
     def script_ended(self) -> bool:
-        """Look once more for what a function's parameters have become: the first of the script's own variables that
-        has their names, since a script has its parameters before their gradients. Says whether they are new."""
+        """Look once more for what a function's parameters have become: the first of the script's own
+        variables that has their names, since a script has its parameters before their gradients. Says whether
+        they are new."""
         for value in list(vars(sys.modules["__main__"]).values()) if self._of_function else ():
             named = dict(tree_names(value))
             if named.keys() == self._of_function:

@@ -81,7 +81,8 @@ Change = Callable[[torch.fx.GraphModule], None]
 
 
 def change_around_inner_compile(before: Change, inside: Change) -> Undo:
-    """Apply `before` to each graph that Inductor's inner compile is given, and `inside` where it begins; gives the undo.
+    """Apply `before` to each graph that Inductor's inner compile is given, and `inside` where it begins;
+    gives the undo.
 
     Whoever wraps the inner compile between the two sees the graph as `before` has left it.
     """

@@ -145,8 +145,8 @@ InnerCompile = Callable[[torch.fx.GraphModule, Any, Mapping[str, Any], Compile],
 
 
 def around_inner_compile(owner: str, around: InnerCompile) -> Undo:
-    """Have `around` do each of Inductor's inner compilations: it is told the graph, its inputs and the options, and gives
-    what the call of its last argument gave."""
+    """Have `around` do each of Inductor's inner compilations: it is told the graph, its inputs and the
+    options, and gives what the call of its last argument gave."""
     module = importlib.import_module("torch._inductor.compile_fx")
     private("torch._inductor.compile_fx", "_compile_fx_inner")
 
@@ -165,7 +165,8 @@ def watch_executions(around: Callable[[Any, Compile], Any]) -> Undo:
 
 
 def watch_compiled_calls(around: Callable[[Any, Sequence[Any], Compile], Any]) -> Undo:
-    """Have `around` do each call of a graph that Inductor has compiled; it is told the compiled object and the inputs."""
+    """Have `around` do each call of a graph that Inductor has compiled; it is told the compiled object and
+    the inputs."""
     holder = private("torch._inductor.output_code", "CompiledFxGraph")
 
     def watched(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,5 @@
-"""The one registry of the names of torch, and of other libraries, that this process has replaced, and of who did it.
+"""The one registry of the names of torch, and of other libraries, that this process has replaced, and of who
+did it.
 
 A name has one owner, or several who wrap it in the order in which they came:
 
@@ -37,7 +38,8 @@ class _Layer:
 
 @dataclass(slots=True)
 class _Name:
-    """A replaced name: what `holder` itself had under it (nothing, where a class only inherits it), and what it gave."""
+    """A replaced name: what `holder` itself had under it (nothing, where a class only inherits it), and what
+    it gave."""
 
     holder: Any
     name: str
@@ -73,15 +75,16 @@ class Patches:
         self._add(holder, name, None).put(value)
 
     def claim(self, holder: Any, name: str) -> None:
-        """Own a name without replacing it now: the owner puts and puts back by itself what is to be there, often.
+        """Own a name without replacing it now: the owner puts and puts back by itself what is to be there,
+        often.
 
         Raises AlreadyPatched.
         """
         self._add(holder, name, None)
 
     def wrap(self, holder: Any, name: str, make: Make) -> None:
-        """Put what `make` gives in place of a name, which others may wrap as well. Raises AlreadyPatched where the name
-        is somebody's alone."""
+        """Put what `make` gives in place of a name, which others may wrap as well. Raises AlreadyPatched
+        where the name is somebody's alone."""
         found = self._add(holder, name, make)
         found.put(found.layers[-1].value)
 
@@ -116,8 +119,9 @@ class Patches:
 
 
 def _own(holder: Any, name: str, there: Any) -> Any:
-    """What is put back in the end. A class may inherit the name, a module make it when it is asked (`__getattr__`); the
-    configurations of torch's compilers are modules of a kind of their own, which keep their settings elsewhere."""
+    """What is put back in the end. A class may inherit the name, a module make it when it is asked
+    (`__getattr__`); the configurations of torch's compilers are modules of a kind of their own, which keep
+    their settings elsewhere."""
     own = vars(holder).get(name, ABSENT)
     plain = isinstance(holder, type) or type(holder) is types.ModuleType
     return own if plain or own is not ABSENT else there

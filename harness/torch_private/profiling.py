@@ -164,8 +164,8 @@ def open_ranges(trace: bytes) -> bool:
 
 
 def own_module_calls() -> AbstractContextManager[None]:
-    """Have torch's own `Module.__call__` in place: the first trace `with_stack` learns from it what a module's call is, and
-    takes the `self` of whatever function it finds there for a module."""
+    """Have torch's own `Module.__call__` in place: the first trace `with_stack` learns from it what a
+    module's call is, and takes the `self` of whatever function it finds there for a module."""
     return lifted(torch.nn.Module, "__call__")
 
 

@@ -39,8 +39,8 @@ class Support:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """An operator as it was written, with the aten nodes that it is dispatched to; or one aten node by itself, where it
-    comes from no call, or from one that is several operators."""
+    """An operator as it was written, with the aten nodes that it is dispatched to; or one aten node by
+    itself, where it comes from no call, or from one that is several operators."""
 
     kind: str
     nodes: tuple[torch.fx.Node, ...]
@@ -55,7 +55,8 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class WrittenCall:
-    """A call of a captured graph as operators: one, or several, as of an indexing; with the arguments of the last."""
+    """A call of a captured graph as operators: one, or several, as of an indexing; with the arguments of the
+    last."""
 
     kinds: tuple[str, ...]
     configuration: str

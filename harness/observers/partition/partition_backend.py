@@ -23,10 +23,11 @@ from .partition_plan import Request, check, plan_graph
 
 
 class PartitioningBackend:
-    """Takes captured graphs, as torch.compile's backends do. `told` hears of each graph, also of one that breaks a limit.
+    """Takes captured graphs, as torch.compile's backends do. `told` hears of each graph, also of one that
+    breaks a limit.
 
-    `module` is the class of what is captured, `script` the file whose lines operators are named by. With `only` everything
-    but these calls goes to the CPU; `calls` are those that were met. Raises PartitionError.
+    `module` is the class of what is captured, `script` the file whose lines operators are named by. With
+    `only` everything but these calls goes to the CPU; `calls` are those that were met. Raises PartitionError.
     """
 
     def __init__(
@@ -98,8 +99,8 @@ class PartitioningBackend:
 
 
 def _written(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Written:
-    """What the graph's operators are as they were written; nothing where torch cannot say, as of a function of autograd's
-    that the module defines itself."""
+    """What the graph's operators are as they were written; nothing where torch cannot say, as of a function
+    of autograd's that the module defines itself."""
     try:
         return written_operators(written_graph(graph, inputs))
     except NotAvailable:

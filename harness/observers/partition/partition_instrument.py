@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 class PartitionInstrument(Observer):
     """Has each root module called through the partitioner, before its first call.
 
-    Its options are `mode`, the one whose backend gets what it supports, and `config`; with `only`, a list of calls by the
-    numbers of their graph and in it, everything but these goes to the CPU. Unlike other instruments it changes what is
-    executed: that is what it is for. A limit that is broken raises in the script, where the module is called.
+    Its options are `mode`, the one whose backend gets what it supports, and `config`; with `only`, a list of
+    calls by the numbers of their graph and in it, everything but these goes to the CPU. Unlike other
+    instruments it changes what is executed: that is what it is for. A limit that is broken raises in the
+    script, where the module is called.
     """
 
     def __init__(self, surroundings: Surroundings) -> None:

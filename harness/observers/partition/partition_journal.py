@@ -9,9 +9,9 @@
     {"event": "failed", "message": "...", "exit_code": 2}
     {"event": "end"}
 
-The calls are those of a process of which some are chosen: the number of the graph, that of the call in it, operator, line, module.
-A graph has its line when it is partitioned, also when it breaks a limit. What was written survives a kill; a process that
-lacks its `end` was cut off.
+The calls are those of a process of which some are chosen: the number of the graph, that of the call in it,
+operator, line, module. A graph has its line when it is partitioned, also when it breaks a limit. What was
+written survives a kill; a process that lacks its `end` was cut off.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class TensorCheck:
-    """A tensor of the partitioned module held against the module's own: `what` is output or gradient, `largest` the largest
-    absolute difference, `scale` the largest absolute value."""
+    """A tensor of the partitioned module held against the module's own: `what` is output or gradient,
+    `largest` the largest absolute difference, `scale` the largest absolute value."""
 
     what: str
     name: str
@@ -48,7 +48,8 @@ class TensorCheck:
 
 @dataclass(frozen=True, slots=True)
 class CarrierRow:
-    """Operators that carry a module's drift: the drift with only these on the backend, and that without them. Drifts are the largest relative difference of an output or gradient, by its largest value."""
+    """Operators that carry a module's drift: the drift with only these on the backend, and that without them.
+    Drifts are the largest relative difference of an output or gradient, by its largest value."""
 
     operators: tuple[Call, ...]
     alone: float
@@ -57,7 +58,8 @@ class CarrierRow:
 
 @dataclass(frozen=True, slots=True)
 class BisectionRecord:
-    """What `--bisect` has found; `whole` is the drift with everything on the backend, `asked` the partitions executed."""
+    """What `--bisect` has found; `whole` is the drift with everything on the backend, `asked` the partitions
+    executed."""
 
     whole: float
     asked: int
@@ -140,7 +142,8 @@ class PartitionRecord:
 
 
 def read_partition(path: Path) -> PartitionRecord:
-    """Read what a process has written, nothing where it wrote nothing. Raises JournalError for a damaged record."""
+    """Read what a process has written, nothing where it wrote nothing. Raises JournalError for a damaged
+    record."""
     found = PartitionRecord()
     if not path.exists():
         return found

@@ -19,12 +19,14 @@ from .graph_operators import Operator, Support, Written, operators_of, origin_na
 from .partition_parts import Call, Part
 
 PLACE, OPERATOR = "numdrift_place", "numdrift_operator"
-"""What a node knows while its graph is fused: where it runs, and of which operator it is the node that computes."""
+"""What a node knows while its graph is fused: where it runs, and of which operator it is the node that
+computes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a graph is partitioned for: `module` is the class that it was captured of, `device` the backend's name.
+    """What a graph is partitioned for: `module` is the class that it was captured of, `device` the backend's
+    name.
 
     With `only`, everything but these calls goes to the CPU.
     """
@@ -40,8 +42,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A copy of the graph whose operators are in submodules; `placed` says where each runs, in the order of execution, and
-    `calls` what was called where, of the operators that come from a call."""
+    """A copy of the graph whose operators are in submodules; `placed` says where each runs, in the order of
+    execution, and `calls` what was called where, of the operators that come from a call."""
 
     module: torch.fx.GraphModule
     placed: Sequence[tuple[str, str]]
@@ -122,7 +124,8 @@ def _names(one: Operator, written: Written, forward: bool) -> frozenset[str]:
 def _subgraphs(
     graph: torch.fx.GraphModule, operators: Sequence[Operator], device: dict[Operator, str], backend: str
 ) -> list[tuple[str, SubgraphRow]]:
-    """Fuse the graph in place: first what the backend gets, then the rest; the submodules in the order of execution."""
+    """Fuse the graph in place: first what the backend gets, then the rest; the submodules in the order of
+    execution."""
     for number, one in enumerate(operators):
         for node in one.nodes:
             node.meta |= {PLACE: device[one]}
@@ -145,7 +148,8 @@ def _subgraphs(
 
 
 def _computing(nodes: Sequence[torch.fx.Node]) -> torch.fx.Node:
-    """The last of an operator's nodes that is no view: what is kept for the backward is detached, often elsewhere."""
+    """The last of an operator's nodes that is no view: what is kept for the backward is detached, often
+    elsewhere."""
     values = [one for one in nodes if is_operator(one.target) and not returns_view(one.target)]
     return (values or nodes)[-1]
 

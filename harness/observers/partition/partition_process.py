@@ -1,4 +1,5 @@
-"""The process that partitions a module by itself: made by a factory, called with examples, and held against itself.
+"""The process that partitions a module by itself: made by a factory, called with examples, and held against
+itself.
 
 It is told by a JSON file: the factory, the mode, the limits, and where to write.
 """
@@ -59,7 +60,8 @@ def main(path: Path) -> int:
 
 
 class _Trial:
-    """A module partitioned again and again, each time from the same state, and held against itself unpartitioned."""
+    """A module partitioned again and again, each time from the same state, and held against itself
+    unpartitioned."""
 
     def __init__(self, module: torch.nn.Module, inputs: Any, adapter: Adapter) -> None:
         self._module = module
@@ -156,8 +158,8 @@ def _checks(
 
 
 def _executed(module: torch.nn.Module, inputs: Any) -> Sequence[torch.Tensor]:
-    """The outputs of one call from the same random numbers; where they have gradients, those of a weighted sum are
-    computed."""
+    """The outputs of one call from the same random numbers; where they have gradients, those of a weighted
+    sum are computed."""
     args, kwargs = arguments_of(inputs)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)

@@ -58,12 +58,13 @@ def partition(
         net = numdrift.partition(Net(), torch.rand(32, 784), mode="compile", config=PartitionConfig(max_subgraph_count=2))
         net(x).sum().backward()
 
-    `inputs` are what the module is called with: a tensor, a sequence of arguments, or a mapping of named ones. The module is
-    called with them once, where its buffers and the random generator are put back. Other shapes, training and evaluation
-    have partitions of their own, made when they are first needed. The logger `numdrift.partition` tells of each at INFO.
+    `inputs` are what the module is called with: a tensor, a sequence of arguments, or a mapping of named
+    ones. The module is called with them once, where its buffers and the random generator are put back. Other
+    shapes, training and evaluation have partitions of their own, made when they are first needed. The logger
+    `numdrift.partition` tells of each at INFO.
 
-    Raises PartitionError (a ValueError) where a limit of `config` is broken, UsageError for an operator to partition that the
-    module does not have, ModeError, and NotAvailable for a backend that is not here.
+    Raises PartitionError (a ValueError) where a limit of `config` is broken, UsageError for an operator to
+    partition that the module does not have, ModeError, and NotAvailable for a backend that is not here.
     """
     spec = parse_mode(mode)
     for key in OF_PROCESS:
@@ -82,8 +83,8 @@ def partitioned(
     told: Callable[[GraphPartition], None],
     only: frozenset[Part] | None = None,
 ) -> PartitionedModule:
-    """As `partition`, with a backend that is there; `told` hears of each graph, and with `only` all but these calls go to
-    the CPU."""
+    """As `partition`, with a backend that is there; `told` hears of each graph, and with `only` all but these
+    calls go to the CPU."""
     elsewhere = {one.device.type for one in [*module.parameters(), *module.buffers()]} - {"cpu"}
     if elsewhere:
         raise UsageError(
@@ -101,7 +102,8 @@ def partitioned(
 
 
 def adapter_of(spec: ModeSpec) -> Adapter:
-    """The backend of a mode. Raises UsageError for one whose kernels are swapped: its backend would not be asked of them."""
+    """The backend of a mode. Raises UsageError for one whose kernels are swapped: its backend would not be
+    asked of them."""
     refuse_swaps(spec)
     return adapter_for(spec)
 

@@ -1,4 +1,5 @@
-"""Inductor's kernels in the trace: each call by its name, and of which ops, modules and lines each kernel was made."""
+"""Inductor's kernels in the trace: each call by its name, and of which ops, modules and lines each kernel was
+made."""
 
 from __future__ import annotations
 

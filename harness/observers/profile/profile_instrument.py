@@ -98,7 +98,8 @@ class ProfileInstrument(Observer):
         self._ranges.phase(PHASE + OWN)
 
     def called(self, module: torch.nn.Module) -> None:
-        """A model is evaluated before a training's forward, or after it: that one is the first with gradients."""
+        """A model is evaluated before a training's forward, or after it: that one is the first with
+        gradients."""
         if self._ranges.here and torch.is_grad_enabled():
             self._forward_begins()
 
@@ -195,7 +196,8 @@ class ProfileInstrument(Observer):
         self._ranges.enter(name, "block")
 
     def _range_begins(self, name: str) -> bool:
-        """A `record_function` of the script's is a block of it, and one of torch's optimizers lies within a phase."""
+        """A `record_function` of the script's is a block of it, and one of torch's optimizers lies within a
+        phase."""
         if not self._ranges.here or OF_COMPILERS in name:
             return False
         if name.startswith(OF_OPTIMIZERS):

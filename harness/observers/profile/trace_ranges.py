@@ -26,9 +26,10 @@ class _Range:
 class Ranges:
     """What is open on the script's own thread, the outermost first, and apart from it on each other thread.
 
-    A trace holds slices that lie within each other or beside each other. A phase begins where the script says nothing of
-    it, so it may begin within a block and end after it: it is split at the block's borders then.
-    While nothing is traced the ranges are known and none is written; `resume` opens those that the script is in.
+    A trace holds slices that lie within each other or beside each other. A phase begins where the script says
+    nothing of it, so it may begin within a block and end after it: it is split at the block's borders then.
+    While nothing is traced the ranges are known and none is written; `resume` opens those that the script is
+    in.
     """
 
     def __init__(self, begin: Callable[[str], Handle]) -> None:
@@ -94,7 +95,8 @@ class Ranges:
         self._written = False
 
     def forget(self) -> None:
-        """This is a fork of the process: begin nothing any more, and leave what is open to the process that began it."""
+        """This is a fork of the process: begin nothing any more, and leave what is open to the process that
+        began it."""
         self._written = False
 
     def _stack(self) -> list[_Range]:

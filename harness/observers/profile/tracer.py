@@ -1,4 +1,5 @@
-"""One trace after another with torch.profiler, each in a file of its own, so that a killed process leaves the others."""
+"""One trace after another with torch.profiler, each in a file of its own, so that a killed process leaves the
+others."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from ...records.profile_request import Kind, lines_of
 
 
 class Tracer:
-    """Traces one step at a time. Another profiler of the script's goes first: `yielded` is told, and nothing is traced.
+    """Traces one step at a time. Another profiler of the script's goes first: `yielded` is told, and nothing
+    is traced.
 
     `left_open` says that something was under way when the last trace ended: another one must not begin then.
     """

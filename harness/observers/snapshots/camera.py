@@ -21,7 +21,8 @@ STRICT = ("parameter", "buffer", "gradient", "state", "loss")
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is to be kept of an execution that is about to begin; not `certain` where something must happen first."""
+    """What is to be kept of an execution that is about to begin; not `certain` where something must happen
+    first."""
 
     execution: Execution
     held: tuple[str, ...]
@@ -35,8 +36,8 @@ class Wish:
 class Camera:
     """Takes the snapshots of one process. `step` is set by whoever follows the training.
 
-    `stopping` says why the training is to end here, "" where it is not. Whatever fails is told to `notice`, each kind of
-    failure once.
+    `stopping` says why the training is to end here, "" where it is not. Whatever fails is told to `notice`,
+    each kind of failure once.
     """
 
     def __init__(self, choice: Choice, folder: SnapshotFolder, notice: Callable[[str], None]) -> None:

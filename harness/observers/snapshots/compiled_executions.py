@@ -1,4 +1,5 @@
-"""The executions of compiled graphs: each seen with its inputs, executed as it would be, and taken apart on copies."""
+"""The executions of compiled graphs: each seen with its inputs, executed as it would be, and taken apart on
+copies."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ NOTHING_SEEN = "no compiled graph was executed where it can be seen: the backend
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NamedGraph:
-    """A graph as it went into its compiler. `inputs` and `outputs` are what its values are to the script, in order."""
+    """A graph as it went into its compiler. `inputs` and `outputs` are what its values are to the script, in
+    order."""
 
     name: str
     phase: str

@@ -1,4 +1,5 @@
-"""One execution of a compiled graph as a snapshot: its graph executed op by op on copies, beside what it really gave."""
+"""One execution of a compiled graph as a snapshot: its graph executed op by op on copies, beside what it
+really gave."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ OTHER_DRAWS = "it draws random numbers by Inductor's own generator, which only I
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledExecution:
-    """An execution that is about to begin: `inputs` are the script's own tensors, `copies` are they as they are now, and
-    `generators` the states of the generators. `ports` are the names of inputs and outputs."""
+    """An execution that is about to begin: `inputs` are the script's own tensors, `copies` are they as they
+    are now, and `generators` the states of the generators. `ports` are the names of inputs and outputs."""
 
     graph: CompiledGraph
     wish: Wish

@@ -1,7 +1,8 @@
 """Lazy executions: what a cut of the pending graph executes, for the tensors that the script can see.
 
-Before the cut the core is asked for the graph of these tensors and for what it starts from, after it for their values.
-An execution that no cut orders (an op that falls back to the CPU, `.item()`) happens inside of the core, unseen.
+Before the cut the core is asked for the graph of these tensors and for what it starts from, after it for
+their values. An execution that no cut orders (an op that falls back to the CPU, `.item()`) happens inside of
+the core, unseen.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class LazyCuts(Observer):
                 self._camera.tell(UNSEEN.format(unseen))
 
     def close(self) -> None:
-        """What was pending when a script failed was never executed: there is no execution that gave the error."""
+        """What was pending when a script failed was never executed: there is no execution that gave the
+        error."""
         self._open = False
         self._pending = None
 

@@ -1,4 +1,5 @@
-"""One execution of the lazy core as a snapshot: its graph executed op by op on copies, beside what it really gave."""
+"""One execution of the lazy core as a snapshot: its graph executed op by op on copies, beside what it really
+gave."""
 
 from __future__ import annotations
 
@@ -27,8 +28,9 @@ CHANGING = ("parameter", "buffer", "state")
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What is about to be executed: `roots` are the tensors, by name, that the graph computes, `data` the values that it
-    starts from, by the number of the core, and `values` those that the script's tensors have."""
+    """What is about to be executed: `roots` are the tensors, by name, that the graph computes, `data` the
+    values that it starts from, by the number of the core, and `values` those that the script's tensors have.
+    """
 
     wish: Wish
     roots: Mapping[str, torch.Tensor]
@@ -101,7 +103,8 @@ class Pending:
 def _same_value(values: Mapping[str, torch.Tensor], wanted: torch.Tensor) -> str:
     """What is called by a name and has the same bits, "" where nothing is.
 
-    The core keeps a parameter, and the tensor that it was detached from, as two values in memory of their own.
+    The core keeps a parameter, and the tensor that it was detached from, as two values in memory of their
+    own.
     """
     alike = (
         name

@@ -1,4 +1,5 @@
-"""Which outputs of an execution depend on random numbers that Inductor's own generator drew, which only Inductor draws."""
+"""Which outputs of an execution depend on random numbers that Inductor's own generator drew, which only
+Inductor draws."""
 
 from __future__ import annotations
 

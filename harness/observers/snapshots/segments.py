@@ -1,6 +1,7 @@
 """Eager executions: the forward, the backward and the optimizer of a step, each recorded as it is executed.
 
-What such a stretch of ops gives is whatever it has made that is still held when it ends, and the inputs that it wrote.
+What such a stretch of ops gives is whatever it has made that is still held when it ends, and the inputs that
+it wrote.
 """
 
 from __future__ import annotations
@@ -162,8 +163,8 @@ class EagerSegments(Observer):
 
 
 def made_or_written(tape: Tape) -> dict[int, tuple[str, View]]:
-    """The slots that the calls of a tape made or wrote, with the op that did it first, numbered among its like, and the
-    view that it gave."""
+    """The slots that the calls of a tape made or wrote, with the op that did it first, numbered among its
+    like, and the view that it gave."""
     found: dict[int, tuple[str, View]] = {}
     numbers: Counter[str] = Counter()
     for call in tape.calls:
@@ -186,8 +187,8 @@ def _changed(call: Call) -> list[View]:
 
 
 def _inputs(tape: Tape, names: Mapping[int, tuple[str, View]], unknown: str) -> list[Port]:
-    """The storages that came from before, as the script knows them, else numbered as `unknown` and seen as by the first
-    call that takes them."""
+    """The storages that came from before, as the script knows them, else numbered as `unknown` and seen as by
+    the first call that takes them."""
     first: dict[int, View] = {}
     for call in tape.calls:
         for value in leaves([*call.arguments, *call.keywords.values()]):

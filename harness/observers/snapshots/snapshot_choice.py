@@ -1,4 +1,5 @@
-"""Which executions a snapshot is taken of: by step, by count, by name, by rank, by a function, or when something happens."""
+"""Which executions a snapshot is taken of: by step, by count, by name, by rank, by a function, or when
+something happens."""
 
 from __future__ import annotations
 
@@ -22,8 +23,9 @@ EVENTS = ("nonfinite", "error", "drift")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What was asked for. `names` are patterns as a shell has them; `what` is inputs, outputs or both; `on` is one of
-    EVENTS or "". `callback` is `FILE.py:FUNCTION`. Limits are bytes and files of one run, None for none.
+    """What was asked for. `names` are patterns as a shell has them; `what` is inputs, outputs or both; `on`
+    is one of EVENTS or "". `callback` is `FILE.py:FUNCTION`. Limits are bytes and files of one run, None for
+    none.
 
     `stops` ends the training once all of it is taken.
     """

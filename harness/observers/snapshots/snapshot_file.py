@@ -5,8 +5,9 @@
     drawn 7 1         the second tensor that the call number 7 drew
     generator 2       the state of a generator, number 2
 
-The fact `snapshot` has everything else as JSON, the calls as those of a tape, and the SHA-256 of each tensor; the fact
-`sha256` is that of `snapshot`. Nothing in the file is ever evaluated, and of ops only those of `OPS` are executed.
+The fact `snapshot` has everything else as JSON, the calls as those of a tape, and the SHA-256 of each tensor;
+the fact `sha256` is that of `snapshot`. Nothing in the file is ever evaluated, and of ops only those of `OPS`
+are executed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from .snapshot_record import Circumstances, Port, Reason, Snapshot
 SCHEMA = 1
 
 OPS = ("aten", "prims")
-"""The namespaces whose ops a snapshot may hold: other ops belong to a library that this machine need not have."""
+"""The namespaces whose ops a snapshot may hold: other ops belong to a library that this machine need not
+have."""
 
 OUTSIDE = ("from_file",)
 """Ops of these namespaces that reach beyond the process's memory."""

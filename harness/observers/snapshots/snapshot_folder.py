@@ -14,7 +14,8 @@ from .snapshot_file import write_snapshot
 from .snapshot_record import Snapshot
 
 PER_CALL, BESIDES = 600, 4096
-"""Bytes that one call takes in a file, and all that is in it besides calls and values; measured were 260 to 550 a call."""
+"""Bytes that one call takes in a file, and all that is in it besides calls and values; measured were 260 to
+550 a call."""
 
 RESERVE = 16 * MIB
 """Bytes of a disk that are left to the training and its recording."""

@@ -1,4 +1,5 @@
-"""A snapshot's calls as an FX graph, which any backend compiles: its inputs are the storages that the execution took."""
+"""A snapshot's calls as an FX graph, which any backend compiles: its inputs are the storages that the
+execution took."""
 
 from __future__ import annotations
 
@@ -26,10 +27,11 @@ ALONE = ("bernoulli", "normal", "uniform", "random", "exponential", "geometric",
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SnapshotGraph:
-    """`inputs` are tensors for its placeholders, each time anew; its outputs are the snapshot's, in their order.
+    """`inputs` are tensors for its placeholders, each time anew; its outputs are the snapshot's, in their
+    order.
 
-    `is_functional` says that nothing is written to but, at the end, an input. `generators` are the states that the
-    random ops begin with which it keeps.
+    `is_functional` says that nothing is written to but, at the end, an input. `generators` are the states
+    that the random ops begin with which it keeps.
     """
 
     module: torch.fx.GraphModule
@@ -121,7 +123,8 @@ class _Building:
         return self._graph.placeholder(f"input_{len(self._given) - 1}")
 
     def _place_inputs(self) -> None:
-        """A placeholder for each storage that came from before, in the view that it is first seen by if one is enough."""
+        """A placeholder for each storage that came from before, in the view that it is first seen by if one
+        is enough."""
         seen: dict[int, dict[View, None]] = {slot: {} for slot in self._tape.inputs}
         ports = [one.view for one in self._snapshot.inputs]
         for view in [*ports, *(view for call in self._tape.calls for view in views_in(call))]:

@@ -1,7 +1,8 @@
-"""The part of `numdrift snapshot take` in the script's process: it follows what the mode executes unit by unit.
+"""The part of `numdrift snapshot take` in the script's process: it follows what the mode executes unit by
+unit.
 
-With torch.compile that is each call of a compiled graph, in lazy mode what a cut executes, and eagerly the forward, the
-backward and the optimizer of a step.
+With torch.compile that is each call of a compiled graph, in lazy mode what a cut executes, and eagerly the
+forward, the backward and the optimizer of a step.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ EVENT = "snapshots"
 """The journal's event that says what was executed and how many snapshots were taken."""
 
 SAFE_TO_STOP = ("forward", "backward", "optimizer", "step")
-"""Points of a training where it may be ended: the script is running and nothing of a backward is under way."""
+"""Points of a training where it may be ended: the script is running and nothing of a backward is under way.
+"""
 
 ANOTHER_DEVICE = "no snapshots are taken in mode {}: what is executed on {} is seen by nobody in this process"
 

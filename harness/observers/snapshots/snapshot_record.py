@@ -1,4 +1,5 @@
-"""One execution as a snapshot holds it: a tape of its calls, and what its inputs and outputs are to the script."""
+"""One execution as a snapshot holds it: a tape of its calls, and what its inputs and outputs are to the
+script."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ SENSITIVE = {
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or an output. `name` says what it is to the script, as `parameter net.0.weight`, `gradient net.0.weight`,
-    `input 0`, `loss`, or else which op gave it; `view` is where it is on the tape."""
+    """An input or an output. `name` says what it is to the script, as `parameter net.0.weight`, `gradient
+    net.0.weight`, `input 0`, `loss`, or else which op gave it; `view` is where it is on the tape."""
 
     name: str
     view: View
@@ -43,7 +44,8 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """Where an execution took place: the mode's name and specification, the process, and what decides about its bits.
+    """Where an execution took place: the mode's name and specification, the process, and what decides about
+    its bits.
 
     `script` is the training script, `devices` are those of the execution's storages.
     """
@@ -62,8 +64,9 @@ class Circumstances:
 class Snapshot:
     """One execution. `tape` has its calls; `held` says whether inputs, outputs or both have values.
 
-    `outputs` belong to the tape's watched values, in their order. `unplayable` says why the calls are not all that it
-    was, "" where they are. `error` is what the execution raised. `dynamic` is a graph that was compiled for any size.
+    `outputs` belong to the tape's watched values, in their order. `unplayable` says why the calls are not all
+    that it was, "" where they are. `error` is what the execution raised. `dynamic` is a graph that was
+    compiled for any size.
     """
 
     execution: Execution

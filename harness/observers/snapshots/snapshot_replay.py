@@ -34,9 +34,12 @@ ELSEWHERE = "it was taken with torch {}, and this is torch {}"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """What a replay gave: `values` are the outputs in their order. `error` is what it raised, "" where it did not.
+    """What a replay gave: `values` are the outputs in their order. `error` is what it raised, "" where it did
+    not.
 
-    `drawn_otherwise` are the outputs, as the tape calls them, that depend on random numbers which only Inductor draws."""
+    `drawn_otherwise` are the outputs, as the tape calls them, that depend on random numbers which only
+    Inductor draws.
+    """
 
     values: Sequence[torch.Tensor]
     error: str
@@ -94,8 +97,8 @@ def require_replayable(snapshot: Snapshot, path: Path) -> None:
 
 
 def replayed(snapshot: Snapshot, path: Path, spec: ModeSpec) -> Outcome:
-    """Execute a snapshot in a mode. Raises SnapshotError where that is not possible; UsageError and NotAvailable where the
-    mode's backend is not here.
+    """Execute a snapshot in a mode. Raises SnapshotError where that is not possible; UsageError and
+    NotAvailable where the mode's backend is not here.
 
     An error that an op raises is the outcome's.
     """

@@ -46,7 +46,8 @@ PLACE = Place("forward", None, None)
 
 
 def executed_graph(log: CallLog, graph: Any, inputs: Sequence[torch.Tensor]) -> list[Any]:
-    """The outputs of a `torch._C.Graph`. Raises NotReplayable for what a tape cannot hold, and what an op raises."""
+    """The outputs of a `torch._C.Graph`. Raises NotReplayable for what a tape cannot hold, and what an op
+    raises."""
     parameters = [one.debugName() for one in graph.inputs()]
     if len(parameters) != len(inputs):
         raise NotReplayable(f"the graph takes {len(parameters)} values, and {len(inputs)} are known")

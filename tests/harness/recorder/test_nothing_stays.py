@@ -1,4 +1,5 @@
-"""A recording that has ended leaves every name of torch as it was, however often one begins in the same process."""
+"""A recording that has ended leaves every name of torch as it was, however often one begins in the same
+process."""
 
 from __future__ import annotations
 

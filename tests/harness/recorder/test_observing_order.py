@@ -1,7 +1,9 @@
-"""In which order a moment of the training reaches those who watch it: what each of them does when it is told is load-bearing.
+"""In which order a moment of the training reaches those who watch it: what each of them does when it is told
+is load-bearing.
 
-A tape is replayed only where nothing else listens to the ops, a state is put in place before anything is read from it,
-graphs are closed before the mode executes them, and what a step left is written before anybody keeps files of it.
+A tape is replayed only where nothing else listens to the ops, a state is put in place before anything is read
+from it, graphs are closed before the mode executes them, and what a step left is written before anybody keeps
+files of it.
 """
 
 from __future__ import annotations
