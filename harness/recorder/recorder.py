@@ -261,10 +261,10 @@ class Recorder:
             self._hooks.calls.close()
         number = self.step
         self._tell(Observer.step_ended, number)
+        self._tell(Observer.closing, "step", number)
         if number == 0:
             with self._guard("ending a step"):
                 self._understood()
-        self._tell(Observer.closing, "step", number)
         self.losses.take(), self._words.take()  # what nobody has taken belongs to no other step
         waiting = self._words.after_step.take()
         self.step += 1
