@@ -1,12 +1,12 @@
 """Looking for what matters among many, with few questions: in sets, by halves, and along a row.
 
-    fails = lambda tried: 3 in tried or {5, 6} <= set(tried)
-    drifts = lambda sets: [float(3 in one) for one in sets]
-
-    bisect_all(range(8), fails)              [3], which acts alone
-    ddmin([5, 6, 7], fails)                  [5, 6], which act only together
-    carriers(range(8), drifts).carriers      (Carrier(parts=(3,), alone=1.0, without=0.0),)
-    between([(0, False), (9, True)], 4)      [1, 3, 6, 8], to ask next for the first that fails
+    >>> fails = lambda tried: 3 in tried or {5, 6} <= set(tried)
+    >>> bisect_all(range(8), fails), ddmin([5, 6, 7], fails)  # 3 acts alone, 5 and 6 only together
+    ([3], [5, 6])
+    >>> carriers(range(8), lambda sets: [float(3 in one) for one in sets]).carriers
+    (Carrier(parts=(3,), alone=1.0, without=0.0),)
+    >>> between([(0, False), (9, True)], 4)  # to ask next for the first that fails
+    [1, 3, 6, 8]
 
 The ops of a step are searched by the first two, the parts of a model by the third, and the step in which a
 drift begins by the last. What a question costs differs by orders: a hybrid of two tapes takes milliseconds,

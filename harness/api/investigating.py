@@ -23,8 +23,7 @@ from ..records.findings import Findings
 from ..records.mode_spec import ModeSpec, parse_modes
 from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun, find_investigation
-from ..runs.run_layout import Investigation as InvestigationFolder
-from ..runs.run_layout import choose_investigation
+from ..runs.run_layout import InvestigationFolder, choose_investigation
 from .api_progress import passive_threads, told
 from .api_running import loaded, specs_of
 from .investigation_results import Investigation, investigation_of

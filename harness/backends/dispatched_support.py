@@ -1,7 +1,7 @@
 """Support of operators that a device is given one by one, by the dispatcher: lazy tensors, torch_xla.
 
-Every kernel of the device is called through this observer. What the device's own counter of fallbacks says before and
-after the call decides; what the call has added to the pending graph are its instructions.
+Every kernel of the device is called through this observer. What the device's own counter of fallbacks says
+before and after the call decides; what the call has added to the pending graph are its instructions.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import torch
 
 from .. import torch_private
 from ..records.backend_work import OperatorCall
-from .call_configuration import configuration, instruction, tensors_among
-from .program_lines import ScriptLines, is_called_by_harness
+from .called_operators import ScriptLines, configuration, instruction, is_called_by_harness, tensors_among
 
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::_copy_from", "aten::_copy_from_and_resize")
 """Ops that bring values to a device or from it, which says nothing of what the device can compute."""
@@ -25,8 +24,8 @@ COPIES = ("aten::copy_", "aten::_to_copy", "aten::_copy_from", "aten::_copy_from
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What a call has given, and the instructions that it has added to the pending graph. `reason` says why the backend
-    cannot lower them, "" where it can."""
+    """What a call has given, and the instructions that it has added to the pending graph. `reason` says why
+    the backend cannot lower them, "" where it can."""
 
     outputs: Any
     instructions: tuple[str, ...] = ()
@@ -34,7 +33,8 @@ class Added:
 
 
 class KernelCall:
-    """One call of a kernel, and how it went. A number in a tensor's place is given to the kernel as torch had made it."""
+    """One call of a kernel, and how it went. A number in a tensor's place is given to the kernel as torch had
+    made it."""
 
     def __init__(
         self, kernel: torch_private.DeviceKernel, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -66,8 +66,8 @@ class KernelCall:
 class DeviceBackend:
     """A device as the observer asks it. `key` is its dispatch key, `part` what is to blame where it fails.
 
-    `fallbacks` counts the executions of an op on the CPU, by its full name. `added` runs a call, whose arguments it is
-    given, too, and asks what that has added to the pending graph.
+    `fallbacks` counts the executions of an op on the CPU, by its full name. `added` runs a call, whose
+    arguments it is given, too, and asks what that has added to the pending graph.
     """
 
     key: str
@@ -89,7 +89,8 @@ class _Call:
 def observe_device(
     backend: DeviceBackend, script: str, told: Callable[[OperatorCall], None]
 ) -> Iterator[None]:
-    """Within the context `told` hears of each operator that the device is given. Raises what has failed in here."""
+    """Within the context `told` hears of each operator that the device is given. Raises what has failed in
+    here."""
     observer = _Observer(backend, ScriptLines(script), told)
     overrides = torch_private.Overrides()
     try:
@@ -200,7 +201,8 @@ class _Observer:
             outer.is_told = False
 
     def _tell(self, call: _Call, instructions: tuple[str, ...], reason: str) -> None:
-        """Tell of a call; those that it was made within are done by it, and not told of where it is unsupported."""
+        """Tell of a call; those that it was made within are done by it, and not told of where it is
+        unsupported."""
         kind = call.kernel.name.partition(".")[0]
         part = self._backend.part if reason else ""
         self._told(OperatorCall(kind, call.configuration, call.line, instructions, part, reason))
@@ -227,7 +229,8 @@ def _is_transfer(kernel: torch_private.DeviceKernel, args: Sequence[Any], output
 
 
 def _fails_anywhere(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether the op refuses such arguments on the CPU, too: shapes that do not fit are no lack of support."""
+    """Whether the op refuses such arguments on the CPU, too: shapes that do not fit are no lack of
+    support."""
 
     def moved(value: Any) -> Any:
         if isinstance(value, torch.Tensor):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx
+
+from ..records.backend_work import SupportAnswer
+from ..torch_private import copied_graph
+from ..torch_private.partitioning import without_modes
 
 
 class Unanswerable(ValueError):
@@ -39,7 +43,8 @@ class TensorKind:
         return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
 
     def example(self) -> torch.Tensor:
-        """A tensor on the CPU that hardly any op refuses: an identity where it is square, else ones; of integers zeros."""
+        """A tensor on the CPU that hardly any op refuses: an identity where it is square, else ones; of
+        integers zeros."""
         numbers = self.dtype.is_floating_point or self.dtype.is_complex
         extent = extent_of(self.shape, self.stride)
         made = torch.full((extent,), int(numbers), dtype=self.dtype, device="cpu")
@@ -101,7 +106,8 @@ def _target(node: torch.fx.Node) -> Callable[..., Any]:
 
 
 def configuration_of(node: torch.fx.Node) -> str:
-    """The arguments of a node's call, tensors by dtype and shape: `float32[32, 10], 1, False`. Raises Unanswerable."""
+    """The arguments of a node's call, tensors by dtype and shape: `float32[32, 10], 1, False`. Raises
+    Unanswerable."""
 
     def shown(value: Any) -> str:
         if isinstance(value, torch.fx.Node):
@@ -133,3 +139,87 @@ def identity_of(node: torch.fx.Node) -> tuple[Any, ...]:
 def examples(kinds: Sequence[TensorKind]) -> list[torch.Tensor]:
     """Tensors with values, on the CPU."""
     return [kind.example() for kind in kinds]
+
+
+# Aten graphs of the CPU, executed op by op or lazily on another device.
+
+Settle = Callable[[Sequence[torch.Tensor]], None]
+"""Executes what is pending for tensors of a device, so that reading one of them does not execute it alone."""
+
+Counters = Callable[[], Mapping[str, int]]
+
+FALLBACK = "aten::"
+"""With this prefix lazy cores count the ops that they gave to the CPU."""
+
+
+def nothing_pending(tensors: Sequence[torch.Tensor]) -> None:
+    """Settles on devices that execute an op when it is called."""
+
+
+def graph_on(
+    graph: torch.fx.GraphModule, device: str, settle: Settle = nothing_pending
+) -> Callable[..., tuple[Any, ...]]:
+    """What executes a graph on a device, with inputs and outputs on the CPU."""
+    # The graph with every device that its calls name replaced
+    there = copied_graph(graph)
+    for node in there.graph.nodes:
+        named = {
+            name: torch.device(device) if isinstance(value, torch.device) else value
+            for name, value in node.kwargs.items()
+        }
+        args = tuple(
+            torch.device(device) if isinstance(value, torch.device) else value for value in node.args
+        )
+        node.kwargs, node.args = named, args
+    there.recompile()
+
+    def execute(*inputs: Any) -> tuple[Any, ...]:
+        with without_modes(), torch.no_grad():
+            results = there(*(_to(one, device) for one in inputs))
+            settle([one for one in results if isinstance(one, torch.Tensor)])
+            return tuple(_to(one, "cpu") for one in results)
+
+    return execute
+
+
+def asked_by_execution(
+    node: torch.fx.Node,
+    device: str,
+    failure_at: str,
+    settle: Settle = nothing_pending,
+    counters: Counters = dict,
+) -> SupportAnswer:
+    """Whether a device can do a node: it is executed there once, on tensors of the same shapes and dtypes.
+
+    It cannot where it raises and the CPU does not, and where `counters` count a fallback. Random generators
+    are left as they were.
+    """
+    alone = one_node(node)
+    before = counters()
+    with torch.random.fork_rng(devices=[]):
+        error = _failure(alone, graph_on(alone.graph, device, settle))
+        if error is not None and _failure(alone, alone.graph) is None:
+            return SupportAnswer(f"{type(error).__name__}: {_first_line(error)}", failure_at)
+    after = counters()
+    grown = {name: count for name, count in after.items() if count > before.get(name, 0)}
+    fallen = sorted(name for name in grown if name.startswith(FALLBACK))
+    if fallen:
+        return SupportAnswer(f"{', '.join(fallen)} fell back to the CPU", failure_at)
+    return SupportAnswer(instructions=tuple(sorted(name for name in grown if "::" in name)))
+
+
+def _failure(alone: OneNode, execute: Callable[..., Any]) -> Exception | None:
+    try:
+        with torch.no_grad():
+            execute(*examples(alone.inputs))
+    except Exception as error:  # noqa: BLE001, a backend refuses with whatever it likes
+        return error
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "")
+
+
+def _to(value: Any, device: str) -> Any:
+    return value.detach().to(device) if isinstance(value, torch.Tensor) else value

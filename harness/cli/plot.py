@@ -26,7 +26,7 @@ from ..records.findings import INVESTIGATION, SCHEMA
 from ..records.work_record import FILE as METRICS
 from ..records.work_record import WORKED, StepMetrics
 from ..runs.recorded_run import RecordedRun, find_investigation, runs_with_suffixes
-from ..runs.run_layout import Investigation
+from ..runs.run_layout import InvestigationFolder
 from ..tools.metrics.run_metrics import metrics_of
 from .command_options import force_option, out_option
 from .output import console
@@ -101,7 +101,7 @@ def loss_figures(folder: Path, suffixes: tuple[str, ...], output: Path | None) -
     curves = curves_of(runs)
     if not any(run.journal.steps for run in runs):
         raise UsageError(f"no run in {folder} has a recorded step: there is nothing to draw")
-    plain = output or Investigation(folder).plot(drawn, "loss_curve")
+    plain = output or InvestigationFolder(folder).plot(drawn, "loss_curve")
     figures = {plain: loss_curve(curves, title=title_of(runs))}
     if any(curve.reference is not None for curve in curves):
         figures[plain.with_name(_drift_name(plain.name))] = loss_drift(curves, title=title_of(runs))
@@ -124,7 +124,7 @@ def timeline_figures(folder: Path, suffixes: tuple[str, ...], output: Path | Non
         for one in measured
     ]
     drawn = tuple(dict.fromkeys(run.manifest.suffix for run in runs))
-    plain = output or Investigation(folder).plot(drawn, "timeline")
+    plain = output or InvestigationFolder(folder).plot(drawn, "timeline")
     return {plain: step_timeline(modes, title=title_of(runs))}
 
 
@@ -153,7 +153,7 @@ def pair_figures(folder: Path, what: str, output: Path | None) -> dict[Path, Fig
 
 def _pair_path(folder: Path, pair: DrawnPair, what: str, output: Path | None, count: int) -> Path:
     if output is None:
-        return Investigation(folder).plot(pair.names, what)
+        return InvestigationFolder(folder).plot(pair.names, what)
     return output if count == 1 else output.with_name(f"{output.name}_{'_vs_'.join(pair.names)}")
 
 

@@ -22,7 +22,7 @@ from ..runs.recorded_run import (
     runs_in,
     runs_with_suffixes,
 )
-from ..runs.run_layout import EVIDENCE, MANIFEST, Investigation
+from ..runs.run_layout import EVIDENCE, MANIFEST, InvestigationFolder
 from .command_options import json_option, out_option
 from .output import console, table, write_json
 
@@ -108,7 +108,7 @@ def rm(target: str, suffix: str | None, yes: bool, out: Path) -> int:
         for path in EvidenceFolder.of(run).belonging_to(run):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         shutil.rmtree(run.path)
-        Investigation(folder).run(run.manifest.mode, run.manifest.suffix).pickle.unlink(missing_ok=True)
+        InvestigationFolder(folder).run(run.manifest.mode, run.manifest.suffix).pickle.unlink(missing_ok=True)
     if not runs_in(folder):
         shutil.rmtree(folder / EVIDENCE, ignore_errors=True)
         (folder / INVESTIGATION).unlink(missing_ok=True)

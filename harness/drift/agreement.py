@@ -1,4 +1,5 @@
-"""Whether the ranks of a run hold the same where they should: replicated parameters and their gradients, bit for bit."""
+"""Whether the ranks of a run hold the same where they should: replicated parameters and their gradients, bit
+for bit."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from .recorded_drift import bits, common_digests
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """The first tensor whose bits differ from rank 0's: `what` is gradient or value, `rank` the one that differs."""
+    """The first tensor whose bits differ from rank 0's: `what` is gradient or value, `rank` the one that
+    differs."""
 
     step: int
     what: str
@@ -24,10 +26,11 @@ class Disagreement:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """`tensors` is the most parameters that ranks held a copy of at a time, `steps` the steps that were looked at.
+    """`tensors` is the most parameters that ranks held a copy of at a time, `steps` the steps that were
+    looked at.
 
-    `replicated` says whether the script's wrapper keeps them equal (DistributedDataParallel, or a tensor replicated on
-    its device mesh): then a difference is a fault, and otherwise perhaps what the script means.
+    `replicated` says whether the script's wrapper keeps them equal (DistributedDataParallel, or a tensor
+    replicated on its device mesh): then a difference is a fault, and otherwise perhaps what the script means.
     """
 
     agree: bool
@@ -41,13 +44,21 @@ class Agreement:
 def agreement(ranks: Sequence[RecordedRun]) -> Agreement | None:
     """Hold every rank against rank 0; None where no tensor was recorded that two ranks have a copy of.
 
-    Gradients come before values, as they are computed before. Buffers are left out: DistributedDataParallel makes
-    them equal at the beginning of a step only. Of sharded tensors only equal shards are compared.
+    Gradients come before values, as they are computed before. Buffers are left out: DistributedDataParallel
+    makes them equal at the beginning of a step only. Of sharded tensors only equal shards are compared.
     """
     first: Disagreement | None = None
     steps = tensors = 0
     for other in ranks[1:]:
-        names = _held_alike(ranks[0], other)
+        # The parameters of which both ranks hold a copy: of one shape, and of one place where they are
+        # sharded
+        a = ranks[0]
+        left, right = _parameters(a), _parameters(other)
+        names = {
+            name
+            for name, one in left.items()
+            if name in right and one.shape == right[name].shape and _place(one) == _place(right[name])
+        }
         tensors = max(tensors, len(names))
         looked = 0
         with suppress(JournalError):
@@ -61,20 +72,26 @@ def agreement(ranks: Sequence[RecordedRun]) -> Agreement | None:
         steps = max(steps, looked)
     if not tensors or not steps:
         return None
-    replicated = _are_replicated(ranks)
-    return Agreement(
-        first is None, steps, tensors, replicated, first, _text(first, steps, tensors, replicated)
-    )
-
-
-def _held_alike(a: RecordedRun, b: RecordedRun) -> set[str]:
-    """The parameters of which both ranks hold a copy: of one shape, and of one place where they are sharded."""
-    left, right = _parameters(a), _parameters(b)
-    return {
-        name
-        for name, one in left.items()
-        if name in right and one.shape == right[name].shape and _place(one) == _place(right[name])
-    }
+    # Whether something keeps the copies equal: a wrapper of the models, or the mesh that the tensors are
+    # placed on
+    wrapped = [bool(event.get("replicated")) for event in ranks[0].journal.events("adopted")]
+    sharded = any(one.shard is not None for one in _parameters(ranks[0]).values())
+    replicated = sharded or (bool(wrapped) and all(wrapped))
+    if first is None:
+        text = (
+            f"ranks agree: {tensors} parameter{'s' if tensors > 1 else ''} and their gradients have the same bits "
+            f"on all ranks, in {steps:,} steps"
+        )
+    else:
+        of = f"the gradient of {first.tensor}" if first.what == "gradient" else first.tensor
+        remedy = (
+            "they are copies of one tensor, which the ranks have to keep equal"
+            if replicated
+            else "if they are copies of one tensor, wrap the model in DistributedDataParallel"
+        )
+        where = f"between rank 0 and rank {first.rank} from step {first.step} on"
+        text = f"ranks do not agree: {of} differs {where}; {remedy}"
+    return Agreement(first is None, steps, tensors, replicated, first, text)
 
 
 def _place(entry: TensorEntry) -> tuple[object, ...] | None:
@@ -102,25 +119,3 @@ def _differences(
         for name in left:
             if name in names and name in right and bits(left[name]) != bits(right[name]):
                 yield Disagreement(step, what, name, rank)
-
-
-def _are_replicated(ranks: Sequence[RecordedRun]) -> bool:
-    """Whether something keeps the copies equal: a wrapper of the models, or the mesh that the tensors are placed on."""
-    wrapped = [bool(event.get("replicated")) for event in ranks[0].journal.events("adopted")]
-    sharded = any(one.shard is not None for one in _parameters(ranks[0]).values())
-    return sharded or (bool(wrapped) and all(wrapped))
-
-
-def _text(first: Disagreement | None, steps: int, tensors: int, replicated: bool) -> str:
-    if first is None:
-        return (
-            f"ranks agree: {tensors} parameter{'s' if tensors > 1 else ''} and their gradients have the same bits on all "
-            f"ranks, in {steps:,} steps"
-        )
-    of = f"the gradient of {first.tensor}" if first.what == "gradient" else first.tensor
-    remedy = (
-        "they are copies of one tensor, which the ranks have to keep equal"
-        if replicated
-        else "if they are copies of one tensor, wrap the model in DistributedDataParallel"
-    )
-    return f"ranks do not agree: {of} differs between rank 0 and rank {first.rank} from step {first.step} on; {remedy}"

@@ -7,13 +7,14 @@ With u the unit roundoff of the loss's dtype:
     R(t) = |L_B(t) - L_A(t)| / e(t)                                               the ratio
     horizon = first t with e(t) / |L_A(t)| > 0.01        onset = first t before it with R(t) > 3
 
-Deviations are relative to the loss of their own step: an absolute one of the first steps would stay as wide while the
-loss falls, and hide what comes later (measured on a tanh MLP under SAM: a bfloat16 kernel reached R = 4 by absolute
-deviations and 39 by relative ones, one-ULP changes 1.0 and 1.7).
+Deviations are relative to the loss of their own step: an absolute one of the first steps would stay as wide
+while the loss falls, and hide what comes later (measured on a tanh MLP under SAM: a bfloat16 kernel reached R
+= 4 by absolute deviations and 39 by relative ones, one-ULP changes 1.0 and 1.7).
 
-From the horizon on nothing is judged: the script is chaotic there, and R saturates. The factor 3 with N = 8 found
-92 % of planted faults and none of 65 harmless variants; a test of single steps is sharper, this one is for people.
-Where the loss is exactly zero, the last one before that is not zero stands for it in both denominators.
+From the horizon on nothing is judged: the script is chaotic there, and R saturates. The factor 3 with N = 8
+found 92 % of planted faults and none of 65 harmless variants; a test of single steps is sharper, this one is
+for people. Where the loss is exactly zero, the last one before that is not zero stands for it in both
+denominators.
 """
 
 from __future__ import annotations
@@ -25,8 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .loss_distance import Floats, Steps, absolute_difference
-from .series import LossSeries
+from .loss_distance import Floats, LossSeries, Steps, absolute_difference
 from .step_score import UNIT_ROUNDOFF
 
 FACTOR = 3.0
@@ -173,8 +173,9 @@ def loss_envelope(
     """Hold a run against the envelope of its reference.
 
     perturbed: runs of the reference, their initial parameters changed by one ULP. They may end early or lack
-    losses; one that has a non-finite loss where the reference has not (or the reverse) makes the envelope infinite.
-    dtype: of the loss; other names than those of `UNIT_ROUNDOFF` raise ValueError, and so does no perturbed run.
+    losses; one that has a non-finite loss where the reference has not (or the reverse) makes the envelope
+    infinite. dtype: of the loss; other names than those of `UNIT_ROUNDOFF` raise ValueError, and so does no
+    perturbed run.
     """
     if not perturbed:
         raise ValueError("an envelope needs at least one perturbed run of the reference")
@@ -197,7 +198,8 @@ def loss_envelope(
 
 
 def _deviation(steps: Steps, a: Floats, perturbed: Sequence[LossSeries]) -> tuple[Floats, int]:
-    """Return the largest relative deviation of any perturbed run up to each step, and the last step that one reached."""
+    """Return the largest relative deviation of any perturbed run up to each step, and the last step that one
+    reached."""
     scale, widest, end = _scale(a), np.zeros(steps.size), -1
     for one in perturbed:
         own, losses = one.recorded()
@@ -222,7 +224,8 @@ def _ratio(reference: Floats, run: Floats, envelope: Floats) -> Floats:
 
 
 def _times(a: Floats, b: Floats) -> Floats:
-    """Return a * b for numbers that are not negative, with 0 * inf = inf: an envelope without end stays so."""
+    """Return a * b for numbers that are not negative, with 0 * inf = inf: an envelope without end stays
+    so."""
     with np.errstate(invalid="ignore", over="ignore"):
         return np.where(np.isinf(b), np.inf, a * b)
 

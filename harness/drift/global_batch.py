@@ -1,16 +1,16 @@
 """A run of several processes held against one of a single process that takes the whole batch at each step.
 
-The loss of the single run is held against the mean of the ranks' (they take equal parts of the batch), its gradients
-and parameters against what the ranks' parts add up to. Distances are relative, ||a - b||_2 / ||a||_2, and come from the
-best that both recorded:
+The loss of the single run is held against the mean of the ranks' (they take equal parts of the batch), its
+gradients and parameters against what the ranks' parts add up to. Distances are relative, ||a - b||_2 /
+||a||_2, and come from the best that both recorded:
 
     values   kept parameter values, exact
     sketch   the difference of two linear sketches: within a factor of 0.52 to 1.48 of the distance for 95 of 100, and
              good from the sketches' own rounding on, 2 * ROUNDING * sqrt(n) relative to the norm
     norm     | ||a|| - ||b|| | / ||a||, a lower bound of the distance
 
-What is given are distances. The sums over the batch are in another order, so they are never zero for long; where they
-jump is where to look.
+What is given are distances. The sums over the batch are in another order, so they are never zero for long;
+where they jump is where to look.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ..errors import JournalError, UsageError
 from ..records.shard_record import Shard
 from ..records.sketch_record import ROUNDING, norm_estimate
 from ..runs.journal import Array
+from ..runs.mapped_tensors import has_sketches
 from ..runs.recorded_run import RecordedRun, ranks_of
-from ..runs.recorded_sketches import has_sketches
 from .loss_distance import LossDrift, loss_drift
 from .run_comparison import RunComparison, compare_runs
 from .wholes import What, WholeDigest, WholeStep, block_of, whole_steps, whole_values
@@ -40,9 +40,9 @@ SMALLEST = 2.0**-24
 
 @dataclass(frozen=True, slots=True)
 class TensorDistance:
-    """How far a tensor is from the single run's after (gradient: in) a step. `rank` is the one whose part is farthest
-    away, where the tensor is sharded and its values are kept (of a gradient: whose part of the value that it moved);
-    `nonfinite` tells of other numbers of NaNs or infinities.
+    """How far a tensor is from the single run's after (gradient: in) a step. `rank` is the one whose part is
+    farthest away, where the tensor is sharded and its values are kept (of a gradient: whose part of the value
+    that it moved); `nonfinite` tells of other numbers of NaNs or infinities.
     """
 
     step: int
@@ -66,8 +66,8 @@ class Jump:
 class GlobalBatchComparison:
     """`single` and `several` are the runs' labels, `losses` the single run's against the mean of the ranks'.
 
-    `largest` has the farthest tensor of each step, `final` every tensor of the last step. `lacking` says what would
-    tell more.
+    `largest` has the farthest tensor of each step, `final` every tensor of the last step. `lacking` says what
+    would tell more.
     """
 
     single: str
@@ -91,6 +91,23 @@ def compare_global_batch(single: RecordedRun, ranks: Sequence[RecordedRun]) -> G
     by_step = [sorted(found, key=_order) for found in _distances(single, ranks)]
     largest = [found[0] for found in by_step if found]
     final = by_step[-1] if by_step else []
+    # Where the largest distance grows the most; None where it never exceeds the roundoff of float32
+    found, before = None, SMALLEST
+    for one in largest:
+        if one.relative_l2 > before and (
+            found is None or one.relative_l2 / before > found.at.relative_l2 / found.before
+        ):
+            found = Jump(before, one)
+        before = max(before, one.relative_l2)
+    lacking = []
+    if not largest:
+        lacking.append("no step of which both recorded digests (--record params or above)")
+    elif any(one.how == "norm" for one in largest):
+        without = [run for run in (single, *ranks) if not has_sketches(run)]
+        if without:
+            lacking.append(
+                f"{without[0].path} has no sketches, so gradients are compared by their norms: run it with --sketches"
+            )
     return GlobalBatchComparison(
         single.manifest.label,
         ranks[0].manifest.label,
@@ -98,8 +115,8 @@ def compare_global_batch(single: RecordedRun, ranks: Sequence[RecordedRun]) -> G
         _losses(single, ranks),
         largest,
         final,
-        _jump(largest),
-        _lacking(single, ranks, largest),
+        found,
+        lacking,
     )
 
 
@@ -111,7 +128,8 @@ def mean_losses(ranks: Sequence[RecordedRun]) -> dict[int, float]:
 
 
 def whole_batch_compared(single: RecordedRun, several: RecordedRun) -> RunComparison:
-    """Two runs compared as any two are, but with the mean of the ranks' losses, and without tensors of one rank alone.
+    """Two runs compared as any two are, but with the mean of the ranks' losses, and without tensors of one
+    rank alone.
 
     Never identical: what the ranks recorded together has no bits to hold against those of one process.
     """
@@ -140,7 +158,8 @@ def _distances(single: RecordedRun, ranks: Sequence[RecordedRun]) -> Iterator[li
 
 
 def _best(found: TensorDistance, value: TensorDistance | None) -> TensorDistance:
-    """The exact distance of a value in place of its estimate; a gradient has the rank of the value that it moved."""
+    """The exact distance of a value in place of its estimate; a gradient has the rank of the value that it
+    moved."""
     if value is None:
         return found
     return value if found.what == "value" else replace(found, rank=value.rank if found.relative_l2 else None)
@@ -224,30 +243,3 @@ def _farthest(a: Array, b: Array, shards: Sequence[Shard | None], ranks: Sequenc
 
 def _order(one: TensorDistance) -> tuple[float, bool, str]:
     return (-one.relative_l2, one.what == "value", one.tensor)
-
-
-def _jump(largest: Sequence[TensorDistance]) -> Jump | None:
-    """Where the largest distance grows the most; None where it never exceeds the roundoff of float32."""
-    found, before = None, SMALLEST
-    for one in largest:
-        if one.relative_l2 > before and (
-            found is None or one.relative_l2 / before > found.at.relative_l2 / found.before
-        ):
-            found = Jump(before, one)
-        before = max(before, one.relative_l2)
-    return found
-
-
-def _lacking(
-    single: RecordedRun, ranks: Sequence[RecordedRun], largest: Sequence[TensorDistance]
-) -> list[str]:
-    lacking = []
-    if not largest:
-        lacking.append("no step of which both recorded digests (--record params or above)")
-    elif any(one.how == "norm" for one in largest):
-        without = [run for run in (single, *ranks) if not has_sketches(run)]
-        if without:
-            lacking.append(
-                f"{without[0].path} has no sketches, so gradients are compared by their norms: run it with --sketches"
-            )
-    return lacking

@@ -4,12 +4,13 @@ With t_X(v) the number of steps until the running minimum of X's loss is <= v, t
 
     tau_s = mean over v of (t_B(v) - t_A(v)) / t_A(v)
 
-over 20 losses v, evenly spaced on a logarithmic scale below both first losses, down to the least one that both
-runs reach. Over the seeds: Wilcoxon's signed-rank test, two-sided, seeds without lag left out, exact (all signs of
-the ranks that occurred, ties of |tau| sharing their ranks), times the number of comparisons (Bonferroni).
+over 20 losses v, evenly spaced on a logarithmic scale below both first losses, down to the least one that
+both runs reach. Over the seeds: Wilcoxon's signed-rank test, two-sided, seeds without lag left out, exact
+(all signs of the ranks that occurred, ties of |tau| sharing their ranks), times the number of comparisons
+(Bonferroni).
 
-Seeds without lag are evidence for neither side: counted as "not worse" they once made p = 0.006 of a pure tie.
-Source: F. Wilcoxon, Individual Comparisons by Ranking Methods, Biometrics Bulletin 1(6), 1945.
+Seeds without lag are evidence for neither side: counted as "not worse" they once made p = 0.006 of a pure
+tie. Source: F. Wilcoxon, Individual Comparisons by Ranking Methods, Biometrics Bulletin 1(6), 1945.
 """
 
 from __future__ import annotations
@@ -18,10 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .loss_distance import Floats, Steps
-from .series import LossSeries
+from .loss_distance import Floats, LossSeries, Steps
 
 LEVELS = 20
 """Losses at which the steps are counted."""
@@ -74,8 +73,33 @@ def lag_test(pairs: Sequence[tuple[LossSeries, LossSeries]], *, mode: str, compa
     counts = f"{_seeds(len(lags))}: {later} later, {earlier} earlier, {len(lags) - later - earlier} equal"
     after = f" after correction for {comparisons} comparisons" if comparisons > 1 else ""
     evidence = f"{counts}; p = {corrected:.2g}{after}"
-    text = _text(mode, median, evidence, significant=significant, slower=later > earlier)
-    text += _reservations(len(pairs) - len(lags), len(lags), later + earlier, comparisons)
+    slower = later > earlier
+    if median is None:
+        text = f"no lag can be computed for {mode}: no seed has a loss that both runs come down to"
+    elif not significant:
+        steps = f"{_percent(median)} steps" if median else "as many steps"
+        text = f"no systematic lag: {mode} needs {steps} to the same loss ({evidence})"
+    elif median == 0:
+        change = "more" if slower else "fewer"
+        text = (
+            f"{mode} needs {change} steps to the same loss, the median being 0 ({evidence}): a systematic lag"
+        )
+    else:
+        lag = "lag" if median > 0 else "lead"
+        text = f"{mode} needs {_percent(median)} steps to the same loss ({evidence}): a systematic {lag}"
+    # What weakens the test
+    left_out = len(pairs) - len(lags)
+    seeds = len(lags)
+    unequal = later + earlier
+    said = ""
+    if left_out:
+        said += f"; {_seeds(left_out)} left out, where the runs share no range of losses"
+    least = 2 * 2.0**-unequal * comparisons
+    if 0 < seeds < SEEDS:
+        said += f"; at least {SEEDS} seeds are asked for"
+    elif unequal and least >= SIGNIFICANCE:
+        said += f"; {_seeds(unequal)} that differ can prove no lag, even if all agree: more are needed"
+    text += said
     return LagTest(len(lags), lags, later, earlier, median, p, corrected, significant, text)
 
 
@@ -100,13 +124,18 @@ def signed_rank_p(differences: Sequence[float]) -> float:
     """Return the exact two-sided p of Wilcoxon's signed-rank test, zeros left out; 1 if nothing is left.
 
     Under the null hypothesis each rank is positive or negative with probability 1/2. Equal |d| share the mean
-    of their ranks, hence twice the ranks are whole numbers, and the sum over the positive ones is built up rank
-    by rank.
+    of their ranks, hence twice the ranks are whole numbers, and the sum over the positive ones is built up
+    rank by rank.
     """
     values = np.array([one for one in differences if one != 0], dtype=np.float64)
     if not values.size:
         return 1.0
-    doubled = _doubled_ranks(np.abs(values))
+    # Twice the ranks, from 1 on, ties sharing the mean of theirs
+    sizes = np.abs(values)
+    ordered = np.sort(sizes)
+    first = np.searchsorted(ordered, sizes, "left")
+    last = np.searchsorted(ordered, sizes, "right")
+    doubled = (first + last + 1).astype(np.int64)
     total = int(doubled.sum())
     chances = np.zeros(total + 1)
     chances[0] = 1.0
@@ -119,16 +148,9 @@ def signed_rank_p(differences: Sequence[float]) -> float:
     return min(1.0, 2 * float(chances[: smaller + 1].sum()))
 
 
-def _doubled_ranks(sizes: Floats) -> NDArray[np.int64]:
-    """Return twice the ranks, from 1 on, ties sharing the mean of theirs."""
-    ordered = np.sort(sizes)
-    first = np.searchsorted(ordered, sizes, "left")
-    last = np.searchsorted(ordered, sizes, "right")
-    return (first + last + 1).astype(np.int64)
-
-
 def _progress(series: LossSeries) -> tuple[Steps, Floats]:
-    """Return how many steps were made at each finite loss, the first being 1, and the least loss up to there."""
+    """Return how many steps were made at each finite loss, the first being 1, and the least loss up to
+    there."""
     steps, losses = series.recorded()
     finite = np.isfinite(losses)
     counted = steps[finite] - (steps[0] if steps.size else 0) + 1
@@ -138,34 +160,6 @@ def _progress(series: LossSeries) -> tuple[Steps, Floats]:
 def _steps_to(levels: Floats, counted: Steps, best: Floats) -> Steps:
     """Return t(v) for each level v; the least loss reached is not above any of them."""
     return counted[np.searchsorted(-best, -levels, "left")]
-
-
-def _text(mode: str, median: float | None, evidence: str, *, significant: bool, slower: bool) -> str:
-    if median is None:
-        return f"no lag can be computed for {mode}: no seed has a loss that both runs come down to"
-    if not significant:
-        steps = f"{_percent(median)} steps" if median else "as many steps"
-        return f"no systematic lag: {mode} needs {steps} to the same loss ({evidence})"
-    if median == 0:
-        change = "more" if slower else "fewer"
-        return (
-            f"{mode} needs {change} steps to the same loss, the median being 0 ({evidence}): a systematic lag"
-        )
-    lag = "lag" if median > 0 else "lead"
-    return f"{mode} needs {_percent(median)} steps to the same loss ({evidence}): a systematic {lag}"
-
-
-def _reservations(left_out: int, seeds: int, unequal: int, comparisons: int) -> str:
-    """Say what weakens the test."""
-    said = ""
-    if left_out:
-        said += f"; {_seeds(left_out)} left out, where the runs share no range of losses"
-    least = 2 * 2.0**-unequal * comparisons
-    if 0 < seeds < SEEDS:
-        said += f"; at least {SEEDS} seeds are asked for"
-    elif unequal and least >= SIGNIFICANCE:
-        said += f"; {_seeds(unequal)} that differ can prove no lag, even if all agree: more are needed"
-    return said
 
 
 def _percent(lag: float) -> str:

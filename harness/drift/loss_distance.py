@@ -119,3 +119,21 @@ def relative_difference(a: Floats, b: Floats) -> Floats:
         relative = absolute / np.abs(a)
     relative = np.where(np.isinf(absolute), np.inf, relative)
     return np.where(absolute == 0.0, 0.0, relative)
+
+
+# The losses of one run over its steps, as the tests of curves take them.
+
+
+@dataclass(frozen=True, slots=True)
+class LossSeries:
+    """Strictly increasing steps and one loss for each, None for a step without loss."""
+
+    steps: Sequence[int]
+    losses: Sequence[float | None]
+
+    def __post_init__(self) -> None:
+        self.recorded()
+
+    def recorded(self) -> tuple[Steps, Floats]:
+        """Return the steps that have a loss, and these losses. Raises ValueError for steps out of order."""
+        return recorded_losses(self.steps, self.losses)

@@ -11,7 +11,8 @@ from ..runs.recorded_run import RecordedRun
 from .recorded_drift import common_digests, common_steps
 
 Holding = dict[tuple[str, str], str]
-"""What each value of a step holds: NaN, infinity, both or, as "", only numbers; by what it is and its name."""
+"""What each value of a step holds: NaN, infinity, both or, as "", only numbers; by what it is and its
+name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +29,10 @@ class NonfiniteValue:
 class Nonfinite:
     """The first value of each run that is not finite, None for a run without.
 
-    `only` is the first value that is not finite in one run alone, `in_b` says in which. Without such a value the runs
-    agree in this, as two runs do whose mask holds infinities. `loss` is the first loss that is not finite in
-    both: then nothing that comes after it says anything. How many elements are not finite is not compared: a loss
-    scale that overflows does so in a number of them that rounding decides.
+    `only` is the first value that is not finite in one run alone, `in_b` says in which. Without such a value
+    the runs agree in this, as two runs do whose mask holds infinities. `loss` is the first loss that is not
+    finite in both: then nothing that comes after it says anything. How many elements are not finite is not
+    compared: a loss scale that overflows does so in a number of them that rounding decides.
     """
 
     a: NonfiniteValue | None

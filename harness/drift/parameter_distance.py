@@ -58,7 +58,8 @@ class ParameterMismatch:
 
 @dataclass(frozen=True, slots=True)
 class ParameterComparison:
-    """The drift of all parameters, the largest `relative_l2` first, then by name; the other fields by name."""
+    """The drift of all parameters, the largest `relative_l2` first, then by name; the other fields by
+    name."""
 
     drifts: tuple[ParameterDrift, ...]
     only_a: tuple[str, ...]
@@ -98,7 +99,10 @@ def _drift(name: str, a: NDArray[Any], b: NDArray[Any]) -> ParameterDrift:
     for x, y in paired_chunks(a, b):
         if unit is not None:
             ulp = max(ulp, _max_ulp(x, y, unit))
-        differing += int(np.count_nonzero(_differs(x, y)))
+        unequal: NDArray[np.bool_] = (x != y) & ~(np.isnan(x) & np.isnan(y))
+        if x.dtype.kind == "f" and y.dtype.kind == "f":
+            unequal |= (np.signbit(x) != np.signbit(y)) & (x == y)
+        differing += int(np.count_nonzero(unequal))
         difference = _absolute_difference(x, y)
         absolute = max(absolute, float(difference.max()))
         difference_norms.append(_norm(difference))
@@ -131,13 +135,6 @@ def _wide(values: NDArray[Any]) -> NDArray[Any]:
     return values.astype(np.complex128 if values.dtype.kind == "c" else np.float64, copy=False)
 
 
-def _differs(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
-    unequal: NDArray[np.bool_] = (a != b) & ~(np.isnan(a) & np.isnan(b))
-    if a.dtype.kind == "f" and b.dtype.kind == "f":
-        unequal |= (np.signbit(a) != np.signbit(b)) & (a == b)
-    return unequal
-
-
 def _absolute_difference(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
     if np.can_cast(a.dtype, np.int64) and np.can_cast(b.dtype, np.int64):
         return _integer_difference(a.astype(np.int64), b.astype(np.int64))
@@ -162,10 +159,7 @@ def _norm(magnitudes: NDArray[np.float64]) -> float:
         return largest
     exponent = math.frexp(largest)[1]
     scaled = np.ldexp(magnitudes, -exponent)
-    return _ldexp(math.sqrt(float(np.sum(scaled * scaled))), exponent)
-
-
-def _ldexp(value: float, exponent: int) -> float:
+    value = math.sqrt(float(np.sum(scaled * scaled)))
     try:
         return math.ldexp(value, exponent)
     except OverflowError:

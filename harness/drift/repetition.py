@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..runs.recorded_run import RecordedRun
-from .random_draws import generator_differences
-from .recorded_drift import RecordedDifference, differences
+from .recorded_drift import RecordedDifference, differences, generator_differences
 
 GENERATORS = {
     "torch": ("torch's generator", "torch.manual_seed(0)"),
@@ -25,8 +24,8 @@ FIRST_TANH = (
 class Repetition:
     """Whether a run gave the same bits again; else the first difference, what was said of it, and what helps.
 
-    `what` is initial, generator, batch, loss, gradient, value or steps. A generator that differs without any other
-    difference does not count.
+    `what` is initial, generator, batch, loss, gradient, value or steps. A generator that differs without any
+    other difference does not count.
     """
 
     repeatable: bool

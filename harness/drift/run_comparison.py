@@ -36,8 +36,8 @@ class RunComparison:
     """Run b against run a, the reference.
 
     `first_tensor` is the first differing tensor by digests; `parameters_step` is the last step of which both
-    runs kept their values, and `parameters` the distances there; None where a run did not record them. With `whole_batch`
-    several ranks were held against one process, whose bits are not to be compared.
+    runs kept their values, and `parameters` the distances there; None where a run did not record them. With
+    `whole_batch` several ranks were held against one process, whose bits are not to be compared.
     """
 
     a: str
@@ -87,7 +87,28 @@ def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:
         if not run.journal.steps:
             raise UsageError(f"{run.path} has no recorded step ({run.manifest.status}): {_why_empty(run)}")
     first, compared = _first_tensor(a, b)
-    step = _last_common_values(a, b)
+    common = set(a.journal.value_steps) & set(b.journal.value_steps)
+    step = max(common) if common else None
+    notes = []
+    for run in (a, b):
+        if run.manifest.failed:
+            notes.append(f"{run.manifest.label} is {run.manifest.status}: {run.manifest.message}")
+        if run.journal.damage:
+            notes.append(run.journal.damage)
+    if a.manifest.script_sha256 != b.manifest.script_sha256:
+        notes.append(
+            f"the runs are of different scripts: {a.manifest.reproducer} and {b.manifest.reproducer}"
+        )
+    if list(a.manifest.arguments) != list(b.manifest.arguments):
+        notes.append(f"the script's arguments differ: {_joined(a)} and {_joined(b)}")
+    for key in ("torch", "python", "cpu_capability"):
+        left, right = (run.manifest.environment.get(key) for run in (a, b))
+        if left != right:
+            notes.append(f"{key} differs: {left} and {right}")
+    if step is None:
+        notes.append(
+            "no step of which both runs kept their parameters (recorded with --record params or above)"
+        )
     return RunComparison(
         a=a.manifest.label,
         b=b.manifest.label,
@@ -100,7 +121,7 @@ def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:
         digest_steps=compared,
         parameters_step=step,
         parameters=None if step is None else _parameters(a, b, step),
-        notes=_notes(a, b, step),
+        notes=notes,
     )
 
 
@@ -147,11 +168,6 @@ def _bits(digest: Digest | None) -> tuple[int, int] | None:
     return None if digest is None else (digest.hash, digest.numel)
 
 
-def _last_common_values(a: RecordedRun, b: RecordedRun) -> int | None:
-    common = set(a.journal.value_steps) & set(b.journal.value_steps)
-    return max(common) if common else None
-
-
 def _parameters(a: RecordedRun, b: RecordedRun, step: int) -> ParameterComparison:
     left, right = a.journal.values(step), b.journal.values(step)
     compared = parameter_drift(left, right)
@@ -169,30 +185,6 @@ def _parameters(a: RecordedRun, b: RecordedRun, step: int) -> ParameterCompariso
 def _brain_ulp(a: Array, b: Array) -> int:
     bits = [(side.view(np.uint32) >> 16).astype(np.uint16) for side in (a, b)]
     return max_ulp(bits[0], bits[1], bfloat16=True)
-
-
-def _notes(a: RecordedRun, b: RecordedRun, step: int | None) -> list[str]:
-    notes = []
-    for run in (a, b):
-        if run.manifest.failed:
-            notes.append(f"{run.manifest.label} is {run.manifest.status}: {run.manifest.message}")
-        if run.journal.damage:
-            notes.append(run.journal.damage)
-    if a.manifest.script_sha256 != b.manifest.script_sha256:
-        notes.append(
-            f"the runs are of different scripts: {a.manifest.reproducer} and {b.manifest.reproducer}"
-        )
-    if list(a.manifest.arguments) != list(b.manifest.arguments):
-        notes.append(f"the script's arguments differ: {_joined(a)} and {_joined(b)}")
-    for key in ("torch", "python", "cpu_capability"):
-        left, right = (run.manifest.environment.get(key) for run in (a, b))
-        if left != right:
-            notes.append(f"{key} differs: {left} and {right}")
-    if step is None:
-        notes.append(
-            "no step of which both runs kept their parameters (recorded with --record params or above)"
-        )
-    return notes
 
 
 def _joined(run: RecordedRun) -> str:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from ..runs.journal import StepRecord
+from ..runs.recorded_run import RecordedRun
+from .recorded_drift import GeneratorDifference, common_steps, generator_differences
+from .repetition import GENERATORS
 
 KINDS = ("script", "arguments", "autocast", "initial", "hyper-parameter", "generator", "batch", "steps")
 """In the order in which, at one step, a cause comes before its consequence."""
@@ -12,9 +20,9 @@ KINDS = ("script", "arguments", "autocast", "initial", "hyper-parameter", "gener
 class SetupDifference:
     """A difference between what went into two runs, at the first step at which it shows.
 
-    `name` is the tensor, hyper-parameter, generator or argument, `size` a relative distance where there is one.
-    `follows` marks a consequence of another difference, or of the drift itself. `harmless` is "rounding" for values
-    that are a few ULP apart, "unused" for a generator that nothing is drawn from, else empty.
+    `name` is the tensor, hyper-parameter, generator or argument, `size` a relative distance where there is
+    one. `follows` marks a consequence of another difference, or of the drift itself. `harmless` is "rounding"
+    for values that are a few ULP apart, "unused" for a generator that nothing is drawn from, else empty.
     """
 
     kind: str
@@ -29,3 +37,189 @@ class SetupDifference:
     def counts(self) -> bool:
         """Whether it alone makes the runs incomparable."""
         return not self.follows and not self.harmless
+
+
+# What the steps of two runs were given: random numbers and batches.
+#
+# Only the first call of a root module in a step brings data from outside: a later one may be fed with what an
+# earlier one computed. And an argument of the first call may come from the model as well, as a hidden state
+# that is carried on does. Such a value comes apart in the step after the training has; one that was still
+# equal in a later step is data.
+
+Argument = tuple[str, tuple[int, ...], str]
+FLOATING = ("float16", "bfloat16", "float32", "float64")
+
+
+def generator_setup(a: RecordedRun, b: RecordedRun) -> list[SetupDifference]:
+    """The first difference of each random generator."""
+    return [
+        SetupDifference(
+            "generator",
+            one.step,
+            one.generator,
+            _generator_text(one),
+            harmless="" if one.used else "unused",
+        )
+        for one in generator_differences(a, b)
+    ]
+
+
+def batch_setup(a: RecordedRun, b: RecordedRun, drifting_from: int | None) -> list[SetupDifference]:
+    """The first batch that differs, and the first that differs though it does not come from the model.
+
+    `drifting_from` is the first step that computed something else.
+    """
+    equal_after_drift: set[int] = set()
+    follows = None
+    for ours, theirs in common_steps(a.journal, b.journal):
+        late = drifting_from is not None and ours.step > drifting_from
+        compared = list(_compared(ours, theirs))
+        if any(place < 0 for place, *_ in compared):
+            counts = f"{len(ours.batches[0])} against {len(theirs.batches[0])} tensors"
+            text = f"the batch of step {ours.step} differs: {counts}"
+            shapes = SetupDifference("batch", ours.step, "arguments", text)
+            return [*([follows] if follows else []), shapes]
+        for place, left, equal in compared:
+            if equal and late:
+                equal_after_drift.add(place)
+            elif not equal and (not late or place in equal_after_drift):
+                return [*([follows] if follows else []), _differing(ours.step, place, left)]
+            elif not equal and follows is None:
+                follows = _differing(ours.step, place, left, follows=True)
+    return [follows] if follows else []
+
+
+def _generator_text(one: GeneratorDifference) -> str:
+    called = GENERATORS.get(one.generator, (f"the generator of {one.generator}", ""))[0]
+    if one.drawn is None:
+        return f"{called} is at another state before step {one.step}"
+    return (
+        f"the modes draw different random numbers in step {one.drawn} ({called} is at another state before step "
+        f"{one.step})"
+    )
+
+
+def _compared(a: StepRecord, b: StepRecord) -> Iterator[tuple[int, Argument, bool]]:
+    """Each argument of the first call by its place, and whether both sides' are equal; place -1 for other
+    counts.
+
+    What was not read on one side is left out, and numbers that the modes keep in different precisions.
+    """
+    if not a.batches or not b.batches:
+        return
+    left, right = a.batches[0], b.batches[0]
+    if len(left) != len(right):
+        yield -1, ("", (), ""), False
+        return
+    for place, (x, y) in enumerate(zip(left, right, strict=True)):
+        if x[1] == y[1] and (not (x[2] and y[2]) or (x[0] != y[0] and x[0] in FLOATING and y[0] in FLOATING)):
+            continue
+        yield place, x, x == y
+
+
+def _differing(step: int, place: int, argument: Argument, follows: bool = False) -> SetupDifference:
+    dtype, shape, _ = argument
+    text = f"the batch of step {step} differs: argument {place}, {dtype} {list(shape)!s}"
+    return SetupDifference("batch", step, f"argument {place}", text, follows=follows)
+
+
+# The hyper-parameters that two runs gave to their optimizers.
+
+SAME = 1e-6
+"""Numbers this close, relatively, are the same: a mode may keep them as float32."""
+
+DRIFTING = 1e-2
+"""A number that comes apart by less than this, after the training has, is computed from the training (as the
+step size of an adaptive method is) and follows the drift."""
+
+IMPLEMENTATION = frozenset({"foreach", "fused", "capturable", "differentiable"})
+"""Keys that say how an optimizer computes and not what: they belong to the mode."""
+
+Optimizers = Sequence[Mapping[str, Any]]
+
+
+def hyper_differences(a: RecordedRun, b: RecordedRun, drifting_from: int | None) -> list[SetupDifference]:
+    """The first difference of each hyper-parameter; `drifting_from` is the first step that computed something
+    else."""
+    left, right = a.journal.hyper(), b.journal.hyper()
+    if not left or not right:
+        return []
+    found: dict[str, SetupDifference] = {}
+    # What a schedule does after one of the runs has ended is no difference.
+    reached = min(max((one.step for one in run.journal.steps), default=0) for run in (a, b))
+    for step in sorted({step for step, _ in (*left, *right) if step <= reached}):
+        ours, theirs = _at(left, step), _at(right, step)
+        if ours is None or theirs is None:
+            continue
+        late = drifting_from is not None and step > drifting_from
+        for one in _differences(step, ours, theirs, late):
+            found.setdefault(one.name, one)
+    return list(found.values())
+
+
+def _at(changes: Sequence[tuple[int, Any]], step: int) -> Optimizers | None:
+    """What was in force in a step; None before the first optimizer stepped."""
+    known: list[Optimizers] = [optimizers for since, optimizers in changes if since <= step]
+    return known[-1] if known else None
+
+
+def _differences(step: int, a: Optimizers, b: Optimizers, late: bool) -> Iterator[SetupDifference]:
+    if len(a) != len(b):
+        yield _said(step, "optimizers", f"{len(a)} against {len(b)} optimizers (from step {step})")
+    for left, right in zip(a, b, strict=False):
+        if left["class"] != right["class"]:
+            text = f"optimizer {left['class']} against {right['class']} (from step {step})"
+            yield _said(step, "optimizer", text)
+            continue
+        if len(left["groups"]) != len(right["groups"]):
+            counts = f"{len(left['groups'])} against {len(right['groups'])} groups"
+            yield _said(step, "groups", f"{counts} ({left['class']}, from step {step})")
+        for number, (ours, theirs) in enumerate(zip(left["groups"], right["groups"], strict=False)):
+            yield from _of_group(step, f"{left['class']}, group {number}", ours, theirs, late)
+
+
+def _of_group(
+    step: int, where: str, a: Mapping[str, Any], b: Mapping[str, Any], late: bool
+) -> Iterator[SetupDifference]:
+    """A key that one side lacks says nothing: other versions of torch know other keys."""
+    for key in a:
+        if key in IMPLEMENTATION or key not in b or _same(a[key], b[key]):
+            continue
+        place = f"({where}, from step {step})"
+        if key == "params":
+            yield _said(step, key, f"other parameters: {len(a[key])} against {len(b[key])} {place}")
+            continue
+        size = _relative(a[key], b[key])
+        yield SetupDifference(
+            "hyper-parameter",
+            step,
+            key,
+            f"{key} {_shown(a[key])} against {_shown(b[key])} {place}",
+            size,
+            follows=late and size is not None and size < DRIFTING,
+        )
+
+
+def _said(step: int, name: str, text: str) -> SetupDifference:
+    return SetupDifference("hyper-parameter", step, name, text)
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return len(a) == len(b) and all(_same(x, y) for x, y in zip(a, b, strict=True))
+    size = _relative(a, b)
+    return bool(a == b) if size is None else size <= SAME
+
+
+def _relative(a: Any, b: Any) -> float | None:
+    """|a - b| / max(|a|, |b|); None for what is no number."""
+    if any(isinstance(one, bool) or not isinstance(one, (int, float)) for one in (a, b)):
+        return None
+    x, y = float(a), float(b)
+    if x == y or (math.isnan(x) and math.isnan(y)):
+        return 0.0
+    return abs(x - y) / max(abs(x), abs(y))
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,20 +1,20 @@
 """How far rounding alone moves the values of one training step: the unit in which drift is measured.
 
-A step is repeated N times on its tape with random rounding after every op (Monte Carlo arithmetic), or by N runs
-that start from a state which is one ULP off. For each value x of the step
+A step is repeated N times on its tape with random rounding after every op (Monte Carlo arithmetic), or by N
+runs that start from a state which is one ULP off. For each value x of the step
 
     rms = sqrt(mean_i ||x_i - x||_2**2)        over the elements that are finite on both sides
 
 and for a tensor of integers, in how many repetitions it differed at all (flips).
 
-A network of ReLUs or maxima jumps where an input passes a kink. Another kernel may pass one that 8 repetitions do not:
-its error is some times their noise. So suspicious steps are repeated again with rounding 16 times as strong (reach, the
-largest distance); where a value then moves more than three times as far as in proportion, the jump is what drift is held
-against. Measured on a residual network of 16 ReLUs under Inductor: 4 of 30 steps had such a kink, with drifts of 250 to
-2,600 times rms, and the other 26 of 1.3 to 5.5.
+A network of ReLUs or maxima jumps where an input passes a kink. Another kernel may pass one that 8
+repetitions do not: its error is some times their noise. So suspicious steps are repeated again with rounding
+16 times as strong (reach, the largest distance); where a value then moves more than three times as far as in
+proportion, the jump is what drift is held against. Measured on a residual network of 16 ReLUs under Inductor:
+4 of 30 steps had such a kink, with drifts of 250 to 2,600 times rms, and the other 26 of 1.3 to 5.5.
 
-Sources: D. S. Parker, Monte Carlo Arithmetic, UCLA CSD-970002, 1997; C. Denis, P. de Oliveira Castro and E. Petit,
-Verificarlo, ARITH 2016 (arXiv 1509.01347).
+Sources: D. S. Parker, Monte Carlo Arithmetic, UCLA CSD-970002, 1997; C. Denis, P. de Oliveira Castro and E.
+Petit, Verificarlo, ARITH 2016 (arXiv 1509.01347).
 """
 
 from __future__ import annotations
@@ -35,17 +35,20 @@ from ..runs.step_outcomes import noise_path, read_noise_record
 from .norms import Array, Norm, as_float, difference, is_floating, norm, root_mean_square
 
 JUMP_SHARE = 4.0
-"""Of a jump this part is the yardstick: with the usual threshold of 16 a drift may be 4 jumps, as several may coincide."""
+"""Of a jump this part is the yardstick: with the usual threshold of 16 a drift may be 4 jumps, as several may
+coincide."""
 
 JUMP = 3.0
-"""So many times farther than in proportion is a jump. Of 16 smooth replays the farthest is 0.7 to 2 times as far."""
+"""So many times farther than in proportion is a jump. Of 16 smooth replays the farthest is 0.7 to 2 times as
+far."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorNoise:
     """The noise of one value; `norm` is ||x||_2 of the undisturbed one.
 
-    `reach` is the largest distance that rounding of `strength` times the usual one made, 0 where that was not looked at.
+    `reach` is the largest distance that rounding of `strength` times the usual one made, 0 where that was not
+    looked at.
     """
 
     rms: float
@@ -56,12 +59,14 @@ class TensorNoise:
 
     @property
     def jumps(self) -> bool:
-        """Whether stronger rounding moves the value much farther than in proportion: a discrete choice turns."""
+        """Whether stronger rounding moves the value much farther than in proportion: a discrete choice
+        turns."""
         return self.reach > JUMP * self.strength * self.rms
 
     @property
     def size(self) -> float:
-        """What a drift is held against: rms, or a part of the jump where a discrete choice hangs on rounding."""
+        """What a drift is held against: rms, or a part of the jump where a discrete choice hangs on
+        rounding."""
         return self.reach / JUMP_SHARE if self.jumps else self.rms
 
     @property
@@ -74,9 +79,9 @@ class TensorNoise:
 class Noise:
     """The noise of one step's values, from `replays` repetitions.
 
-    `equal` says whether the unchanged replay gave the step's own bits; if it did not, `reason` says why, `differs`
-    names what was unequal, and nothing was measured. `taped` is off for noise that stems from elsewhere than a tape
-    of this very step.
+    `equal` says whether the unchanged replay gave the step's own bits; if it did not, `reason` says why,
+    `differs` names what was unequal, and nothing was measured. `taped` is off for noise that stems from
+    elsewhere than a tape of this very step.
     """
 
     step: int
@@ -93,7 +98,8 @@ class Noise:
         return self.replays > 0 and bool(self.tensors)
 
     def at(self, step: int, outcome: TensorFile) -> Noise:
-        """The noise of another step that gave `outcome`, if each value's relative noise were the one of this step.
+        """The noise of another step that gave `outcome`, if each value's relative noise were the one of this
+        step.
 
         Of a value that is zero here the noise is taken as it is.
         """
@@ -110,8 +116,8 @@ class Noise:
     def of(self, name: str) -> TensorNoise | None:
         """The noise of one value.
 
-        For a value that was not measured, the median relative noise of the measured ones of its kind (gradient,
-        parameter and so on), as the noise of a value of norm 1; None without any.
+        For a value that was not measured, the median relative noise of the measured ones of its kind
+        (gradient, parameter and so on), as the noise of a value of norm 1; None without any.
         """
         if name in self.tensors:
             return self.tensors[name]
@@ -127,7 +133,8 @@ class Noise:
     def from_runs(cls, step: int, reference: TensorFile, perturbed: Sequence[TensorFile]) -> Noise:
         """The noise that repetitions of the reference's step show, which began one ULP off.
 
-        Without repetitions nothing is measured: a score then knows the rounding of the values themselves only.
+        Without repetitions nothing is measured: a score then knows the rounding of the values themselves
+        only.
         """
         tensors = {
             name: _measured(value, [one.tensors[name] for one in perturbed if name in one.tensors])
@@ -142,31 +149,31 @@ def read_noise(run: Path, step: int) -> Noise | None:
     if record is None:
         return None
     try:
-        return _understood(record)
+        strength = _size((record.get("edge") or {}).get("strength", 16.0))
+        tensors = {
+            str(name): TensorNoise(
+                _size(one["rms"]),
+                _size(one["norm"]),
+                int(one["flips"]),
+                _size(one.get("reach", 0.0)),
+                strength,
+            )
+            for name, one in record["tensors"].items()
+        }
+        equal, reason = record["equal"], record.get("reason")
+        if not isinstance(equal, bool):
+            raise TypeError(f"{equal!r} is neither true nor false")
+        return Noise(
+            step=int(record["step"]),
+            replays=int(record["replays"]),
+            tensors=tensors if equal else {},
+            equal=equal,
+            reason=None if reason is None else str(reason),
+            differs=tuple(map(str, record.get("differs", ()))),
+            edge_replays=int((record.get("edge") or {}).get("replays", 0)),
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise JournalError(noise_path(run, step), f"is damaged ({type(error).__name__}: {error})") from error
-
-
-def _understood(record: Mapping[str, Any]) -> Noise:
-    strength = _size((record.get("edge") or {}).get("strength", 16.0))
-    tensors = {
-        str(name): TensorNoise(
-            _size(one["rms"]), _size(one["norm"]), int(one["flips"]), _size(one.get("reach", 0.0)), strength
-        )
-        for name, one in record["tensors"].items()
-    }
-    equal, reason = record["equal"], record.get("reason")
-    if not isinstance(equal, bool):
-        raise TypeError(f"{equal!r} is neither true nor false")
-    return Noise(
-        step=int(record["step"]),
-        replays=int(record["replays"]),
-        tensors=tensors if equal else {},
-        equal=equal,
-        reason=None if reason is None else str(reason),
-        differs=tuple(map(str, record.get("differs", ()))),
-        edge_replays=int((record.get("edge") or {}).get("replays", 0)),
-    )
 
 
 def _size(value: Any) -> float:

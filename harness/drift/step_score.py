@@ -4,18 +4,19 @@ For each value of the step (losses, gradients, and what the optimizer left: para
 
     z = ||B - A||_2 / (rms + u * ||A||_2 + tiny)
 
-A is the reference's value and B that of the other mode, started from the same state; rms is how far random rounding
-moves A (see noise), u half the spacing of numbers at 1 in the coarser of both dtypes (the rounding of the value itself), and
-tiny = 1e-43 is below what float32 resolves near zero. z is 0 if and only if the values are equal; multiplying A, B and
-rms by one factor leaves z as it is, up to tiny.
+A is the reference's value and B that of the other mode, started from the same state; rms is how far random
+rounding moves A (see noise), u half the spacing of numbers at 1 in the coarser of both dtypes (the rounding
+of the value itself), and tiny = 1e-43 is below what float32 resolves near zero. z is 0 if and only if the
+values are equal; multiplying A, B and rms by one factor leaves z as it is, up to tiny.
 
-A NaN or an infinity on one side only, a value that one side lacks, and other shapes are infinitely far away. Where
-stronger rounding makes a value jump (a ReLU or a maximum next to its kink; see noise), the jump takes the place of rms.
-Integers have no rounding: they are equal, or they differ. Where replays with random rounding changed them as well, a discrete
-choice is on the edge, and a difference says nothing.
+A NaN or an infinity on one side only, a value that one side lacks, and other shapes are infinitely far away.
+Where stronger rounding makes a value jump (a ReLU or a maximum next to its kink; see noise), the jump takes
+the place of rms. Integers have no rounding: they are equal, or they differ. Where replays with random
+rounding changed them as well, a discrete choice is on the edge, and a difference says nothing.
 
-Sources: the study behind the threshold is described in docs/reference/score.md; the idea of a tolerance measured by
-perturbation is also that of TTrace (arXiv 2506.09280) and of CESM-ECT (Baker et al., GMD 8, 2015).
+Sources: the study behind the threshold is described in docs/reference/score.md; the idea of a tolerance
+measured by perturbation is also that of TTrace (arXiv 2506.09280) and of CESM-ECT (Baker et al., GMD 8,
+2015).
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from fractions import Fraction
 import numpy as np
 
 from ..runs.mapped_tensors import TensorFile
-from .norms import Array, Difference, Norm, as_float, difference, is_floating
-from .step_noise import Noise, TensorNoise
+from .norms import Norm, as_float, difference, is_floating
+from .step_noise import Noise
 
 TINY = 1e-43
 """Below the smallest normal float32 by five digits, so that zero over zero has a value."""
@@ -51,7 +52,8 @@ KINDS = ("loss", "gradient", "parameter", "buffer", "state")
 
 @dataclass(frozen=True, slots=True)
 class TensorScore:
-    """The drift of one value. `score` is z, `noise` the rms in it; `why` explains a score that no distance gives.
+    """The drift of one value. `score` is z, `noise` the rms in it; `why` explains a score that no distance
+    gives.
 
     Of integers (`discrete`), distance counts the differing elements, norm all of them, and noise the flips.
     """
@@ -69,9 +71,9 @@ class TensorScore:
 class StepScore:
     """The drift of one step: the worst floating value's `score`, and all values, the worst first.
 
-    `discrete` names integers that differ though rounding never changed them. `taped` says whether the noise was
-    measured at this very step, `replays` by how many repetitions (0: not at all, so that z is an upper bound);
-    `looked_closer` that stronger rounding was tried as well.
+    `discrete` names integers that differ though rounding never changed them. `taped` says whether the noise
+    was measured at this very step, `replays` by how many repetitions (0: not at all, so that z is an upper
+    bound); `looked_closer` that stronger rounding was tried as well.
     """
 
     step: int
@@ -140,26 +142,21 @@ def _score(name: str, a: TensorFile, b: TensorFile, noise: Noise) -> TensorScore
         return _apart(name, f"{left.dtype} against {right.dtype}")
     known = noise.of(name)
     if not is_floating(left):
-        return _discrete(name, left, right, known.flips if known else 0, noise.replays)
-    return _floating(name, difference(left, right), unit_roundoff(name, a, b), known, name in noise.tensors)
-
-
-def _apart(name: str, why: str, discrete: bool = False) -> TensorScore:
-    return TensorScore(name, math.inf, math.inf, 0.0, 0.0, why, discrete)
-
-
-def _discrete(name: str, a: Array, b: Array, flips: int, replays: int) -> TensorScore:
-    differing = int(np.count_nonzero(a != b))
-    if not differing:
-        return TensorScore(name, 0.0, 0.0, float(a.size), float(flips), discrete=True)
-    if flips:
-        why, score = f"a discrete choice on the edge: it differs in {flips} of {replays} replays too", 0.0
-    else:
-        why, score = f"{differing} of {a.size} integers differ", math.inf
-    return TensorScore(name, score, float(differing), float(a.size), float(flips), why, discrete=True)
-
-
-def _floating(name: str, apart: Difference, unit: float, known: TensorNoise | None, own: bool) -> TensorScore:
+        flips = known.flips if known else 0
+        differing = int(np.count_nonzero(left != right))
+        if not differing:
+            return TensorScore(name, 0.0, 0.0, float(left.size), float(flips), discrete=True)
+        if flips:
+            why, score = (
+                f"a discrete choice on the edge: it differs in {flips} of {noise.replays} replays too",
+                0.0,
+            )
+        else:
+            why, score = f"{differing} of {left.size} integers differ", math.inf
+        return TensorScore(name, score, float(differing), float(left.size), float(flips), why, discrete=True)
+    apart = difference(left, right)
+    unit = unit_roundoff(name, a, b)
+    own = name in noise.tensors
     rms = 0.0 if known is None else known.size if own else as_float(Fraction(known.rms) * apart.norm.exact)
     if not apart.same_places:
         why = "not finite at other places"
@@ -169,6 +166,10 @@ def _floating(name: str, apart: Difference, unit: float, known: TensorNoise | No
     if own and known is not None and known.jumps:
         why = EDGE
     return TensorScore(name, score, apart.distance.value, apart.norm.value, rms, why)
+
+
+def _apart(name: str, why: str, discrete: bool = False) -> TensorScore:
+    return TensorScore(name, math.inf, math.inf, 0.0, 0.0, why, discrete)
 
 
 def _z(distance: Norm, norm: Norm, rms: float, unit: float) -> float:

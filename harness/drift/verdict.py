@@ -4,7 +4,8 @@ What makes a comparison void comes before what it says:
 
     failed > nondeterministic > different-setup > nonfinite > identical > beyond-rounding > rounding
 
-A pair that differs and of which no step was scored is undecided: then there is no word, but a reason and a remedy.
+A pair that differs and of which no step was scored is undecided: then there is no word, but a reason and a
+remedy.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ REMEDY = "which starts steps of both modes from one state"
 class VerdictEvidence:
     """What is known of one pair; `a` is the reference's name, `b` that of the other run.
 
-    `failed` are sentences about runs that did not get through (one whose loss is not finite did). `identical` and
-    `first_differing_step` are of the free runs. `steps` are the scores of steps that both modes made from one state;
-    `unscored` says why there are none, and `command` makes them; `stateless` says why nothing can make them.
+    `failed` are sentences about runs that did not get through (one whose loss is not finite did). `identical`
+    and `first_differing_step` are of the free runs. `steps` are the scores of steps that both modes made from
+    one state; `unscored` says why there are none, and `command` makes them; `stateless` says why nothing can
+    make them.
     """
 
     a: str
@@ -53,8 +55,9 @@ class VerdictEvidence:
 class Verdict:
     """`word` is None where nothing decides; then `undecided` says why, and what would.
 
-    `step` is the one that the verdict is about. `score` is the largest of a floating value over all scored steps, of
-    `tensor`; None without scored steps. `inspect` marks rounding that is large enough to be worth a look.
+    `step` is the one that the verdict is about. `score` is the largest of a floating value over all scored
+    steps, of `tensor`; None without scored steps. `inspect` marks rounding that is large enough to be worth a
+    look.
     """
 
     word: str | None
@@ -92,7 +95,8 @@ def decide(evidence: VerdictEvidence) -> Verdict:
 
 
 def worst_of(steps: Sequence[StepScore]) -> float:
-    """The largest score of some steps, infinite where integers differ that rounding leaves alone; 0 of no step."""
+    """The largest score of some steps, infinite where integers differ that rounding leaves alone; 0 of no
+    step."""
     return max((math.inf if one.discrete else one.score for one in steps), default=0.0)
 
 
@@ -116,7 +120,8 @@ def _different_setup(evidence: VerdictEvidence) -> Verdict | None:
     more = f"; and {others} more difference{'s' if others > 1 else ''}" if others else ""
     text = f"different-setup: {causes[0].text}{more}"
     if causes[0].kind == "generator":
-        text += "; give both the same seeds, let neither draw more than the other, and give a compiled mode fallback_random=on"
+        text += "; give both the same seeds, let neither draw more than the other, "
+        text += "and give a compiled mode fallback_random=on"
     return Verdict("different-setup", text, step=causes[0].step)
 
 
@@ -128,7 +133,8 @@ def _causes(evidence: VerdictEvidence) -> list[SetupDifference]:
 
 
 def _nonfinite(evidence: VerdictEvidence) -> Verdict | None:
-    """A value of one run alone, or the loss of both: what comes after it is no training. A mask of infinities is."""
+    """A value of one run alone, or the loss of both: what comes after it is no training. A mask of infinities
+    is."""
     found = evidence.nonfinite
     value = None if found is None else found.only or found.loss
     if found is None or value is None:
@@ -151,8 +157,9 @@ def _beyond_rounding(evidence: VerdictEvidence) -> Verdict | None:
         return None
     first, limit = significant[0], evidence.threshold.fault
     if worst.score > limit:
+        why = f": {worst.why}" if math.isinf(worst.score) and worst.why else ""
         text = (
-            f"{_largest(evidence.steps, worst)} ({worst.tensor}, step {worst.step}{_why(worst)}), and more than "
+            f"{_largest(evidence.steps, worst)} ({worst.tensor}, step {worst.step}{why}), and more than "
             f"{limit:.3g} is a fault; the first such step is {first.step}"
         )
     else:
@@ -172,11 +179,14 @@ def _undecided(evidence: VerdictEvidence) -> Verdict | None:
     doubtful = _worst([one for one in evidence.steps if not one.replays])
     if doubtful is not None and doubtful.score > evidence.threshold.fault:
         reason = (
-            f"step {doubtful.step} drifts by {doubtful.score:.3g} times the rounding of its results ({doubtful.tensor}), "
+            f"step {doubtful.step} drifts by {doubtful.score:.3g} times the rounding of its results "
+            f"({doubtful.tensor}), "
             f"and the rounding noise of {evidence.a} was not measured"
         )
         return _no_word(f"{reason}: run `{evidence.command}`, {REMEDY} and measures the noise", doubtful.step)
-    if worst_of(evidence.steps) == 0.0 and not _starts_apart(evidence):
+    if worst_of(evidence.steps) == 0.0 and not any(
+        one.kind == "initial" and one.harmless for one in evidence.setup
+    ):
         looked = {one.step for one in evidence.steps}
         remedy = (
             f"look at that step (--steps {first})"
@@ -230,14 +240,6 @@ def _largest(steps: Sequence[StepScore], worst: StepScore) -> str:
     if math.isinf(worst.score):
         return f"{of} is beyond any rounding"
     return f"{of} is {worst.score:.3g} times the reference's own rounding noise"
-
-
-def _why(worst: StepScore) -> str:
-    return f": {worst.why}" if math.isinf(worst.score) and worst.why else ""
-
-
-def _starts_apart(evidence: VerdictEvidence) -> bool:
-    return any(one.kind == "initial" and one.harmless for one in evidence.setup)
 
 
 def _notes(evidence: VerdictEvidence, verdict: Verdict) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """What the ranks of a run recorded of a step, added up to the tensors that they are parts of.
 
-Counts and sums of squares add, minima and maxima are those of the parts, and sketches are linear. Of copies one counts.
-No hash is made of several: equal bits can be told of parts only.
+Counts and sums of squares add, minima and maxima are those of the parts, and sketches are linear. Of copies
+one counts. No hash is made of several: equal bits can be told of parts only.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from ..records.digest_record import Digest
 from ..records.shard_record import Shard
 from ..records.sketch_record import Sketch, added
 from ..runs.journal import Array, StepDigests, TensorEntry
+from ..runs.mapped_tensors import StepSketches, sketches_of
 from ..runs.recorded_run import RecordedRun
-from ..runs.recorded_sketches import StepSketches, sketches_of
 
 What = Literal["gradient", "value"]
 
 
 @dataclass(frozen=True, slots=True)
 class WholeDigest:
-    """A tensor as its parts tell of it: statistics of the finite elements, None where they do not add up (a sum that is
-    spread over ranks), and its sketch, None where none was recorded."""
+    """A tensor as its parts tell of it: statistics of the finite elements, None where they do not add up (a
+    sum that is spread over ranks), and its sketch, None where none was recorded."""
 
     numel: int
     nan: int | None
@@ -43,7 +43,8 @@ WholeStep = Mapping[tuple[What, str], WholeDigest]
 def whole_steps(ranks: Sequence[RecordedRun]) -> Iterator[tuple[int, WholeStep]]:
     """The tensors of each step of which every rank has digests, gradients first."""
     entries = [_entries(run) for run in ranks]
-    spread = [_spread_gradients(run) for run in ranks]
+    # The gradients that are placed otherwise than their parameters
+    spread = [{event["tensor"] for event in run.journal.events("gradient-shard")} for run in ranks]
     digests = [dict(run.journal.digests()) for run in ranks]
     sketches = [dict(sketches_of(run)) for run in ranks]
     for step in sorted(set.intersection(*(set(one) for one in digests))):
@@ -106,11 +107,6 @@ def _entries(run: RecordedRun) -> dict[str, TensorEntry]:
     return {one.name: one for table in run.journal.tables.values() for one in table}
 
 
-def _spread_gradients(run: RecordedRun) -> set[str]:
-    """The gradients that are placed otherwise than their parameters."""
-    return {event["tensor"] for event in run.journal.events("gradient-shard")}
-
-
 def _group(step: StepDigests, what: str) -> Mapping[str, Digest | None]:
     return step.gradients if what == "gradient" else step.values
 
@@ -126,15 +122,6 @@ def _shard(
     if what == "gradient" and name in spread:
         return "spread"
     return entries[name].shard if name in entries else None
-
-
-def _counting(shards: Sequence[Shard | str | None]) -> list[int]:
-    """The ranks whose parts make the whole: rank 0 of copies that no mesh knows of."""
-    return [
-        rank
-        for rank, shard in enumerate(shards)
-        if (rank == 0 if shard is None else isinstance(shard, Shard) and shard.adds)
-    ]
 
 
 def _sketch(
@@ -156,7 +143,12 @@ def _whole(
     parts: Sequence[Digest], shards: Sequence[Shard | str | None], sketch: Sketch | None
 ) -> WholeDigest | None:
     spread = any(shard == "spread" or (isinstance(shard, Shard) and not _is_block(shard)) for shard in shards)
-    counting = _counting(shards)
+    # The ranks whose parts make the whole: rank 0 of copies that no mesh knows of
+    counting = [
+        rank
+        for rank, shard in enumerate(shards)
+        if (rank == 0 if shard is None else isinstance(shard, Shard) and shard.adds)
+    ]
     if spread or not counting:
         shard = next((one for one in shards if isinstance(one, Shard)), None)
         numel = math.prod(shard.whole) if shard is not None else parts[0].numel

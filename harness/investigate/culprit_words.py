@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..records.culprit import COMPILER_SETTING, COMPILER_STAGE, KERNEL, MARK_STEP, PART, Culprit, Proof
-from ..tape.summing import sums
+from ..tape.op_names import sums
 
 MOST_PLACES = 4
 PHASES = {

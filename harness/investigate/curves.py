@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..drift.curve_envelope import Envelope, loss_envelope
 from ..drift.lag import LagTest, lag_test
-from ..drift.series import LossSeries
+from ..drift.loss_distance import LossSeries
 from ..runs.recorded_run import RecordedRun
 from .evidence import PairEvidence
 

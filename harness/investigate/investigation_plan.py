@@ -12,7 +12,7 @@ from ..records.mode_spec import ModeSpec
 from ..records.run_request import LEVELS
 from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun, find_investigation, runs_with_suffixes
-from ..runs.run_layout import Investigation
+from ..runs.run_layout import InvestigationFolder
 
 DEFAULT_STATE_BUDGET = 1 << 30
 """Bytes of states and outcomes that the reference keeps, and again each mode that is started from them."""
@@ -55,7 +55,7 @@ class InvestigationPlan:
 
     script: Path
     modes: Sequence[ModeSpec]
-    investigation: Investigation
+    investigation: InvestigationFolder
     arguments: Sequence[str] = ()
     suffix: str = ""
     steps: StepSelection | None = None

@@ -20,7 +20,7 @@ from ..records.mode_spec import ModeSpec
 from ..records.run_config import RunConfig
 from ..records.step_selection import KeepParams
 from ..runs.recorded_run import RecordedRun, load_run
-from ..runs.run_layout import Investigation, RunFolder
+from ..runs.run_layout import InvestigationFolder, RunFolder
 from .chosen_steps import selection
 from .evidence import EvidenceFolder
 
@@ -156,7 +156,7 @@ def repeating(run: RecordedRun, experiment: Experiment, **changes: Any) -> Batch
         "strict": config.strict,
         "modes": [replace(spec, name=experiment.name)],
         "experiment": experiment,
-        "investigation": Investigation(EvidenceFolder.of(run).path),
+        "investigation": InvestigationFolder(EvidenceFolder.of(run).path),
         "arguments": config.arguments,
         "kernels": [(op, Path(path)) for op, path in config.kernels],
         "keep_params": KeepParams.parse("last"),

@@ -23,7 +23,7 @@ from ..records.experiment import Experiment
 from ..records.localization_record import Localization, read_localization
 from ..records.mode_spec import ModeSpec
 from ..runs.step_outcomes import outcome_path, outcome_steps, read_noise_record, tape_path
-from ..tape.collectives import UNREPLAYED
+from ..tape.op_names import UNREPLAYED
 from .chosen_steps import selection
 from .evidence import EvidenceFolder, PairEvidence
 from .investigation_plan import InvestigationPlan

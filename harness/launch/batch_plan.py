@@ -17,7 +17,7 @@ from ..records.run_request import LEVELS, RunRequest
 from ..records.step_selection import StepSelection
 from ..runs.manifest import read_manifest
 from ..runs.recorded_run import load_run
-from ..runs.run_layout import STATES, Investigation, RunFolder, check_name, choose_investigation
+from ..runs.run_layout import STATES, InvestigationFolder, RunFolder, check_name, choose_investigation
 from ..runs.step_outcomes import state_steps
 from .batch_kernels import check_kernels
 from .guest_process import check_interpreter
@@ -39,7 +39,7 @@ class BatchPlan(RunRequest):
 
     script: Path
     modes: Sequence[ModeSpec]
-    investigation: Investigation
+    investigation: InvestigationFolder
     arguments: Sequence[str] = ()
     suffix: str = ""
     timeout: float | None = None

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..records.mode_registry import registry
 from ..records.mode_spec import ModeSpec
-from ..runs.run_layout import Investigation
+from ..runs.run_layout import InvestigationFolder
 from .batch_plan import BatchPlan
 from .execute_batch import FinishedRun, execute
 from .supervise import Reporter
@@ -50,7 +50,7 @@ def examine(folder: Path, bases: Sequence[str], reporter: Reporter) -> Examinati
     plan = BatchPlan(
         script=TRIAL,
         modes=[ModeSpec(name=base, base=base) for base in bases],
-        investigation=Investigation(folder / "doctor"),
+        investigation=InvestigationFolder(folder / "doctor"),
         timeout=TIMEOUT_SECONDS,
         jobs=2,
     )

@@ -1,22 +1,36 @@
 """Two tapes of one step, side by side: which calls of the one are which of the other.
 
-Ops are paired within their place: the pass, the phase, the module, and for what an optimizer does the parameters. So a
-rewritten module leaves all others paired. What has no counterpart within its place is looked for elsewhere, by its name and shapes,
-and what is left between two pairs is a block without pairs: ops of one side in place of ops of the other. In compiled graphs
-everything that one op was decomposed into is one unit, with that op's name; so is what the backward computes once more.
+Ops are paired within their place: the pass, the phase, the module, and for what an optimizer does the
+parameters. So a rewritten module leaves all others paired. What has no counterpart within its place is looked
+for elsewhere, by its name and shapes, and what is left between two pairs is a block without pairs: ops of one
+side in place of ops of the other. In compiled graphs everything that one op was decomposed into is one unit,
+with that op's name; so is what the backward computes once more.
 
-Blocks come in an order in which both sides can be executed block by block; those that no order can part are one block.
+Blocks come in an order in which both sides can be executed block by block; those that no order can part are
+one block.
+
+With `recorded_step` of the tape's example, and 3 * weight written as a sum on the second side:
+
+    >>> first = flow_of(recorded_step(lambda weight: 3 * weight))
+    >>> second = flow_of(recorded_step(lambda weight: weight + weight + weight))
+    >>> for block in align(first, second):
+    ...     names = [[op_name(flow.nodes[n]) for n in block.of(side)] for flow, side in ((first, "a"), (second, "b"))]
+    ...     print(*names, "paired" if block.paired else "others")
+    ['mul'] ['add', 'add'] others
+    ['sum'] ['sum'] paired
+    ['ones_like'] ['ones_like'] paired
+    ['mul'] ['add', 'add'] others
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import networkx
 
-from .storage_flow import Flow, Node, Value
+from .storage_flow import FlowNode, FlowValue, StorageFlow
 
 ALIASES = {
     "_native_batch_norm_legit": "native_batch_norm",
@@ -34,9 +48,10 @@ STATES = ("parameter ", "buffer ", "state ")
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
-    """What stands for one op of the script: the nodes of one side, where they are, the op's name, and what it looks like:
-    the shapes that it makes, the parameters, buffers and optimizer states that it reads, and the gradients that it is a part of."""
+class OpUnit:
+    """What stands for one op of the script: the nodes of one side, where they are, the op's name, and what it
+    looks like: the shapes that it makes, the parameters, buffers and optimizer states that it reads, and the
+    gradients that it is a part of."""
 
     nodes: tuple[int, ...]
     place: tuple[Hashable, ...]
@@ -61,7 +76,7 @@ class Block:
         return self.paired and len(self.a) == 1 and len(self.b) == 1
 
 
-def align(a: Flow, b: Flow) -> list[Block]:
+def align(a: StorageFlow, b: StorageFlow) -> list[Block]:
     """Pair the nodes of two tapes; every node is in one block."""
     modules = _has_modules(a) and _has_modules(b)
     left, right = _units(a, modules=modules), _units(b, modules=modules)
@@ -86,24 +101,24 @@ def align(a: Flow, b: Flow) -> list[Block]:
 
 
 def _blocks(
-    left: Sequence[Unit], right: Sequence[Unit], pairs: dict[int, int], *, apart: bool
+    left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: dict[int, int], *, apart: bool
 ) -> list[Block]:
     """The pairs, and what lies between them; `apart` tells what lies in several visits of one place apart."""
     blocks = [Block(left[i].nodes, right[j].nodes, left[i].name == right[j].name) for i, j in pairs.items()]
     return [*blocks, *_gaps(left, right, pairs, apart=apart)]
 
 
-def _with_cycles(a: Flow, b: Flow, blocks: list[Block]) -> tuple[list[Block], list[set[int]]]:
+def _with_cycles(a: StorageFlow, b: StorageFlow, blocks: list[Block]) -> tuple[list[Block], list[set[int]]]:
     """The blocks, and those that wait for each other."""
     found = networkx.strongly_connected_components(_graph(a, b, blocks))
     return blocks, [one for one in found if len(one) > 1]
 
 
-def _has_modules(flow: Flow) -> bool:
+def _has_modules(flow: StorageFlow) -> bool:
     return any(node.call.module for node in flow.nodes)
 
 
-def op_name(node: Node) -> str:
+def op_name(node: FlowNode) -> str:
     """The name that an op is paired by: that of what it was decomposed from, and in place or not alike."""
     compiled = node.call.compiled
     name = compiled.origin.split(".")[1] if compiled is not None else node.call.name
@@ -111,7 +126,7 @@ def op_name(node: Node) -> str:
     return ALIASES.get(name, name)
 
 
-def _units(flow: Flow, *, modules: bool) -> list[Unit]:
+def _units(flow: StorageFlow, *, modules: bool) -> list[OpUnit]:
     groups: dict[Hashable, list[int]] = {}
     again, own = recomputed(flow), dict[int, Hashable]()
     for number, node in enumerate(flow.nodes):
@@ -122,24 +137,19 @@ def _units(flow: Flow, *, modules: bool) -> list[Unit]:
         own[number] = own[again[number]] if number in again else key
         groups.setdefault(own[number], []).append(number)
     states = {use.value.slot: name for name, use in flow.watched.items() if name.startswith(STATES)}
-    ends = _gradients(flow)
+    # What becomes a part of a parameter's gradient, by addition alone, with the gradient's name
+    ends = {use.value: name for name, use in flow.watched.items() if name.startswith("gradient ")}
+    for node in reversed(flow.nodes):
+        if node.call.phase == "backward" and op_name(node) == "add":
+            names = {ends[made.value] for made in node.made if made.value in ends}
+            for use in node.reads if len(names) == 1 else ():
+                ends.setdefault(use.value, *names)
     return [_unit(flow, members, states, ends, again, modules=modules) for members in groups.values()]
 
 
-def _gradients(flow: Flow) -> dict[Value, str]:
-    """What becomes a part of a parameter's gradient, by addition alone, with the gradient's name."""
-    found = {use.value: name for name, use in flow.watched.items() if name.startswith("gradient ")}
-    for node in reversed(flow.nodes):
-        if node.call.phase == "backward" and op_name(node) == "add":
-            names = {found[made.value] for made in node.made if made.value in found}
-            for use in node.reads if len(names) == 1 else ():
-                found.setdefault(use.value, *names)
-    return found
-
-
-def recomputed(flow: Flow) -> dict[int, int]:
-    """The nodes of compiled backward graphs that compute once more what a node of the forward graph has computed, with that
-    node: a partitioner keeps the names of what it executes again to save memory."""
+def recomputed(flow: StorageFlow) -> dict[int, int]:
+    """The nodes of compiled backward graphs that compute once more what a node of the forward graph has
+    computed, with that node: a partitioner keeps the names of what it executes again to save memory."""
     forward: dict[Hashable, int] = {}
     found = {}
     for number, node in enumerate(flow.nodes):
@@ -156,14 +166,14 @@ def recomputed(flow: Flow) -> dict[int, int]:
 
 
 def _unit(
-    flow: Flow,
+    flow: StorageFlow,
     members: Sequence[int],
     states: Mapping[int, str],
-    ends: Mapping[Value, str],
+    ends: Mapping[FlowValue, str],
     again: Mapping[int, int],
     *,
     modules: bool,
-) -> Unit:
+) -> OpUnit:
     node = flow.nodes[members[0]]
     last = flow.nodes[[one for one in members if one not in again][-1]]
     call = node.call
@@ -174,15 +184,15 @@ def _unit(
     }
     gradients = sorted(ends[use.value] for use in last.made if use.value in ends)
     look = (*shapes, *sorted(read), *gradients)
-    return Unit(tuple(members), (node.iteration, call.phase, where), op_name(node), look)
+    return OpUnit(tuple(members), (node.iteration, call.phase, where), op_name(node), look)
 
 
 def _paired(
-    left: Sequence[Unit],
-    right: Sequence[Unit],
+    left: Sequence[OpUnit],
+    right: Sequence[OpUnit],
     known: dict[int, int],
-    within: Callable[[Unit], Hashable],
-    key: Callable[[Unit], Hashable],
+    within: Callable[[OpUnit], Hashable],
+    key: Callable[[OpUnit], Hashable],
 ) -> dict[int, int]:
     """Pair what `known` does not, within the same part of the step, in order, where the keys are equal."""
     taken = set(known.values())
@@ -197,7 +207,7 @@ def _paired(
 
 
 def _parts(
-    units: Sequence[Unit], within: Callable[[Unit], Hashable], numbers: Sequence[int]
+    units: Sequence[OpUnit], within: Callable[[OpUnit], Hashable], numbers: Sequence[int]
 ) -> dict[Hashable, list[int]]:
     parts: dict[Hashable, list[int]] = {}
     for number in numbers:
@@ -224,9 +234,10 @@ def _common(
 
 
 def _gaps(
-    left: Sequence[Unit], right: Sequence[Unit], pairs: dict[int, int], *, apart: bool
+    left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: dict[int, int], *, apart: bool
 ) -> Iterator[Block]:
-    """What lies, unpaired, behind the same pair of one place, as one block; with `apart` also in the same visit of it."""
+    """What lies, unpaired, behind the same pair of one place, as one block; with `apart` also in the same
+    visit of it."""
     found: dict[Hashable, tuple[list[int], list[int]]] = {}
     back = {j: i for i, j in pairs.items()}
     for units, known, position in ((left, {i: i for i in pairs}, 0), (right, back, 1)):
@@ -242,8 +253,9 @@ def _gaps(
         yield Block(tuple(sorted(a)), tuple(sorted(b)), paired=False)
 
 
-def _visits(units: Sequence[Unit]) -> list[int]:
-    """For each unit how often its place was left before it: a module that is called in a loop is visited many times."""
+def _visits(units: Sequence[OpUnit]) -> list[int]:
+    """For each unit how often its place was left before it: a module that is called in a loop is visited many
+    times."""
     found, left, here = [], dict[Hashable, int](), None
     for unit in units:
         if unit.place != here:
@@ -253,7 +265,7 @@ def _visits(units: Sequence[Unit]) -> list[int]:
     return found
 
 
-def _graph(a: Flow, b: Flow, blocks: Sequence[Block]) -> networkx.DiGraph:
+def _graph(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> networkx.DiGraph:
     """Which block waits for which, on either side."""
     graph = networkx.DiGraph()
     graph.add_nodes_from(range(len(blocks)))
@@ -267,12 +279,17 @@ def _graph(a: Flow, b: Flow, blocks: Sequence[Block]) -> networkx.DiGraph:
     return graph
 
 
-def _ordered(a: Flow, b: Flow, blocks: Sequence[Block]) -> list[Block]:
+def _ordered(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> list[Block]:
     """The blocks in an order that both sides' data allow; blocks that wait for each other become one."""
     condensed = networkx.condensation(_graph(a, b, blocks))
     merged = {number: _merged(blocks, condensed.nodes[number]["members"]) for number in condensed}
 
-    before = _before(merged.values(), len(b.nodes))
+    # For each node of side b the place on side a of what comes last before it and is there
+    starts = {node: block.a[0] for block in merged.values() for node in block.b if block.a}
+    before, last = [], -1
+    for node in range(len(b.nodes)):
+        last = starts.get(node, last)
+        before.append(last)
 
     def place(number: int) -> tuple[int, int]:
         block = merged[number]
@@ -280,16 +297,6 @@ def _ordered(a: Flow, b: Flow, blocks: Sequence[Block]) -> list[Block]:
 
     order = networkx.lexicographical_topological_sort(condensed, key=place)
     return [merged[number] for number in order]
-
-
-def _before(blocks: Iterable[Block], size: int) -> list[int]:
-    """For each node of side b the place on side a of what comes last before it and is there."""
-    starts = {node: block.a[0] for block in blocks for node in block.b if block.a}
-    found, last = [], -1
-    for node in range(size):
-        last = starts.get(node, last)
-        found.append(last)
-    return found
 
 
 def _merged(blocks: Sequence[Block], members: set[int]) -> Block:

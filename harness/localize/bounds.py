@@ -1,19 +1,24 @@
-"""How far a correct kernel may be from exact arithmetic on the very inputs that it had, in any order of summation.
+"""How far a correct kernel may be from exact arithmetic on the very inputs that it had, in any order of
+summation.
 
-Sources: N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., SIAM 2002 (gamma_n, u and eta: see running_error).
+Sources: N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., SIAM 2002 (gamma_n, u and eta:
+see bounded_call).
 
-    elementwise ops      u |r| (sqrt: 2 u |r|), and for more than one step running error analysis (section 3.3) of the formula that
-                         torch documents, in every form that it is known to be computed in
+    elementwise ops      u |r| (sqrt: 2 u |r|), and for more than one step running error analysis (section 3.3)
+                         of the formula that torch documents, in every form that it is known to be computed in
     sum                  gamma_(n-1) sum |x|                         (section 4.2)
     mean                 the bound of the sum over n, and the rounding of the quotient, or of 1 / n and the product
-    products             gamma_k |A| |B| + k eta                     ((3.13); the inner product (3.5) is the same for each element)
-    beta C + alpha A B   gamma_(k + 1) (|beta C| + |alpha| |A| |B|), and the roundings of alpha and beta and what they multiply
+    products             gamma_k |A| |B| + k eta                     ((3.13); for each element this is the inner
+                         product (3.5))
+    beta C + alpha A B   gamma_(k + 1) (|beta C| + |alpha| |A| |B|), and the roundings of alpha and beta and what
+                         they multiply
     convolutions         as products, k the products that meet in one element; each part of the backward alike
 
-What is assumed of a correct kernel: results in less than float32 are accumulated in float32 and rounded once at the end, others are
-computed in their own dtype; a number among the arguments is rounded to the result's dtype first. Not covered, for they
-compute other sums: Strassen, Winograd and Fourier transforms. Exponential and other library functions have no bound of their
-own here, nor has what is made of them (softmax, gelu, normalizations).
+What is assumed of a correct kernel: results in less than float32 are accumulated in float32 and rounded once
+at the end, others are computed in their own dtype; a number among the arguments is rounded to the result's
+dtype first. Not covered, for they compute other sums: Strassen, Winograd and Fourier transforms. Exponential
+and other library functions have no bound of their own here, nor has what is made of them (softmax, gelu,
+normalizations).
 """
 
 from __future__ import annotations
@@ -26,8 +31,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .bounded_call import BoundedCall, bounded_call
-from .running_error import Computed, Digits, NoBound, any_of
+from .bounded_call import BoundedCall, Computed, Digits, NoBound, any_of, bounded_call
 
 SELECTED = """
 abs amax amin cat clamp clamp_max clamp_min clone embedding gather index_select masked_fill maximum minimum neg
@@ -44,16 +48,20 @@ def error_bound(
     dtype: torch.dtype,
     output: int = 0,
 ) -> Tensor | None:
-    """The largest error of result number `output`, which has this dtype, element by element; None where no bound is known.
+    """The largest error of result number `output`, which has this dtype, element by element; None where no
+    bound is known.
 
-    `operation` is an overload of an aten op, in place or not; its floating-point arguments are doubles, and nothing is written.
+    `operation` is an overload of an aten op, in place or not; its floating-point arguments are doubles, and
+    nothing is written.
     """
     call = bounded_call(operation, arguments, keywords, dtype, output)
     if call is None:
         return None
     try:
         if call.name in SELECTIONS:
-            return _selected(call).error
+            value = call.apply()
+            selected = Computed(value, torch.zeros_like(value), call.digits).rounded_to(Digits.of(call.dtype))
+            return selected.error
         if call.name not in FORMULAS:
             return None
         found = FORMULAS[call.name](call)
@@ -61,11 +69,6 @@ def error_bound(
         return None
     digits = Digits.of(dtype)
     return (found if digits == call.digits else found.rounded_to(digits)).error + digits.least
-
-
-def _selected(call: BoundedCall) -> Computed:
-    value = call.apply()
-    return Computed(value, torch.zeros_like(value), call.digits).rounded_to(Digits.of(call.dtype))
 
 
 def _add(call: BoundedCall) -> Computed:
@@ -196,7 +199,8 @@ def _mse_loss_backward(call: BoundedCall) -> Computed:
 
 
 def _products(call: BoundedCall, roundings: int, products: int) -> Computed:
-    """Sums of products, from the absolute values of what is multiplied; `roundings` are what each product goes through."""
+    """Sums of products, from the absolute values of what is multiplied; `roundings` are what each product
+    goes through."""
     error = call.digits.gamma(roundings) * call.apply(torch.abs)
     return Computed(call.apply(), error + call.digits.least * (products + 1), call.digits)
 

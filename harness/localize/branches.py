@@ -1,4 +1,5 @@
-"""Where the script itself took another branch: a number that it read from a tensor, and that is another one on the other side.
+"""Where the script itself took another branch: a number that it read from a tensor, and that is another one
+on the other side.
 
 What the script then executes or leaves out is one cause, with the comparison that decided.
 """
@@ -14,8 +15,8 @@ import torch
 
 from ..tape.replay import set_apart
 from ..tape.tape import View
-from .hybrid import Execution, Mixture, Pair
-from .storage_flow import SIDES, Node, Side
+from .hybrid import Mixture, MixtureExecution, TapePair
+from .storage_flow import SIDES, FlowNode, Side
 from .swap_sites import Cause
 
 DIGITS = 9
@@ -31,8 +32,9 @@ class Decision:
     made: Mapping[Side, int | None]
 
 
-def with_decisions(pair: Pair, causes: Sequence[Cause], labels: Mapping[Side, str]) -> list[Cause]:
-    """Join the causes of kind `structure` that follow one decision, and name the decision in their reasons."""
+def with_decisions(pair: TapePair, causes: Sequence[Cause], labels: Mapping[Side, str]) -> list[Cause]:
+    """Join the causes of kind `structure` that follow one decision, and name the decision in their
+    reasons."""
     decisions = list(_decisions(pair))
     found: dict[object, Cause] = {}
     for place, cause in enumerate(causes):
@@ -41,13 +43,17 @@ def with_decisions(pair: Pair, causes: Sequence[Cause], labels: Mapping[Side, st
         if key in found:
             found[key] = replace(found[key], sites=(*found[key].sites, *cause.sites))
         elif decision is not None:
-            found[key] = replace(cause, reasons=(_in_words(pair, decision, labels), *cause.reasons))
+            line = next((line for side in SIDES if (line := _node(pair, decision, side).call.line)), None)
+            where = f" at {Path(line).name}" if line else ""
+            said = [f"{_expression(pair, decision, side)} in {labels[side]}" for side in SIDES]
+            in_words = f"the script took another branch{where}: {', '.join(said)}"
+            found[key] = replace(cause, reasons=(in_words, *cause.reasons))
         else:
             found[key] = cause
     return list(found.values())
 
 
-def _decisions(pair: Pair) -> Iterator[Decision]:
+def _decisions(pair: TapePair) -> Iterator[Decision]:
     for number, block in enumerate(pair.blocks):
         if not block.is_pair:
             continue
@@ -58,13 +64,13 @@ def _decisions(pair: Pair) -> Iterator[Decision]:
             yield Decision(number, reads, {side: _maker(pair, side, nodes[side]) for side in SIDES})
 
 
-def _maker(pair: Pair, side: Side, node: Node) -> int | None:
+def _maker(pair: TapePair, side: Side, node: FlowNode) -> int | None:
     return pair.flows[side].makers.get(node.reads[0].value) if node.reads else None
 
 
-def _before(pair: Pair, cause: Cause, decisions: Sequence[Decision]) -> Decision | None:
-    """The last decision before the cause. One about a truth or a count; about any other number, which a script also reads to
-    print it, only if the cause begins with the very next op."""
+def _before(pair: TapePair, cause: Cause, decisions: Sequence[Decision]) -> Decision | None:
+    """The last decision before the cause. One about a truth or a count; about any other number, which a
+    script also reads to print it, only if the cause begins with the very next op."""
     nodes = {side: [node for block in cause.blocks for node in pair.blocks[block].of(side)] for side in SIDES}
 
     def is_before(one: Decision) -> bool:
@@ -78,23 +84,16 @@ def _before(pair: Pair, cause: Cause, decisions: Sequence[Decision]) -> Decision
     return chosen[-1] if chosen else None
 
 
-def _number(pair: Pair, decision: Decision, side: Side) -> Any:
+def _number(pair: TapePair, decision: Decision, side: Side) -> Any:
     outputs = pair.flows[side].nodes[decision.reads[side]].call.outputs
     return next(one for one in outputs if not isinstance(one, View))
 
 
-def _in_words(pair: Pair, decision: Decision, labels: Mapping[Side, str]) -> str:
-    line = next((line for side in SIDES if (line := _node(pair, decision, side).call.line)), None)
-    where = f" at {Path(line).name}" if line else ""
-    said = [f"{_expression(pair, decision, side)} in {labels[side]}" for side in SIDES]
-    return f"the script took another branch{where}: {', '.join(said)}"
-
-
-def _node(pair: Pair, decision: Decision, side: Side) -> Node:
+def _node(pair: TapePair, decision: Decision, side: Side) -> FlowNode:
     return pair.flows[side].nodes[decision.reads[side]]
 
 
-def _expression(pair: Pair, decision: Decision, side: Side) -> str:
+def _expression(pair: TapePair, decision: Decision, side: Side) -> str:
     """What was read and its number, as `gt(0.0551199913, 0.0551) is True`."""
     number = _text(_number(pair, decision, side))
     maker = decision.made[side]
@@ -106,11 +105,11 @@ def _expression(pair: Pair, decision: Decision, side: Side) -> str:
     return f"{node.call.name}({', '.join(arguments)}) is {number}"
 
 
-def _read_by(pair: Pair, side: Side, number: int) -> list[str]:
+def _read_by(pair: TapePair, side: Side, number: int) -> list[str]:
     """The tensors that a node reads, executed up to it as its own side has it."""
     node, home = pair.flows[side].nodes[number], pair.home[side][number]
     with set_apart(pair.devices()):
-        execution = Execution(pair, Mixture(side))
+        execution = MixtureExecution(pair, Mixture(side))
         for block in range(home):
             execution.run(block)
         return [_text(execution.memory.tensor(side, use)) for use in node.reads]

@@ -1,10 +1,12 @@
-"""Discrete choices on the edge: is a drift only that some ReLU or maximum, next to its kink, fell the other way?
+"""Discrete choices on the edge: is a drift only that some ReLU or maximum, next to its kink, fell the other
+way?
 
-Two modes that differ by rounding now and then choose differently: an input of 1e-9 is positive here and negative there, two
-candidates of a maximum are one ULP apart. What follows is as far apart as the choices are, and no sign of a fault. The
-test: side b as it is, with its own kernels and its own values, but with side a's choices. If only that brings the drift below the
-threshold, then everything smooth agrees within rounding, and the choices hung on it. Only ops that give both sides the same
-bits on the same inputs are forced, so a kernel that chooses wrongly is not excused.
+Two modes that differ by rounding now and then choose differently: an input of 1e-9 is positive here and
+negative there, two candidates of a maximum are one ULP apart. What follows is as far apart as the choices
+are, and no sign of a fault. The test: side b as it is, with its own kernels and its own values, but with side
+a's choices. If only that brings the drift below the threshold, then everything smooth agrees within rounding,
+and the choices hung on it. Only ops that give both sides the same bits on the same inputs are forced, so a
+kernel that chooses wrongly is not excused.
 """
 
 from __future__ import annotations
@@ -17,17 +19,19 @@ import torch
 
 from ..tape.replay import is_same, set_apart
 from .alignment import op_name
-from .hybrid import Execution, Kernels, Mixture, Pair
+from .hybrid import Kernels, Mixture, MixtureExecution, TapePair
 from .hybrid_scores import Drift, Scorer
-from .storage_flow import Node, Side
+from .storage_flow import FlowNode, Side
 
 Choose = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], list[Any]]
-"""From side a's arguments and outputs and side b's arguments: what the op gives of b's values by a's choice."""
+"""From side a's arguments and outputs and side b's arguments: what the op gives of b's values by a's
+choice."""
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """A step with the reference's choices: its `drift`, how many elements chose otherwise, and in which ops."""
+class ChosenDrift:
+    """A step with the reference's choices: its `drift`, how many elements chose otherwise, and in which
+    ops."""
 
     drift: Drift
     flipped: int
@@ -122,7 +126,7 @@ class _Remembering:
         self._nodes = nodes
 
     def execute(
-        self, number: int, node: Node, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> list[Any]:
         block = self._nodes.get(number)
         before = [_copied(one) for one in arguments] if block is not None else []
@@ -145,7 +149,7 @@ class _Forced:
         self._seen = seen
 
     def execute(
-        self, number: int, node: Node, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> list[Any]:
         block = self._nodes.get(number)
         if block is None or block not in self._seen:
@@ -162,7 +166,7 @@ class _Forced:
         return outputs
 
 
-def with_choices_of_reference(pair: Pair, scorer: Scorer, differing: set[int]) -> Chosen | None:
+def with_choices_of_reference(pair: TapePair, scorer: Scorer, differing: set[int]) -> ChosenDrift | None:
     """Execute side b with side a's choices; None where the step has none, or they cannot be taken over.
 
     `differing` are blocks that give other bits on the same inputs: they are left as they are.
@@ -171,7 +175,13 @@ def with_choices_of_reference(pair: Pair, scorer: Scorer, differing: set[int]) -
     for number, block in enumerate(pair.blocks):
         if block.is_pair and number not in differing:
             left, right = pair.flows["a"].nodes[block.a[0]], pair.flows["b"].nodes[block.b[0]]
-            if op_name(left) in CHOICES and op_name(right) == op_name(left) and _chooses(left):
+            # Whether it is a form of the op that chooses: a maximum along a dimension gives indices, one of
+            # all elements does not
+            if (
+                op_name(left) in CHOICES
+                and op_name(right) == op_name(left)
+                and (op_name(left) not in ("max", "min") or len(left.makes) == 2)
+            ):
                 nodes["a"][block.a[0]] = nodes["b"][block.b[0]] = number
     if not nodes["a"]:
         return None
@@ -180,16 +190,11 @@ def with_choices_of_reference(pair: Pair, scorer: Scorer, differing: set[int]) -
     kernels: dict[Side, Kernels] = {"a": remembering, "b": forced}
     try:
         with set_apart(pair.devices()):
-            Execution(pair, Mixture("a"), kernels).run_all()
-            values = Execution(pair, Mixture("b"), kernels).run_all().values()
+            MixtureExecution(pair, Mixture("a"), kernels).run_all()
+            values = MixtureExecution(pair, Mixture("b"), kernels).run_all().values()
     except Exception:  # noqa: BLE001, a choice of other shapes cannot be taken over
         return None
-    return Chosen(scorer.drift(values), forced.flipped, tuple(forced.ops))
-
-
-def _chooses(node: Node) -> bool:
-    """Whether it is a form of the op that chooses: a maximum along a dimension gives indices, one of all elements does not."""
-    return op_name(node) not in ("max", "min") or len(node.makes) == 2
+    return ChosenDrift(scorer.drift(values), forced.flipped, tuple(forced.ops))
 
 
 def _copied(value: Any) -> Any:

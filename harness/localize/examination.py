@@ -5,25 +5,136 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
 from ..tape.ensemble import in_words
 from ..tape.replay import is_same, set_apart
-from ..tape.tape import Tape
-from .hybrid import Execution, Mixture, Pair
+from ..tape.tape import SCRATCH, Tape, Watched
+from .alignment import recomputed
+from .hybrid import Mixture, MixtureExecution, TapePair, storage_read
 from .local_error import ExactBlock, LocalError
 from .step_memory import Memory, Unbound
-from .storage_flow import SIDES, Side, Use, Value
-from .suspects import Suspect
-from .tape_slices import slice_of
+from .storage_flow import SIDES, FlowValue, Side, StorageFlow, Use
+from .value_links import LAYOUT, argument_differences, draws_differ
+
+# The blocks in which two tapes may differ, before anything is computed.
+
+Kind = Literal["kernel", "arguments", "structure", "setup"]
+
+WIRING = "reads another tensor"
+KINDS: Mapping[tuple[str, ...], Kind] = {(WIRING,): "structure", (LAYOUT,): "kernel"}
+"""What a call is that differs in nothing but this."""
+
+DRAWS = "draws other random numbers: the generator is at another state"
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A block in which the sides may compute different things, and what is seen of it."""
+
+    block: int
+    kind: Kind
+    reasons: tuple[str, ...]
+
+
+def suspects(pair: TapePair) -> dict[int, Suspect]:
+    """Look at every block. What only makes the same tensors in other words is left to the experiment."""
+    found: dict[int, Suspect] = {}
+    again = {side: recomputed(pair.flows[side]) for side in SIDES}
+    for number, block in enumerate(pair.blocks):
+        if not block.is_pair:
+            if not {*names_of(pair, number, "a"), *names_of(pair, number, "b")} <= {*SCRATCH}:
+                found[number] = _unpaired(pair, number, again)
+            continue
+        left, right = pair.flows["a"].nodes[block.a[0]], pair.flows["b"].nodes[block.b[0]]
+        reasons = argument_differences(left, right, pair.links)
+        if draws_differ(left, right):
+            found[number] = Suspect(number, "setup", (DRAWS, *reasons))
+        elif reasons:
+            kind: Kind = KINDS.get(tuple(reasons), "arguments")
+            found[number] = Suspect(number, kind, tuple(reasons))
+        elif left.call.op != right.call.op:
+            found[number] = Suspect(number, "kernel", (f"{left.call.op} against {right.call.op}",))
+        if WIRING in reasons or any(reason.startswith("shape ") for reason in reasons):
+            pair.own_reads.add(number)
+    return found
+
+
+def _unpaired(pair: TapePair, number: int, again: Mapping[Side, Collection[int]]) -> Suspect:
+    block = pair.blocks[number]
+    if block.paired:
+        return Suspect(number, "kernel", (_in_parts(pair, number, again),))
+    left, right = listed(pair, number, "a"), listed(pair, number, "b")
+    if left and right:
+        return Suspect(number, "structure", (f"{left} against {right}",))
+    side = "the reference" if left else "the other mode"
+    return Suspect(number, "structure", (f"only {side} executes {left or right}",))
+
+
+def _in_parts(pair: TapePair, number: int, again: Mapping[Side, Collection[int]]) -> str:
+    """How one op became several calls."""
+    block = pair.blocks[number]
+    for side in SIDES:
+        first = [node for node in block.of(side) if node not in again[side]]
+        if len(first) == 1 and len(block.of(side)) > 1:
+            return "executed once more in the backward"
+    return f"decomposed into {listed(pair, number, 'b')}"
+
+
+def names_of(pair: TapePair, number: int, side: Side) -> list[str]:
+    """The ops of a block on one side."""
+    nodes = pair.flows[side].nodes
+    return [nodes[node].call.name for node in pair.blocks[number].of(side)]
+
+
+def listed(pair: TapePair, number: int, side: Side, most: int = 6) -> str:
+    names: Sequence[str] = names_of(pair, number, side)
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+# One block as a tape of its own: its calls, on the inputs that it had.
+
+
+def slice_of(
+    flow: StorageFlow,
+    side: Side,
+    nodes: Sequence[int],
+    memory: Memory,
+    outputs: Sequence[Use],
+    instead: Mapping[int, Use],
+) -> Tape:
+    """The nodes with what they read of earlier ones as inputs. Watched are `outputs`, named by their order.
+
+    `instead` are, by slot, what a paired call reads of the other side. `memory` is that of before the nodes.
+    Raises Unbound where it has not what they read.
+    """
+    made: set[FlowValue] = set()
+    inputs: dict[int, torch.Tensor] = {}
+    for number in nodes:
+        node = flow.nodes[number]
+        for use in node.reads:
+            if use.value not in made and use.value.slot not in inputs:
+                far = instead.get(use.value.slot)
+                storage = storage_read(memory, side, use, far, node)
+                whole = torch.empty(0, dtype=torch.uint8, device=storage.device)
+                inputs[use.value.slot] = whole.set_(storage, 0, (storage.nbytes(),), (1,)).clone()
+        made |= {use.value for use in node.made}
+    calls = tuple(flow.nodes[number].call for number in nodes)
+    watched = tuple(
+        Watched(len(calls), f"output {number}", use.view, torch.empty(0))
+        for number, use in enumerate(outputs)
+    )
+    return Tape(flow.tape.step, flow.tape.slots, inputs, calls, watched)
 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What the test of a block gave. `differs` is None where the block alone cannot be tested: it shares what it makes
-    with others, or fails on the other side's values, as `why` says. `errors` are each side's, against double precision.
-    `slices` hold each side's calls and inputs, where they were asked for."""
+    """What the test of a block gave. `differs` is None where the block alone cannot be tested: it shares what
+    it makes with others, or fails on the other side's values, as `why` says. `errors` are each side's,
+    against double precision. `slices` hold each side's calls and inputs, where they were asked for."""
 
     suspect: Suspect
     differs: bool | None
@@ -34,7 +145,7 @@ class Examined:
 
 
 def examine(
-    pair: Pair, found: Mapping[int, Suspect], *, keep: Collection[int] = (), errors: bool = True
+    pair: TapePair, found: Mapping[int, Suspect], *, keep: Collection[int] = (), errors: bool = True
 ) -> dict[int, Examined]:
     """Walk through side b and execute side a's version of every suspect block on b's values.
 
@@ -42,7 +153,7 @@ def examine(
     """
     results: dict[int, Examined] = {}
     with set_apart(pair.devices()):
-        execution = Execution(pair, Mixture("b"))
+        execution = MixtureExecution(pair, Mixture("b"))
         for number in range(len(pair.blocks)):
             if number not in found:
                 execution.run(number)
@@ -55,7 +166,7 @@ def examine(
 
 
 def _examined(
-    execution: Execution, suspect: Suspect, before: Memory, *, kept: bool, errors: bool
+    execution: MixtureExecution, suspect: Suspect, before: Memory, *, kept: bool, errors: bool
 ) -> Examined:
     pair, number = execution.pair, suspect.block
     compared = _compared(pair, number)
@@ -79,7 +190,7 @@ def _examined(
     return Examined(suspect, True, errors=found, largest=largest, slices=slices if kept else None)
 
 
-def _shares_more(pair: Pair, number: int, compared: list[tuple[Use, Use]]) -> bool | None:
+def _shares_more(pair: TapePair, number: int, compared: list[tuple[Use, Use]]) -> bool | None:
     """None where other blocks read what one side alone makes here, and that is therefore not compared."""
     for side in SIDES:
         flow = pair.flows[side]
@@ -90,9 +201,9 @@ def _shares_more(pair: Pair, number: int, compared: list[tuple[Use, Use]]) -> bo
     return False
 
 
-def _compared(pair: Pair, number: int) -> list[tuple[Use, Use]]:
+def _compared(pair: TapePair, number: int) -> list[tuple[Use, Use]]:
     """What the block leaves behind on both sides: by the links of what either side makes in it."""
-    found: dict[tuple[Value, Value], tuple[Use, Use]] = {}
+    found: dict[tuple[FlowValue, FlowValue], tuple[Use, Use]] = {}
     for side in SIDES:
         flow = pair.flows[side]
         for node in pair.blocks[number].of(side):
@@ -107,13 +218,13 @@ def _compared(pair: Pair, number: int) -> list[tuple[Use, Use]]:
     return list(found.values())
 
 
-def _last_there(pair: Pair, side: Side, number: int, use: Use) -> bool:
+def _last_there(pair: TapePair, side: Side, number: int, use: Use) -> bool:
     """Whether the value exists when the block has ended."""
     return pair.maker(side, use.value) <= number
 
 
 def _slices(
-    execution: Execution, number: int, before: Memory, compared: list[tuple[Use, Use]]
+    execution: MixtureExecution, number: int, before: Memory, compared: list[tuple[Use, Use]]
 ) -> dict[Side, Tape]:
     pair, found = execution.pair, dict[Side, Tape]()
     block = pair.blocks[number]
@@ -129,7 +240,8 @@ def _slices(
 def _errors(
     slices: Mapping[Side, Tape], results: Mapping[str, list[torch.Tensor]]
 ) -> dict[Side, LocalError] | None:
-    """Each side's error against side a's calls in double; against its own where only it can be executed so."""
+    """Each side's error against side a's calls in double; against its own where only it can be executed
+    so."""
     for side in SIDES:
         if side not in slices or not slices[side].calls:
             continue

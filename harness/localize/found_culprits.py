@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from ..records.culprit import KERNEL, Culprit, Proof, SwappedIn, SwappedOut
 from .alignment import op_name
 from .examination import Examined
-from .hybrid import Pair
+from .hybrid import TapePair
 from .hybrid_scores import Drift
 from .local_error import LocalError
 from .proofs import MeasuredCause, Proofs, is_beyond
-from .storage_flow import SIDES, Node, Side
+from .storage_flow import SIDES, FlowNode, Side
 from .swap_sites import Cause
 
 LOCAL_FAULT = 16.0
@@ -26,7 +26,7 @@ class Describer:
 
     def __init__(
         self,
-        pair: Pair,
+        pair: TapePair,
         examined: Mapping[int, Examined],
         proofs: Proofs,
         threshold: float,
@@ -81,12 +81,13 @@ class Describer:
         )
 
     def _lead(self, cause: Cause) -> int | None:
-        """The block with the largest error on side b, which the standalone script shows; None where only data differ."""
+        """The block with the largest error on side b, which the standalone script shows; None where only data
+        differ."""
         tested = [site.lead for site in cause.sites if self._examined[site.lead].differs]
         first = cause.sites[0].lead if cause.sites else None
         return max(tested, key=lambda one: _largest(self._examined[one]), default=first)
 
-    def _nodes(self, lead: int | None, side: Side) -> list[Node]:
+    def _nodes(self, lead: int | None, side: Side) -> list[FlowNode]:
         if lead is None:
             return []
         flow = self._pair.flows[side]
@@ -107,7 +108,7 @@ class Describer:
         paired = self._pair.blocks[cause.sites[0].lead].paired
         return f"{namespace}.{op_name(node) if paired else names[0]}"
 
-    def _module(self, node: Node) -> str | None:
+    def _module(self, node: FlowNode) -> str | None:
         return node.call.module if node.call.module is not None else ", ".join(node.call.owners) or None
 
     def _places(self, cause: Cause) -> list[str]:
@@ -131,7 +132,8 @@ class Describer:
         return found
 
     def _local(self, cause: Cause, errors: Mapping[Side, LocalError]) -> str | None:
-        """What the kernel itself says: an error that rounding of its inputs does not explain, on either side."""
+        """What the kernel itself says: an error that rounding of its inputs does not explain, on either
+        side."""
         if cause.kind != "kernel" or not errors:
             return None
         return "beyond-rounding" if any(error.rho > LOCAL_FAULT for error in errors.values()) else "rounding"

@@ -10,13 +10,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import torch
 
 from ..errors import WorkerError, WorkerGone
-from ..tape.wire import Message, WireError, receive, send
-from ..tape.wire_tensors import tensors_of
+from ..tape.tape import View, leaves, views_in
+from ..tape.wire import Message, WireError, receive, send, tensors_of
+from .storage_flow import FlowNode
 
 ANSWER_SECONDS = 600.0
 """How long an answer may take."""
@@ -26,7 +27,8 @@ CONNECT_POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a run says of itself: torch's version, its threads, its mode, the process, and the steps with a tape."""
+    """What a run says of itself: torch's version, its threads, its mode, the process, and the steps with a
+    tape."""
 
     torch: str
     threads: int
@@ -36,8 +38,8 @@ class Facts:
 
 
 class Worker:
-    """A connection to a run that serves. Every request raises WorkerError where the answer is an error, and WorkerGone
-    where there is none; after that the connection is closed."""
+    """A connection to a run that serves. Every request raises WorkerError where the answer is an error, and
+    WorkerGone where there is none; after that the connection is closed."""
 
     def __init__(self, connection: socket.socket, name: str) -> None:
         self.name = name
@@ -80,7 +82,8 @@ class Worker:
             )
 
     def digests(self, step: int) -> list[list[str | None]]:
-        """For each call the digests of what its real execution gave: fresh outputs, then written arguments."""
+        """For each call the digests of what its real execution gave: fresh outputs, then written
+        arguments."""
         fields = self._ask({"request": "digests", "step": step}).fields
         with self._understanding():
             return [[None if one is None else str(one) for one in call] for call in fields["digests"]]
@@ -100,8 +103,8 @@ class Worker:
     ) -> tuple[list[torch.Tensor | None], dict[int, torch.Tensor]]:
         """Have a call executed on these spans: by slot, where one begins in its storage, and its bytes.
 
-        Gives the outputs, None for those that are not fresh, and by slot the spans of what was written; such a span is
-        longer than it was when the op has made its storage larger. All are on the CPU.
+        Gives the outputs, None for those that are not fresh, and by slot the spans of what was written; such
+        a span is longer than it was when the op has made its storage larger. All are on the CPU.
         """
         answer = self._ask(
             {
@@ -163,3 +166,78 @@ class Worker:
             yield
         except (KeyError, TypeError, ValueError) as error:
             raise WorkerError(self.name, f"its answer is none ({type(error).__name__}: {error})") from error
+
+
+# Calls of a tape executed in the process of their mode.
+
+
+class HeldWorker(Protocol):
+    """The asking side of a held run."""
+
+    def execute(
+        self, step: int, position: int, memory: Mapping[int, tuple[int, torch.Tensor]]
+    ) -> tuple[list[torch.Tensor | None], dict[int, torch.Tensor]]: ...
+
+    def prepare(self, step: int, positions: Sequence[int]) -> None: ...
+
+    def value(self, step: int, position: int) -> list[torch.Tensor] | None: ...
+
+
+class WorkerCalls:
+    """Executes calls of one step in a worker; `count` counts them."""
+
+    def __init__(self, worker: HeldWorker, step: int) -> None:
+        self.count = 0
+        self._worker = worker
+        self._step = step
+
+    def execute(self, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        """The flat outputs, plain values as they were recorded; what the call writes is written in place."""
+        self.count += 1
+        call = node.call
+        given = [leaf for value in (*arguments, *keywords.values()) for leaf in leaves(value)]
+        tensors = [leaf for leaf in given if isinstance(leaf, torch.Tensor)]
+        memory, starts = _spans(list(views_in(call)), tensors)
+        outputs, written = self._worker.execute(self._step, node.execution.position, memory)
+        for use in node.writes:
+            _put_back(
+                use.view, written[use.value.slot], starts[use.value.slot], tensors, list(views_in(call))
+            )
+        return [
+            answer if isinstance(recorded, View) else recorded
+            for answer, recorded in zip(outputs, call.outputs, strict=True)
+        ]
+
+    def prepare(self, nodes: Sequence[FlowNode]) -> None:
+        """Say which calls will be executed."""
+        self._worker.prepare(self._step, [node.execution.position for node in nodes])
+
+    def value(self, node: FlowNode) -> list[torch.Tensor] | None:
+        return self._worker.value(self._step, node.execution.position)
+
+
+def _spans(
+    views: Sequence[View], tensors: Sequence[torch.Tensor]
+) -> tuple[dict[int, tuple[int, torch.Tensor]], dict[int, int]]:
+    """By slot, the bytes that the views of a call lie in, and where they begin in their storage."""
+    reach: dict[int, tuple[int, int, torch.Tensor]] = {}
+    for view, tensor in zip(views, tensors, strict=True):
+        size = view.dtype.itemsize
+        start, end = view.offset * size, view.extent * size
+        low, high, holder = reach.get(view.slot, (start, end, tensor))
+        reach[view.slot] = (min(low, start), max(high, end), holder)
+    memory = {}
+    for slot, (low, high, tensor) in reach.items():
+        whole = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+        storage = tensor.untyped_storage()
+        memory[slot] = (low, whole.set_(storage, low, (max(0, high - low),), (1,)))
+    return memory, {slot: start for slot, (start, _) in memory.items()}
+
+
+def _put_back(
+    view: View, content: torch.Tensor, start: int, tensors: Sequence[torch.Tensor], views: Sequence[View]
+) -> None:
+    """Write a span that came back into the storage of the tensor that the call writes."""
+    target = next(tensor for one, tensor in zip(views, tensors, strict=True) if one.slot == view.slot)
+    whole = torch.empty(0, dtype=torch.uint8, device=target.device)
+    whole.set_(target.untyped_storage(), start, (content.numel(),), (1,)).copy_(content)

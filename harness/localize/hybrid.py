@@ -1,4 +1,17 @@
-"""Hybrids of two tapes: each block is executed as one side has it, with that side's kernels."""
+"""Hybrids of two tapes: each block is executed as one side has it, with that side's kernels.
+
+With `recorded_step` of the tape's example, and another factor on side b. Block 0 is the forward's product:
+
+    >>> pair = paired(*(flow_of(recorded_step(lambda weight: factor * weight)) for factor in (3.0, 3.5)))
+    >>> for mixture in Mixture("a"), Mixture("b"), Mixture("a", blocks=frozenset([0])):
+    ...     print(execute(pair, mixture))
+    {'loss': tensor(9.), 'gradient 0 weight': tensor([3., 3.])}
+    {'loss': tensor(10.5000), 'gradient 0 weight': tensor([3.5000, 3.5000])}
+    {'loss': tensor(10.5000), 'gradient 0 weight': tensor([3., 3.])}
+
+The last one has side b's loss and side a's gradient: a backward of its own belongs to that forward, see
+swap_sites.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +26,7 @@ from ..tape.replay import executed, given, set_apart
 from ..tape.storages import bound, viewed
 from .alignment import Block, align
 from .step_memory import Flows, Lifetimes, Memory, Unbound, is_one
-from .storage_flow import SIDES, Flow, Node, Side, Use, Value, layout_of, other
+from .storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use, layout_of, other
 from .value_links import Links, common_reads, linked
 
 Values = dict[str, torch.Tensor]
@@ -26,22 +39,23 @@ class Kernels(Protocol):
     """How one side executes its calls."""
 
     def execute(
-        self, number: int, node: Node, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> list[Any]:
-        """Execute the node with that number on these arguments, those that it writes included; gives its flat outputs."""
+        """Execute the node with that number on these arguments, those that it writes included; gives its flat
+        outputs."""
 
 
 class PlainKernels:
     """This process's own kernels."""
 
     def execute(
-        self, number: int, node: Node, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> list[Any]:
         return executed(node.execution, arguments, keywords)
 
 
 @dataclass(slots=True, eq=False)
-class Pair:
+class TapePair:
     """Two tapes of one step, aligned. `kernels` are those that each side is executed by.
 
     `own_reads` are the blocks in which each side reads tensors of its own: those that are wired differently.
@@ -54,7 +68,7 @@ class Pair:
     kernels: Mapping[Side, Kernels]
     own_reads: set[int] = field(default_factory=set)
     home: dict[Side, dict[int, int]] = field(init=False)
-    readers: dict[Side, dict[Value, set[int]]] = field(init=False)
+    readers: dict[Side, dict[FlowValue, set[int]]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.home = {
@@ -63,10 +77,10 @@ class Pair:
         }
         self.readers = {side: self._readers(side) for side in SIDES}
 
-    def _readers(self, side: Side) -> dict[Value, set[int]]:
+    def _readers(self, side: Side) -> dict[FlowValue, set[int]]:
         """The blocks that read each value, END for what the step is compared by."""
         flow = self.flows[side]
-        found: dict[Value, set[int]] = {}
+        found: dict[FlowValue, set[int]] = {}
         for number, node in enumerate(flow.nodes):
             for use in node.reads:
                 found.setdefault(use.value, set()).add(self.home[side][number])
@@ -78,19 +92,19 @@ class Pair:
         draws = (node.call.draw for flow in self.flows.values() for node in flow.nodes)
         return sorted({one.device for draw in draws if draw is not None for one in draw.states})
 
-    def maker(self, side: Side, value: Value) -> int:
+    def maker(self, side: Side, value: FlowValue) -> int:
         """The block that makes a value, -1 for what comes from before the step."""
         node = self.flows[side].makers.get(value)
         return -1 if node is None else self.home[side][node]
 
 
-def paired(a: Flow, b: Flow) -> Pair:
+def paired(a: StorageFlow, b: StorageFlow) -> TapePair:
     """Align two tapes. Both sides have this process's kernels."""
     flows: Flows = {"a": a, "b": b}
     blocks = align(a, b)
     links = linked(a, b, blocks)
     plain = PlainKernels()
-    return Pair(flows, blocks, links, Lifetimes(flows, links, blocks), {"a": plain, "b": plain})
+    return TapePair(flows, blocks, links, Lifetimes(flows, links, blocks), {"a": plain, "b": plain})
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +113,20 @@ class Mixture:
 
     base: Side
     blocks: Collection[int] = frozenset()
-    inputs: Collection[Value] = frozenset()
+    inputs: Collection[FlowValue] = frozenset()
 
     def side(self, block: int) -> Side:
         return other(self.base) if block in self.blocks else self.base
 
 
-class Execution:
+class MixtureExecution:
     """One execution of a mixture, block by block, by the pair's kernels unless others are given."""
 
-    def __init__(self, pair: Pair, mixture: Mixture, kernels: Mapping[Side, Kernels] | None = None) -> None:
+    def __init__(
+        self, pair: TapePair, mixture: Mixture, kernels: Mapping[Side, Kernels] | None = None
+    ) -> None:
         far = other(mixture.base)
-        sources: dict[Value, Side] = {
+        sources: dict[FlowValue, Side] = {
             value: (far if value in mixture.inputs else mixture.base) for value in pair.links.of["a"]
         }
         self.pair = pair
@@ -123,7 +139,7 @@ class Execution:
         self.run_as(self.mixture.side(number), number, self.memory)
         self.memory.block_ended(number)
 
-    def run_all(self) -> Execution:
+    def run_all(self) -> MixtureExecution:
         """Execute every block."""
         for number in range(len(self.pair.blocks)):
             self.run(number)
@@ -160,7 +176,8 @@ class Execution:
         return self.memory.tensor(side, use)
 
     def instead(self, side: Side, node: int, number: int) -> dict[int, Use]:
-        """By slot, what a paired call reads of the other side in place of its own, where that was made later."""
+        """By slot, what a paired call reads of the other side in place of its own, where that was made
+        later."""
         if number in self.pair.own_reads:
             return {}
         block = self.pair.blocks[number]
@@ -172,7 +189,8 @@ class Execution:
         }
 
     def _stand_for_each_other(self, side: Side, mine: Use, theirs: Use) -> bool:
-        """Whether the views show the same part of what is one content on both sides; of other contents it is not known."""
+        """Whether the views show the same part of what is one content on both sides; of other contents it is
+        not known."""
         if mine.view.size != theirs.view.size:
             return False
         link = self.pair.links.of[side].get(mine.value)
@@ -181,25 +199,26 @@ class Execution:
         return layout_of(mine.view) == layout_of(theirs.view)
 
     def _comes_later(self, side: Side, mine: Use, theirs: Use) -> bool:
-        """Whether of two values for one place the other side's was made, and after this one, or this one was not."""
+        """Whether of two values for one place the other side's was made, and after this one, or this one was
+        not."""
         ours, yours = self.pair.maker(side, mine.value), self.pair.maker(other(side), theirs.value)
         if ours >= 0 and self.mixture.side(ours) != side:
             return True
         return yours >= 0 and self.mixture.side(yours) != side and yours > ours
 
 
-def execute(pair: Pair, mixture: Mixture) -> Values:
+def execute(pair: TapePair, mixture: Mixture) -> Values:
     """The watched values of a hybrid.
 
-    Raises NotReplayable (Unbound where blocks cannot be mixed so), and whatever an op raises on values that are not the recorded
-    ones.
+    Raises NotReplayable (Unbound where blocks cannot be mixed so), and whatever an op raises on values that
+    are not the recorded ones.
     """
     with set_apart(pair.devices()):
-        return Execution(pair, mixture).run_all().values()
+        return MixtureExecution(pair, mixture).run_all().values()
 
 
 def run_node(
-    flow: Flow, number: int, side: Side, kernels: Kernels, memory: Memory, instead: Mapping[int, Use]
+    flow: StorageFlow, number: int, side: Side, kernels: Kernels, memory: Memory, instead: Mapping[int, Use]
 ) -> None:
     """Execute one node. What it writes is a copy, for the other side may still read what was there."""
     node = flow.nodes[number]
@@ -222,7 +241,9 @@ def run_node(
         memory.put(side, use.value, storages[use.value.slot])
 
 
-def storage_read(memory: Memory, side: Side, use: Use, far: Use | None, node: Node) -> torch.UntypedStorage:
+def storage_read(
+    memory: Memory, side: Side, use: Use, far: Use | None, node: FlowNode
+) -> torch.UntypedStorage:
     """The storage that a node reads: the other side's in place of its own where that is to be had."""
     if far is not None:
         views = {layout_of(one.view) for one in node.reads if one.value.slot == use.value.slot}

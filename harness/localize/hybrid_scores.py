@@ -15,8 +15,9 @@ from .hybrid import Values
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """z of every value (see `harness.drift.score`). `score` is the largest of the floating ones, `tensor` where it is;
-    `discrete` counts integers that differ. `amount` is the root mean square of the scores, infinite ones counted as LARGE."""
+    """z of every value (see `harness.drift.score`). `score` is the largest of the floating ones, `tensor`
+    where it is; `discrete` counts integers that differ. `amount` is the root mean square of the scores,
+    infinite ones counted as LARGE."""
 
     scores: Mapping[str, float]
     discrete: int
@@ -63,12 +64,11 @@ class Scorer:
             elif a.is_floating_point() or a.is_complex():
                 scores[name] = self._floating(name, a, b)
             else:
-                discrete += self._differs(name, a, b)
+                known = self._noise.of(name)
+                discrete += not (known is not None and known.flips) and (
+                    a.shape != b.shape or not torch.equal(a, b)
+                )
         return Drift(scores, discrete)
-
-    def _differs(self, name: str, a: torch.Tensor, b: torch.Tensor) -> bool:
-        known = self._noise.of(name)
-        return not (known is not None and known.flips) and (a.shape != b.shape or not torch.equal(a, b))
 
     def _floating(self, name: str, a: torch.Tensor, b: torch.Tensor) -> float:
         if a.shape != b.shape or b.is_floating_point() != a.is_floating_point():

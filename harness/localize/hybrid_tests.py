@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..tape.ensemble import in_words
-from .hybrid import Mixture, Pair, execute
+from .hybrid import Mixture, TapePair, execute
 from .hybrid_scores import Drift, Scorer
 from .swap_sites import Cause
 
@@ -23,7 +23,7 @@ class Infeasible(Exception):
 class HybridTests:
     """Executes hybrids and counts them; the same hybrid is executed once."""
 
-    pair: Pair
+    pair: TapePair
     scorer: Scorer
     count: int = 0
     _known: dict[Mixture, Drift | Infeasible] = field(default_factory=dict)

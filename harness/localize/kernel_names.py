@@ -18,7 +18,7 @@ from numdrift.kernels.swaps.request import SwapRequest, swap_requests
 from ..errors import NumdriftError
 from ..records.mode_spec import INDUCTOR, OP_BY_OP, ModeSpec, parse_mode
 from .alignment import op_name
-from .storage_flow import Node
+from .storage_flow import FlowNode
 from .verification import Found
 
 ATEN, DECOMPOSED = "aten", "decomposed"
@@ -27,7 +27,7 @@ GENERATED = tuple(getattr(torch.Tag, name) for name in ("pointwise", "reduction"
 """What torch says of ops for which Inductor generates code itself; others it may leave to a library, or to aten."""
 
 
-def kernel_of(spec: str, nodes: Iterable[tuple[int, Node]], found: Found, *, checked: bool) -> str | None:
+def kernel_of(spec: str, nodes: Iterable[tuple[int, FlowNode]], found: Found, *, checked: bool) -> str | None:
     """The one name of these calls' kernels on a side with this mode, None where it is not known or they have several.
 
     `checked` says that the calls which `found` does not list are known to give the bits of torch's kernels.
@@ -50,7 +50,7 @@ def kernel_of(spec: str, nodes: Iterable[tuple[int, Node]], found: Found, *, che
     return names.pop() if len(names) == 1 else None
 
 
-def _may_serve(swap: SwapRequest, node: Node) -> bool:
+def _may_serve(swap: SwapRequest, node: FlowNode) -> bool:
     """Whether the mode names a kernel for this call, as far as the call says what and where it is."""
     op, _, overload = swap.op.partition(".")
     module = node.call.module
@@ -58,12 +58,12 @@ def _may_serve(swap: SwapRequest, node: Node) -> bool:
     return op == op_name(node) and inside and (not overload or node.call.op.endswith(f".{overload}"))
 
 
-def _eager(mode: ModeSpec, number: int, node: Node, found: Found, checked: bool) -> str | None:
+def _eager(mode: ModeSpec, number: int, node: FlowNode, found: Found, checked: bool) -> str | None:
     # a script may have put a kernel of its own in aten's place: only equal bits tell that it has not
     return ATEN if checked and number not in found.special | found.unknown else None
 
 
-def _compiled(mode: ModeSpec, number: int, node: Node, found: Found, checked: bool) -> str | None:
+def _compiled(mode: ModeSpec, number: int, node: FlowNode, found: Found, checked: bool) -> str | None:
     compiled = node.call.compiled
     if compiled is None:
         return _eager(mode, number, node, found, checked)
@@ -76,11 +76,11 @@ def _compiled(mode: ModeSpec, number: int, node: Node, found: Found, checked: bo
     return INDUCTOR if mode.backend in (None, INDUCTOR) and generated and number in found.special else None
 
 
-def _never(mode: ModeSpec, number: int, node: Node, found: Found, checked: bool) -> str | None:
+def _never(mode: ModeSpec, number: int, node: FlowNode, found: Found, checked: bool) -> str | None:
     return None
 
 
-_PLAIN: dict[str, Callable[[ModeSpec, int, Node, Found, bool], str | None]] = {
+_PLAIN: dict[str, Callable[[ModeSpec, int, FlowNode, Found, bool], str | None]] = {
     "cpu": _eager,
     "lazy": _eager,
     "compile": _compiled,

@@ -3,14 +3,16 @@
     ulp    max |o - o64| / ulp(o64)             in the spacing of the result's own format
     rho    ||o - o64|| / (rms_m ||f64(x (1 + u s_m)) - o64|| + u ||o64||)
 
-o64 is the block in double on the very inputs; the x (1 + u s_m) are the inputs moved by their own rounding error u with random
-signs s_m. So rho is the error over what rounding the inputs would cause: about 1 for any good kernel however ill-conditioned the
-op is, where ulp may be thousands (sampled condition; threshold 16, see docs/reference/score.md).
+o64 is the block in double on the very inputs; the x (1 + u s_m) are the inputs moved by their own rounding
+error u with random signs s_m. So rho is the error over what rounding the inputs would cause: about 1 for any
+good kernel however ill-conditioned the op is, where ulp may be thousands (sampled condition; threshold 16,
+see docs/reference/score.md).
 
     bias   mean(sign(o - o64)) sqrt(n)          over the elements that differ; beyond 6 the error leans to one side
 
-    bound  max |o - o64| / bound                of blocks that are one op whose bound is known (see bounds). Above 1 no order of
-                                                summation explains it: the kernel computes or accumulates in less
+    bound  max |o - o64| / bound                of blocks that are one op whose bound is known (see bounds). Above 1
+                                                no order of summation explains it: the kernel computes or
+                                                accumulates in less
 """
 
 from __future__ import annotations
@@ -92,16 +94,16 @@ class ExactBlock:
         rho = 0.0 if not distance else distance / scale if scale else math.inf
         signs = torch.sign(apart[apart != 0])
         bias = float(signs.mean()) * math.sqrt(signs.numel()) if signs.numel() else 0.0
-        return LocalError(_ulps(result, exact), rho, bias, self._bounded(name, result, exact))
-
-    def _bounded(self, name: str, result: torch.Tensor, exact: torch.Tensor) -> float | None:
-        """The largest error as a multiple of its bound; a result in double has no more exact one to be held against."""
+        # The largest error as a multiple of its bound; a result in double has no more exact one to be held
+        # against
         bound = self._bounds.get((name, result.dtype))
         if bound is None or bound.shape != result.shape or result.dtype == torch.float64:
-            return None
-        ratios = ((result.double() - exact).abs() / bound).reshape(-1)
-        ratios = ratios[torch.isfinite(ratios)]
-        return float(ratios.max()) if ratios.numel() else None
+            bounded = None
+        else:
+            ratios = ((result.double() - exact).abs() / bound).reshape(-1)
+            ratios = ratios[torch.isfinite(ratios)]
+            bounded = float(ratios.max()) if ratios.numel() else None
+        return LocalError(_ulps(result, exact), rho, bias, bounded)
 
 
 Bounds = dict[tuple[str, torch.dtype], torch.Tensor]
@@ -140,7 +142,8 @@ def _bounds_of(tape: Tape) -> Bounds:
 
 
 def _holds(tape: Tape, made: View, seen: View) -> bool:
-    """Whether what is seen is all made: it is the same view, or another one of a storage that was made whole."""
+    """Whether what is seen is all made: it is the same view, or another one of a storage that was made
+    whole."""
     size = tape.slots[made.slot].size
     whole = made.slot == seen.slot and math.prod(made.size) * made.dtype.itemsize == size
     return made == seen or (whole and made.dtype == seen.dtype)
@@ -151,7 +154,8 @@ def _in_double(recorded: torch.dtype) -> torch.dtype:
 
 
 def _ulps(result: torch.Tensor, exact: torch.Tensor) -> float:
-    """The largest distance in units of the last place of the exact value, rounded down to the result's format."""
+    """The largest distance in units of the last place of the exact value, rounded down to the result's
+    format."""
     information = torch.finfo(result.dtype)
     _, exponent = torch.frexp(exact)
     smallest = torch.tensor(math.log2(information.smallest_normal), dtype=torch.float64)

@@ -10,20 +10,70 @@ from ..drift.step_noise import Noise
 from ..records.culprit import Culprit
 from ..tape.tape import Tape
 from .branches import with_decisions
-from .discrete_choices import Chosen, with_choices_of_reference
-from .examination import Examined, examine
+from .discrete_choices import ChosenDrift, with_choices_of_reference
+from .examination import Examined, Suspect, examine, suspects
 from .found_culprits import Describer
-from .held_calls import WorkerCalls
-from .hybrid import Kernels, Mixture, Pair, execute, paired
+from .held_run import WorkerCalls
+from .hybrid import Kernels, Mixture, TapePair, execute, paired
 from .hybrid_scores import Scorer
 from .hybrid_tests import HybridTests, Infeasible
 from .kernel_names import kernel_of
 from .proofs import Proofs, prove
-from .site_parts import taken_apart
 from .storage_flow import SIDES, Side, flow_of
-from .suspects import Suspect, suspects
-from .swap_sites import Cause, Site, causes_of, differing_inputs, sites_of
+from .swap_sites import Cause, SwapSite, causes_of, differing_inputs, sites_of
 from .verification import Digests, Found, foreign_blocks, verify
+
+# Sites taken apart: kernels that blocks between them have joined, and that can be exchanged one by one all
+# the same.
+#
+# What joins blocks (see `sites`) is caution: one that moves data gives the very bits of what it reads, and
+# may not once only one of them is of the other side. Where several kernels are other ones, that hides which
+# of them matters.
+
+
+def taken_apart(
+    tests: HybridTests, examined: Mapping[int, Examined], sites: Sequence[SwapSite]
+) -> list[SwapSite]:
+    """The sites, each that can be in parts: every kernel for itself, and what differs otherwise with what
+    lies between."""
+    found: list[SwapSite] = []
+    for site in sites:
+        parts = _parts(tests.pair, examined, site)
+        found += parts if len(parts) > 1 and _stand_for(tests, examined, parts, site) else [site]
+    return sorted(found, key=lambda site: site.lead)
+
+
+def _parts(pair: TapePair, examined: Mapping[int, Examined], site: SwapSite) -> list[SwapSite]:
+    differing = [one for one in sorted(site.blocks) if one in examined and examined[one].differs is not False]
+    kernels = [one for one in differing if _is_kernel(pair, examined[one])]
+    others = [one for one in differing if one not in kernels]
+    rest = [SwapSite(site.blocks.difference(kernels), others[0])] if others else []
+    return [*(SwapSite(frozenset([one]), one) for one in kernels), *rest]
+
+
+def _is_kernel(pair: TapePair, examined: Examined) -> bool:
+    """Whether the block is one op on both sides and was seen to compute other bits."""
+    suspect = examined.suspect
+    return examined.differs is True and suspect.kind == "kernel" and pair.blocks[suspect.block].paired
+
+
+def _stand_for(
+    tests: HybridTests, examined: Mapping[int, Examined], parts: Sequence[SwapSite], site: SwapSite
+) -> bool:
+    """Whether the parts together make and take away the very drift of the site, and each can be exchanged
+    alone."""
+    causes = causes_of(tests.pair, examined, parts)
+    whole = causes_of(tests.pair, examined, [site])
+    try:
+        for cause in causes:
+            tests.swapped_in([cause])
+            tests.swapped_out([cause])
+        return tests.swapped_out(causes) == tests.swapped_out(whole) and (
+            tests.swapped_in(causes) == tests.swapped_in(whole)
+        )
+    except Infeasible:
+        return False
+
 
 Say = Callable[[str], None]
 
@@ -43,16 +93,17 @@ class Held:
 
 @dataclass(slots=True, eq=False)
 class LocalizedStep:
-    """What was found in one step. `controls` says of each side whether its tape, executed here, gives its own values again."""
+    """What was found in one step. `controls` says of each side whether its tape, executed here, gives its own
+    values again."""
 
-    pair: Pair
+    pair: TapePair
     controls: Mapping[Side, bool]
     kernels: Mapping[Side, Found]
     examined: Mapping[int, Examined]
     causes: list[Cause]
     proofs: Proofs
     culprits: list[Culprit]
-    chosen: Chosen | None
+    chosen: ChosenDrift | None
     notes: list[str] = field(default_factory=list)
 
 
@@ -115,13 +166,13 @@ def localize_step(sides: Mapping[Side, Held], noise: Noise, threshold: float, sa
     )
 
 
-def _verified(pair: Pair, side: Side, held: Held) -> tuple[Found, Kernels]:
+def _verified(pair: TapePair, side: Side, held: Held) -> tuple[Found, Kernels]:
     if held.digests is None or held.calls is None:
         return Found(), pair.kernels[side]
     return verify(pair, side, held.digests, held.calls)
 
 
-def _causes(pair: Pair, examined: Mapping[int, Examined], sites: Sequence[Site]) -> list[Cause]:
+def _causes(pair: TapePair, examined: Mapping[int, Examined], sites: Sequence[SwapSite]) -> list[Cause]:
     causes = causes_of(pair, examined, sites)
     inputs = differing_inputs(pair)
     return [_from_inputs(pair, inputs), *causes] if inputs else causes
@@ -135,11 +186,11 @@ def _is_complete(tests: HybridTests, causes: list[Cause]) -> bool:
         return False
 
 
-def _from_inputs(pair: Pair, inputs: list[Any]) -> Cause:
+def _from_inputs(pair: TapePair, inputs: list[Any]) -> Cause:
     return Cause("setup", "data", {"a": (), "b": ()}, ("the step starts from other data",), (), tuple(inputs))
 
 
-def _aligned(pair: Pair, labels: Mapping[Side, str]) -> str:
+def _aligned(pair: TapePair, labels: Mapping[Side, str]) -> str:
     calls = " and ".join(f"{len(pair.flows[side].nodes)} of {labels[side]}" for side in SIDES)
     matched = sum(block.paired for block in pair.blocks)
     return f"{calls} calls aligned: {matched} of {len(pair.blocks)} blocks are the same op"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import keyword
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,14 +12,15 @@ import torch
 
 from ..tape.ensemble import in_words
 from ..tape.in_double import exact_values
-from ..tape.replay import set_apart
-from ..tape.tape import Tape
-from .examination import Examined, examine
-from .hybrid import Execution, Mixture, Pair
+from ..tape.replay import bits_of, set_apart
+from ..tape.storages import viewed
+from ..tape.tape import Tape, View
+from ..tape.tensor_file import CODES
+from .examination import Examined, Suspect, examine
+from .hybrid import Mixture, MixtureExecution, TapePair
 from .local_error import results_of
 from .step_memory import Memory
-from .storage_flow import SIDES, Side, Use, Value
-from .suspects import Suspect
+from .storage_flow import SIDES, FlowValue, Side, Use
 
 
 class NotShown(Exception):
@@ -25,10 +29,12 @@ class NotShown(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShownBlock:
-    """A block on side b's very values. `results` are what each side gives there, in the order of the slices' outputs.
+    """A block on side b's very values. `results` are what each side gives there, in the order of the slices'
+    outputs.
 
-    `reference` is the side whose calls give `exact` in double precision, None where neither side's can be executed so;
-    `live` says that they need nothing but wider inputs for that. `ulps` are each side's largest errors against it.
+    `reference` is the side whose calls give `exact` in double precision, None where neither side's can be
+    executed so; `live` says that they need nothing but wider inputs for that. `ulps` are each side's largest
+    errors against it.
     """
 
     slices: Mapping[Side, Tape]
@@ -39,12 +45,12 @@ class ShownBlock:
     ulps: Mapping[Side, float]
 
 
-def show_blocks(pair: Pair, found: Mapping[int, Suspect]) -> dict[int, ShownBlock | NotShown]:
+def show_blocks(pair: TapePair, found: Mapping[int, Suspect]) -> dict[int, ShownBlock | NotShown]:
     """Walk through side b once more and keep what these blocks take and give, or why that cannot be had."""
     examined = examine(pair, found, keep=found.keys())
     shown: dict[int, ShownBlock | NotShown] = {}
     with set_apart(pair.devices()):
-        execution = Execution(pair, Mixture("b"))
+        execution = MixtureExecution(pair, Mixture("b"))
         for number in range(len(pair.blocks)):
             before = execution.memory.fork() if number in found else None
             execution.run_as("b", number, execution.memory)
@@ -54,7 +60,9 @@ def show_blocks(pair: Pair, found: Mapping[int, Suspect]) -> dict[int, ShownBloc
     return shown
 
 
-def _shown(execution: Execution, number: int, examined: Examined, before: Memory) -> ShownBlock | NotShown:
+def _shown(
+    execution: MixtureExecution, number: int, examined: Examined, before: Memory
+) -> ShownBlock | NotShown:
     slices = examined.slices
     if slices is None or any(side not in slices for side in SIDES):
         return NotShown(examined.why or "its inputs cannot be told apart from those of its neighbours")
@@ -72,7 +80,7 @@ def _shown(execution: Execution, number: int, examined: Examined, before: Memory
     return ShownBlock(slices, results, reference, exact, live, ulps)
 
 
-def _outputs(pair: Pair, number: int, side: Side, block: Tape, memory: Memory) -> list[torch.Tensor]:
+def _outputs(pair: TapePair, number: int, side: Side, block: Tape, memory: Memory) -> list[torch.Tensor]:
     """What the side's outputs are when the block has ended."""
     flow, home = pair.flows[side], pair.home[side]
     found = []
@@ -83,13 +91,14 @@ def _outputs(pair: Pair, number: int, side: Side, block: Tape, memory: Memory) -
             for value, node in flow.makers.items()
             if value.slot == slot and home[node] <= number
         ]
-        use = Use(one.view, Value(slot, max(versions, default=0)))
+        use = Use(one.view, FlowValue(slot, max(versions, default=0)))
         found.append(memory.tensor(side, use).clone())
     return found
 
 
 def _exact(slices: Mapping[Side, Tape]) -> tuple[Side | None, Sequence[torch.Tensor], bool]:
-    """The first side whose calls can be executed in double, what they give, and whether plain calls give it."""
+    """The first side whose calls can be executed in double, what they give, and whether plain calls give
+    it."""
     for side in SIDES:
         found = _in_double(slices[side]) if slices[side].calls else None
         if found is not None:
@@ -104,3 +113,113 @@ def _in_double(block: Tape) -> tuple[Sequence[torch.Tensor], bool] | None:
         return None
     drawn = any(call.draw is not None for call in block.calls)
     return results_of(values), not drawn and not not_exact
+
+
+# The tensors of a standalone script: what lies in its file, under which name, and how views of it are
+# written.
+
+RESERVED = re.compile(
+    r"_.*|[gt]\d+|torch|json|math|sys|Path|DTYPES|DEVICES|load|error|bits|exact|side_[ab]|held"
+)
+"""Names that scripts use themselves."""
+
+CALLED = {"self": "x"}
+"""What stands for a schema's name of an argument."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptTensor:
+    """A tensor of the script with its layout; offset and stride count elements of its storage as it was
+    recorded."""
+
+    name: str
+    dtype: torch.dtype
+    offset: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    start: int = 0
+
+    def text(self, view: View) -> str:
+        """A view of it, as code. `start` is where the script's own storage begins in the recorded one."""
+        if view.dtype != self.dtype:
+            raise NotShown(f"the bytes of a {self.dtype} tensor are also used as {view.dtype}")
+        mine, theirs = (self.offset, self.size, self.stride), (view.offset, view.size, view.stride)
+        if mine == theirs:
+            return self.name
+        if (
+            len(self.size) == 2
+            and theirs == (self.offset, self.size[::-1], self.stride[::-1])
+            and 0 not in self.size
+        ):
+            return f"{self.name}.t()"
+        whole = math.prod(self.size) == math.prod(view.size) and self.offset == view.offset
+        if whole and is_contiguous(self.size, self.stride) and is_contiguous(view.size, view.stride):
+            return f"{self.name}.view({view.size})"
+        return f"{self.name}.as_strided({view.size}, {view.stride}, {view.offset - self.start})"
+
+
+class Values:
+    """The tensors of a script's file."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, torch.Tensor] = {}
+        self.devices: dict[str, str] = {}
+
+    def add(self, wish: str, tensor: torch.Tensor, taken: Sequence[str] = ()) -> str:
+        """The name of a tensor: that of one with the same bits, unless it is `taken`, or a new one."""
+        if tensor.dtype not in CODES:
+            raise NotShown(f"it takes or gives {tensor.dtype}, which its file cannot hold")
+        for name, known in self.tensors.items():
+            if name not in taken and self.devices[name] == str(tensor.device) and _is_equal(known, tensor):
+                return name
+        name = self._unused(wish)
+        self.tensors[name], self.devices[name] = tensor.cpu(), str(tensor.device)
+        return name
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(one.numel() * one.itemsize for one in self.tensors.values())
+
+    def _unused(self, wish: str) -> str:
+        name = CALLED.get(wish, wish)
+        if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name) or len(name) > 40:
+            name = "tensor"
+        name = "tensor" if RESERVED.fullmatch(name) else name
+        found, number = name, 2
+        while found in self.tensors:
+            found, number = f"{name}_{number}", number + 1
+        return found
+
+
+def is_contiguous(size: Sequence[int], stride: Sequence[int]) -> bool:
+    return 0 in size or all(
+        n == 1 or step == math.prod(size[at + 1 :])
+        for at, (n, step) in enumerate(zip(size, stride, strict=True))
+    )
+
+
+def base_of(data: torch.Tensor, views: Sequence[View]) -> tuple[ScriptTensor, torch.Tensor]:
+    """The contiguous tensor that holds all these views of a storage's bytes, without a name yet."""
+    first = views[0]
+    if any(one.dtype != first.dtype for one in views):
+        raise NotShown("the bytes of a tensor are used as two dtypes")
+    begin, end = min(one.offset for one in views), max(one.extent for one in views)
+    size: tuple[int, ...] = (end - begin,)
+    for one in views:
+        shapes = [one.size] if is_contiguous(one.size, one.stride) else []
+        if len(one.size) == 2 and is_contiguous(one.size[::-1], one.stride[::-1]):
+            shapes.append(one.size[::-1])
+        if shapes and one.offset == begin and one.extent == end:
+            size = shapes[0]
+            break
+    stride = tuple(math.prod(size[at + 1 :]) for at in range(len(size)))
+    whole = View(first.slot, first.dtype, begin, size, stride)
+    content = viewed(data.untyped_storage(), whole).clone()
+    return ScriptTensor("", first.dtype, begin, size, stride, begin), content
+
+
+def _is_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return torch.equal(bits_of(one.cpu()), bits_of(other.cpu()))

@@ -1,7 +1,7 @@
 """The localizer's process: two tapes, and the held processes of their modes, in; `localization.json` out.
 
-It runs as `python bootstrap.py PACKAGE CONFIG numdrift.harness.localize.localizer_process`, clean of every swap. What it is doing it prints,
-line by line.
+It runs as `python bootstrap.py PACKAGE CONFIG numdrift.harness.localize.localizer_process`, clean of every
+swap. What it is doing it prints, line by line.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from ..tape.replay import is_same
 from ..tape.tape import NotReplayable, Tape
 from ..tape.tape_file import noise_file, read_tape, tape_file
 from ..tape.tensor_file import read_tensors
-from .held_calls import WorkerCalls
-from .held_run import Worker
+from .held_run import Worker, WorkerCalls
 from .localize_step import Held, LocalizedStep, localize_step
 from .standalone_scripts import write_scripts
 from .storage_flow import SIDES, Side
@@ -33,8 +32,8 @@ from .storage_flow import SIDES, Side
 
 @dataclass(frozen=True, slots=True)
 class SideConfig:
-    """One side: its label, the folder of its tapes, the socket of its held process ("" without one), and the file of what
-    the mode itself made of the step ("" where that is the tape's own run)."""
+    """One side: its label, the folder of its tapes, the socket of its held process ("" without one), and the
+    file of what the mode itself made of the step ("" where that is the tape's own run)."""
 
     label: str
     tapes: Path
@@ -92,7 +91,12 @@ def main(path: Path) -> int:
     try:
         with ExitStack() as stack:
             sides = {side: _held(config, config.sides[side], stack) for side in SIDES}
-            found = localize_step(sides, _noise(config), config.threshold, _say)
+            found = localize_step(
+                sides,
+                read_noise(config.noise, config.step) or Noise(config.step, 0, {}),
+                config.threshold,
+                _say,
+            )
             differs = _differs_op_by_op(config.sides["b"], sides["b"].tape)
             if config.scripts:
                 facts["scripts"] = write_scripts(found, config.sides, config.folder)
@@ -118,7 +122,8 @@ def _held(config: Config, side: SideConfig, stack: ExitStack) -> Held:
 
 
 def _tape(side: SideConfig, step: int) -> Tape:
-    """Raises NotReplayable where none was written, with the reason, and JournalError for one that is damaged."""
+    """Raises NotReplayable where none was written, with the reason, and JournalError for one that is
+    damaged."""
     path = tape_file(side.tapes, step)
     noise = noise_file(side.tapes, step)
     if not path.exists() and noise.exists():
@@ -129,16 +134,13 @@ def _tape(side: SideConfig, step: int) -> Tape:
 
 
 def _differs_op_by_op(side: SideConfig, tape: Tape) -> list[str]:
-    """The values that the tape gives and the mode itself does not: what it executes is not what it was told, op by op."""
+    """The values that the tape gives and the mode itself does not: what it executes is not what it was told,
+    op by op."""
     if not side.outcome:
         return []
     values, _ = read_tensors(Path(side.outcome))
     expected = tape.expected().items()
     return [name for name, value in expected if name not in values or not is_same(values[name], value)]
-
-
-def _noise(config: Config) -> Noise:
-    return read_noise(config.noise, config.step) or Noise(config.step, 0, {})
 
 
 def _facts(found: LocalizedStep, sides: Mapping[Side, Held]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Proof both ways: each cause swapped in and swapped out, and what is left when all of them are gone.
 
-Each cause is tested alone while there are few; many are searched by halves, which finds each that acts alone in about
-log2(n) + 3 tests. What then remains acts only together, and is shrunk.
+Each cause is tested alone while there are few; many are searched by halves, which finds each that acts alone
+in about log2(n) + 3 tests. What then remains acts only together, and is shrunk.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ FEW = 24
 class MeasuredCause:
     """Of one cause: the drifts of both hybrids, None where one cannot be executed, as `why` says.
 
-    `share` is the part of the whole drift that goes with it; `together` counts the causes that act only with it.
+    `share` is the part of the whole drift that goes with it; `together` counts the causes that act only with
+    it.
     """
 
     cause: Cause
@@ -35,8 +36,8 @@ class MeasuredCause:
 
 @dataclass(frozen=True, slots=True)
 class Proofs:
-    """All causes of a step. `whole` is the drift of side b as it is, `rest` that of side b without any of the causes, None where that
-    hybrid cannot be executed. `significant` are those beyond the threshold."""
+    """All causes of a step. `whole` is the drift of side b as it is, `rest` that of side b without any of the
+    causes, None where that hybrid cannot be executed. `significant` are those beyond the threshold."""
 
     whole: Drift
     rest: Drift | None
@@ -46,7 +47,8 @@ class Proofs:
 
 
 def prove(tests: HybridTests, causes: Sequence[Cause], threshold: float) -> Proofs:
-    """Find the causes that make the drift beyond the threshold, and measure the share of each of the others."""
+    """Find the causes that make the drift beyond the threshold, and measure the share of each of the
+    others."""
     whole = tests.swapped_out([])
     alone = _beyond_alone(tests, causes, threshold)
     together = _beyond_together(tests, causes, alone, threshold)
@@ -113,8 +115,8 @@ def _proof(tests: HybridTests, cause: Cause, whole: Drift) -> MeasuredCause:
 
 
 def _share(whole: Drift, without: Drift, alone: Drift | None) -> float | None:
-    """How much of the drift goes with a cause, in squares: what remains without it, and what it makes alone, are both
-    measures of it, and where several causes mix the mean of the two is taken."""
+    """How much of the drift goes with a cause, in squares: what remains without it, and what it makes alone,
+    are both measures of it, and where several causes mix the mean of the two is taken."""
     if not whole.amount:
         return None
     gone = 1 - (without.amount / whole.amount) ** 2

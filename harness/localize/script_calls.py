@@ -13,8 +13,7 @@ import torch
 from .. import torch_private
 from ..tape.in_double import EXACT_DTYPES
 from ..tape.tape import Call, GeneratorState, Tape, View, leaves, views_in
-from .localized_values import NotShown
-from .script_values import Named, Values, base_of
+from .localized_values import NotShown, ScriptTensor, Values, base_of
 
 HELD = "held=lambda dtype: dtype"
 
@@ -23,7 +22,8 @@ HELD = "held=lambda dtype: dtype"
 class SideCode:
     """A function of a script: its parameters, which are names of the script's file, and its lines.
 
-    `casts` says that dtypes among its arguments are passed through `held`, so that it can be executed in double.
+    `casts` says that dtypes among its arguments are passed through `held`, so that it can be executed in
+    double.
     """
 
     parameters: list[str] = field(default_factory=list)
@@ -42,26 +42,14 @@ class CallWriter:
         self._block = block
         self._values = values
         self._code = SideCode()
-        self._named: dict[int, Named] = {}
+        self._named: dict[int, ScriptTensor] = {}
         self._written: list[int] = []
         self._made = 0
         self._generators = 0
 
     def code(self, results: Sequence[torch.Tensor], stem: str) -> SideCode:
-        """The whole function. Outputs that its calls neither take nor make are taken from `results`, as `STEM_1`."""
-        self._name_inputs()
-        self._clone_written()
-        read = self._read_later()
-        for number, call in enumerate(self._block.calls):
-            self._write(call, read[number])
-        outputs = [
-            self._output(one.view, result, stem)
-            for one, result in zip(self._block.watched, results, strict=True)
-        ]
-        self._code.lines.append(f"return [{', '.join(outputs)}]")
-        return self._code
-
-    def _name_inputs(self) -> None:
+        """The whole function. Outputs that its calls neither take nor make are taken from `results`, as
+        `STEM_1`."""
         views: dict[int, list[View]] = {}
         wishes: dict[int, str] = {}
         for call in self._block.calls:
@@ -73,13 +61,6 @@ class CallWriter:
         for slot, data in self._block.inputs.items():
             base, content = base_of(data, views[slot])
             self._named[slot] = replace(base, name=self._parameter(wishes.get(slot, "tensor"), content))
-
-    def _parameter(self, wish: str, content: torch.Tensor) -> str:
-        name = self._values.add(wish, content, self._code.parameters)
-        self._code.parameters.append(name)
-        return name
-
-    def _clone_written(self) -> None:
         self._written = list(
             dict.fromkeys(view.slot for call in self._block.calls for view in _written(call))
         )
@@ -87,15 +68,26 @@ class CallWriter:
             if slot in self._named:
                 name = self._named[slot].name
                 self._code.lines.append(f"{name} = {name}.clone()")
-
-    def _read_later(self) -> list[set[int]]:
-        """The slots that are read after each call."""
+        # The slots that are read after each call
         later = {one.view.slot for one in self._block.watched}
         found = []
         for call in reversed(self._block.calls):
             found.append(set(later))
             later |= {view.slot for view in views_in(call)}
-        return found[::-1]
+        read = found[::-1]
+        for number, call in enumerate(self._block.calls):
+            self._write(call, read[number])
+        outputs = [
+            self._output(one.view, result, stem)
+            for one, result in zip(self._block.watched, results, strict=True)
+        ]
+        self._code.lines.append(f"return [{', '.join(outputs)}]")
+        return self._code
+
+    def _parameter(self, wish: str, content: torch.Tensor) -> str:
+        name = self._values.add(wish, content, self._code.parameters)
+        self._code.parameters.append(name)
+        return name
 
     def _write(self, call: Call, read: set[int]) -> None:
         for state in call.draw.states if call.draw is not None else ():
@@ -109,7 +101,14 @@ class CallWriter:
             self._code.lines.append(setter)
         given = [self._text(value) for value in call.arguments]
         given += [self._keyword(name, value) for name, value in call.keywords.items()]
-        self._code.lines.append(f"{self._targets(call, read)}{_operation(call.op)}({', '.join(given)})")
+        # `torch.ops.aten.add.Tensor`, with getattr where a part of the name is no name in Python
+        text = "torch.ops"
+        namespace, _, rest = call.op.partition(".")
+        name, _, overload = rest.rpartition(".")
+        for part in (namespace, name, overload):
+            plain = part.isidentifier() and part.isascii() and not keyword.iskeyword(part)
+            text = f"{text}.{part}" if plain else f"getattr({text}, {part!a})"
+        self._code.lines.append(f"{self._targets(call, read)}{text}({', '.join(given)})")
 
     def _targets(self, call: Call, read: set[int]) -> str:
         """The names that a call's results get, with the equals sign."""
@@ -117,7 +116,9 @@ class CallWriter:
         for output, fresh in zip(call.outputs, call.fresh, strict=True):
             if fresh and isinstance(output, View) and output.slot in read:
                 self._made += 1
-                named = Named(f"t{self._made}", output.dtype, output.offset, output.size, output.stride)
+                named = ScriptTensor(
+                    f"t{self._made}", output.dtype, output.offset, output.size, output.stride
+                )
                 self._named[output.slot] = named
                 names.append(named.name)
             else:
@@ -198,17 +199,6 @@ def literal(value: Any) -> str:
     if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
         return str(value)
     raise NotShown(f"an argument is a {type(value).__name__}")
-
-
-def _operation(op: str) -> str:
-    """`torch.ops.aten.add.Tensor`, with getattr where a part of the name is no name in Python."""
-    text = "torch.ops"
-    namespace, _, rest = op.partition(".")
-    name, _, overload = rest.rpartition(".")
-    for part in (namespace, name, overload):
-        plain = part.isidentifier() and part.isascii() and not keyword.iskeyword(part)
-        text = f"{text}.{part}" if plain else f"getattr({text}, {part!a})"
-    return text
 
 
 def _schema(call: Call) -> Any:

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..tape.tensor_file import CODES
-from .localized_values import NotShown
+from .localized_values import NotShown, Values
 from .script_calls import SideCode, literal
-from .script_values import Values
 from .storage_flow import SIDES, Side
 
 MOST_LINES = 60
@@ -46,7 +45,7 @@ DIFFER = "(~torch.isclose(x, y.to(x.dtype), rtol=0, atol=0, equal_nan=True)).sum
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ScriptSettings:
     """Whether side b's function is compiled, and the lines that set Inductor up as its mode does."""
 
     compiled: bool = False
@@ -55,8 +54,8 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """All that a script says. `codes` are the functions of both sides and, where it cannot be computed, `exact`, which
-    gives what is recorded. `reference` is the side that is executed in double otherwise."""
+    """All that a script says. `codes` are the functions of both sides and, where it cannot be computed,
+    `exact`, which gives what is recorded. `reference` is the side that is executed in double otherwise."""
 
     sentences: Sequence[str]
     labels: Mapping[Side, str]
@@ -64,13 +63,27 @@ class Script:
     exact: SideCode | None
     reference: Side | None
     ulps: Mapping[Side, float]
-    settings: Settings
+    settings: ScriptSettings
     threads: int
     values: Values
 
     def text(self) -> str:
         """Raises NotShown where it is too long."""
-        lines = [*_docstring(self.sentences), *self._settings(), ""]
+        first, *others, last = (in_docstring(one) for one in self.sentences)
+        docstring = [f'"""{first}', "", *others, f'{last}"""']
+        known = sorted({one.dtype for one in self.values.tensors.values()}, key=str)
+        dtypes = ", ".join(f'"{CODES[one]}": {one}' for one in known)
+        compiler = ["import torch._inductor.config"] if self.settings.lines else []
+        settings = [
+            f"import json, {'math, ' if self.ulps else ''}sys",
+            "import torch",
+            *compiler,
+            "",
+            *self.settings.lines,
+            f"DTYPES = {{{dtypes}}}",
+            f"torch.set_num_threads({self.threads})",
+        ]
+        lines = [*docstring, *settings, ""]
         for side in SIDES:
             lines += [*self.codes[side].text(f"side_{side}"), ""]
         if self.exact is not None:
@@ -85,20 +98,6 @@ class Script:
             raise NotShown(f"its {calls} lines of calls do not fit into a script of {MOST_LINES} lines")
         compile(text, "script", "exec", dont_inherit=True)
         return text
-
-    def _settings(self) -> list[str]:
-        known = sorted({one.dtype for one in self.values.tensors.values()}, key=str)
-        dtypes = ", ".join(f'"{CODES[one]}": {one}' for one in known)
-        compiler = ["import torch._inductor.config"] if self.settings.lines else []
-        return [
-            f"import json, {'math, ' if self.ulps else ''}sys",
-            "import torch",
-            *compiler,
-            "",
-            *self.settings.lines,
-            f"DTYPES = {{{dtypes}}}",
-            f"torch.set_num_threads({self.threads})",
-        ]
 
     def _main(self) -> list[str]:
         lines = ['values = load(__file__.removesuffix("py") + "safetensors")']
@@ -148,8 +147,3 @@ class Script:
 def in_docstring(text: str) -> str:
     """The text without anything that could end a docstring or begin another line."""
     return re.sub(r"[^\w .,:;/()=+<>@-]", "_", text)[:LONGEST_SENTENCE]
-
-
-def _docstring(sentences: Sequence[str]) -> list[str]:
-    first, *others, last = (in_docstring(one) for one in sentences)
-    return [f'"""{first}', "", *others, f'{last}"""']

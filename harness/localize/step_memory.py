@@ -1,4 +1,5 @@
-"""The storages of both sides while blocks of either are executed, and the way of a value from one side to the other."""
+"""The storages of both sides while blocks of either are executed, and the way of a value from one side to the
+other."""
 
 from __future__ import annotations
 
@@ -9,10 +10,10 @@ import torch
 from ..tape.storages import viewed
 from ..tape.tape import NotReplayable, View
 from .alignment import Block
-from .storage_flow import SIDES, Flow, Side, Use, Value, layout_of, other
+from .storage_flow import SIDES, FlowValue, Side, StorageFlow, Use, layout_of, other
 from .value_links import Link, Links
 
-Flows = Mapping[Side, Flow]
+Flows = Mapping[Side, StorageFlow]
 FOREVER = 1 << 60
 
 
@@ -21,21 +22,23 @@ class Unbound(NotReplayable):
 
 
 class Memory:
-    """Contents of storages by side and value. A value that its own side has not made is taken from the other, by its link.
+    """Contents of storages by side and value. A value that its own side has not made is taken from the other,
+    by its link.
 
-    Of inputs that are linked both sides take their own, but those among `taken_from` (by side a's value) the one of that side.
+    Of inputs that are linked both sides take their own, but those among `taken_from` (by side a's value) the
+    one of that side.
     """
 
     def __init__(
-        self, flows: Flows, links: Links, lifetimes: Lifetimes, taken_from: Mapping[Value, Side]
+        self, flows: Flows, links: Links, lifetimes: Lifetimes, taken_from: Mapping[FlowValue, Side]
     ) -> None:
         self._flows = flows
         self._links = links
         self._lifetimes = lifetimes
         self._taken_from = taken_from
-        self._live: dict[tuple[Side, Value], torch.UntypedStorage] = {}
+        self._live: dict[tuple[Side, FlowValue], torch.UntypedStorage] = {}
 
-    def storage(self, side: Side, value: Value) -> torch.UntypedStorage:
+    def storage(self, side: Side, value: FlowValue) -> torch.UntypedStorage:
         """The content of a value. Raises Unbound."""
         found = self._live.get((side, value))
         if found is None:
@@ -45,12 +48,12 @@ class Memory:
     def tensor(self, side: Side, use: Use) -> torch.Tensor:
         return viewed(self.storage(side, use.value), use.view)
 
-    def put(self, side: Side, value: Value, storage: torch.UntypedStorage) -> None:
+    def put(self, side: Side, value: FlowValue, storage: torch.UntypedStorage) -> None:
         self._live[side, value] = storage
 
     def across(self, side: Side, mine: Use, theirs: Use, *, alone: bool) -> torch.UntypedStorage:
-        """The other side's value in place of this one, laid out as this one is; what the view leaves out stays this one's,
-        or is anything where the view is looked at `alone`."""
+        """The other side's value in place of this one, laid out as this one is; what the view leaves out
+        stays this one's, or is anything where the view is looked at `alone`."""
         link = Link(mine.view, theirs.view, theirs.value)
         if is_one(link) or alone or self._flows[side].is_whole(mine.view, mine.value):
             return self._converted(side, mine.value, link, whole=True)
@@ -61,6 +64,7 @@ class Memory:
     def fork(self) -> Memory:
         """The same contents; what is put into the fork is not put in here."""
         copy = Memory(self._flows, self._links, self._lifetimes, self._taken_from)
+        # Contents are shared: a node that writes is given a copy (see run_node), so none of them changes.
         copy._live = dict(self._live)
         return copy
 
@@ -69,7 +73,7 @@ class Memory:
         for key in self._lifetimes.ending.get(number, ()):
             self._live.pop(key, None)
 
-    def _found(self, side: Side, value: Value) -> torch.UntypedStorage:
+    def _found(self, side: Side, value: FlowValue) -> torch.UntypedStorage:
         link = self._links.of[side].get(value)
         data = self._flows[side].tape.inputs.get(value.slot) if value.version == 0 else None
         if data is not None and (link is None or not self._is_taken(side, value, link)):
@@ -78,16 +82,16 @@ class Memory:
             raise Unbound(f"storage {value.slot} of side {side} is made by a block of the other side")
         return self._converted(side, value, link)
 
-    def _is_taken(self, side: Side, value: Value, link: Link) -> bool:
+    def _is_taken(self, side: Side, value: FlowValue, link: Link) -> bool:
         """Whether an input is to be the other side's, where that is an input as well."""
         if not self._is_input(other(side), link.value):
             return False
         return self._taken_from.get(value if side == "a" else link.value, side) != side
 
-    def _is_input(self, side: Side, value: Value) -> bool:
+    def _is_input(self, side: Side, value: FlowValue) -> bool:
         return value.version == 0 and value.slot in self._flows[side].tape.inputs
 
-    def _may_follow(self, side: Side, value: Value, link: Link) -> bool:
+    def _may_follow(self, side: Side, value: FlowValue, link: Link) -> bool:
         """Whether the linked value is there, or comes from where this one does not."""
         far = other(side)
         if (far, link.value) in self._live:
@@ -96,7 +100,7 @@ class Memory:
         return self._is_input(far, link.value) or (back is not None and back.value != value)
 
     def _converted(
-        self, side: Side, value: Value, link: Link, *, whole: bool = False
+        self, side: Side, value: FlowValue, link: Link, *, whole: bool = False
     ) -> torch.UntypedStorage:
         far = other(side)
         theirs = self.storage(far, link.value)
@@ -115,7 +119,7 @@ class Lifetimes:
     """Until which block each value may be read, its linked ones included."""
 
     def __init__(self, flows: Flows, links: Links, blocks: Sequence[Block]) -> None:
-        last: dict[tuple[Side, Value], int] = {}
+        last: dict[tuple[Side, FlowValue], int] = {}
         for side in SIDES:
             flow = flows[side]
             for number, block in enumerate(blocks):
@@ -128,7 +132,7 @@ class Lifetimes:
                 for value, link in links.of[side].items():
                     mine, theirs = (side, value), (other(side), link.value)
                     last[theirs] = max(last.get(theirs, 0), last.get(mine, 0))
-        self.ending: dict[int, list[tuple[Side, Value]]] = {}
+        self.ending: dict[int, list[tuple[Side, FlowValue]]] = {}
         for key, number in last.items():
             self.ending.setdefault(number, []).append(key)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..tape.replay import Execution, executions
+from ..tape.replay import Computation, executions
 from ..tape.tape import Call, Tape, View, views_in
 
 Layout = tuple[int, tuple[int, ...], tuple[int, ...]]
@@ -24,7 +24,7 @@ def other(side: Side) -> Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class FlowValue:
     """The content of the storage in `slot` between two writes; the first one has the version 0."""
 
     slot: int
@@ -36,15 +36,16 @@ class Use:
     """A view that a call takes or makes, and the content that lies under it."""
 
     view: View
-    value: Value
+    value: FlowValue
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Node:
-    """A call that computes. `reads` are its views in the order of `views_in`, `makes` its fresh outputs (None for outputs that
-    are not), then `writes` what it writes in place. `iteration` counts the forwards of the step: 1 in the second of two passes."""
+class FlowNode:
+    """A call that computes. `reads` are its views in the order of `views_in`, `makes` its fresh outputs (None
+    for outputs that are not), then `writes` what it writes in place. `iteration` counts the forwards of the
+    step: 1 in the second of two passes."""
 
-    execution: Execution
+    execution: Computation
     reads: tuple[Use, ...]
     makes: tuple[Use | None, ...]
     writes: tuple[Use, ...]
@@ -60,17 +61,17 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Flow:
-    """A tape as nodes. `makers` are the nodes that make each value; what is missing there comes from before the step.
-    `seen` are the layouts in which each value is made, read and watched."""
+class StorageFlow:
+    """A tape as nodes. `makers` are the nodes that make each value; what is missing there comes from before
+    the step. `seen` are the layouts in which each value is made, read and watched."""
 
     tape: Tape
-    nodes: Sequence[Node]
+    nodes: Sequence[FlowNode]
     watched: Mapping[str, Use]
-    makers: Mapping[Value, int]
-    seen: Mapping[Value, frozenset[Layout]]
+    makers: Mapping[FlowValue, int]
+    seen: Mapping[FlowValue, frozenset[Layout]]
 
-    def is_whole(self, view: View, value: Value) -> bool:
+    def is_whole(self, view: View, value: FlowValue) -> bool:
         """Whether nothing of the value is looked at but what the view has."""
         size = self.tape.slots[value.slot].size
         return math.prod(view.size) * view.dtype.itemsize == size or self.seen[value] == {layout_of(view)}
@@ -80,17 +81,18 @@ def layout_of(view: View) -> Layout:
     return view.offset, view.size, view.stride
 
 
-def flow_of(tape: Tape) -> Flow:
-    """Tell apart every content of every storage. Raises NotReplayable when this torch lacks one of the ops."""
+def flow_of(tape: Tape) -> StorageFlow:
+    """Tell apart every content of every storage. Raises NotReplayable when this torch lacks one of the
+    ops."""
     versions: dict[int, int] = {}
-    nodes: list[Node] = []
-    makers: dict[Value, int] = {}
+    nodes: list[FlowNode] = []
+    makers: dict[FlowValue, int] = {}
     watched: dict[str, Use] = {}
     pending = sorted(tape.watched, key=lambda one: one.position)
     iteration, backward = 0, False
 
     def use(view: View) -> Use:
-        return Use(view, Value(view.slot, versions.get(view.slot, 0)))
+        return Use(view, FlowValue(view.slot, versions.get(view.slot, 0)))
 
     for one in executions(tape):
         while pending and pending[0].position <= one.position:
@@ -102,7 +104,7 @@ def flow_of(tape: Tape) -> Flow:
         reads = tuple(map(use, views_in(call)))
         for slot in dict.fromkeys(view.slot for view in one.written_views()):
             versions[slot] = versions.get(slot, 0) + 1
-        node = Node(
+        node = FlowNode(
             one,
             reads,
             tuple(use(view) if fresh else None for view, fresh in zip(call.outputs, call.fresh, strict=True)),
@@ -112,11 +114,8 @@ def flow_of(tape: Tape) -> Flow:
         makers |= {made.value: len(nodes) for made in node.made}
         nodes.append(node)
     watched |= {seen.name: use(seen.view) for seen in pending}
-    return Flow(tape, nodes, watched, makers, _layouts(nodes, watched))
-
-
-def _layouts(nodes: Sequence[Node], watched: Mapping[str, Use]) -> dict[Value, frozenset[Layout]]:
-    found: dict[Value, set[Layout]] = {}
-    for one in (*(use for node in nodes for use in (*node.reads, *node.made)), *watched.values()):
-        found.setdefault(one.value, set()).add(layout_of(one.view))
-    return {value: frozenset(layouts) for value, layouts in found.items()}
+    found: dict[FlowValue, set[Layout]] = {}
+    for known in (*(shown for node in nodes for shown in (*node.reads, *node.made)), *watched.values()):
+        found.setdefault(known.value, set()).add(layout_of(known.view))
+    layouts = {value: frozenset(seen_as) for value, seen_as in found.items()}
+    return StorageFlow(tape, nodes, watched, makers, layouts)

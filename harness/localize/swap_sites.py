@@ -1,8 +1,20 @@
 """Sites: the smallest sets of blocks that can be taken from either side, and their causes.
 
-Blocks belong together when one reads what the other makes and no value of the other side stands for that, when a backward op
-belongs to the very forward op that is another one, and when they draw random numbers. Sites that look alike (the same ops, the
-same difference, in the same phase) have one cause: a kernel that is another one everywhere is one cause, not fifty.
+Blocks belong together when one reads what the other makes and no value of the other side stands for that,
+when a backward op belongs to the very forward op that is another one, and when they draw random numbers.
+Sites that look alike (the same ops, the same difference, in the same phase) have one cause: a kernel that is
+another one everywhere is one cause, not fifty.
+
+With `recorded_step` of the tape's example, and another factor on side b: the products of the forward and of
+its backward, blocks 0 and 3, go together, and are one cause.
+
+    >>> pair = paired(*(flow_of(recorded_step(lambda weight: factor * weight)) for factor in (3.0, 3.5)))
+    >>> examined = examine(pair, suspects(pair))
+    >>> sites = sites_of(pair, examined)
+    >>> [(sorted(site.blocks), site.lead) for site in sites]
+    [([0, 3], 0)]
+    >>> [(cause.kind, cause.ops["a"], cause.reasons) for cause in causes_of(pair, examined, sites)]
+    [('arguments', ('mul',), ('3 against 3.5',))]
 """
 
 from __future__ import annotations
@@ -11,16 +23,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..tape.tape import Phase
-from .examination import Examined
-from .hybrid import END, Pair
-from .storage_flow import SIDES, Node, Side, Value, other
-from .suspects import Kind, names_of
+from .examination import Examined, Kind, names_of
+from .hybrid import END, TapePair
+from .storage_flow import SIDES, FlowNode, FlowValue, Side, other
 
 PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer")
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class SwapSite:
     """Blocks that go together; `lead` is the first of them that differs, which names the site."""
 
     blocks: frozenset[int]
@@ -35,8 +46,8 @@ class Cause:
     phase: Phase
     ops: Mapping[Side, tuple[str, ...]]
     reasons: tuple[str, ...]
-    sites: tuple[Site, ...]
-    inputs: tuple[Value, ...] = ()
+    sites: tuple[SwapSite, ...]
+    inputs: tuple[FlowValue, ...] = ()
 
     @property
     def blocks(self) -> frozenset[int]:
@@ -66,7 +77,7 @@ class Groups:
         return found
 
 
-def sites_of(pair: Pair, examined: Mapping[int, Examined]) -> list[Site]:
+def sites_of(pair: TapePair, examined: Mapping[int, Examined]) -> list[SwapSite]:
     """The sites of all blocks that differ, or that cannot be told to be equal."""
     flagged = {number for number, one in examined.items() if one.differs is not False}
     groups = Groups(range(len(pair.blocks)))
@@ -82,11 +93,11 @@ def sites_of(pair: Pair, examined: Mapping[int, Examined]) -> list[Site]:
     for members in groups.members().values():
         own = [number for number in members if number in flagged]
         if own:
-            found.append(Site(frozenset(members), own[0]))
+            found.append(SwapSite(frozenset(members), own[0]))
     return found
 
 
-def _join_unlinked(pair: Pair, groups: Groups) -> None:
+def _join_unlinked(pair: TapePair, groups: Groups) -> None:
     """Join a block with those that read what only its own side knows."""
     for side in SIDES:
         for value, blocks in pair.readers[side].items():
@@ -96,8 +107,9 @@ def _join_unlinked(pair: Pair, groups: Groups) -> None:
                     groups.join(maker, reader)
 
 
-def _join_equal(pair: Pair, examined: Mapping[int, Examined], groups: Groups) -> None:
-    """Join a block that gives the very bits of other blocks to those blocks: once they are of the other side it does not."""
+def _join_equal(pair: TapePair, examined: Mapping[int, Examined], groups: Groups) -> None:
+    """Join a block that gives the very bits of other blocks to those blocks: once they are of the other side
+    it does not."""
     for number, one in examined.items():
         if one.differs is not False:
             continue
@@ -111,7 +123,9 @@ def _join_equal(pair: Pair, examined: Mapping[int, Examined], groups: Groups) ->
                     groups.join(number, maker)
 
 
-def _join_backward(pair: Pair, examined: Mapping[int, Examined], flagged: set[int], groups: Groups) -> None:
+def _join_backward(
+    pair: TapePair, examined: Mapping[int, Examined], flagged: set[int], groups: Groups
+) -> None:
     """Join backward ops that are others to the forward ops that are others and made them."""
     rewritten = {number for number in flagged if examined[number].suspect.kind in ("structure", "arguments")}
     for side in SIDES:
@@ -127,8 +141,9 @@ def _join_backward(pair: Pair, examined: Mapping[int, Examined], flagged: set[in
                     groups.join(made[0, sequence], number)
 
 
-def _join_moved(pair: Pair, examined: Mapping[int, Examined], flagged: set[int], groups: Groups) -> None:
-    """Join an op that only the reference executes to the same op that only the other mode executes, in the same place."""
+def _join_moved(pair: TapePair, examined: Mapping[int, Examined], flagged: set[int], groups: Groups) -> None:
+    """Join an op that only the reference executes to the same op that only the other mode executes, in the
+    same place."""
     gone: dict[object, list[int]] = {}
     for number in sorted(flagged):
         if examined[number].suspect.kind != "structure":
@@ -144,8 +159,11 @@ def _join_moved(pair: Pair, examined: Mapping[int, Examined], flagged: set[int],
             gone.setdefault((look, sides[0]), []).append(number)
 
 
-def _join_rewired(pair: Pair, examined: Mapping[int, Examined], flagged: set[int], groups: Groups) -> None:
-    """Join a backward that takes its gradients from elsewhere to the rewritten forward of its module that made it so."""
+def _join_rewired(
+    pair: TapePair, examined: Mapping[int, Examined], flagged: set[int], groups: Groups
+) -> None:
+    """Join a backward that takes its gradients from elsewhere to the rewritten forward of its module that
+    made it so."""
     structural = [number for number in sorted(flagged) if examined[number].suspect.kind == "structure"]
     forward = [number for number in structural if phase_of(pair, number) == "forward"]
     for number in structural:
@@ -158,8 +176,9 @@ def _join_rewired(pair: Pair, examined: Mapping[int, Examined], flagged: set[int
             groups.join(chosen[0], number)
 
 
-def _only_adds_up(pair: Pair, number: int) -> bool:
-    """Whether a block does no more than autograd itself does, which adds gradients up: other ops are the script's."""
+def _only_adds_up(pair: TapePair, number: int) -> bool:
+    """Whether a block does no more than autograd itself does, which adds gradients up: other ops are the
+    script's."""
     return pair.blocks[number].is_pair or all(
         name == "add" for side in SIDES for name in names_of(pair, number, side)
     )
@@ -173,41 +192,38 @@ def _are_related(one: str | None, another: str | None) -> bool:
     return longer == shorter or (bool(shorter) and longer.startswith(f"{shorter}."))
 
 
-def module_of(pair: Pair, number: int) -> str | None:
+def module_of(pair: TapePair, number: int) -> str | None:
     return next(node.call.module for side in SIDES for node in _nodes(pair, number, side))
 
 
-def _nodes(pair: Pair, number: int, side: Side) -> list[Node]:
+def _nodes(pair: TapePair, number: int, side: Side) -> list[FlowNode]:
     return [pair.flows[side].nodes[node] for node in pair.blocks[number].of(side)]
 
 
-def causes_of(pair: Pair, examined: Mapping[int, Examined], sites: Iterable[Site]) -> list[Cause]:
+def causes_of(pair: TapePair, examined: Mapping[int, Examined], sites: Iterable[SwapSite]) -> list[Cause]:
     """Group the sites by what they look like, in the order of the step."""
-    found: dict[object, list[Site]] = {}
+    found: dict[object, list[SwapSite]] = {}
     for site in sites:
-        found.setdefault(_look(pair, examined, site), []).append(site)
+        suspect = examined[site.lead].suspect
+        ops = tuple(tuple(names_of(pair, site.lead, side)) for side in SIDES)
+        reasons = suspect.reasons if suspect.kind != "structure" else ()
+        look = (suspect.kind, phase_of(pair, site.lead), ops, reasons)
+        found.setdefault(look, []).append(site)
     return [_cause(pair, examined, members) for members in found.values()]
 
 
-def _look(pair: Pair, examined: Mapping[int, Examined], site: Site) -> object:
-    suspect = examined[site.lead].suspect
-    ops = tuple(tuple(names_of(pair, site.lead, side)) for side in SIDES)
-    reasons = suspect.reasons if suspect.kind != "structure" else ()
-    return suspect.kind, phase_of(pair, site.lead), ops, reasons
-
-
-def _cause(pair: Pair, examined: Mapping[int, Examined], sites: list[Site]) -> Cause:
+def _cause(pair: TapePair, examined: Mapping[int, Examined], sites: list[SwapSite]) -> Cause:
     lead = sites[0].lead
     suspect = examined[lead].suspect
     ops = {side: tuple(names_of(pair, lead, side)) for side in SIDES}
     return Cause(suspect.kind, phase_of(pair, lead), ops, suspect.reasons, tuple(sites))
 
 
-def phase_of(pair: Pair, number: int) -> Phase:
+def phase_of(pair: TapePair, number: int) -> Phase:
     return next(node.call.phase for side in SIDES for node in _nodes(pair, number, side))
 
 
-def differing_inputs(pair: Pair) -> list[Value]:
+def differing_inputs(pair: TapePair) -> list[FlowValue]:
     """What both sides start from and is not the same, by side a's value."""
     found = []
     for value, link in pair.links.of["a"].items():

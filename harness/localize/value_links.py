@@ -1,16 +1,18 @@
-"""Which values of the two tapes stand for each other, so that a call of one side can read what the other has made."""
+"""Which values of the two tapes stand for each other, so that a call of one side can read what the other has
+made."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from ..tape.tape import View, leaves
+from ..tape.tape import GeneratorState, View, leaves
 from .alignment import Block, recomputed
-from .storage_flow import SIDES, Flow, Node, Side, Use, Value, layout_of
+from .storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use, layout_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +21,15 @@ class Link:
 
     mine: View
     theirs: View
-    value: Value
+    value: FlowValue
 
 
 @dataclass(slots=True)
 class Links:
-    """The links of each side. They need not be inverse: what an extra op makes is, for the other side, what it was made from."""
+    """The links of each side. They need not be inverse: what an extra op makes is, for the other side, what
+    it was made from."""
 
-    of: dict[Side, dict[Value, Link]] = field(default_factory=lambda: {"a": {}, "b": {}})
+    of: dict[Side, dict[FlowValue, Link]] = field(default_factory=lambda: {"a": {}, "b": {}})
 
     def connect(self, a: Use, b: Use) -> None:
         """Let both values stand for each other where nothing does yet."""
@@ -35,21 +38,38 @@ class Links:
         self.of["a"].setdefault(a.value, Link(a.view, b.view, b.value))
         self.of["b"].setdefault(b.value, Link(b.view, a.view, a.value))
 
-    def are_linked(self, a: Value, b: Value) -> bool:
+    def are_linked(self, a: FlowValue, b: FlowValue) -> bool:
         mine, theirs = self.of["a"].get(a), self.of["b"].get(b)
         return (mine is not None and mine.value == b) or (theirs is not None and theirs.value == a)
 
 
-def linked(a: Flow, b: Flow, blocks: Sequence[Block]) -> Links:
+def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> Links:
     """Link what the tapes name alike, what pairs make, and what pairs read where it was made by no pair."""
     links = Links()
     names = [name for name in a.watched if name in b.watched]
-    _connect_states(links, a, b, names)
+    # Link what the step started from, known by the names that it has at its end
+    for name in names:
+        if name.startswith(("parameter ", "buffer ", "state ")):
+            ours, theirs = a.watched[name], b.watched[name]
+            if ours.value.slot in a.tape.inputs and theirs.value.slot in b.tape.inputs:
+                links.connect(
+                    Use(ours.view, FlowValue(ours.value.slot, 0)),
+                    Use(theirs.view, FlowValue(theirs.value.slot, 0)),
+                )
     unpaired: dict[Side, set[int]] = {
         side: {node for block in blocks if not block.is_pair for node in block.of(side)} for side in SIDES
     }
     pairs = [(a.nodes[block.a[0]], b.nodes[block.b[0]]) for block in blocks if block.is_pair]
-    _connect_inputs(links, a, b, pairs)
+    # Link what both sides start from: by equal contents wherever there are such, before places among
+    # arguments count
+    for left, right in pairs:
+        for ours, theirs in common_reads(left, right):
+            mine, yours = _input(a, ours.value), _input(b, theirs.value)
+            known = ours.value in links.of["a"] or theirs.value in links.of["b"]
+            if mine is None or yours is None or known or layout_of(ours.view) != layout_of(theirs.view):
+                continue
+            if mine.numel() == yours.numel() and bool((mine == yours).all()):
+                links.connect(ours, theirs)
     for block in blocks:
         if block.is_pair:
             _connect_pair(links, a, b, block, unpaired)
@@ -60,7 +80,7 @@ def linked(a: Flow, b: Flow, blocks: Sequence[Block]) -> Links:
     return links
 
 
-def _connect_recomputed(known: dict[Value, Link], flow: Flow) -> None:
+def _connect_recomputed(known: dict[FlowValue, Link], flow: StorageFlow) -> None:
     """Link what is computed once more to what the first computation is linked to."""
     for number, first in recomputed(flow).items():
         for mine, earlier in zip(flow.nodes[number].makes, flow.nodes[first].makes, strict=False):
@@ -70,34 +90,13 @@ def _connect_recomputed(known: dict[Value, Link], flow: Flow) -> None:
             known.setdefault(mine.value, Link(mine.view, link.theirs, link.value))
 
 
-def _connect_states(links: Links, a: Flow, b: Flow, names: Iterable[str]) -> None:
-    """Link what the step started from, known by the names that it has at its end."""
-    for name in names:
-        if name.startswith(("parameter ", "buffer ", "state ")):
-            ours, theirs = a.watched[name], b.watched[name]
-            if ours.value.slot in a.tape.inputs and theirs.value.slot in b.tape.inputs:
-                links.connect(
-                    Use(ours.view, Value(ours.value.slot, 0)), Use(theirs.view, Value(theirs.value.slot, 0))
-                )
-
-
-def _connect_inputs(links: Links, a: Flow, b: Flow, pairs: Iterable[tuple[Node, Node]]) -> None:
-    """Link what both sides start from: by equal contents wherever there are such, before places among arguments count."""
-    for left, right in pairs:
-        for ours, theirs in common_reads(left, right):
-            mine, yours = _input(a, ours.value), _input(b, theirs.value)
-            known = ours.value in links.of["a"] or theirs.value in links.of["b"]
-            if mine is None or yours is None or known or layout_of(ours.view) != layout_of(theirs.view):
-                continue
-            if mine.numel() == yours.numel() and bool((mine == yours).all()):
-                links.connect(ours, theirs)
-
-
-def _input(flow: Flow, value: Value) -> torch.Tensor | None:
+def _input(flow: StorageFlow, value: FlowValue) -> torch.Tensor | None:
     return flow.tape.inputs.get(value.slot) if value.version == 0 else None
 
 
-def _connect_pair(links: Links, a: Flow, b: Flow, block: Block, unpaired: Mapping[Side, set[int]]) -> None:
+def _connect_pair(
+    links: Links, a: StorageFlow, b: StorageFlow, block: Block, unpaired: Mapping[Side, set[int]]
+) -> None:
     left, right = a.nodes[block.a[0]], b.nodes[block.b[0]]
     for ours, theirs in common_reads(left, right):
         makers = a.makers.get(ours.value), b.makers.get(theirs.value)
@@ -111,15 +110,11 @@ def _connect_pair(links: Links, a: Flow, b: Flow, block: Block, unpaired: Mappin
     for mine, yours in zip(left.writes, right.writes, strict=False):
         links.connect(mine, yours)
     if bool(left.writes) != bool(right.writes):  # in place on one side only
-        _connect_in_place(links, left, right)
+        for mine, yours in zip(left.made, right.made, strict=False):
+            links.connect(mine, yours)
 
 
-def _connect_in_place(links: Links, left: Node, right: Node) -> None:
-    for mine, yours in zip(left.made, right.made, strict=False):
-        links.connect(mine, yours)
-
-
-def common_reads(left: Node, right: Node) -> list[tuple[Use, Use]]:
+def common_reads(left: FlowNode, right: FlowNode) -> list[tuple[Use, Use]]:
     """The views that two calls take at the same places among their arguments."""
     return [
         (ours[1], theirs[1])
@@ -128,8 +123,109 @@ def common_reads(left: Node, right: Node) -> list[tuple[Use, Use]]:
     ]
 
 
-def arguments_of(node: Node) -> list[tuple[Any, Use | None]]:
+def arguments_of(node: FlowNode) -> list[tuple[Any, Use | None]]:
     """All that a call takes, flat and in order: the recorded leaf, with its use where it is a view."""
     reads = iter(node.reads)
     values = [*node.call.arguments, *node.call.keywords.values()]
     return [(leaf, next(reads) if isinstance(leaf, View) else None) for leaf in leaves(values)]
+
+
+# What two paired calls are told differently, beyond the values of their tensors.
+
+LAYOUT = "another layout"
+"""The same values in another order in memory: the call computes the same, and its kernel may be another
+one."""
+
+
+def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
+    """Say what differs, empty where nothing does. Both calls are of one op, in place or not."""
+    ours, theirs = _by_name(left), _by_name(right)
+    found = []
+    if left.call.op.rpartition(".")[2] == right.call.op.rpartition(".")[2] and len(ours[""]) != len(
+        theirs[""]
+    ):
+        found.append(f"{len(ours[''])} arguments against {len(theirs[''])}")
+    for name in ours:
+        for (mine, use), (yours, used) in zip(ours[name], theirs.get(name, []), strict=False):
+            if use is not None and used is not None:
+                # Whether the views show the contents as they stand for each other, each in its own layout
+                link = links.of["a"].get(use.value)
+                is_relaid = (
+                    link is not None
+                    and link.value == used.value
+                    and layout_of(link.mine) == layout_of(use.view)
+                    and layout_of(link.theirs) == layout_of(used.view)
+                )
+                found += _views(use.view, used.view, relaid=is_relaid)
+                if not links.are_linked(use.value, used.value):
+                    found.append("reads another tensor")
+            else:
+                found += _plain(mine, yours)
+    return list(dict.fromkeys([*found, *_given_once(ours, theirs)]))
+
+
+Arguments = dict[str, list[tuple[Any, Use | None]]]
+
+
+def _by_name(node: FlowNode) -> Arguments:
+    """What a call takes, by keyword; under "" what has none."""
+    flat = iter(arguments_of(node))
+    call = node.call
+    found = {"": [next(flat) for _ in leaves(call.arguments)]}
+    return found | {name: [next(flat) for _ in leaves(value)] for name, value in call.keywords.items()}
+
+
+def _given_once(ours: Arguments, theirs: Arguments) -> list[str]:
+    found = []
+    for name in sorted(ours.keys() ^ theirs.keys()):
+        values = [value for value, use in (ours if name in ours else theirs)[name] if use is None]
+        shown = f" ({', '.join(map(_shown, values))})" if values else ""
+        found.append(f"only {'the reference' if name in ours else 'the other mode'} is given {name}{shown}")
+    return found
+
+
+def draws_differ(left: FlowNode, right: FlowNode) -> bool:
+    """Whether two random calls draw from other states of their generators, or only one draws."""
+    ours, theirs = left.call.draw, right.call.draw
+    if ours is None or theirs is None:
+        return (ours is None) != (theirs is None)
+    states = [(one.state, two.state) for one, two in zip(ours.states, theirs.states, strict=False)]
+    return len(ours.states) != len(theirs.states) or any(not torch.equal(*pair) for pair in states)
+
+
+def _views(mine: View, yours: View, *, relaid: bool) -> list[str]:
+    if mine.size != yours.size:
+        return [f"shape {list(mine.size)} against {list(yours.size)}"]
+    if mine.dtype != yours.dtype:
+        return [f"{_name(mine.dtype)} against {_name(yours.dtype)}"]
+    if (mine.offset, mine.stride) == (yours.offset, yours.stride):
+        return []
+    return [LAYOUT if relaid else "another layout or part of a tensor"]
+
+
+def _plain(mine: Any, yours: Any) -> list[str]:
+    if isinstance(mine, View) or isinstance(yours, View):
+        return ["a number against a tensor"]
+    if isinstance(mine, GeneratorState) and isinstance(yours, GeneratorState):
+        return [] if torch.equal(mine.state, yours.state) else ["the generator is at another state"]
+    if mine == yours or (
+        isinstance(mine, float)
+        and isinstance(yours, float)
+        and (mine == yours or (math.isnan(mine) and math.isnan(yours)))
+    ):
+        return []
+    return [f"{_shown(mine)} against {_shown(yours)}"]
+
+
+def _shown(value: Any) -> str:
+    return (
+        f"{value:.6g}"
+        if isinstance(value, float)
+        else _name(value)
+        if isinstance(value, torch.dtype)
+        else str(value)
+    )
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

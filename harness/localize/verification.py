@@ -1,8 +1,8 @@
 """Whether the calls of a tape gave, in their own process, the bits that plain kernels give here.
 
-A tape is executed here with the bits of every result held against those of the mode's real execution. Where they differ the call is
-executed over there instead, on these very inputs. What cannot be had even so (a node whose bits depend on what it was fused
-with) is taken as it was recorded.
+A tape is executed here with the bits of every result held against those of the mode's real execution. Where
+they differ the call is executed over there instead, on these very inputs. What cannot be had even so (a node
+whose bits depend on what it was fused with) is taken as it was recorded.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import Any
 import torch
 
 from ..errors import NumdriftError
+from ..tape.call_log import digest_of
 from ..tape.replay import executed, set_apart
 from ..tape.tape import NotReplayable, leaves
-from ..tape.value_digests import digest_of
-from .held_calls import WorkerCalls
-from .hybrid import Execution, Kernels, Mixture, Pair
-from .storage_flow import Node, Side
+from .held_run import WorkerCalls
+from .hybrid import Kernels, Mixture, MixtureExecution, TapePair
+from .storage_flow import FlowNode, Side
 
 Digests = Sequence[Sequence[str | None]]
 
 
 @dataclass(slots=True)
 class Found:
-    """Numbers of nodes: `foreign` have other kernels in their process, the bits of `in_context` depend on their neighbours,
-    those of `unknown` nobody knows."""
+    """Numbers of nodes: `foreign` have other kernels in their process, the bits of `in_context` depend on
+    their neighbours, those of `unknown` nobody knows."""
 
     foreign: set[int] = field(default_factory=set)
     in_context: set[int] = field(default_factory=set)
@@ -40,7 +40,8 @@ class Found:
 
 
 class SideKernels:
-    """A side's kernels: plain ones here, foreign ones in its process, and recorded results where the inputs are the recorded ones."""
+    """A side's kernels: plain ones here, foreign ones in its process, and recorded results where the inputs
+    are the recorded ones."""
 
     def __init__(self, found: Found, calls: WorkerCalls, recorded: Mapping[int, Recorded]) -> None:
         self._found = found
@@ -48,7 +49,7 @@ class SideKernels:
         self._recorded = recorded
 
     def execute(
-        self, number: int, node: Node, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> list[Any]:
         kept = self._recorded.get(number)
         if kept is not None and kept.inputs == _digests([*arguments, *keywords.values()]):
@@ -60,12 +61,13 @@ class SideKernels:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recorded:
-    """What a call gave in its real execution, for the inputs with these digests: fresh outputs, then what it wrote."""
+    """What a call gave in its real execution, for the inputs with these digests: fresh outputs, then what it
+    wrote."""
 
     inputs: Sequence[str]
     values: Sequence[torch.Tensor]
 
-    def given(self, node: Node, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+    def given(self, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         values = iter(self.values)
         outputs: list[Any] = [next(values).clone() if made is not None else None for made in node.makes]
         for tensor in node.execution.written(arguments, keywords):
@@ -76,7 +78,8 @@ class Recorded:
 class CheckedKernels:
     """Executes each call here and holds its bits against the digests of the real execution.
 
-    Without `ask` no call is executed over there: what was recorded is taken for it, and `foreign` waits to be told apart.
+    Without `ask` no call is executed over there: what was recorded is taken for it, and `foreign` waits to be
+    told apart.
     """
 
     def __init__(self, digests: Digests, calls: WorkerCalls, *, ask: bool) -> None:
@@ -87,9 +90,10 @@ class CheckedKernels:
         self._ask = ask
 
     def execute(
-        self, number: int, node: Node, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> list[Any]:
         expected = self._digests[node.execution.position]
+        # No digest is known of this call, so there is nothing to hold it against.
         if not any(expected):
             return self._unchecked(number, node, arguments, keywords)
         written = node.execution.written(arguments, keywords)
@@ -101,9 +105,10 @@ class CheckedKernels:
         return self._elsewhere(number, node, arguments, keywords, expected)
 
     def _unchecked(
-        self, number: int, node: Node, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> list[Any]:
-        """A call whose bits nobody knows: where its process gives other bits than this one, it is executed there."""
+        """A call whose bits nobody knows: where its process gives other bits than this one, it is executed
+        there."""
         self.found.unknown.add(number)
         if not self._ask or node.call.compiled is None:
             return executed(node.execution, arguments, keywords)
@@ -126,7 +131,7 @@ class CheckedKernels:
     def _elsewhere(
         self,
         number: int,
-        node: Node,
+        node: FlowNode,
         arguments: tuple[Any, ...],
         keywords: Mapping[str, Any],
         expected: Sequence[str | None],
@@ -153,7 +158,7 @@ class CheckedKernels:
         return self.recorded[number].given(node, arguments, keywords)
 
 
-def verify(pair: Pair, side: Side, digests: Digests, calls: WorkerCalls) -> tuple[Found, Kernels]:
+def verify(pair: TapePair, side: Side, digests: Digests, calls: WorkerCalls) -> tuple[Found, Kernels]:
     """Execute one side's tape against its digests; gives also the kernels that the side turns out to have.
 
     Twice: first to see which calls are others, so that the worker can make all their kernels ready together.
@@ -168,18 +173,18 @@ def verify(pair: Pair, side: Side, digests: Digests, calls: WorkerCalls) -> tupl
     return second.found, SideKernels(second.found, calls, second.recorded)
 
 
-def _walk(pair: Pair, side: Side, checked: CheckedKernels) -> CheckedKernels:
+def _walk(pair: TapePair, side: Side, checked: CheckedKernels) -> CheckedKernels:
     with set_apart(pair.devices()):
-        Execution(pair, Mixture(side), {**pair.kernels, side: checked}).run_all()
+        MixtureExecution(pair, Mixture(side), {**pair.kernels, side: checked}).run_all()
     return checked
 
 
-def foreign_blocks(pair: Pair, side: Side, found: Found) -> set[int]:
+def foreign_blocks(pair: TapePair, side: Side, found: Found) -> set[int]:
     """The blocks in which a side has other kernels than this process."""
     return {pair.home[side][node] for node in found.special}
 
 
-def _results(node: Node, outputs: Sequence[Any], written: Sequence[torch.Tensor]) -> list[str]:
+def _results(node: FlowNode, outputs: Sequence[Any], written: Sequence[torch.Tensor]) -> list[str]:
     fresh = [output for made, output in zip(node.makes, outputs, strict=True) if made is not None]
     return [digest_of(one) for one in (*fresh, *written)]
 

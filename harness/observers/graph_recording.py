@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..backends.capture_request import CaptureRequest
-from ..backends.captures import capture_for
+from ..backends.captures import CaptureRequest, capture_for
 from ..hooks.graph_capture import Capture
 from ..hooks.mode_protocol import Moment, compiles
 from ..hooks.observer import Observer, Progress, RecordingSurroundings

@@ -10,16 +10,14 @@ from typing import Any
 import torch
 
 from .. import torch_private
-from ..backends.compiled.compiled_steps import STEPS, RecordedKernels
-from ..backends.compiled.node_kernels import NodeCompiler, compile_node
+from ..backends.compiled.node_kernels import STEPS, NodeCompiler, RecordedKernels, compile_node
 from ..backends.compiled.unrolling import Regions
 from ..errors import NotAvailable
 from ..hooks.mode_protocol import Mode, compiles
 from ..hooks.observer import Observer
 from ..records.mode_spec import INDUCTOR, OP_BY_OP
 from ..records.run_config import RunConfig
-from ..tape.call_log import OPAQUE
-from ..tape.call_values import CallValues
+from ..tape.call_log import OPAQUE, CallValues
 from ..tape.compiled_graphs import CompiledGraphs
 from ..tape.ensemble import StepNoise, in_words, measure_noise
 from ..tape.tape import NotReplayable

@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 
-from ..records.digest_record import Digest
 from .journal import Journal
 
 DIGEST_COLUMNS = ("min", "max", "mean", "l2", "nan", "inf", "numel", "hash")
@@ -37,20 +36,17 @@ def digests(journal: Journal) -> pd.DataFrame:
             for name, digest in of.items():
                 if digest is not None:
                     keys.append((name, what, step))
-                    rows.append(_row(digest))
-    index = pd.MultiIndex.from_tuples(keys, names=["tensor", "what", "step"]) if keys else _no_rows()
+                    statistics = (digest.minimum, digest.maximum, digest.mean, digest.l2)
+                    row = (*statistics, digest.nan, digest.inf, digest.numel, f"{digest.hash:016x}")
+                    rows.append(row)
+    index = (
+        pd.MultiIndex.from_tuples(keys, names=["tensor", "what", "step"])
+        if keys
+        else pd.MultiIndex.from_arrays([[], [], []], names=["tensor", "what", "step"])
+    )
     return pd.DataFrame(rows, index=index, columns=pd.Index(DIGEST_COLUMNS)).sort_index()
 
 
 def rows(records: Sequence[dict[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
     """Records as a frame that has these columns, whether there are records or not."""
     return pd.DataFrame(list(records), columns=pd.Index(columns))
-
-
-def _row(digest: Digest) -> tuple[Any, ...]:
-    statistics = (digest.minimum, digest.maximum, digest.mean, digest.l2)
-    return (*statistics, digest.nan, digest.inf, digest.numel, f"{digest.hash:016x}")
-
-
-def _no_rows() -> pd.MultiIndex:
-    return pd.MultiIndex.from_arrays([[], [], []], names=["tensor", "what", "step"])

@@ -33,8 +33,8 @@ NUMPY_TYPES["bfloat16"] = "uint16"
 
 
 Batches = tuple[tuple[tuple[str, tuple[int, ...], str], ...], ...]
-"""Of each call of a root module its tensor arguments, as dtype, shape and hash. The hash is empty for one that was
-computed from parameters, and for one whose value was gone before it could be read."""
+"""Of each call of a root module its tensor arguments, as dtype, shape and hash. The hash is empty for one
+that was computed from parameters, and for one whose value was gone before it could be read."""
 
 Optimizers = list[dict[str, Any]]
 """The hyper-parameters of each optimizer: `class`, and `groups` of plain values, `params` by name."""
@@ -65,8 +65,8 @@ class StepRecord:
 class TensorEntry:
     """A recorded tensor: `kind` is parameter or buffer, `dtype` torch's name.
 
-    Of a tensor that is sharded over ranks, `shape` is that of the part that this rank has, and `shard` says where it
-    lies in the whole.
+    Of a tensor that is sharded over ranks, `shape` is that of the part that this rank has, and `shard` says
+    where it lies in the whole.
     """
 
     name: str
@@ -117,6 +117,8 @@ class Journal:
                     event = json.loads(line)
                     self._take(event)
                 except MALFORMED:
+                    # The last line may be cut off: its process was killed while it wrote. Only a line with
+                    # its end is damage.
                     if line.endswith(b"\n"):
                         self.damage = f"{path}: line {number} is damaged; what comes after it is not used"
                     return
@@ -126,7 +128,17 @@ class Journal:
         """Understand one line. Raises one of MALFORMED and takes nothing of it."""
         kind = event["event"]
         if kind == "step":
-            self.steps.append(_step_record(event))
+            losses = tuple(float(loss) for loss in event["losses"])
+            generators = _a(dict, event.get("generators", {}))
+            step_record = StepRecord(
+                _a(int, event["step"]),
+                losses,
+                float(event["seconds"]),
+                {_a(str, name): _a(str, digest) for name, digest in generators.items()},
+                tuple(tuple(map(_argument, _a(list, call))) for call in _a(list, event.get("batches", []))),
+                _numbers(event.get("logged", {})),
+            )
+            self.steps.append(step_record)
         elif kind == "logged":
             self._add_logged(event)
         elif kind == "tensors":
@@ -134,7 +146,13 @@ class Journal:
         elif kind == "initial":
             self._initial |= {one.name: one for one in map(_initial_tensor, event["tensors"])}
         elif kind == "hyper":
-            self._hyper.append((_a(int, event["step"]), _optimizers(event["optimizers"])))
+            described = event["optimizers"]
+            for optimizer in _a(list, described):
+                _a(str, optimizer["class"])
+                for group in _a(list, optimizer["groups"]):
+                    _a(dict, group)
+            optimizers = list(described)
+            self._hyper.append((_a(int, event["step"]), optimizers))
         elif kind == "notice":
             _a(str, event["text"])
         elif kind == "end":
@@ -185,7 +203,11 @@ class Journal:
         path = self._folder / frames.DIGESTS
         for frame in self._frames(path):
             entries = self.tables[frame.table]
-            records = list(iter_unpack(_read(path, frame)))
+            with path.open("rb") as file:
+                file.seek(frame.offset)
+                data = file.read(frame.length)
+            read = data[: len(data) - len(data) % RECORD_BYTES]
+            records = list(iter_unpack(read))
             names = [entry.name for entry in entries]
             parameters = [entry.name for entry in entries if entry.kind == "parameter"]
             if len(records) != len(names) + len(parameters):
@@ -224,9 +246,23 @@ class Journal:
         """
         path, frame = self._value_frames[step]
         arrays, offset = {}, frame.offset
-        content = _content(path, frame)
+        try:
+            with path.open("rb") as file:
+                # Mapped and not read: a run may have kept more than fits into memory. The map outlives the
+                # open file.
+                content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:
+            raise JournalError(path, f"cannot be read any more: {error}") from error
+        if len(content) < frame.offset + frame.length:
+            raise JournalError(path, f"was cut off while it was read, at step {frame.step}")
         for entry in self.tables[frame.table]:
-            array = _view(path, content, entry, offset, frame.offset + frame.length)
+            end = frame.offset + frame.length
+            if entry.dtype not in NUMPY_TYPES:
+                raise JournalError(path, f"{entry.name} is of dtype {entry.dtype}, which NumPy does not have")
+            dtype, count = np.dtype(NUMPY_TYPES[entry.dtype]), math.prod(entry.shape)
+            if offset + count * dtype.itemsize > end:
+                raise JournalError(path, f"{entry.name} has more bytes in its table than in its frame")
+            array = np.frombuffer(content, dtype, count, offset).reshape(entry.shape)
             offset += array.nbytes
             arrays[entry.name] = widened(array) if entry.dtype == "bfloat16" else array
         if offset != frame.offset + frame.length:
@@ -248,19 +284,6 @@ def _a(kind: type[Kind], value: object) -> Kind:
     if not isinstance(value, kind):
         raise TypeError(f"{value!r} is no {kind.__name__}")
     return value
-
-
-def _step_record(event: Mapping[str, Any]) -> StepRecord:
-    losses = tuple(float(loss) for loss in event["losses"])
-    generators = _a(dict, event.get("generators", {}))
-    return StepRecord(
-        _a(int, event["step"]),
-        losses,
-        float(event["seconds"]),
-        {_a(str, name): _a(str, digest) for name, digest in generators.items()},
-        tuple(tuple(map(_argument, _a(list, call))) for call in _a(list, event.get("batches", []))),
-        _numbers(event.get("logged", {})),
-    )
 
 
 def _numbers(values: object) -> dict[str, float]:
@@ -297,41 +320,6 @@ def _initial_tensor(entry: Mapping[str, Any]) -> InitialTensor:
         raise ValueError(f"{len(record)} bytes are no digest")
     known = _tensor_entry(entry)
     return InitialTensor(known.name, known.kind, known.shape, known.dtype, unpack(record))
-
-
-def _optimizers(described: Any) -> Optimizers:
-    for optimizer in _a(list, described):
-        _a(str, optimizer["class"])
-        for group in _a(list, optimizer["groups"]):
-            _a(dict, group)
-    return list(described)
-
-
-def _read(path: Path, frame: frames.FrameAt) -> bytes:
-    with path.open("rb") as file:
-        file.seek(frame.offset)
-        data = file.read(frame.length)
-    return data[: len(data) - len(data) % RECORD_BYTES]
-
-
-def _content(path: Path, frame: frames.FrameAt) -> mmap.mmap:
-    try:
-        with path.open("rb") as file:
-            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as error:
-        raise JournalError(path, f"cannot be read any more: {error}") from error
-    if len(content) < frame.offset + frame.length:
-        raise JournalError(path, f"was cut off while it was read, at step {frame.step}")
-    return content
-
-
-def _view(path: Path, content: mmap.mmap, entry: TensorEntry, offset: int, end: int) -> Array:
-    if entry.dtype not in NUMPY_TYPES:
-        raise JournalError(path, f"{entry.name} is of dtype {entry.dtype}, which NumPy does not have")
-    dtype, count = np.dtype(NUMPY_TYPES[entry.dtype]), math.prod(entry.shape)
-    if offset + count * dtype.itemsize > end:
-        raise JournalError(path, f"{entry.name} has more bytes in its table than in its frame")
-    return np.frombuffer(content, dtype, count, offset).reshape(entry.shape)
 
 
 def widened(bits: NDArray[np.uint16]) -> Array:

@@ -21,13 +21,14 @@ STATUSES = ("running", "complete", "crashed", "killed", "timeout", "nonfinite", 
 
 @dataclass(frozen=True, slots=True)
 class RunManifest:
-    """One run. `seconds` is wall time of the process, `steps` counts the steps that were recorded,
-    `position` is its place among the modes of its batch, `pid` is the numdrift process that watches the run.
-    `rank` is this process's among `world_size` processes of the run; the manifest of rank 0 is the run's, and its `ranks`
-    say how each of several went and `agreement` whether they hold the same parameters. `swaps` says of each swapped kernel how often it ran in which phase; `problems` are
-    what makes the run another one than was asked for. `place` is put before its name where runs of several folders are held
-    against each other. `in_process` is a run of `numdrift.record`, which no process can
-    be started for again. `experiment` says what the run is for an investigation, if it is an experiment."""
+    """One run. `seconds` is wall time of the process, `steps` counts the steps that were recorded, `position`
+    is its place among the modes of its batch, `pid` is the numdrift process that watches the run. `rank` is
+    this process's among `world_size` processes of the run; the manifest of rank 0 is the run's, and its
+    `ranks` say how each of several went and `agreement` whether they hold the same parameters. `swaps` says
+    of each swapped kernel how often it ran in which phase; `problems` are what makes the run another one than
+    was asked for. `place` is put before its name where runs of several folders are held against each other.
+    `in_process` is a run of `numdrift.record`, which no process can be started for again. `experiment` says
+    what the run is for an investigation, if it is an experiment."""
 
     mode: str
     spec: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import JournalError
+from ..records import frames
+from ..records.sketch_record import SKETCH_BYTES, Sketch, unpack_sketches
 from ..records.tensor_layout import TORCH_NAMES, Entry, read_header
 from .journal import NUMPY_TYPES, Array, widened
+from .recorded_run import RecordedRun
+from .run_layout import JOURNAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +57,51 @@ def _view(path: Path, content: mmap.mmap, entry: Entry) -> Array:
         array = np.frombuffer(content, dtype, math.prod(entry.shape), entry.start).reshape(entry.shape)
     except (ValueError, OverflowError) as error:
         raise JournalError(path, f"{entry.name!r} cannot be read: {error}") from error
+    # NumPy has no bfloat16: its numbers are widened to float32, which is a copy and would be writable.
     if entry.dtype != "BF16":
         return array
     array = np.asarray(widened(array))
     array.flags.writeable = False
     return array
+
+
+# Reading the sketches that a run recorded beside its digests.
+
+
+@dataclass(frozen=True, slots=True)
+class StepSketches:
+    """The sketches of one step by tensor, of what this rank adds to the whole; None where there is none."""
+
+    values: Mapping[str, Sketch | None]
+    gradients: Mapping[str, Sketch | None]
+
+
+def has_sketches(run: RecordedRun) -> bool:
+    return (run.path / JOURNAL / frames.SKETCHES).exists()
+
+
+def sketches_of(run: RecordedRun) -> Iterator[tuple[int, StepSketches]]:
+    """The sketches of each recorded step that has them, in order.
+
+    Raises JournalError when a step has more or fewer than its table says.
+    """
+    path, journal = run.path / JOURNAL / frames.SKETCHES, run.journal
+    recorded = {record.step for record in journal.steps}
+    for frame in frames.scan_frames(path):
+        if frame.step not in recorded or frame.table not in journal.tables:
+            continue
+        entries = journal.tables[frame.table]
+        parameters = [entry.name for entry in entries if entry.kind == "parameter"]
+        with path.open("rb") as file:
+            file.seek(frame.offset)
+            data = file.read(frame.length)
+        if len(data) != (len(entries) + len(parameters)) * SKETCH_BYTES:
+            raise JournalError(path, f"step {frame.step} has {len(data)} bytes, its table says otherwise")
+        found = list(unpack_sketches(data))
+        yield (
+            frame.step,
+            StepSketches(
+                dict(zip((entry.name for entry in entries), found[: len(entries)], strict=True)),
+                dict(zip(parameters, found[len(entries) :], strict=True)),
+            ),
+        )

@@ -13,9 +13,9 @@ import os
 import pickle
 import pickletools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -45,17 +45,39 @@ def write_pickle(path: Path, mode: str, journal: Journal) -> None:
 
 
 def read_pickle(path: Path | str) -> dict[str, Any]:
-    """Read a pickle that may come from a stranger: numbers, names and read-only arrays of numbers, nothing else.
+    """Read a pickle that may come from a stranger: numbers, names and read-only arrays of numbers, nothing
+    else.
 
     Raises JournalError for anything else.
     """
     path = Path(path)
     try:
         with path.open("rb") as file:
-            _refuse_far_memos(file, path.stat().st_size)
+            # Refuse a memo number beyond the file's `size`: the unpickler would fill memory up to that
+            # number
+            size = path.stat().st_size
+            for opcode, argument, _ in pickletools.genops(file):
+                if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > size:
+                    raise pickle.UnpicklingError(f"remembers an object as number {argument}: not loaded")
+            file.seek(0)
             content = _PlainUnpickler(file).load()
         if isinstance(content, dict) and content.get("schema") in range(1, SCHEMA + 1):
-            return _checked(content)
+            return {
+                "schema": int(content["schema"]),
+                "mode": _all_of(str, [content["mode"]])[0],
+                "losses": _all_of(float, content["losses"]),
+                "state_dict_steps": _all_of(int, content["state_dict_steps"]),
+                "state_dicts": [
+                    dict(
+                        zip(
+                            _all_of(str, state),
+                            [one.array for one in _all_of(_Array, state.values())],
+                            strict=True,
+                        )
+                    )
+                    for state in _all_of(dict, content["state_dicts"])
+                ],
+            }
     except pickle.UnpicklingError as error:
         raise JournalError(path, str(error)) from error
     except UNREADABLE as error:
@@ -68,29 +90,6 @@ UNREADABLE = (
     MemoryError, RecursionError,
 )  # fmt: skip
 """What unpickling damaged data raises, besides UnpicklingError."""
-
-
-def _refuse_far_memos(file: BinaryIO, size: int) -> None:
-    """Refuse a memo number beyond the file's `size`: the unpickler would fill memory up to that number."""
-    for opcode, argument, _ in pickletools.genops(file):
-        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > size:
-            raise pickle.UnpicklingError(f"remembers an object as number {argument}: not loaded")
-    file.seek(0)
-
-
-def _checked(content: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "schema": int(content["schema"]),
-        "mode": _all_of(str, [content["mode"]])[0],
-        "losses": _all_of(float, content["losses"]),
-        "state_dict_steps": _all_of(int, content["state_dict_steps"]),
-        "state_dicts": [
-            dict(
-                zip(_all_of(str, state), [one.array for one in _all_of(_Array, state.values())], strict=True)
-            )
-            for state in _all_of(dict, content["state_dicts"])
-        ],
-    }
 
 
 def _all_of(kind: type[Any], values: Iterable[Any]) -> list[Any]:

@@ -48,7 +48,8 @@ class RecordedRun:
         return found
 
     def parameters(self, step: int | None = None) -> dict[str, Array]:
-        """Parameters and buffers after a step as read-only arrays; without a step after the last that was kept.
+        """Parameters and buffers after a step as read-only arrays; without a step after the last that was
+        kept.
 
         Raises UsageError for a step of which they were not kept.
         """
@@ -85,7 +86,8 @@ def load_run(path: Path | str) -> RecordedRun:
 
 
 def told_apart(a: RecordedRun, b: RecordedRun) -> tuple[RecordedRun, RecordedRun]:
-    """Both runs; where they have one name, each has its investigation's before it, or the path of its folder."""
+    """Both runs; where they have one name, each has its investigation's before it, or the path of its
+    folder."""
     if a.manifest.label != b.manifest.label or a.path.resolve() == b.path.resolve():
         return a, b
     folders = [run.path.absolute().parent for run in (a, b)]
@@ -105,7 +107,8 @@ def rank_of(run: RecordedRun, rank: int) -> RecordedRun:
 
 
 def ranks_of(run: RecordedRun) -> list[RecordedRun]:
-    """The processes of a run in the order of their ranks, itself first. Raises RunNotFound or JournalError."""
+    """The processes of a run in the order of their ranks, itself first. Raises RunNotFound or
+    JournalError."""
     return [rank_of(run, rank) for rank in range(run.manifest.world_size if not run.manifest.rank else 1)]
 
 
@@ -128,11 +131,14 @@ def investigations(out: Path) -> list[Path]:
     if not is_there(out):
         return []
     folders = {manifest.parent.parent for manifest in out.glob(f"*/*/{MANIFEST}")}
-    return sorted(folders, key=lambda folder: (_newest(folder), folder.name), reverse=True)
-
-
-def _newest(folder: Path) -> float:
-    return max(manifest.stat().st_mtime for manifest in folder.glob(f"*/{MANIFEST}"))
+    return sorted(
+        folders,
+        key=lambda folder: (
+            max(manifest.stat().st_mtime for manifest in folder.glob(f"*/{MANIFEST}")),
+            folder.name,
+        ),
+        reverse=True,
+    )
 
 
 def find_investigation(out: Path, named: str | None, *, suffixes: Sequence[str] = ()) -> Path:

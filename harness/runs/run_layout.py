@@ -82,7 +82,7 @@ class RunFolder:
 
 
 @dataclass(frozen=True, slots=True)
-class Investigation:
+class InvestigationFolder:
     """A folder of runs of one reproducer. Nothing in it is read or made by this class."""
 
     path: Path
@@ -97,18 +97,18 @@ class Investigation:
         return self.path / (f"{tag}_{what}" if tag else what)
 
 
-def choose_investigation(out: Path, script: Path, name: str | None, suffix: str) -> Investigation:
+def choose_investigation(out: Path, script: Path, name: str | None, suffix: str) -> InvestigationFolder:
     """The folder to run into: the one named, else one after the script.
 
     Without a name and a suffix a new folder is chosen every time: sam_tanh, sam_tanh-2, and so on.
     """
     if name is not None:
-        return Investigation(out / check_name("--name", name))
+        return InvestigationFolder(out / check_name("--name", name))
     stem = re.sub(r"[^A-Za-z0-9._-]", "_", script.stem).lstrip("._-") or "investigation"
     if suffix:
-        return Investigation(out / stem)
+        return InvestigationFolder(out / stem)
     count, path = 1, out / stem
     while path.exists():
         count += 1
         path = out / f"{stem}-{count}"
-    return Investigation(path)
+    return InvestigationFolder(path)

@@ -3,18 +3,79 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from .. import torch_private
-from .call_values import CallValues
-from .generator_states import generator_state
-from .op_places import Place
-from .slots import SlotTable
+from .journal_writing import bytes_of
+from .op_places import OpPlace
+from .replay import bits_of, generator_state
+from .storages import SlotTable
 from .tape import Call, CompiledNode, Draw, GeneratorState, NotReplayable, View, leaves, mapped
+
+# What values are compared by: a digest of their bytes.
+
+SIZE = 16
+"""Bytes of a digest."""
+
+
+def digest_of(tensor: torch.Tensor) -> str:
+    """SHA-256, its first 32 hex digits, of the tensor's values in the order of its dimensions, whatever its
+    strides."""
+    with torch_private.bare_execution(), torch.no_grad():
+        data = bits_of(tensor.cpu())
+    return hashlib.sha256(bytes_of(data)).hexdigest()[: 2 * SIZE]
+
+
+# What the calls of a step have given: digests of all of it, and the values themselves as far as they may be
+# kept.
+
+VALUE_BUDGET = 2**30
+"""Bytes of values that one step keeps; the oldest are let go first."""
+
+
+class CallValues:
+    """For each call, in order, what it has given: its fresh outputs, then the arguments that it has written.
+
+    `swapped` are calls of compiled graphs that another kernel executes, by what executes them.
+    """
+
+    def __init__(self, budget: int = VALUE_BUDGET) -> None:
+        self.digests: list[list[str | None]] = []
+        self.notes: list[str] = []
+        self.swapped: dict[int, Callable[..., Any]] = {}
+        self._kept: dict[int, list[torch.Tensor]] = {}
+        self._free = budget
+
+    def add(self, given: Sequence[torch.Tensor]) -> None:
+        """Note the next call."""
+        self.digests.append([digest_of(one) for one in given])
+
+    def set(self, position: int, given: Sequence[torch.Tensor | None], *, keep: bool) -> None:
+        """Say of a call that it has given this, None where that is not known. What is kept must not be
+        changed."""
+        self.digests[position] = [None if one is None else digest_of(one) for one in given]
+        known = [one.detach() for one in given if one is not None]
+        if keep and known and len(known) == len(given):
+            self._kept[position] = known
+            self._free -= _size(known)
+            # Dicts keep the order of insertion: the first key is the oldest value.
+            while self._free < 0 and self._kept:
+                oldest = next(iter(self._kept))
+                self._free += _size(self._kept.pop(oldest))
+
+    def value(self, position: int) -> list[torch.Tensor] | None:
+        """What a call of a compiled graph has given, None where it was not kept."""
+        return self._kept.get(position)
+
+
+def _size(values: Sequence[torch.Tensor]) -> int:
+    return sum(one.numel() * one.element_size() for one in values)
+
 
 COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")
 
@@ -39,12 +100,12 @@ OPAQUE = "a part of the step is compiled by torch.compile, and a tape cannot loo
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class NotedCall:
     """What is noted of a call before it runs."""
 
     arguments: tuple[Any, ...]
     keywords: Mapping[str, Any]
-    place: Place
+    place: OpPlace
     grad: bool
     known: int
     generators: tuple[GeneratorState, ...]
@@ -54,8 +115,8 @@ class Taken:
 class CallLog:
     """The calls so far, and the slots that they are about.
 
-    With `values` compiled regions are taken apart: what each call gives is noted there, and a tensor that comes out of
-    a region is refused only where nothing is known of it.
+    With `values` compiled regions are taken apart: what each call gives is noted there, and a tensor that
+    comes out of a region is refused only where nothing is known of it.
     """
 
     def __init__(self, values: CallValues | None = None) -> None:
@@ -64,14 +125,20 @@ class CallLog:
         self.values = values
 
     def take(
-        self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], place: Place, *, grad: bool
-    ) -> Taken:
+        self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], place: OpPlace, *, grad: bool
+    ) -> NotedCall:
         """Note a call that is about to run. Raises NotReplayable for what a tape cannot hold."""
-        self._require_replayable(operation)
+        if not torch_private.is_operation_overload(operation):
+            raise NotReplayable(f"the step calls the higher-order operator {operation}")
+        if operation.namespace in COLLECTIVES:
+            raise NotReplayable(f"the step communicates with other processes ({operation})")
+        node = torch_private.current_autograd_node()
+        if self.values is None and node is not None and node.name().startswith(COMPILED):
+            raise NotReplayable(OPAQUE)
         given = list(leaves([*args, *kwargs.values()]))
         generators = [one for one in given if isinstance(one, torch.Generator)]
         argument = functools.partial(self._argument, operation)
-        return Taken(
+        return NotedCall(
             mapped(argument, args),
             {name: mapped(argument, value) for name, value in kwargs.items()},
             place,
@@ -86,7 +153,7 @@ class CallLog:
         operation: Any,
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
-        taken: Taken,
+        taken: NotedCall,
         outputs: Any,
         line: str | None,
         compiled: CompiledNode | None = None,
@@ -114,15 +181,6 @@ class CallLog:
             self.values.add(given)
         return call
 
-    def _require_replayable(self, operation: Any) -> None:
-        if not torch_private.is_operation_overload(operation):
-            raise NotReplayable(f"the step calls the higher-order operator {operation}")
-        if operation.namespace in COLLECTIVES:
-            raise NotReplayable(f"the step communicates with other processes ({operation})")
-        node = torch_private.current_autograd_node()
-        if self.values is None and node is not None and node.name().startswith(COMPILED):
-            raise NotReplayable(OPAQUE)
-
     def _argument(self, operation: Any, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             maker = value.grad_fn
@@ -144,7 +202,7 @@ class CallLog:
         raise NotReplayable(f"{operation} gives a {type(value).__name__}, which a tape cannot hold")
 
 
-def raising(operation: Any, taken: Taken, line: str | None) -> Call:
+def raising(operation: Any, taken: NotedCall, line: str | None) -> Call:
     """A call that gave an error: in place of outputs it has one None."""
     return Call(
         op=str(operation),
@@ -181,9 +239,10 @@ def _accelerators(given: list[Any]) -> list[str]:
 
 
 def _draw(
-    operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], taken: Taken, results: list[Any]
+    operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], taken: NotedCall, results: list[Any]
 ) -> Draw | None:
-    """What the op drew, None where no generator has moved: an attention without dropout is tagged as random too."""
+    """What the op drew, None where no generator has moved: an attention without dropout is tagged as random
+    too."""
     given = any(not torch.equal(state, generator.get_state()) for generator, state in taken.given)
     moved = tuple(one for one in taken.generators if not torch.equal(one.state, generator_state(one.device)))
     if not given and not moved:

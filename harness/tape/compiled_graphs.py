@@ -1,27 +1,174 @@
-"""The graphs that compilers are given during a run, remembered, and their executions led to who takes them apart."""
+"""The graphs that compilers are given during a run, remembered, and their executions led to who takes them
+apart."""
 
 from __future__ import annotations
 
 import functools
 import itertools
+import operator
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 
 from .. import torch_private
-from .compiled_probes import ProbedGraph, Probes
 from .tape import Phase
+
+# A compiled graph with probes: the same graph compiled once more, showing what each of its nodes gives.
+
+ValueKey = tuple[str, int]
+"""A value of a graph: the name of the node that gives it, and its number among what that gives."""
+
+MOST_COMPILATIONS = 16
+"""So often one graph is compiled to find which values can be read; finding one that cannot takes about seven
+times."""
+
+Recompile = Callable[[torch.fx.GraphModule], torch_private.Boxed]
+
+
+class Probes:
+    """The op that reads values, from here to `close`."""
+
+    def __init__(self) -> None:
+        self._op = torch_private.ProbeOp(self._saw)
+        self._seen: dict[int, torch.Tensor] = {}
+
+    def insert(self, module: torch.fx.GraphModule, wanted: Collection[ValueKey]) -> list[ValueKey]:
+        """Probe these values of a graph; gives what the numbers of the probes stand for."""
+        keys: list[ValueKey] = []
+        for node, key in computed_values(module.graph):
+            if key in wanted:
+                self._op.insert_after(node, len(keys))
+                keys.append(key)
+        module.recompile()
+        return keys
+
+    def seen(self, run: Callable[[], Any]) -> tuple[Any, dict[int, torch.Tensor]]:
+        """What `run` gives, and what its probes show."""
+        self._seen = {}
+        try:
+            return run(), self._seen
+        finally:
+            self._seen = {}
+
+    def close(self) -> None:
+        self._op.close()
+
+    def _saw(self, index: int, value: torch.Tensor) -> None:
+        self._seen[index] = value.detach().clone()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Probed:
+    """A compilation that shows the values `keys`, in this order."""
+
+    keys: Sequence[ValueKey]
+    compiled: torch_private.Boxed
+
+
+class RepeatableExecution(Protocol):
+    """An execution that can be repeated."""
+
+    def repeated(self, compiled: torch_private.Boxed) -> bool:
+        """Execute this on the same inputs; says whether every result has the same bits."""
+
+
+class ProbedGraph:
+    """Reads the values of one graph. Where reading one changes the results, that one is found by halving, and
+    left out.
+
+    What was compiled is kept for the next execution.
+    """
+
+    def __init__(self, module: torch.fx.GraphModule, again: Recompile, probes: Probes) -> None:
+        self._module = module
+        self._again = again
+        self._probes = probes
+        self._keys = [key for _, key in computed_values(module.graph)]
+        self._plan: list[Probed] = []
+        self._left_out: set[ValueKey] = set()
+        self._compilations = MOST_COMPILATIONS
+
+    def values(self, repetition: RepeatableExecution) -> dict[ValueKey, torch.Tensor]:
+        """The values that could be read without changing the results. Raises what a compiler raises."""
+        found: dict[ValueKey, torch.Tensor] = {}
+        for probed in self._plan:
+            found |= self._read(probed, repetition) or {}
+        if len(found) + len(self._left_out) < len(self._keys) and self._compilations:
+            found |= self._search(repetition)
+        return found
+
+    def _search(self, repetition: RepeatableExecution) -> dict[ValueKey, torch.Tensor]:
+        """Compile with ever fewer probes until the results are what they were."""
+        found: dict[ValueKey, torch.Tensor] = {}
+        while self._compilations:
+            suspects = [key for key in self._keys if key not in self._left_out]
+            values = self._tried(suspects, repetition)
+            if values is not None:
+                return found | values
+            # Compiled once more without any probe it gives other bits: no probe is to blame, so none is
+            # looked for.
+            if not self._left_out and self._tried([], repetition) is None:
+                self._compilations = 0
+            while len(suspects) > 1 and self._compilations:
+                half = suspects[: len(suspects) // 2]
+                values = self._tried(half, repetition)
+                found |= values or {}
+                suspects = half if values is None else suspects[len(half) :]
+            if len(suspects) == 1:
+                self._left_out.add(suspects[0])
+        return found
+
+    def _tried(
+        self, keys: Sequence[ValueKey], repetition: RepeatableExecution
+    ) -> dict[ValueKey, torch.Tensor] | None:
+        self._compilations = max(0, self._compilations - 1)
+        copied = torch_private.copied_graph(self._module)
+        probed = Probed(self._probes.insert(copied, frozenset(keys)), self._again(copied))
+        values = self._read(probed, repetition)
+        if values:
+            self._plan = [one for one in self._plan if not set(one.keys) <= set(keys)] + [probed]
+        return values
+
+    def _read(self, probed: Probed, repetition: RepeatableExecution) -> dict[ValueKey, torch.Tensor] | None:
+        same, seen = self._probes.seen(lambda: repetition.repeated(probed.compiled))
+        return {probed.keys[index]: value for index, value in seen.items()} if same else None
+
+
+def computed_values(graph: torch.fx.Graph) -> list[tuple[torch.fx.Node, ValueKey]]:
+    """The tensors that ops of a graph compute, with the nodes that stand for them."""
+    found = [
+        (node, value_key(node)) for node in graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)
+    ]
+    return [(node, key) for node, key in found if key is not None]
+
+
+def value_key(node: torch.fx.Node) -> ValueKey | None:
+    """The value that a node computes, None for one that computes none: an input, a view, a copy into an
+    input."""
+    if node.op != "call_function":
+        return None
+    if node.target is operator.getitem:
+        source, index = node.args
+        if not isinstance(source, torch.fx.Node) or not isinstance(index, int):
+            return None
+        computed = source.target is not operator.getitem and value_key(source) is not None
+        return (source.name, index) if computed else None
+    if not torch_private.is_operation_overload(node.target):
+        return None
+    if torch_private.returns_view(node.target) or torch_private.written_names(node.target):
+        return None
+    return node.name, 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledGraph:
     """A graph of aten ops as it went into its compiler.
 
-    `region` numbers what dynamo captured: its forward and its backward share it. `probed` is the same with probes, None
-    where the backend executes the graph op by op.
+    `region` numbers what dynamo captured: its forward and its backward share it. `probed` is the same with
+    probes, None where the backend executes the graph op by op.
     """
 
     region: int
@@ -45,7 +192,8 @@ class Unrolled(Protocol):
     """One execution of a compiled graph that is being taken apart."""
 
     def probe(self, outputs: Sequence[Any]) -> None:
-        """Read the values of the execution, which gave `outputs`, from its repetitions. Fails for itself alone."""
+        """Read the values of the execution, which gave `outputs`, from its repetitions. Fails for itself
+        alone."""
 
     def leave(self, outputs: Sequence[Any]) -> None:
         """Note what the execution did on the tape. Raises NotReplayable."""
@@ -59,9 +207,11 @@ class Unroller(Protocol):
 
 
 class CompiledGraphs:
-    """Remembers each graph from `install` to `remove`; while there is an `executor`, it has the graphs executed.
+    """Remembers each graph from `install` to `remove`; while there is an `executor`, it has the graphs
+    executed.
 
-    `op_by_op`: the backend executes its graphs by eager ops, one by one. Any other one is given them with probes, too.
+    `op_by_op`: the backend executes its graphs by eager ops, one by one. Any other one is given them with
+    probes, too.
     """
 
     def __init__(self, *, op_by_op: bool) -> None:
@@ -110,6 +260,8 @@ class CompiledGraphs:
     def around_inductor(self, seen: torch_private.InnerCompilation, compile_: torch_private.Compile) -> Any:
         if seen.key is None or self._probes is None:
             return compile_()
+        # A backward is compiled later, at its first execution, outside of what dynamo was capturing: the key
+        # ties it to its forward.
         known = self._regions.get(seen.key) if seen.phase == "backward" else None
         region = self._regions[seen.key] = self._region() if known is None else known
         copied = torch_private.copied_graph(seen.module)
@@ -117,6 +269,7 @@ class CompiledGraphs:
         compiled = compile_()
         if torch_private.is_compiled_by_inductor(compiled):
             self._graphs[id(compiled)] = graph
+            # An id is given to another object once this one is gone, so the entry goes with it.
             weakref.finalize(compiled, self._graphs.pop, id(compiled), None)
         return compiled
 
@@ -142,6 +295,8 @@ class CompiledGraphs:
                 executor = self.executor
                 if executor is None:
                     return compiled(*args)
+                # AOT autograd calls what is boxed with one list, so that inputs can be freed within, anything
+                # else with the inputs.
                 boxed = len(args) == 1 and isinstance(args[0], list)
                 return executor.executed(graph, args[0] if boxed else args, lambda: compiled(*args))
 

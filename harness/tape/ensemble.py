@@ -22,16 +22,17 @@ SEEDS_OF_A_STEP = 1000
 
 
 EDGE_STRENGTH = 16.0
-"""How much stronger than rounding the perturbation is that looks for discrete choices. Another kernel's rounding error is
-up to some times that of random rounding (16 times would be a fault), and turns a ReLU or a maximum that random rounding
-would turn once in a hundred replays; 4 times as strong did not find a maximum that oneDNN's convolution had turned."""
+"""How much stronger than rounding the perturbation is that looks for discrete choices. Another kernel's
+rounding error is up to some times that of random rounding (16 times would be a fault), and turns a ReLU or a
+maximum that random rounding would turn once in a hundred replays; 4 times as strong did not find a maximum
+that oneDNN's convolution had turned."""
 
 
 @dataclass(frozen=True, slots=True)
-class TensorNoise:
-    """Of one value x, over replays x_i: `rms` is sqrt(mean ||x_i - x||^2), over the elements that are finite in both;
-    `flips` counts replays in which an integer or boolean tensor differed; `norm` is ||x||. `reach` is the largest
-    ||x_i - x|| of the replays with stronger rounding, 0 without."""
+class ReplayNoise:
+    """Of one value x, over replays x_i: `rms` is sqrt(mean ||x_i - x||^2), over the elements that are finite
+    in both; `flips` counts replays in which an integer or boolean tensor differed; `norm` is ||x||. `reach`
+    is the largest ||x_i - x|| of the replays with stronger rounding, 0 without."""
 
     rms: float
     flips: int
@@ -41,8 +42,8 @@ class TensorNoise:
 
 @dataclass(frozen=True, slots=True)
 class StepNoise:
-    """What the replays of a step gave. `equal` says that the unchanged replay gave every bit again, `differs` which
-    values it did not; `reason` why the step does not replay. `seconds` are those of one replay.
+    """What the replays of a step gave. `equal` says that the unchanged replay gave every bit again, `differs`
+    which values it did not; `reason` why the step does not replay. `seconds` are those of one replay.
 
     `dropped` counts replays that raised: rounding turned a discrete choice, such as the size of a selection.
     `unmoved` are parameters with a gradient that no rounding reached.
@@ -54,7 +55,7 @@ class StepNoise:
     equal: bool = False
     reason: str | None = None
     differs: Sequence[str] = ()
-    tensors: Mapping[str, TensorNoise] = field(default_factory=dict)
+    tensors: Mapping[str, ReplayNoise] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
     dropped: int = 0
     unmoved: Sequence[str] = ()
@@ -82,7 +83,8 @@ class StepNoise:
 
 
 def measure_noise(tape: Tape, replays: int, edge_replays: int = 0) -> StepNoise:
-    """Replay a tape unchanged, then `replays` times with random rounding and `edge_replays` times with stronger one.
+    """Replay a tape unchanged, then `replays` times with random rounding and `edge_replays` times with
+    stronger one.
 
     Failures are the result's `reason`.
     """
@@ -97,7 +99,9 @@ def measure_noise(tape: Tape, replays: int, edge_replays: int = 0) -> StepNoise:
     expected = tape.expected()
     differs = [name for name, value in expected.items() if not is_same(values[name], value)]
     if differs:
-        reason = f"the unchanged replay gives other bits for {_some(differs)}"
+        shown = ", ".join(differs[:3])
+        some = shown if len(differs) <= 3 else f"{shown} and {len(differs) - 3} more"
+        reason = f"the unchanged replay gives other bits for {some}"
         return StepNoise(tape.step, calls, seconds=seconds, differs=differs, reason=reason)
     began = time.perf_counter()
     spread = _spread(replay, expected, tape.step, replays, 1.0)
@@ -168,10 +172,10 @@ class Spread:
             unmoved=unmoved,
         )
 
-    def _noise(self, name: str, value: torch.Tensor) -> TensorNoise:
+    def _noise(self, name: str, value: torch.Tensor) -> ReplayNoise:
         with torch_private.bare_execution(), torch.no_grad():
             norm = math.sqrt(_finite_square(_wide(value)))
-        return TensorNoise(math.sqrt(self._squares[name] / max(1, self._members)), self._flips[name], norm)
+        return ReplayNoise(math.sqrt(self._squares[name] / max(1, self._members)), self._flips[name], norm)
 
 
 def has_digits(tensor: torch.Tensor) -> bool:
@@ -193,8 +197,3 @@ def _finite_square(tensor: torch.Tensor) -> float:
     """The sum of the squares of the finite elements."""
     finite = torch.where(torch.isfinite(tensor), tensor, torch.zeros_like(tensor))
     return float(torch.dot(finite.reshape(-1), finite.reshape(-1)).item())
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:3])
-    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

@@ -1,8 +1,8 @@
 """The fp64 referee's arithmetic: a tape executed in double, with everything that was drawn as it was drawn.
 
-Every floating-point tensor is a double, every dtype among the arguments too, so casts to lower precision do nothing:
-what autocast would have computed without rounding. An op that has no double kernel is executed in the recorded
-precision, and named.
+Every floating-point tensor is a double, every dtype among the arguments too, so casts to lower precision do
+nothing: what autocast would have computed without rounding. An op that has no double kernel is executed in
+the recorded precision, and named.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from .replay import Execution, Replay, executed
-from .tape import Draw, Tape, View, mapped, views_in
+from .replay import Computation, Replay, executed
+from .tape import Tape, View, mapped, views_in
 
 EXACT_DTYPES = {
     torch.float16: torch.float64,
@@ -29,7 +29,8 @@ DRAWN_ONLY = ("bernoulli", "multinomial")
 
 
 def _unscale(gradients: Sequence[torch.Tensor], found: torch.Tensor, inverse: torch.Tensor) -> list[Any]:
-    """What a gradient scaler does before the optimizer's step: g * inverse, and whether any g is not finite."""
+    """What a gradient scaler does before the optimizer's step: g * inverse, and whether any g is not
+    finite."""
     for gradient in gradients:
         if not bool(torch.isfinite(gradient).all()):
             found.fill_(1.0)
@@ -50,9 +51,24 @@ class Exact:
     def held(self, recorded: torch.dtype) -> torch.dtype:
         return EXACT_DTYPES.get(recorded, recorded)
 
-    def execute(self, one: Execution, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+    def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         if one.call.draw is not None:
-            return self._drawn(one, one.call.draw, arguments, keywords)
+            # Take what was drawn in place of the op's results
+            if one.call.name == "native_dropout":
+                # Dropout with the recorded mask: x * mask / (1 - p)
+                value, share, training = arguments
+                mask = one.call.draw.drawn[1]
+                kept = 1.0 - share if training is not False else 1.0
+                return [value * mask / kept if kept else torch.zeros_like(value), mask]
+            if _reads_numbers(one):
+                self.not_exact[one.call.op] = None
+            drawn = [value.to(self.held(value.dtype)) for value in one.call.draw.drawn]
+            written = one.written(arguments, keywords)
+            given = iter(drawn)
+            results = [next(given) if isinstance(output, View) else output for output in one.call.outputs]
+            for tensor, value in zip(written, given, strict=True):
+                tensor.copy_(value)
+            return results
         if one.call.name in IN_DOUBLE:
             return IN_DOUBLE[one.call.name](*arguments)
         arguments = mapped(self._widened, arguments)
@@ -65,31 +81,8 @@ class Exact:
     def _widened(self, value: Any) -> Any:
         return self.held(value) if isinstance(value, torch.dtype) else value
 
-    def _drawn(
-        self, one: Execution, draw: Draw, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
-    ) -> list[Any]:
-        """Take what was drawn in place of the op's results."""
-        if one.call.name == "native_dropout":
-            return self._dropped(draw, arguments)
-        if _reads_numbers(one):
-            self.not_exact[one.call.op] = None
-        drawn = [value.to(self.held(value.dtype)) for value in draw.drawn]
-        written = one.written(arguments, keywords)
-        given = iter(drawn)
-        results = [next(given) if isinstance(output, View) else output for output in one.call.outputs]
-        for tensor, value in zip(written, given, strict=True):
-            tensor.copy_(value)
-        return results
-
-    def _dropped(self, draw: Draw, arguments: tuple[Any, ...]) -> list[Any]:
-        """Dropout with the recorded mask: x * mask / (1 - p)."""
-        value, share, training = arguments
-        mask = draw.drawn[1]
-        kept = 1.0 - share if training is not False else 1.0
-        return [value * mask / kept if kept else torch.zeros_like(value), mask]
-
     def _otherwise(
-        self, one: Execution, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+        self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> list[Any]:
         """Once more with contiguous inputs, for other strides may be what it failed by; else as recorded."""
         written = {id(tensor) for tensor in one.written(arguments, keywords)}
@@ -105,32 +98,28 @@ class Exact:
                 {name: mapped(contiguous, value) for name, value in keywords.items()},
             )
         except (RuntimeError, NotImplementedError, TypeError):
-            return self._as_recorded(one, arguments, keywords)
+            # Execute the op in the precision that it was recorded in, on rounded copies of its inputs
+            narrow: dict[int, torch.Tensor] = {}
+            recorded = iter(views_in(one.call))
 
-    def _as_recorded(
-        self, one: Execution, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
-    ) -> list[Any]:
-        """Execute the op in the precision that it was recorded in, on rounded copies of its inputs."""
-        narrow: dict[int, torch.Tensor] = {}
-        recorded = iter(views_in(one.call))
+            def rounded(value: Any) -> Any:
+                if not isinstance(value, torch.Tensor):
+                    return value
+                narrow[id(value)] = value.to(next(recorded).dtype)
+                return narrow[id(value)]
 
-        def rounded(value: Any) -> Any:
-            if not isinstance(value, torch.Tensor):
-                return value
-            narrow[id(value)] = value.to(next(recorded).dtype)
-            return narrow[id(value)]
-
-        lower = mapped(rounded, arguments)
-        lower_keywords = {name: mapped(rounded, value) for name, value in keywords.items()}
-        lower = _recorded_dtypes(lower, one.call.arguments)
-        lower_keywords = {
-            name: _recorded_dtypes(value, one.call.keywords[name]) for name, value in lower_keywords.items()
-        }
-        outputs = executed(one, lower, lower_keywords)
-        self.not_exact[one.call.op] = None
-        for tensor in one.written(arguments, keywords):
-            tensor.copy_(narrow[id(tensor)])
-        return outputs
+            lower = mapped(rounded, arguments)
+            lower_keywords = {name: mapped(rounded, value) for name, value in keywords.items()}
+            lower = _recorded_dtypes(lower, one.call.arguments)
+            lower_keywords = {
+                name: _recorded_dtypes(value, one.call.keywords[name])
+                for name, value in lower_keywords.items()
+            }
+            outputs = executed(one, lower, lower_keywords)
+            self.not_exact[one.call.op] = None
+            for tensor in one.written(arguments, keywords):
+                tensor.copy_(narrow[id(tensor)])
+            return outputs
 
 
 def exact_values(tape: Tape) -> tuple[dict[str, torch.Tensor], tuple[str, ...]]:
@@ -144,7 +133,7 @@ def exact_values(tape: Tape) -> tuple[dict[str, torch.Tensor], tuple[str, ...]]:
     return values, tuple(arithmetic.not_exact)
 
 
-def _reads_numbers(one: Execution) -> bool:
+def _reads_numbers(one: Computation) -> bool:
     """Whether what the op drew depends on floating-point values that it read, beyond a discrete choice."""
     if one.call.name.strip("_") in DRAWN_ONLY or one.call.name.endswith("_like"):
         return False

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from numdrift.kernels.swaps.sites import MARK, ModulePaths
 
 from .. import torch_private
-from .tape import Phase
+from .tape import Call, Phase, View, Watched, views_in
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OpPlace:
     """Of one op; the fields are those of a call."""
 
     phase: Phase
@@ -19,9 +21,9 @@ class Place:
     sequence: int | None
 
 
-class Places:
-    """Follows one step. With `modules` hooks are set in every module's call until `close`, which a compiler would
-    trace: without them paths are unknown."""
+class StepPlaces:
+    """Follows one step. With `modules` hooks are set in every module's call until `close`, which a compiler
+    would trace: without them paths are unknown."""
 
     def __init__(self, *, modules: bool) -> None:
         self._phase: Phase = "data"
@@ -29,9 +31,9 @@ class Places:
         self._of_sequence: dict[int, str | None] = {}
         self._next = torch_private.next_sequence_number()
 
-    def here(self, *, grad: bool, differentiable: bool) -> Place:
-        """The place of the op that runs in grad mode `grad`; `differentiable` says that one of its arguments requires
-        a gradient."""
+    def here(self, *, grad: bool, differentiable: bool) -> OpPlace:
+        """The place of the op that runs in grad mode `grad`; `differentiable` says that one of its arguments
+        requires a gradient."""
         node = torch_private.current_autograd_node()
         before, self._next = self._next, torch_private.next_sequence_number()
         current = None if self._modules is None else self._modules.current
@@ -41,15 +43,15 @@ class Places:
             path = current if current is not None else node.metadata.get(MARK)
             if path is None and number is not None:
                 path = self._of_sequence.get(number)
-            return Place("backward", path, number)
+            return OpPlace("backward", path, number)
         # a loss that is only read, detached or printed after the backward makes no node
         if current is not None or (differentiable and grad and self._next > before):
             self._phase = "forward"
         if self._phase != "forward" or not grad:
-            return Place(self._phase, current, None)
+            return OpPlace(self._phase, current, None)
         number = torch_private.next_sequence_number() - 1
         self._of_sequence[number] = current
-        return Place("forward", current, number)
+        return OpPlace("forward", current, number)
 
     def compiled(self) -> Phase:
         """The phase of a compiled graph that is about to be executed."""
@@ -62,3 +64,46 @@ class Places:
         if self._modules is not None:
             self._modules.close()
             self._modules = None
+
+
+# Whose calls those outside of any module are: the parameters that an optimizer's op is about.
+
+KINDS = ("parameter", "gradient", "state")
+
+
+def owners_of(calls: Sequence[Call], watched: Sequence[Watched]) -> list[tuple[str, ...]]:
+    """The parameters that each call touches, empty for those within a module and those that touch none.
+
+    A call is about the parameters that it writes (their values, gradients or optimizer state), else about
+    those that it reads, directly or through what earlier calls made of them.
+    """
+    # The parameter behind each slot, by the names `parameter NAME`, `gradient N NAME` and `state NAME.KEY`
+    owner: dict[int, tuple[str, ...]] = {}
+    for one in watched:
+        kind, _, rest = one.name.partition(" ")
+        if kind not in KINDS:
+            continue
+        if kind == "gradient":
+            rest = rest.partition(" ")[2]
+        elif kind == "state":
+            rest = rest.rpartition(".")[0]
+        owner.setdefault(one.view.slot, (rest,))
+    found: list[tuple[str, ...]] = []
+    for call in calls:
+        if call.module is not None or call.phase == "forward":
+            found.append(())
+            continue
+        operation = torch_private.registered_operation(call.op)
+        writes = torch_private.written_values(operation, call.arguments, call.keywords)
+        mine = _names(owner, writes) or _names(owner, views_in(call))
+        found.append(mine)
+        if mine:
+            for output, fresh in zip(call.outputs, call.fresh, strict=True):
+                if fresh:
+                    owner.setdefault(output.slot, mine)
+    return found
+
+
+def _names(owner: dict[int, tuple[str, ...]], values: Iterable[Any]) -> tuple[str, ...]:
+    slots = [value.slot for value in values if isinstance(value, View)]
+    return tuple(dict.fromkeys(name for slot in slots for name in owner.get(slot, ())))

@@ -1,7 +1,7 @@
 """The fp64 referee: tapes replayed in double, in a clean process in which no kernel is replaced.
 
-It runs as `python bootstrap.py PACKAGE CONFIG numdrift.harness.tape.referee_process`; CONFIG is JSON, `{"tapes": [paths]}`.
-Beside each tape it writes the exact values of what the step is compared by.
+It runs as `python bootstrap.py PACKAGE CONFIG numdrift.harness.tape.referee_process`; CONFIG is JSON,
+`{"tapes": [paths]}`. Beside each tape it writes the exact values of what the step is compared by.
 """
 
 from __future__ import annotations

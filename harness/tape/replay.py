@@ -10,13 +10,29 @@ from typing import Any, Protocol
 import torch
 
 from .. import torch_private
-from .generator_states import generator_state, set_generator_state
 from .storages import Storages
 from .tape import Call, GeneratorState, NotReplayable, Tape, View, leaves, mapped, views_in
 
+# The states of torch's default generators, by device.
+
+
+def generator_state(device: str) -> torch.Tensor:
+    """The state of the default generator of a device."""
+    if device == "cpu":
+        return torch.get_rng_state()
+    state: torch.Tensor = torch.get_device_module(device).get_rng_state(device)
+    return state
+
+
+def set_generator_state(device: str, state: torch.Tensor) -> None:
+    if device == "cpu":
+        torch.set_rng_state(state)
+    else:
+        torch.get_device_module(device).set_rng_state(state, device)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Execution:
+class Computation:
     """A call that computes something, with its op; `ends` are the slots that nothing reads after it."""
 
     position: int
@@ -42,7 +58,7 @@ class Arithmetic(Protocol):
     def held(self, recorded: torch.dtype) -> torch.dtype:
         """The dtype that stands for a recorded one."""
 
-    def execute(self, one: Execution, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+    def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         """Execute a call on these arguments, those that it writes included; gives its flat outputs."""
 
 
@@ -52,7 +68,7 @@ class AsRecorded:
     def held(self, recorded: torch.dtype) -> torch.dtype:
         return recorded
 
-    def execute(self, one: Execution, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+    def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         return executed(one, arguments, keywords)
 
 
@@ -74,6 +90,7 @@ class Replay:
         pending = sorted(self._tape.watched, key=lambda one: one.position)
         with set_apart(self._devices()):
             for one in self._executions:
+                # A value was watched before the call at its position, which may write into it.
                 while pending and pending[0].position <= one.position:
                     watched = pending.pop(0)
                     values[watched.name] = storages.tensor(watched.view).clone()
@@ -82,7 +99,7 @@ class Replay:
                 values[watched.name] = storages.tensor(watched.view).clone()
         return values
 
-    def _execute(self, one: Execution, arithmetic: Arithmetic, storages: Storages) -> None:
+    def _execute(self, one: Computation, arithmetic: Arithmetic, storages: Storages) -> None:
         call = one.call
         arguments, keywords = given(call, storages.tensor)
         with torch.set_grad_enabled(call.grad):
@@ -100,7 +117,8 @@ class Replay:
 
 
 def given(call: Call, tensor: Callable[[View], torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What the call takes: `tensor` gives a view's tensor, and generators are new ones in their recorded states."""
+    """What the call takes: `tensor` gives a view's tensor, and generators are new ones in their recorded
+    states."""
 
     def value(recorded: Any) -> Any:
         if isinstance(recorded, View):
@@ -111,7 +129,7 @@ def given(call: Call, tensor: Callable[[View], torch.Tensor]) -> tuple[tuple[Any
     return arguments, {name: mapped(value, one) for name, one in call.keywords.items()}
 
 
-def executed(one: Execution, arguments: Iterable[Any], keywords: Mapping[str, Any]) -> list[Any]:
+def executed(one: Computation, arguments: Iterable[Any], keywords: Mapping[str, Any]) -> list[Any]:
     """Execute a call's op; a random one draws what it drew."""
     draw = one.call.draw
     for moved in draw.states if draw is not None else ():
@@ -125,11 +143,15 @@ def is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     with torch_private.bare_execution():
-        return torch.equal(_bits(one), _bits(other))
+        return torch.equal(bits_of(one), bits_of(other))
 
 
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+def bits_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes of a tensor's values, in the order of its dimensions."""
+    flat = tensor.detach().contiguous().reshape(-1)
+    # A tensor of one element counts as contiguous whatever its strides are, and keeps them: bytes need a
+    # stride of 1
+    return flat.as_strided((flat.numel(),), (1,)).view(torch.uint8)
 
 
 def _generator(recorded: GeneratorState) -> torch.Generator:
@@ -147,9 +169,10 @@ def _computes(call: Call, operation: Any) -> bool:
     return any(True for _ in torch_private.written_values(operation, call.arguments, call.keywords))
 
 
-def executions(tape: Tape) -> list[Execution]:
-    """The calls of a tape that compute something. Raises NotReplayable when this torch lacks one of its ops."""
-    found: list[Execution] = []
+def executions(tape: Tape) -> list[Computation]:
+    """The calls of a tape that compute something. Raises NotReplayable when this torch lacks one of its
+    ops."""
+    found: list[Computation] = []
     last: dict[int, int] = {}
     chosen: list[tuple[int, Call, Any]] = []
     for position, call in enumerate(tape.calls):
@@ -161,13 +184,14 @@ def executions(tape: Tape) -> list[Execution]:
         chosen.append((position, call, operation))
         for view in (*views_in(call), *(one for one in call.outputs if isinstance(one, View))):
             last[view.slot] = position
+    # What is watched is read at a position of its own, so its slot is never let go.
     kept = {watched.view.slot for watched in tape.watched}
     ends: dict[int, list[int]] = {}
     for slot, position in last.items():
         if slot not in kept:
             ends.setdefault(position, []).append(slot)
     for position, call, operation in chosen:
-        found.append(Execution(position, call, operation, tuple(ends.get(position, ()))))
+        found.append(Computation(position, call, operation, tuple(ends.get(position, ()))))
     return found
 
 
@@ -176,6 +200,7 @@ def set_apart(devices: Iterable[str]) -> Iterator[None]:
     """Execute below autograd and without autocast, and put the generators back afterwards."""
     before = [GeneratorState(device, generator_state(device)) for device in {"cpu", *devices}]
     kinds = {"cpu", *(device.partition(":")[0] for device in devices)}
+    # The calls were recorded below autocast, casts included: it would cast their arguments once more.
     cast = [kind for kind in sorted(kinds) if torch.is_autocast_enabled(kind)]
     for kind in cast:
         torch.set_autocast_enabled(kind, False)

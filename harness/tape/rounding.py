@@ -4,11 +4,11 @@ After each op that rounds, every floating-point result x becomes
 
     x * (1 + 1.5 * eps * (U - 1/2)),   eps = finfo(dtype).eps,  U uniform in [0, 1)
 
-rounded to its dtype, and so do the inputs of ops that reduce, on copies, for their own order of summation is as
-arbitrary as their result's last bit. Random ops draw what they drew.
+rounded to its dtype, and so do the inputs of ops that reduce, on copies, for their own order of summation is
+as arbitrary as their result's last bit. Random ops draw what they drew.
 
-D. S. Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic", UCLA CSD-970002, 1997;
-C. Denis, P. de Oliveira Castro, E. Petit, "Verificarlo", arXiv 1509.01347.
+D. S. Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic", UCLA CSD-970002,
+1997; C. Denis, P. de Oliveira Castro, E. Petit, "Verificarlo", arXiv 1509.01347.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
-from .replay import Execution, executed
-from .summing import sums
+from .op_names import sums
+from .replay import Computation, executed
 from .tape import leaves, mapped
 
 AMPLITUDE = 1.5
@@ -58,7 +58,8 @@ POOL = 1 << 21
 
 
 class RandomRounding:
-    """One member of the ensemble; the same seed gives the same member. `strength` multiplies the perturbation."""
+    """One member of the ensemble; the same seed gives the same member. `strength` multiplies the
+    perturbation."""
 
     def __init__(self, seed: int, strength: float = 1.0) -> None:
         self._places = random.Random(seed)
@@ -67,7 +68,7 @@ class RandomRounding:
     def held(self, recorded: torch.dtype) -> torch.dtype:
         return recorded
 
-    def execute(self, one: Execution, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+    def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         call = one.call
         written = one.written(arguments, keywords)
         untouched = {id(tensor) for tensor in written}
@@ -126,8 +127,9 @@ class RandomRounding:
 
 @functools.cache
 def _pool(device: torch.device) -> torch.Tensor:
-    """Uniform numbers of -1/2 to 1/2 that every perturbation takes a stretch of, from a place drawn for it: to draw
-    each number anew would take longer than the step (4 ns a number, seven times the replay of a transformer)."""
+    """Uniform numbers of -1/2 to 1/2 that every perturbation takes a stretch of, from a place drawn for it:
+    to draw each number anew would take longer than the step (4 ns a number, seven times the replay of a
+    transformer)."""
     generator = torch.Generator(device).manual_seed(POOL)
     return torch.rand(POOL, generator=generator, device=device).sub_(0.5)
 

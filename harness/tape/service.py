@@ -1,21 +1,166 @@
-"""A run that serves: after its script has ended, its process answers what is asked over a unix socket, then exits.
+"""A run that serves: after its script has ended, its process answers what is asked over a unix socket, then
+exits.
 
-So whatever the script has patched, the mode's swaps, environment, threads and compiled code stay in place. One connection
-is answered at a time; a client that goes away may come back.
+So whatever the script has patched, the mode's swaps, environment, threads and compiled code stay in place.
+One connection is answered at a time; a client that goes away may come back.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
+from .. import torch_private
 from ..records.run_config import RunConfig
 from .ensemble import in_words
-from .requests import Requests
-from .wire import ConnectionEnded, Message, WireError, receive, send
+from .replay import Computation, executions
+from .step_kernels import CallMemory, ReplayedKernels, StepKernels
+from .tape import Tape
+from .tape_arguments import whole
+from .tape_file import TAPES, read_tape, tape_file
+from .wire import ConnectionEnded, Message, WireError, described, receive, send
+
+# What a held run is asked for, and its answers: what its kernels gave in the recorded steps, and what they
+# give now.
+#
+# facts                             torch, threads, mode, pid, steps (those that were recorded) digests step
+# the digests of what each call gave notes step                        what of it could not be observed, and
+# why prepare step positions            says which calls will be executed execute step position memory      a
+# call executed by the mode's kernel; `memory` lists the slots with the start of their spans, the segments are
+# the spans value step position               what a call gave, where it was kept
+#
+# `wire` says how requests and answers travel.
+
+COMPILED_STEPS = "numdrift.harness.backends.compiled.node_kernels"
+"""Where the steps of compiled regions are registered; what is not loaded has registered none."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldStep:
+    """A recorded step and its kernels; the calls that compute something by their position."""
+
+    tape: Tape
+    calls: Mapping[int, Computation]
+    kernels: StepKernels
+
+
+class Requests:
+    """Answers messages. A tape is read when it is first asked for."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self._config = config
+        self._folder = Path(config.journal).parent / TAPES
+        self._steps: dict[int, HeldStep] = {}
+        self._answers: Mapping[str, Callable[[Message], Message]] = {
+            "facts": self._facts,
+            "digests": self._digests,
+            "notes": self._notes,
+            "prepare": self._prepare,
+            "execute": self._execute,
+            "value": self._value,
+        }
+
+    def answer(self, request: Message) -> Message:
+        """Raises whatever an op raises, and ValueError, TypeError or KeyError for a request that is none."""
+        name = request.fields["request"]
+        if not isinstance(name, str) or name not in self._answers:
+            raise ValueError(f"no request is called {name!r}")
+        return self._answers[name](request)
+
+    def _facts(self, request: Message) -> Message:
+        steps = [int(path.name[5:11]) for path in self._folder.glob("tape-*.safetensors")]
+        return Message(
+            {
+                "torch": torch.__version__,
+                "threads": torch.get_num_threads(),
+                "mode": str(self._config.mode),
+                "pid": os.getpid(),
+                "steps": sorted(steps),
+            }
+        )
+
+    def _digests(self, request: Message) -> Message:
+        return Message({"digests": self._step(request).kernels.digests()})
+
+    def _notes(self, request: Message) -> Message:
+        return Message({"notes": list(self._step(request).kernels.notes)})
+
+    def _prepare(self, request: Message) -> Message:
+        positions = [whole(position) for position in request.fields["positions"]]
+        self._step(request).kernels.prepare(positions)
+        return Message({})
+
+    def _execute(self, request: Message) -> Message:
+        step, position = self._step(request), whole(request.fields["position"])
+        one = step.calls.get(position)
+        if one is None:
+            raise ValueError(f"step {step.tape.step} has no call {position} that computes something")
+        with _unseen():
+            # The spans that were sent, by slot
+            slots = len(step.tape.slots)
+            listed = request.fields["memory"]
+            if not isinstance(listed, list) or len(listed) != len(request.segments):
+                raise ValueError("a memory without its spans")
+            content: dict[int, tuple[int, torch.Tensor]] = {}
+            for (slot, start), segment in zip(listed, request.segments, strict=True):
+                if whole(slot) >= slots or slot in content:
+                    raise ValueError(f"a span of slot {slot}, which there is not, or twice")
+                content[slot] = whole(start), segment
+            memory = CallMemory(one.call, step.tape.slots, content)
+            arguments, keywords = memory.given()
+        outputs = step.kernels.execute(one, arguments, keywords)
+        if len(outputs) != len(one.call.outputs):
+            raise ValueError(
+                f"{one.call.op} gives {len(outputs)} results, recorded were {len(one.call.outputs)}"
+            )
+        fresh = [output if new else None for output, new in zip(outputs, one.call.fresh, strict=True)]
+        with _unseen():
+            written = list(dict.fromkeys(view.slot for view in one.written_views()))
+            values, segments = described(fresh)
+            return Message(
+                {"outputs": values, "written": written},
+                [*segments, *(memory.content(slot).cpu() for slot in written)],
+            )
+
+    def _value(self, request: Message) -> Message:
+        kept = self._step(request).kernels.value(whole(request.fields["position"]))
+        if kept is None:
+            return Message({"tensors": None})
+        with _unseen():
+            values, segments = described(kept)
+        return Message({"tensors": values}, segments)
+
+    def _step(self, request: Message) -> HeldStep:
+        step = whole(request.fields["step"])
+        if step not in self._steps:
+            path = tape_file(self._folder, step)
+            if not path.exists():
+                raise ValueError(f"there is no tape of step {step}")
+            tape = read_tape(path)
+            kernels = _registered().get(step) or ReplayedKernels(tape)
+            self._steps[step] = HeldStep(tape, {one.position: one for one in executions(tape)}, kernels)
+        return self._steps[step]
+
+
+def _registered() -> Mapping[int, StepKernels]:
+    """The kernels of steps that were compiled in this process."""
+    found: Mapping[int, StepKernels] = getattr(sys.modules.get(COMPILED_STEPS), "STEPS", {})
+    return found
+
+
+@contextmanager
+def _unseen() -> Iterator[None]:
+    """What happens here is seen by no mode that the script has left on, and no graph grows."""
+    with torch_private.without_dispatch_modes(), torch_private.without_function_modes(), torch.no_grad():
+        yield
+
 
 FIRST_WAIT = 120.0
 """Seconds until the first connection must have come."""
@@ -37,7 +182,15 @@ def serve(config: RunConfig, notice: Callable[[str], None]) -> None:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         try:
-            _listen(listening, path)
+            # Listen at a path that nobody else may connect to
+            # The file is made by bind with the rights that the umask leaves: rights set afterwards would come
+            # too late.
+            before = os.umask(0o177)
+            try:
+                listening.bind(os.fspath(path))
+            finally:
+                os.umask(before)
+            listening.listen(1)
         except OSError as error:
             notice(f"the run is not served: {path} cannot be listened at: {error.strerror}")
             return
@@ -46,16 +199,6 @@ def serve(config: RunConfig, notice: Callable[[str], None]) -> None:
         finally:
             with suppress(OSError):
                 path.unlink()
-
-
-def _listen(listening: socket.socket, path: Path) -> None:
-    """Listen at a path that nobody else may connect to."""
-    before = os.umask(0o177)
-    try:
-        listening.bind(os.fspath(path))
-    finally:
-        os.umask(before)
-    listening.listen(1)
 
 
 class Service:
@@ -91,7 +234,11 @@ class Service:
                 if request.fields.get("request") == QUIT:
                     send(connection, Message({}))
                     return False
-                self._send(connection, self._answer(request))
+                answer = self._answer(request)
+                try:
+                    send(connection, answer)
+                except ValueError as error:
+                    send(connection, Message({"error": str(error)}))
         except TimeoutError:
             return False
         except ConnectionEnded:
@@ -102,12 +249,6 @@ class Service:
             return True
         except OSError:
             return True
-
-    def _send(self, connection: socket.socket, answer: Message) -> None:
-        try:
-            send(connection, answer)
-        except ValueError as error:
-            send(connection, Message({"error": str(error)}))
 
     def _answer(self, request: Message) -> Message:
         try:

@@ -56,7 +56,8 @@ def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def own_part(there: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a whole `value` where `there` is sharded; a value that is its part already stays."""
+    """This rank's part of a whole `value` where `there` is sharded; a value that is its part already
+    stays."""
     shard = shard_of(there)
     if shard is None or shard.offset is None or tuple(value.shape) != shard.whole:
         return value

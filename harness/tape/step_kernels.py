@@ -1,4 +1,5 @@
-"""The kernels that a mode executes a step with, in the mode's own process: what they gave, and what they would give."""
+"""The kernels that a mode executes a step with, in the mode's own process: what they gave, and what they
+would give."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ from typing import Any, Protocol
 
 import torch
 
-from .replay import AsRecorded, Execution, Replay, executed, set_apart
-from .tape import SCRATCH, Tape
-from .value_digests import digest_of
+from .call_log import digest_of
+from .replay import AsRecorded, Computation, Replay, executed, given, set_apart
+from .tape import SCRATCH, Call, Slot, Tape, View, views_in
 
 PATTERNS = (0x55, 0x2A)
 """Bytes that are left behind in memory for ops that do not write all of what they return."""
@@ -25,7 +26,8 @@ class StepKernels(Protocol):
     def notes(self) -> Sequence[str]: ...
 
     def digests(self) -> list[list[str | None]]:
-        """For each call of the tape the digests of what its real execution gave: fresh outputs, then written arguments.
+        """For each call of the tape the digests of what its real execution gave: fresh outputs, then written
+        arguments.
 
         A call that computes nothing has none; None stands for a value that is not known.
         """
@@ -33,7 +35,7 @@ class StepKernels(Protocol):
     def prepare(self, positions: Sequence[int]) -> None:
         """Make ready for executing these calls, which is never needed and may save time."""
 
-    def execute(self, one: Execution, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+    def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         """Execute a call on these arguments, those that it writes included; gives its flat outputs.
 
         Grad mode, autocast and generators are as before afterwards.
@@ -53,7 +55,8 @@ class ReplayedKernels:
         self._digests: list[list[str | None]] | None = None
 
     def digests(self) -> list[list[str | None]]:
-        """What two replays on differently filled memory agree on: scratch that is returned unwritten is unknown.
+        """What two replays on differently filled memory agree on: scratch that is returned unwritten is
+        unknown.
 
         Raises NotReplayable.
         """
@@ -73,15 +76,16 @@ class ReplayedKernels:
     def prepare(self, positions: Sequence[int]) -> None:
         """Nothing is to be made ready."""
 
-    def execute(self, one: Execution, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+    def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         return executed_apart(one, arguments, keywords)
 
     def value(self, position: int) -> list[torch.Tensor] | None:
         return None
 
 
-def executed_apart(one: Execution, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-    """Execute one call as a replay does: below autograd, in its grad mode, the generators put back afterwards."""
+def executed_apart(one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+    """Execute one call as a replay does: below autograd, in its grad mode, the generators put back
+    afterwards."""
     draw = one.call.draw
     devices = () if draw is None else (moved.device for moved in draw.states)
     with set_apart(devices), torch.set_grad_enabled(one.call.grad):
@@ -89,14 +93,15 @@ def executed_apart(one: Execution, arguments: tuple[Any, ...], keywords: Mapping
 
 
 class _Digesting(AsRecorded):
-    """The unchanged replay, its results digested by the number of their call, on memory filled with `pattern`."""
+    """The unchanged replay, its results digested by the number of their call, on memory filled with
+    `pattern`."""
 
     def __init__(self, tape: Tape, pattern: int) -> None:
         self.found: list[list[str]] = [[] for _ in tape.calls]
         self._slots = tape.slots
         self._pattern = pattern
 
-    def execute(self, one: Execution, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+    def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         self._leave_pattern(one)
         outputs = super().execute(one, arguments, keywords)
         given = results(one, outputs, arguments, keywords)
@@ -106,7 +111,7 @@ class _Digesting(AsRecorded):
         ]
         return outputs
 
-    def _leave_pattern(self, one: Execution) -> None:
+    def _leave_pattern(self, one: Computation) -> None:
         """Fill memory of the sizes that the op returns, and free it: that is what it will be given."""
         fresh = (view for view, new in zip(one.call.outputs, one.call.fresh, strict=True) if new)
         filled = [
@@ -118,8 +123,85 @@ class _Digesting(AsRecorded):
 
 
 def results(
-    one: Execution, outputs: list[Any], arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+    one: Computation, outputs: list[Any], arguments: tuple[Any, ...], keywords: Mapping[str, Any]
 ) -> list[torch.Tensor]:
     """What an executed call has computed: its fresh outputs, then the arguments that it has written."""
     fresh = [output for output, new in zip(outputs, one.call.fresh, strict=False) if new]
     return [*fresh, *one.written(arguments, keywords)]
+
+
+# The memory that one call works on, cut out of its storages: what its views span, and nothing around it.
+
+Bytes = Mapping[int, tuple[int, torch.Tensor]]
+"""By slot: where a span begins in its storage, and its content as bytes."""
+
+ALIGNMENT = 64
+"""Bytes to a multiple of which torch aligns memory; a span lies at the same place modulo this as in its
+storage, for kernels may add up in another order elsewhere."""
+
+
+class CallMemory:
+    """Storages for one call, made from spans of the recorded ones; what the call writes may be written into
+    these.
+
+    Raises ValueError unless every view that the call takes lies within the span of its slot: what reads
+    beyond its memory ends the process.
+    """
+
+    def __init__(self, call: Call, slots: Sequence[Slot], content: Bytes) -> None:
+        self._call = call
+        self._starts = {slot: start for slot, (start, _) in content.items()}
+        spans = spans_of(call)
+        if spans.keys() != content.keys():
+            raise ValueError(f"{call.op} takes the slots {sorted(spans)}, sent are {sorted(content)}")
+        for slot, (first, last) in spans.items():
+            start, data = content[slot]
+            if first < last and not start <= first <= last <= start + data.numel():
+                raise ValueError(
+                    f"{call.op} takes the bytes {first} to {last} of slot {slot}, "
+                    f"sent are {start} to {start + data.numel()}"
+                )
+        self._storages = {
+            slot: _storage(start, data, slots[slot].device) for slot, (start, data) in content.items()
+        }
+
+    def given(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What the call takes, on this memory."""
+        return given(self._call, self._tensor)
+
+    def content(self, slot: int) -> torch.Tensor:
+        """The span of a slot as it is now; it ends where the storage ends, should an op have made it
+        larger."""
+        storage = self._storages[slot]
+        lead = self._starts[slot] % ALIGNMENT
+        empty = torch.empty(0, dtype=torch.uint8, device=storage.device)
+        return empty.set_(storage, lead, (storage.nbytes() - lead,), (1,))
+
+    def _tensor(self, view: View) -> torch.Tensor:
+        start, storage = self._starts[view.slot], self._storages[view.slot]
+        offset = view.offset - (start - start % ALIGNMENT) // view.dtype.itemsize
+        empty = torch.empty(0, dtype=view.dtype, device=storage.device)
+        return empty.set_(storage, max(0, offset), view.size, view.stride)
+
+
+def spans_of(call: Call) -> dict[int, tuple[int, int]]:
+    """The bytes of each storage that the call's arguments lie between; (0, 0) where these have no
+    elements."""
+    spans: dict[int, tuple[int, int]] = {}
+    for view in views_in(call):
+        first, last = spans.get(view.slot, (0, 0))
+        if 0 not in view.size:
+            start, end = view.offset * view.dtype.itemsize, view.extent * view.dtype.itemsize
+            first, last = (min(first, start), max(last, end)) if first < last else (start, end)
+        spans[view.slot] = first, last
+    return spans
+
+
+def _storage(start: int, data: torch.Tensor, device: str) -> torch.UntypedStorage:
+    """A storage of the span's bytes, with those before them that the alignment asks for."""
+    lead = start % ALIGNMENT
+    if not lead and data.untyped_storage().nbytes() == data.numel() and str(data.device) == device:
+        return data.untyped_storage()
+    whole = torch.empty(lead + data.numel(), dtype=torch.uint8, device=device)
+    whole[lead:].copy_(data)
+    return whole.untyped_storage()

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import torch
 
+from .. import torch_private
 from .tape import NotReplayable, Slot, Tape, View
 
 Held = Callable[[torch.dtype], torch.dtype]
@@ -53,13 +54,16 @@ class Storages:
         recorded: Slot = self._tape.slots[slot]
         held = self._held(recorded.dtype)
         if held == recorded.dtype:
+            # A copy, for ops in place write into what they are given, and a tape is replayed many times.
             return data.clone().untyped_storage()
+        # A storage may end within an element: bytes behind the last whole one are no value.
         whole = data[: data.numel() // recorded.dtype.itemsize * recorded.dtype.itemsize]
         return whole.view(recorded.dtype).to(held).untyped_storage()
 
 
 def viewed(storage: torch.UntypedStorage, view: View, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """The tensor that a view stands for, on this storage, which holds it in `dtype` (None: as it was recorded)."""
+    """The tensor that a view stands for, on this storage, which holds it in `dtype` (None: as it was
+    recorded)."""
     empty = torch.empty(0, dtype=dtype or view.dtype, device=storage.device)
     return empty.set_(storage, view.offset, view.size, view.stride)
 
@@ -72,18 +76,103 @@ def bound(
     Raises NotReplayable for another shape.
     """
     recorded = (view.offset, view.size, view.stride)
-    if tensor.dtype == (dtype or view.dtype) and recorded == _layout(tensor):
+    if tensor.dtype == (dtype or view.dtype) and recorded == (
+        int(tensor.storage_offset()),
+        tuple(tensor.size()),
+        tuple(tensor.stride()),
+    ):
         return tensor.untyped_storage()
     if tuple(tensor.size()) != view.size:
         raise NotReplayable(f"an op gives the shape {tuple(tensor.size())}, recorded was {view.size}")
+    # Kernels may sum in another order on another layout, so a result is laid out again as it was recorded.
     made = torch.UntypedStorage(slot.size, device=slot.device)
     viewed(made, view, dtype).copy_(tensor)
     return made
 
 
-def _layout(tensor: torch.Tensor) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    return int(tensor.storage_offset()), tuple(tensor.size()), tuple(tensor.stride())
-
-
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
+
+
+# The storages that a recording meets, numbered: what a tape knows a tensor by.
+
+
+class SlotTable:
+    """Gives storages their slots. Nothing is kept alive but the bytes of those that came from before the
+    step."""
+
+    def __init__(self) -> None:
+        self.inputs: dict[int, torch.Tensor] = {}
+        self._numbers: dict[int, int] = {}
+        self._marks: list[torch_private.StorageMark] = []
+        self._slots: list[Slot] = []
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return tuple(self._slots)
+
+    def view(self, tensor: torch.Tensor, *, is_input: bool) -> View:
+        """The tensor as a view; a storage that is new and `is_input` is copied as it is now.
+
+        Raises NotReplayable for tensors that are no plain view of memory.
+        """
+        if torch_private.dispatches_itself(tensor):
+            raise NotReplayable(
+                f"a tensor is of the class {type(tensor).__name__}, which executes ops by itself"
+            )
+        if tensor.layout != torch.strided:
+            raise NotReplayable(f"a tensor is sparse or laid out otherwise ({tensor.layout})")
+        if tensor.is_meta:
+            raise NotReplayable("a tensor is on the device meta, it has no values")
+        if tensor.is_quantized:
+            raise NotReplayable("a tensor is quantized")
+        if tensor.is_conj() or tensor.is_neg():
+            raise NotReplayable("a tensor is a conjugate or negative view")
+        address = torch_private.storage_address(tensor)
+        number = self._numbers.get(address)
+        size = tensor.untyped_storage().nbytes()
+        if number is None:
+            number = self._numbers[address] = len(self._slots)
+            self._marks.append(torch_private.StorageMark(tensor))
+            # The mark keeps the address taken: a freed one would be given to another storage, which would
+            # then have this slot.
+            self._slots.append(Slot(size, str(tensor.device), tensor.dtype))
+            if is_input:
+                self.inputs[number] = bytes_of_storage(tensor).clone()
+        elif size > self._slots[number].size:  # an op has made it larger
+            known = self._slots[number]
+            self._slots[number] = Slot(size, known.device, known.dtype)
+        return View(
+            number, tensor.dtype, int(tensor.storage_offset()), tuple(tensor.size()), tuple(tensor.stride())
+        )
+
+    def slot_of(self, tensor: torch.Tensor) -> int | None:
+        """The slot of a tensor's storage, None for one that was not met."""
+        return self._numbers.get(torch_private.storage_address(tensor))
+
+    def tensor(self, view: View) -> torch.Tensor | None:
+        """The tensor that a view stands for, on the storage itself; None where that is gone."""
+        storage = self._marks[view.slot].storage()
+        if storage is None or view.extent * view.dtype.itemsize > storage.nbytes():
+            return None
+        empty = torch.empty(0, dtype=view.dtype, device=storage.device)
+        return empty.set_(storage, view.offset, view.size, view.stride)
+
+    def assign(self, tensor: torch.Tensor, slot: int) -> None:
+        """From now on the storage of this tensor is that of the slot, whatever it was before; others may be
+        as well."""
+        self._numbers[torch_private.storage_address(tensor)] = slot
+        self._marks.append(torch_private.StorageMark(tensor))
+        known = self._slots[slot]
+        size = max(known.size, tensor.untyped_storage().nbytes())
+        self._slots[slot] = Slot(size, known.device, known.dtype)
+
+
+def bytes_of_storage(tensor: torch.Tensor) -> torch.Tensor:
+    """The whole storage of a tensor, as bytes that share its memory."""
+    storage = tensor.untyped_storage()
+    empty = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    return empty.set_(storage, 0, (storage.nbytes(),), (1,))

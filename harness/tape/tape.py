@@ -1,7 +1,27 @@
 """The records of a step tape: what one training step did, as calls of ops on views of storages.
 
-A storage is known by its slot, a number; an argument or output that is a tensor is a view of a slot. So aliasing
-and ops in place need no care, and what only makes another view computes nothing.
+A storage is known by its slot, a number; an argument or output that is a tensor is a view of a slot. So
+aliasing and ops in place need no care, and what only makes another view computes nothing.
+
+    >>> weight = torch.tensor([1.0, 2.0], requires_grad=True)
+    >>> def recorded_step(work):
+    ...     recorder = TapeRecorder(0, "train.py", modules=False)
+    ...     recorder.start()
+    ...     loss = work(weight).sum()
+    ...     recorder.watch("loss", loss)
+    ...     recorder.watch("gradient 0 weight", torch.autograd.grad(loss, weight)[0])
+    ...     recorder.stop()
+    ...     return recorder.tape()
+    >>> for call in recorded_step(lambda weight: 3 * weight).calls:
+    ...     taken = [one.slot if isinstance(one, View) else one for one in call.arguments]
+    ...     print(call.phase, call.op, taken, "gives", [one.slot for one in call.outputs], call.fresh)
+    forward aten.mul.Tensor [0, 3] gives [1] (True,)
+    forward aten.sum.default [1] gives [2] (True,)
+    forward aten.ones_like.default [2] gives [3] (True,)
+    backward aten.expand.default [3, (2,)] gives [3] (False,)
+    backward aten.mul.Tensor [3, 3] gives [4] (True,)
+
+Slot 0 holds the weight, from before the step; expand gives another view of slot 3 and nothing fresh.
 """
 
 from __future__ import annotations
@@ -72,9 +92,9 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class CompiledNode:
-    """A node of a compiled graph. `graph` names the graph ("0 forward": number of the region, phase), `name` the node;
-    `origin` is the op that it was decomposed from (`aten.tanh_backward.default`, or its own), and calls with one `group`
-    came from one call of that op."""
+    """A node of a compiled graph. `graph` names the graph ("0 forward": number of the region, phase), `name`
+    the node; `origin` is the op that it was decomposed from (`aten.tanh_backward.default`, or its own), and
+    calls with one `group` came from one call of that op."""
 
     graph: str
     name: str
@@ -86,11 +106,12 @@ class CompiledNode:
 class Call:
     """One op. Lists in its arguments are tuples, tensors are views, generators are their states.
 
-    `outputs` are flat: views, or plain values where the op gave the script a number. `fresh` says of each whether
-    its storage begins with this call. `module` is the path from the outermost module that was called, None outside
-    of any. `owners` are the parameters that a call outside of any module is about. `sequence` is the number of the
-    autograd node that the call makes or, in the backward, belongs to; those of compiled nodes are negative. `grad` is
-    the grad mode. `compiled` says which node of a compiled graph stands behind the call.
+    `outputs` are flat: views, or plain values where the op gave the script a number. `fresh` says of each
+    whether its storage begins with this call. `module` is the path from the outermost module that was called,
+    None outside of any. `owners` are the parameters that a call outside of any module is about. `sequence` is
+    the number of the autograd node that the call makes or, in the backward, belongs to; those of compiled
+    nodes are negative. `grad` is the grad mode. `compiled` says which node of a compiled graph stands behind
+    the call.
     """
 
     op: str

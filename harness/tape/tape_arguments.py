@@ -1,8 +1,8 @@
 """The arguments of a tape's calls as JSON values and back; nothing in them is ever evaluated.
 
-Numbers, text and None stand for themselves and lists for lists. Anything else is an object of one key that says
-what it is: `view`, `dtype`, `device`, `layout`, `memory_format`, `generator`, `complex`, or `float` for a number that
-JSON does not have.
+Numbers, text and None stand for themselves and lists for lists. Anything else is an object of one key that
+says what it is: `view`, `dtype`, `device`, `layout`, `memory_format`, `generator`, `complex`, or `float` for
+a number that JSON does not have.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class Encoder:
 
 
 class Decoder:
-    """Reads arguments. `state` gives a generator's state by its number. Raises ValueError or TypeError for what is none."""
+    """Reads arguments. `state` gives a generator's state by its number. Raises ValueError or TypeError for
+    what is none."""
 
     def __init__(self, state: Callable[[int], torch.Tensor]) -> None:
         self._state = state

@@ -53,7 +53,27 @@ def described_tape(tape: Tape) -> tuple[dict[str, torch.Tensor], dict[str, Any]]
     tensors |= {f"watched {number}": one.value for number, one in enumerate(tape.watched)}
     calls = []
     for number, call in enumerate(tape.calls):
-        calls.append(_call_to_json(call, encoder))
+        described: dict[str, Any] = {
+            "op": call.op,
+            "arguments": encoder.encode(call.arguments),
+            "outputs": encoder.encode(call.outputs),
+            "fresh": list(call.fresh),
+            "phase": call.phase,
+            "grad": call.grad,
+        }
+        optional = {
+            "keywords": {name: encoder.encode(value) for name, value in call.keywords.items()} or None,
+            "module": call.module,
+            "line": call.line,
+            "sequence": call.sequence,
+            "owners": list(call.owners) or None,
+            "compiled": None if call.compiled is None else list(astuple(call.compiled)),
+            "draw": None
+            if call.draw is None
+            else [len(call.draw.drawn), [encoder.encode(one) for one in call.draw.states]],
+        }
+        call_to_json = described | {name: value for name, value in optional.items() if value is not None}
+        calls.append(call_to_json)
         if call.draw is not None:
             tensors |= {f"drawn {number} {at}": one for at, one in enumerate(call.draw.drawn)}
     facts = {
@@ -81,34 +101,12 @@ def read_tape(path: Path) -> Tape:
 
 
 def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> Tape:
-    """The tape that `described_tape` has described. Raises ValueError, TypeError, KeyError and RecursionError."""
-    return _Reading(tensors, facts).tape()
+    """The tape that `described_tape` has described. Raises ValueError, TypeError, KeyError and
+    RecursionError."""
+    return _TapeReading(tensors, facts).tape()
 
 
-def _call_to_json(call: Call, encoder: Encoder) -> dict[str, Any]:
-    described: dict[str, Any] = {
-        "op": call.op,
-        "arguments": encoder.encode(call.arguments),
-        "outputs": encoder.encode(call.outputs),
-        "fresh": list(call.fresh),
-        "phase": call.phase,
-        "grad": call.grad,
-    }
-    optional = {
-        "keywords": {name: encoder.encode(value) for name, value in call.keywords.items()} or None,
-        "module": call.module,
-        "line": call.line,
-        "sequence": call.sequence,
-        "owners": list(call.owners) or None,
-        "compiled": None if call.compiled is None else list(astuple(call.compiled)),
-        "draw": None
-        if call.draw is None
-        else [len(call.draw.drawn), [encoder.encode(one) for one in call.draw.states]],
-    }
-    return described | {name: value for name, value in optional.items() if value is not None}
-
-
-class _Reading:
+class _TapeReading:
     """Understands one file. Raises ValueError, TypeError and KeyError."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> None:

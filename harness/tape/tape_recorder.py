@@ -11,13 +11,11 @@ from typing import Any
 import torch
 
 from .. import torch_private
-from .call_log import CallLog, Taken, raising
-from .call_values import CallValues
-from .collectives import NAMESPACES, SHARDED, unreplayed
+from .call_log import CallLog, CallValues, NotedCall, raising
 from .compiled_graphs import CompiledGraph, Unrolled, Unroller
-from .op_places import Places
+from .op_names import NAMESPACES, SHARDED, unreplayed
+from .op_places import StepPlaces, owners_of
 from .origin import script_line
-from .owners import owners_of
 from .shards import is_sharded
 from .tape import Call, NotReplayable, Tape, View, Watched, leaves
 
@@ -25,15 +23,17 @@ OFF_TAPE = ("profiler", "prim")
 """Namespaces of calls that compute nothing and carry handles which nothing could write down."""
 
 NAMES_ONLY = ("aten::set_",)
-"""Ops that give a tensor other memory, which the next view of it tells: a data loader's workers send theirs so."""
+"""Ops that give a tensor other memory, which the next view of it tells: a data loader's workers send theirs
+so."""
 
 
 class TapeRecorder:
-    """Records from `start` to `stop`. Whatever it cannot take ends the tape, with the `reason`, and not the training.
+    """Records from `start` to `stop`. Whatever it cannot take ends the tape, with the `reason`, and not the
+    training.
 
-    `script` is the file whose lines are noted. With `modules` the modules' calls are followed by hooks. With `values`
-    compiled graphs, whose executions are then led to `executed`, are taken apart by what `unroller` makes. `raised` is the
-    last op that gave an error, which is not on the tape.
+    `script` is the file whose lines are noted. With `modules` the modules' calls are followed by hooks. With
+    `values` compiled graphs, whose executions are then led to `executed`, are taken apart by what `unroller`
+    makes. `raised` is the last op that gave an error, which is not on the tape.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class TapeRecorder:
         self._log = CallLog(values)
         self._unroller = None if unroller is None else unroller(self._log, script)
         self._mode = torch_private.InterceptedOps(self._around)
-        self._places: Places | None = None
+        self._places: StepPlaces | None = None
         self._suspended = False
 
     def start(self) -> None:
-        self._places = Places(modules=self._modules)
+        self._places = StepPlaces(modules=self._modules)
         self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def stop(self) -> None:
@@ -153,15 +153,17 @@ class TapeRecorder:
             self.give_up(f"recording an op failed: {type(error).__name__}: {error}")
 
     def _ignores(self) -> bool:
+        # A process forked from the training (a data loader's worker) inherits the mode, but its ops are not
+        # the step's.
         return self.reason is not None or self._suspended or os.getpid() != self._process
 
     def _around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         if self._ignores() or _is_off_tape(operation):
             return operation(*args, **kwargs)
-        if _is_collective(operation):
+        if torch_private.is_operation_overload(operation) and operation.namespace in NAMESPACES:
             self.give_up(unreplayed(operation.name()))
             return operation(*args, **kwargs)
-        taken: Taken | None = None
+        taken: NotedCall | None = None
         grad = torch.is_grad_enabled()
         with self._looking():
             assert self._places is not None
@@ -182,10 +184,6 @@ class TapeRecorder:
                 line = script_line(self._script)
                 self._log.complete(operation, args, kwargs, taken, outputs, line)
         return outputs
-
-
-def _is_collective(operation: Any) -> bool:
-    return torch_private.is_operation_overload(operation) and operation.namespace in NAMESPACES
 
 
 def _is_off_tape(operation: Any) -> bool:

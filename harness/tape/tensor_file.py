@@ -24,8 +24,8 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], facts: Mappin
     """Write a file, all of it or nothing; an existing one is replaced. Raises OSError (disk full).
 
     Tensors are taken one after the other: what is contiguous on the CPU is not copied, anything else briefly.
-    Sparse tensors are written dense; a dtype that files do not know is widened to float32, and the fact `dtypes`
-    says what it was.
+    Sparse tensors are written dense; a dtype that files do not know is widened to float32, and the fact
+    `dtypes` says what it was.
     """
     widened = {name: _name(tensor.dtype) for name, tensor in tensors.items() if tensor.dtype not in CODES}
     header, order = build_header(
@@ -57,7 +57,19 @@ def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
             tensors = {entry.name: _read(path, file, entry) for entry in entries}
     except OSError as error:
         raise JournalError(path, f"cannot be read: {error.strerror}") from error
-    for name, true in _true_dtypes(facts).items():
+    # The widened tensors that can be given their dtype back: quantized ones stay numbers
+    named = facts.get(TRUE_DTYPES)
+    found = {
+        name: getattr(torch, dtype, None)
+        for name, dtype in (named.items() if isinstance(named, dict) else ())
+        if isinstance(dtype, str)
+    }
+    true_dtypes = {
+        name: dtype
+        for name, dtype in found.items()
+        if isinstance(dtype, torch.dtype) and dtype.is_floating_point
+    }
+    for name, true in true_dtypes.items():
         if name in tensors:
             tensors[name] = tensors[name].to(true)
     return tensors, facts
@@ -89,18 +101,3 @@ def _read(path: Path, file: BinaryIO, entry: Entry) -> torch.Tensor:
     if not buffer.readonly and file.readinto(buffer) != entry.end - entry.start:  # type: ignore[attr-defined]
         raise JournalError(path, f"was cut off while it was read, at {entry.name!r}")
     return tensor
-
-
-def _true_dtypes(facts: Mapping[str, Any]) -> dict[str, torch.dtype]:
-    """The widened tensors that can be given their dtype back: quantized ones stay numbers."""
-    named = facts.get(TRUE_DTYPES)
-    found = {
-        name: getattr(torch, dtype, None)
-        for name, dtype in (named.items() if isinstance(named, dict) else ())
-        if isinstance(dtype, str)
-    }
-    return {
-        name: dtype
-        for name, dtype in found.items()
-        if isinstance(dtype, torch.dtype) and dtype.is_floating_point
-    }

@@ -22,7 +22,7 @@ from ..observers.partition.partition_journal import PARTITION, PartitionRecord, 
 from ..records.mode_spec import ModeSpec
 from ..records.partition_limits import OF_PROCESS, PartitionConfig
 from ..runs.recorded_run import RecordedRun
-from ..runs.run_layout import Investigation, check_name, choose_investigation
+from ..runs.run_layout import InvestigationFolder, check_name, choose_investigation
 
 FACTORY = re.compile(r"[^:]+:[A-Za-z_]\w*")
 
@@ -148,9 +148,9 @@ def partition_module(
     return Partitioned(target, folder, record, failure, f"what it printed is in {folder / 'stderr.log'}")
 
 
-def _folder(target: str, out: Path, name: str | None) -> Investigation:
+def _folder(target: str, out: Path, name: str | None) -> InvestigationFolder:
     if name is not None:
-        return Investigation(out / check_name("--name", name))
+        return InvestigationFolder(out / check_name("--name", name))
     place, _, factory = target.rpartition(":")
     return choose_investigation(out, Path(f"{Path(place.removesuffix('.py')).name}-{factory}"), None, "")
 

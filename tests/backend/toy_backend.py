@@ -15,8 +15,8 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.registry import register_backend
 
+from numdrift.harness.backends.called_operators import ScriptLines
 from numdrift.harness.backends.compiled.mode import CompileMode
-from numdrift.harness.backends.program_lines import ScriptLines
 from numdrift.harness.errors import NotAvailable
 from numdrift.harness.hooks.backend_adapter import Tell
 from numdrift.harness.records.backend_work import OperatorCall, SupportAnswer, Work

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from numdrift.harness.drift.curve_envelope import Envelope, loss_envelope
-from numdrift.harness.drift.series import LossSeries
+from numdrift.harness.drift.loss_distance import LossSeries
 from numdrift.plots.appearance import save
 from numdrift.plots.envelope import envelope
 

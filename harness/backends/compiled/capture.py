@@ -15,13 +15,11 @@ from ...errors import NotAvailable
 from ...hooks.mode_protocol import Moment
 from ...records.graph_folder import GraphFolder
 from ...records.graph_record import Graph
-from ..capture_request import NamedTensors
-from .compiled_bindings import AotBindings, dynamo_bindings, signature_of
-from .compiled_covers import GraphBefore
-from .compiled_names import ScriptNames
-from .compiled_region import Counts, Depth, Executable, PreGraph, Region
+from ..captures import NamedTensors
+from .compiled_bindings import AotBindings, ScriptNames, dynamo_bindings, signature_of
+from .compiled_region import CapturedRegion, Counts, Depth, Executable, PreGraph
 from .fx_graph import Parts, Reading, modules_by_sequence, read_graph
-from .generated_kernels import Compilation, post_graph
+from .generated_kernels import Compilation, GraphBefore, post_graph
 
 WITHOUT_KERNELS = "backend {} generates no kernels: it runs the pre graph op by op"
 NOTHING_MET = (
@@ -33,8 +31,9 @@ WITHOUT_ATEN = "backend {} makes no graph of aten ops: it runs what dynamo captu
 class CompiledCapture:
     """Captures every compilation of the run, in whatever step and by whatever backend.
 
-    `script` is the path of the training script. `named_tensors` says what its tensors are called; without it they
-    have the names that the modules given to `adopted` know them by. In `steps` every execution is written down.
+    `script` is the path of the training script. `named_tensors` says what its tensors are called; without it
+    they have the names that the modules given to `adopted` know them by. In `steps` every execution is
+    written down.
     """
 
     def __init__(
@@ -53,15 +52,16 @@ class CompiledCapture:
         self._reported: set[str] = set()
         self._inside = Depth()
         self._counts = Counts()
-        self._region: Region | None = None
-        self._regions: dict[int | None, Region] = {}
+        self._region: CapturedRegion | None = None
+        self._regions: dict[int | None, CapturedRegion] = {}
         self._lowered: torch_private.Lowered | None = None
         self._executables: dict[int, Executable] = {}
         self._captured = False
 
     @property
     def inside(self) -> bool:
-        """Whether this thread is executing, or compiling, a graph: what is dispatched there is part of one."""
+        """Whether this thread is executing, or compiling, a graph: what is dispatched there is part of
+        one."""
         return bool(self._inside)
 
     def install(self) -> None:
@@ -133,13 +133,15 @@ class CompiledCapture:
             self._unavailable(stage, WITHOUT_ATEN.format(region.backend))
         return self._watched(compiled, Executable(region.base, region.hash, self._executed))
 
-    def _begin(self, seen: torch_private.DynamoGraph) -> Region:
+    def _begin(self, seen: torch_private.DynamoGraph) -> CapturedRegion:
         signature = signature_of(seen, self._names.by_identity())
         phase = "optimizer" if "/torch/optim/" in seen.file.replace("\\", "/") else "forward"
         parts = read_graph(
             seen.graph, Reading(phase, self._script, {}, dynamo_bindings(seen.graph, signature))
         )
-        region = Region(lambda: self._folder.reserve(phase), signature, seen.backend, parts.hash, phase)
+        region = CapturedRegion(
+            lambda: self._folder.reserve(phase), signature, seen.backend, parts.hash, phase
+        )
         reason = f"graph break: {seen.break_reason}, {seen.break_line}" if seen.break_reason else ""
 
         def write() -> None:
@@ -199,7 +201,7 @@ class CompiledCapture:
             return compiled
         return self._watched(compiled, pre.executable)
 
-    def _pre(self, region: Region, graph: torch.fx.Graph, side: str) -> PreGraph:
+    def _pre(self, region: CapturedRegion, graph: torch.fx.Graph, side: str) -> PreGraph:
         region.traced()
         self._counts.add("compiled")
         phase = "backward" if side == "backward" else region.phase

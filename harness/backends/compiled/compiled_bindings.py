@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 
 from ... import torch_private
+from ..captures import NamedTensors
 from .fx_graph import path_in_source
 
 PARAMETER_SOURCE = re.compile(r"\._(parameters|buffers)\[[^\]]*\]$")
@@ -19,21 +21,30 @@ SCALAR = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class GraphSignature:
     """The bindings of a dynamo graph's inputs and outputs, in their order."""
 
     inputs: Sequence[str]
     outputs: Sequence[str]
 
 
-def signature_of(seen: torch_private.DynamoGraph, names: Mapping[int, str]) -> Signature:
+def signature_of(seen: torch_private.DynamoGraph, names: Mapping[int, str]) -> GraphSignature:
     """What dynamo's inputs and outputs are. `names` are bindings by the identity of the tensor."""
     numbers = {one.name: number for number, one in enumerate(_user_inputs(seen, names))}
     inputs = []
     for one in seen.inputs:
         named = _named(one, names)
         inputs.append(named or f"input {numbers[one.name]}")
-    return Signature(inputs, _outputs(seen.graph))
+    # `loss` for the one output that is a differentiable number, `output N` for the others
+    returned = next((one.args[0] for one in reversed(seen.graph.nodes) if one.op == "output"), ())
+    flat: Sequence[Any] = returned if isinstance(returned, (list, tuple)) else [returned]
+    losses = []
+    for number, one in enumerate(flat):
+        example = one.meta.get("example_value") if isinstance(one, torch.fx.Node) else None
+        if isinstance(example, torch.Tensor) and example.requires_grad and tuple(example.shape) == SCALAR:
+            losses.append(number)
+    outputs = ["loss" if losses == [number] else f"output {number}" for number in range(len(flat))]
+    return GraphSignature(inputs, outputs)
 
 
 def _named(one: torch_private.GraphInput, names: Mapping[int, str]) -> str:
@@ -50,7 +61,8 @@ def _named(one: torch_private.GraphInput, names: Mapping[int, str]) -> str:
 
 
 def _user_inputs(seen: torch_private.DynamoGraph, names: Mapping[int, str]) -> list[torch_private.GraphInput]:
-    """The inputs that are the script's own, in the order of the frame's variables; dynamo has the order of use."""
+    """The inputs that are the script's own, in the order of the frame's variables; dynamo has the order of
+    use."""
     order = {name: number for number, name in enumerate(seen.locals)}
 
     def place(one: torch_private.GraphInput) -> tuple[int, list[Any]]:
@@ -63,19 +75,7 @@ def _user_inputs(seen: torch_private.DynamoGraph, names: Mapping[int, str]) -> l
     return sorted((one for one in seen.inputs if not _named(one, names)), key=place)
 
 
-def _outputs(graph: torch.fx.Graph) -> list[str]:
-    """`loss` for the one output that is a differentiable number, `output N` for the others."""
-    returned = next((one.args[0] for one in reversed(graph.nodes) if one.op == "output"), ())
-    flat: Sequence[Any] = returned if isinstance(returned, (list, tuple)) else [returned]
-    losses = []
-    for number, one in enumerate(flat):
-        example = one.meta.get("example_value") if isinstance(one, torch.fx.Node) else None
-        if isinstance(example, torch.Tensor) and example.requires_grad and tuple(example.shape) == SCALAR:
-            losses.append(number)
-    return ["loss" if losses == [number] else f"output {number}" for number in range(len(flat))]
-
-
-def dynamo_bindings(graph: torch.fx.Graph, signature: Signature) -> dict[str, str]:
+def dynamo_bindings(graph: torch.fx.Graph, signature: GraphSignature) -> dict[str, str]:
     """The bindings of a dynamo graph by the names of its nodes."""
     placeholders = [one.name for one in graph.nodes if one.op == "placeholder"]
     found = dict(zip(placeholders, signature.inputs, strict=False))
@@ -91,7 +91,7 @@ def dynamo_bindings(graph: torch.fx.Graph, signature: Signature) -> dict[str, st
 class AotBindings:
     """The bindings of one graph of AOTAutograd: those of the values that go in and come out."""
 
-    signature: Signature
+    signature: GraphSignature
     phase: str
 
     def of(self, graph: torch.fx.Graph) -> dict[str, str]:
@@ -172,3 +172,38 @@ class AotBindings:
 
 def _gradient(of: str) -> str:
     return f"gradient {of.removeprefix('parameter ')}" if of else "gradient"
+
+
+# What the script calls its parameters and buffers.
+
+
+class ScriptNames:
+    """Bindings by the identity of the tensor: those that `named_tensors` gives, else those of the adopted
+    modules."""
+
+    def __init__(self, named_tensors: NamedTensors | None = None) -> None:
+        self._named_tensors = named_tensors
+        self._modules: list[weakref.ref[torch.nn.Module]] = []
+
+    def adopt(self, module: torch.nn.Module) -> None:
+        """Take the names of a module's tensors, as the module itself has them when `torch.compile` has
+        wrapped it."""
+        self._modules.append(weakref.ref(getattr(module, "_orig_mod", module)))
+
+    def by_identity(self) -> dict[int, str]:
+        """The bindings now, a tensor with several names by its first one."""
+        found: dict[int, str] = {}
+        for binding, tensor in self._all():
+            found.setdefault(id(tensor), binding)
+        return found
+
+    def _all(self) -> Iterator[tuple[str, torch.Tensor]]:
+        if self._named_tensors is not None:
+            for binding, tensor in self._named_tensors().items():
+                if binding.startswith(("parameter ", "buffer ")):
+                    yield binding, tensor
+            return
+        for module in (one() for one in self._modules):
+            if module is not None:
+                yield from ((f"parameter {name}", one) for name, one in module.named_parameters())
+                yield from ((f"buffer {name}", one) for name, one in module.named_buffers())

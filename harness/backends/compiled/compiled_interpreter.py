@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,10 @@ import torch
 
 from ... import torch_private
 from ...tape.call_log import CallLog, given_by
-from ...tape.compiled_probes import ValueKey
-from ...tape.op_places import Place
+from ...tape.compiled_graphs import CompiledGraph, ValueKey
+from ...tape.op_places import OpPlace
 from ...tape.tape import Call, CompiledNode, NotReplayable
+from .fx_graph import module_path, script_line
 
 SIZES = "sym_"
 """How the names of the ops begin that only read a size."""
@@ -21,10 +22,11 @@ SIZES = "sym_"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Interpreted:
-    """A node that is on the tape as the call number `position`, which gave `count` tensors: fresh outputs, then what it wrote.
+    """A node that is on the tape as the call number `position`, which gave `count` tensors: fresh outputs,
+    then what it wrote.
 
-    `given` are these and `outputs` all that it gave, both empty where they are not kept; a random node's `given` always is.
-    `swapped` is what executed the node in place of the op that the call names.
+    `given` are these and `outputs` all that it gave, both empty where they are not kept; a random node's
+    `given` always is. `swapped` is what executed the node in place of the op that the call names.
     """
 
     position: int
@@ -40,7 +42,7 @@ class Interpreted:
 class Described:
     """What the tape says of a node."""
 
-    place: Place
+    place: OpPlace
     line: str | None
     compiled: CompiledNode
 
@@ -69,12 +71,23 @@ class Interpreter:
     def run(self, module: torch.fx.GraphModule, inputs: list[Any]) -> list[Any]:
         """The graph's outputs. Raises NotReplayable for a graph that cannot be taken apart."""
         given = iter(inputs)
-        ending = _last_taken(module.graph)
+        # By node, those whose values no node after it takes
+        ending: dict[torch.fx.Node, list[torch.fx.Node]] = {}
+        seen: set[torch.fx.Node] = set()
+        for node in reversed(module.graph.nodes):
+            taken = [one for one in (*node.all_input_nodes, node) if one not in seen]
+            seen.update(taken)
+            if node.op != "output":
+                ending[node] = taken
         for node in module.graph.nodes:
             if node.op == "placeholder":
                 self._values[node] = next(given)
             elif node.op == "get_attr":
-                self._values[node] = _attribute(module, str(node.target))
+                target = str(node.target)
+                found: Any = module
+                for name in target.split("."):
+                    found = getattr(found, name)
+                self._values[node] = found
             elif node.op == "call_function":
                 self._values[node] = self._called(node)
             elif node.op == "output":
@@ -140,18 +153,6 @@ class Interpreter:
         return value if layout_of(value) == layout_of(wanted) else laid_out_like(wanted, value)
 
 
-def _last_taken(graph: torch.fx.Graph) -> dict[torch.fx.Node, list[torch.fx.Node]]:
-    """By node, those whose values no node after it takes."""
-    found: dict[torch.fx.Node, list[torch.fx.Node]] = {}
-    seen: set[torch.fx.Node] = set()
-    for node in reversed(graph.nodes):
-        taken = [one for one in (*node.all_input_nodes, node) if one not in seen]
-        seen.update(taken)
-        if node.op != "output":
-            found[node] = taken
-    return found
-
-
 def flat_outputs(node: torch.fx.Node) -> list[Any]:
     """What the output node of a graph gives."""
     found = node.args[0]
@@ -186,8 +187,56 @@ def _possible(operation: Any, args: Any) -> Any:
     return operation
 
 
-def _attribute(module: torch.fx.GraphModule, target: str) -> Any:
-    found: Any = module
-    for name in target.split("."):
-        found = getattr(found, name)
-    return found
+# What the nodes of compiled graphs are to the step: their module, their line, and which of them belong
+# together.
+
+STACKS = ("nn_module_stack", "fwd_nn_module_stack")
+
+
+class NodeNames:
+    """Numbers the nodes of one step. `run` is the number of an execution, which a backward shares with its
+    forward."""
+
+    def __init__(self, script: str) -> None:
+        self._script = script
+        self._sequences: dict[Hashable, int] = {}
+        self._groups: dict[Hashable, int] = {}
+        self._modules: dict[tuple[int, Any], str] = {}
+
+    def describe(self, graph: CompiledGraph, run: int, node: torch.fx.Node) -> CompiledNode:
+        origin = node.meta.get("original_aten")
+        if torch_private.is_operation_overload(node.target):
+            origin = torch_private.op_behind(node.target) or origin
+        call = node.meta.get(torch_private.CALL)
+        key = (run, graph.phase, node.name) if call is None else (run, call)
+        return CompiledNode(
+            graph.name,
+            node.name,
+            str(origin if torch_private.is_operation_overload(origin) else node.target),
+            self._groups.setdefault(key, len(self._groups)),
+        )
+
+    def sequence(self, run: int, node: torch.fx.Node) -> int | None:
+        """A negative number that this node and its counterparts in the other direction have, and no
+        others."""
+        number = node.meta.get("seq_nr")
+        if not isinstance(number, int) or number < 0:
+            return None
+        return self._sequences.setdefault((run, number), -len(self._sequences) - 1)
+
+    def module(self, graph: CompiledGraph, node: torch.fx.Node) -> str | None:
+        """The path of the node's module; a backward node has that of the forward node with its number."""
+        key = (graph.region, node.meta.get("seq_nr"))
+        for name in STACKS:
+            if node.meta.get(name):
+                path = module_path(node.meta[name])
+                if graph.phase == "forward":
+                    self._modules.setdefault(key, path)
+                return path
+        if key in self._modules:
+            return self._modules[key]
+        return "" if graph.phase == "forward" and node.meta.get("stack_trace") else None
+
+    def line(self, node: torch.fx.Node) -> str | None:
+        stack = str(node.meta.get("stack_trace") or "").rstrip()
+        return script_line(stack, self._script) or None

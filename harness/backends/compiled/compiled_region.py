@@ -9,19 +9,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ...records.graph_record import Graph
-from .compiled_bindings import Signature
+from .compiled_bindings import GraphSignature
 
 
 @dataclass(slots=True)
-class Region:
+class CapturedRegion:
     """`reserve` gives the name of its forward graph, which its dynamo graph shares, when one is first needed.
 
-    `modules` are the paths of its forward by autograd sequence number; `lowered` says that a compiler went on from
-    dynamo's graph. `hash` is that of dynamo's graph.
+    `modules` are the paths of its forward by autograd sequence number; `lowered` says that a compiler went on
+    from dynamo's graph. `hash` is that of dynamo's graph.
     """
 
     reserve: Callable[[], str]
-    signature: Signature
+    signature: GraphSignature
     backend: str
     hash: str
     phase: str = "forward"
@@ -58,7 +58,8 @@ class Executable:
 
 @dataclass(frozen=True, slots=True)
 class PreGraph:
-    """A graph as it goes into the compiler: `outputs` are in its order, None where it returns no value there."""
+    """A graph as it goes into the compiler: `outputs` are in its order, None where it returns no value
+    there."""
 
     graph: Graph
     outputs: Sequence[str | None]

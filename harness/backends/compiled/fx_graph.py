@@ -48,8 +48,8 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How to read one graph: `script` is the training script, `modules` the paths by autograd sequence number that
-    its forward has, `bindings` what its placeholders and outputs are to the script, by name."""
+    """How to read one graph: `script` is the training script, `modules` the paths by autograd sequence number
+    that its forward has, `bindings` what its placeholders and outputs are to the script, by name."""
 
     phase: str
     script: str
@@ -58,8 +58,18 @@ class Reading:
 
 
 def read_graph(graph: torch.fx.Graph, reading: Reading) -> Parts:
-    """The parts of a graph. A `getitem` that takes one result out of several becomes an output of its node."""
-    results = _results(graph)
+    """The parts of a graph. A `getitem` that takes one result out of several becomes an output of its
+    node."""
+    results = _Results()
+    for one in graph.nodes:
+        if one.target is operator.getitem and isinstance(one.args[1], int):
+            source = one.args[0]
+            if isinstance(source, torch.fx.Node) and source.op not in ("placeholder", "get_attr"):
+                several = (
+                    isinstance(_example(source), (tuple, list)) and source.target is not operator.getitem
+                )
+                if several:
+                    results.take_out(one)
     groups: dict[Any, str] = {}
     nodes: list[Node] = []
     values: dict[str, Value] = {}
@@ -106,20 +116,6 @@ class _Results:
         return {parts[index].name: parts[index] for index in sorted(parts)}
 
 
-def _results(graph: torch.fx.Graph) -> _Results:
-    results = _Results()
-    for one in graph.nodes:
-        if one.target is operator.getitem and isinstance(one.args[1], int):
-            source = one.args[0]
-            if isinstance(source, torch.fx.Node) and source.op not in ("placeholder", "get_attr"):
-                several = (
-                    isinstance(_example(source), (tuple, list)) and source.target is not operator.getitem
-                )
-                if several:
-                    results.take_out(one)
-    return results
-
-
 def _node(
     one: torch.fx.Node,
     made: Mapping[str, torch.fx.Node],
@@ -127,9 +123,32 @@ def _node(
     reading: Reading,
     groups: dict[Any, str],
 ) -> Node:
-    domain, op, overload = _called(one)
+    # The namespace, the name and the overload of what a node calls
+    target = one.target
+    if (parts := torch_private.parts_of_op(target)) is not None:
+        domain, op, overload = parts
+    elif isinstance(target, str):
+        domain, op, overload = ("torch", target.rpartition(".")[2], "")
+    else:
+        name = getattr(target, "__name__", None) or str(target)
+        module = getattr(target, "__module__", None) or "torch"
+        domain, op, overload = (
+            "torch" if module.startswith("torch") else "python",
+            name.replace(".", "_").strip("_") or "call",
+            "",
+        )
     inputs, names, attributes = _arguments(one, results)
-    original, group = _origin(one, groups)
+    # The op that a node was decomposed from, and the name of the decomposed call; both "" for an op as
+    # called
+    before = torch_private.parts_of_op(one.meta.get("original_aten"))
+    now = torch_private.parts_of_op(one.target)
+    if before is None or now is None or before[:2] == now[:2]:
+        original, group = ("", "")
+    else:
+        name = ".".join(before[:2])
+        call = one.meta.get(torch_private.CALL, (one.meta.get("seq_nr"), one.meta.get("stack_trace")))
+        key = (name, call)
+        original, group = (name, groups.setdefault(key, f"{name}#{len(groups) + 1}"))
     stack = str(one.meta.get("stack_trace") or "").rstrip()
     sequence = one.meta.get("seq_nr")
     return Node(
@@ -148,22 +167,6 @@ def _node(
         input_names=names,
         outputs=tuple(made),
         attributes=attributes,
-    )
-
-
-def _called(one: torch.fx.Node) -> tuple[str, str, str]:
-    """The namespace, the name and the overload of what a node calls."""
-    target = one.target
-    if (parts := torch_private.parts_of_op(target)) is not None:
-        return parts
-    if isinstance(target, str):
-        return "torch", target.rpartition(".")[2], ""
-    name = getattr(target, "__name__", None) or str(target)
-    module = getattr(target, "__module__", None) or "torch"
-    return (
-        "torch" if module.startswith("torch") else "python",
-        name.replace(".", "_").strip("_") or "call",
-        "",
     )
 
 
@@ -229,18 +232,6 @@ def _plain(argument: Any, results: _Results) -> Any:
     return str(argument).removeprefix("torch.")
 
 
-def _origin(one: torch.fx.Node, groups: dict[Any, str]) -> tuple[str, str]:
-    """The op that a node was decomposed from, and the name of the decomposed call; both "" for an op as called."""
-    before = torch_private.parts_of_op(one.meta.get("original_aten"))
-    now = torch_private.parts_of_op(one.target)
-    if before is None or now is None or before[:2] == now[:2]:
-        return "", ""
-    name = ".".join(before[:2])
-    call = one.meta.get(torch_private.CALL, (one.meta.get("seq_nr"), one.meta.get("stack_trace")))
-    key = (name, call)
-    return name, groups.setdefault(key, f"{name}#{len(groups) + 1}")
-
-
 def _module(one: torch.fx.Node, reading: Reading) -> str | None:
     for key in ("nn_module_stack", "fwd_nn_module_stack"):
         if one.meta.get(key):
@@ -267,7 +258,8 @@ def module_path(stack: Mapping[str, Any]) -> str:
 
 @functools.cache
 def path_in_source(expression: str) -> str:
-    """The dotted path that dynamo's expression for a module or a tensor means, from the outermost module on."""
+    """The dotted path that dynamo's expression for a module or a tensor means, from the outermost module
+    on."""
     path = re.sub(r"^[LG]\['\w+'\]", "", expression)
     path = re.sub(r"\['?(\w+)'?\]", r".\1", path)
     return re.sub(r"\._(modules|parameters|buffers|orig_mod)(?=\.|$)", "", path).strip(".")
@@ -275,8 +267,8 @@ def path_in_source(expression: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def script_line(stack: str, script: str) -> str:
-    """The innermost frame of the script in a stack, else the innermost one outside of torch and of numdrift, as
-    `file:line`."""
+    """The innermost frame of the script in a stack, else the innermost one outside of torch and of numdrift,
+    as `file:line`."""
     frames = FRAME.findall(stack)
     for wanted in (lambda file: file == script, lambda file: not file.startswith((TORCH, NUMDRIFT))):
         for file, line in reversed(frames):

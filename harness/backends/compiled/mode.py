@@ -59,7 +59,8 @@ class CompileMode:
             self._compiled.append(weakref.ref(module))
 
     def adopt_function(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Take over a function that computes a training's loss and gradients in one, as torch.func makes them."""
+        """Take over a function that computes a training's loss and gradients in one, as torch.func makes
+        them."""
         compiled: Callable[..., Any] = torch_private.own_compile()(function, backend=self.backend)
         return compiled
 
@@ -70,8 +71,8 @@ class CompileMode:
     def settings(
         self, mode: str | None, options: Mapping[str, Any] | None, dynamic: bool | None
     ) -> Mapping[str, Any]:
-        """What the script's `torch.compile` keeps of its `mode` and `options`: all that Inductor is given, except
-        for options that the mode's own keys state."""
+        """What the script's `torch.compile` keeps of its `mode` and `options`: all that Inductor is given,
+        except for options that the mode's own keys state."""
         if self.backend != "inductor":
             return {}
         named = torch_private.inductor_mode_options(mode, dynamic) if mode not in (None, "default") else {}
@@ -119,7 +120,8 @@ class CompileMode:
 
 
 def require_backend(mode: str, backend: str) -> None:
-    """Raise UsageError when torch.compile knows no such backend. Loads dynamo, which what follows is prepared for."""
+    """Raise UsageError when torch.compile knows no such backend. Loads dynamo, which what follows is prepared
+    for."""
     if backend not in torch.compiler.list_backends(exclude_tags=()):
         known = {*LADDER, *torch.compiler.list_backends()}
         raise UsageError(f"mode {mode!r}: there is no backend {backend!r}; {nearest(backend, known)}")

@@ -1,4 +1,5 @@
-"""Nodes of compiled graphs, each compiled alone: what the compiler makes of an op that nothing is fused with."""
+"""Nodes of compiled graphs, each compiled alone: what the compiler makes of an op that nothing is fused
+with."""
 
 from __future__ import annotations
 
@@ -11,15 +12,17 @@ from typing import Any, Protocol
 import torch
 
 from ... import torch_private
-from ...tape.replay import Execution
+from ...tape.call_log import CallValues
+from ...tape.replay import Computation, executed, set_apart
 from ...tape.tape import Call, GeneratorState, Tape, View, leaves, mapped
 
 TOGETHER = 16
-"""Nodes that are compiled as one graph: one needs about as long as many, and all are executed when one is asked for."""
+"""Nodes that are compiled as one graph: one needs about as long as many, and all are executed when one is
+asked for."""
 
 
 @dataclass(frozen=True, slots=True)
-class TensorKind:
+class KernelTensor:
     """What a kernel is made for: a tensor of this dtype and layout."""
 
     dtype: torch.dtype
@@ -33,16 +36,17 @@ class TensorKind:
 
 @dataclass(frozen=True, slots=True)
 class NodeKind:
-    """A kernel: an op, what it takes, with a `TensorKind` for each tensor, and the direction it is compiled for."""
+    """A kernel: an op, what it takes, with a `TensorKind` for each tensor, and the direction it is compiled
+    for."""
 
     op: str
     arguments: tuple[Any, ...]
     keywords: tuple[tuple[str, Any], ...]
     backward: bool
 
-    def tensors(self) -> list[TensorKind]:
+    def tensors(self) -> list[KernelTensor]:
         return [
-            one for one in leaves([self.arguments, _values(self.keywords)]) if isinstance(one, TensorKind)
+            one for one in leaves([self.arguments, _values(self.keywords)]) if isinstance(one, KernelTensor)
         ]
 
 
@@ -58,6 +62,8 @@ class CompiledNodes:
         """The flat outputs of one node on these tensors; the others get zeros."""
         inputs: list[Any] = []
         for at, kind in enumerate(self.kinds):
+            # All nodes of the graph are executed, for they were compiled together; what the others give is
+            # thrown away.
             inputs += tensors if at == number else [one.empty().zero_() for one in kind.tensors()]
         outputs = list(self.run(inputs))
         before = sum(sum(one) for one in self.results[:number])
@@ -80,7 +86,8 @@ compile_node: NodeCompiler = torch_private.compile_graph
 class NodeKernels:
     """The kernels of the compiled nodes of a step, compiled when they are first needed, by `compile_`.
 
-    Nodes that draw random numbers or write to an argument are not among them: the compiler calls eager's kernels there.
+    Nodes that draw random numbers or write to an argument are not among them: the compiler calls eager's
+    kernels there.
     """
 
     def __init__(self, tape: Tape, compile_: NodeCompiler = compile_node) -> None:
@@ -89,7 +96,8 @@ class NodeKernels:
         self._known: dict[NodeKind, tuple[CompiledNodes, int]] = {}
 
     def prepare(self, positions: Iterable[int]) -> None:
-        """Compile the kernels of these calls, some at a time. What cannot be compiled is left for `execute` to say."""
+        """Compile the kernels of these calls, some at a time. What cannot be compiled is left for `execute`
+        to say."""
         wanted: dict[bool, dict[NodeKind, None]] = {False: {}, True: {}}
         for position in positions:
             call = self._tape.calls[position]
@@ -103,7 +111,7 @@ class NodeKernels:
                 with suppress(Exception):  # one of them may be what cannot be compiled
                     self._compile(some)
 
-    def execute(self, one: Execution, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+    def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         """The flat outputs of a node. Raises what a compiler raises."""
         kind = self._kind(one.call, arguments, keywords)
         if kind not in self._known:
@@ -123,9 +131,11 @@ class NodeKernels:
         def kind(value: Any) -> Any:
             if isinstance(value, View):
                 device = self._tape.slots[value.slot].device
-                return TensorKind(value.dtype, value.size, value.stride, device)
+                return KernelTensor(value.dtype, value.size, value.stride, device)
             if isinstance(value, torch.Tensor):
-                return TensorKind(value.dtype, tuple(value.size()), tuple(value.stride()), str(value.device))
+                return KernelTensor(
+                    value.dtype, tuple(value.size()), tuple(value.stride()), str(value.device)
+                )
             return value
 
         named = tuple((name, mapped(kind, keywords[name])) for name in sorted(keywords))
@@ -133,7 +143,8 @@ class NodeKernels:
 
 
 def graph_of(kinds: Sequence[NodeKind]) -> tuple[torch.fx.GraphModule, list[Any], list[list[bool]]]:
-    """A graph that executes these nodes independently, its fake inputs, and which outputs of each node it gives."""
+    """A graph that executes these nodes independently, its fake inputs, and which outputs of each node it
+    gives."""
     graph, inputs, outputs, results = torch.fx.Graph(), [], [], []
     mode = torch_private.fake_mode()
     placeholders = []
@@ -160,7 +171,7 @@ def _filled(kind: NodeKind, tensors: Iterator[Any]) -> tuple[tuple[Any, ...], di
     """The arguments of a node with the next of `tensors` in place of each kind of tensor."""
 
     def value(argument: Any) -> Any:
-        return next(tensors) if isinstance(argument, TensorKind) else argument
+        return next(tensors) if isinstance(argument, KernelTensor) else argument
 
     arguments: tuple[Any, ...] = mapped(value, kind.arguments)
     return arguments, {name: mapped(value, one) for name, one in kind.keywords}
@@ -201,3 +212,57 @@ def _is_tensor(value: Any) -> bool:
 def _parts(values: Sequence[NodeKind], size: int) -> Iterator[Sequence[NodeKind]]:
     for start in range(0, len(values), size):
         yield values[start : start + size]
+
+
+# What the steps that a compiling mode has taped really computed, for those who ask after the training.
+
+
+class RecordedKernels:
+    """The kernels of one step. `notes` say which of its values are unknown, and why.
+
+    `compile_` is the mode's compiler, which makes kernels of its own; None for one that executes graphs by
+    eager ops.
+    """
+
+    def __init__(self, tape: Tape, values: CallValues, compile_: NodeCompiler | None) -> None:
+        self.notes = tuple(dict.fromkeys(values.notes))
+        self._generates = compile_ is not None
+        self._values = values
+        self._nodes = NodeKernels(tape, compile_ or compile_node)
+
+    def digests(self) -> list[list[str | None]]:
+        """For each call digests of its fresh outputs and of what it wrote; None for a value that is
+        unknown."""
+        return self._values.digests
+
+    def value(self, position: int) -> list[torch.Tensor] | None:
+        """What a call of a compiled graph really gave, None where that is unknown or was not kept."""
+        return self._values.value(position)
+
+    def prepare(self, positions: Sequence[int]) -> None:
+        """Compile the kernels of these calls together, so that `execute` has them."""
+        if self._generates:
+            self._nodes.prepare(positions)
+
+    def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        """Execute a call as this mode does: a node of a compiled graph compiled alone, anything else by eager
+        ops.
+
+        Gives flat outputs; arguments that the op writes are written in place. Grad mode, autocast and
+        generators are as before afterwards. Raises what a compiler or an op raises.
+        """
+        draw = one.call.draw
+        if one.position in self._values.swapped:
+            with set_apart(()):
+                outputs = self._values.swapped[one.position](*arguments, **keywords)
+            return list(leaves(outputs))
+        if self._generates and is_generated(one.call, one.operation):
+            with torch.no_grad():
+                return self._nodes.execute(one, arguments, keywords)
+        devices = () if draw is None else (moved.device for moved in draw.states)
+        with set_apart(devices), torch.set_grad_enabled(one.call.grad):
+            return executed(one, arguments, keywords)
+
+
+STEPS: dict[int, RecordedKernels] = {}
+"""By step; filled when a taped step of a compiling mode has ended."""

@@ -1,4 +1,5 @@
-"""Support in compiled mode: what Inductor's lowering makes of each operator, and which ones it hands to ATen's kernels."""
+"""Support in compiled mode: what Inductor's lowering makes of each operator, and which ones it hands to
+ATen's kernels."""
 
 from __future__ import annotations
 
@@ -13,15 +14,15 @@ import torch
 from ... import torch_private
 from ...errors import NotAvailable
 from ...records.backend_work import OperatorCall
-from ..call_configuration import configuration, described_value, tensor_text
-from ..program_lines import ScriptLines
+from ..called_operators import ScriptLines, configuration, described_value, tensor_text
 
 PART = "inductor lowering"
 
 
 @contextmanager
 def observe_inductor(script: str, told: Callable[[OperatorCall], None]) -> Iterator[None]:
-    """Within the context `told` hears of each operator of a graph that Inductor lowers. Raises what has failed in here.
+    """Within the context `told` hears of each operator of a graph that Inductor lowers. Raises what has
+    failed in here.
 
     A graph from a cache was lowered by another process, so no such cache is used.
     """
@@ -105,7 +106,10 @@ def _configuration(original: Any, nodes: Sequence[torch.fx.Node]) -> str:
     if len(nodes) == 1 and str(nodes[0].target) == str(
         original
     ):  # a copied graph has copies of its overloads
-        return configuration(original, _values(nodes[0].args), _values(nodes[0].kwargs), _device(nodes[0]))
+        node = nodes[0]
+        value = node.meta.get("val")
+        device = value.device.type if isinstance(value, torch.Tensor) else "cpu"
+        return configuration(original, _values(nodes[0].args), _values(nodes[0].kwargs), device)
     given = dict.fromkeys(one for node in nodes for one in node.all_input_nodes if one not in nodes)
     return ", ".join(text for one in given if (text := _text(one)))
 
@@ -113,11 +117,6 @@ def _configuration(original: Any, nodes: Sequence[torch.fx.Node]) -> str:
 def _values(arguments: Any) -> Any:
     """The arguments of a node, nodes as the fake tensors that they stand for."""
     return torch.fx.node.map_arg(arguments, lambda node: node.meta.get("val"))
-
-
-def _device(node: torch.fx.Node) -> str:
-    value = node.meta.get("val")
-    return value.device.type if isinstance(value, torch.Tensor) else "cpu"
 
 
 def _instruction(lowered: torch_private.LoweredNode) -> str:

@@ -9,15 +9,20 @@ import torch
 
 from ... import torch_private
 from ...tape.call_log import CallLog
-from ...tape.compiled_graphs import CompiledGraph
-from ...tape.compiled_probes import ValueKey, value_key
-from ...tape.generator_states import generator_state, set_generator_state
-from ...tape.op_places import Place
-from ...tape.replay import is_same
-from ...tape.slots import bytes_of_storage
+from ...tape.compiled_graphs import CompiledGraph, ValueKey, value_key
+from ...tape.op_places import OpPlace
+from ...tape.replay import generator_state, is_same, set_generator_state
+from ...tape.storages import bytes_of_storage
 from ...tape.tape import NotReplayable, Phase, views_in
-from .compiled_interpreter import Described, Interpreted, Interpreter, flat_outputs, laid_out_like, layout_of
-from .compiled_nodes import NodeNames
+from .compiled_interpreter import (
+    Described,
+    Interpreted,
+    Interpreter,
+    NodeNames,
+    flat_outputs,
+    laid_out_like,
+    layout_of,
+)
 
 OTHER_RANDOM = (
     "a compiled graph draws random numbers by a generator of its own; in the mode compile,fallback_random=on they are "
@@ -34,14 +39,14 @@ class Regions:
         self._forwards: list[tuple[int, int, set[int]]] = []
         self._runs = 0
 
-    def enter(self, graph: CompiledGraph, phase: Phase, inputs: Sequence[Any]) -> Region:
+    def enter(self, graph: CompiledGraph, phase: Phase, inputs: Sequence[Any]) -> UnrolledRegion:
         """Note what a graph is about to be executed with."""
         backward = graph.phase == "backward"
         views = [self.log.table.view(one, is_input=True) for one in inputs if isinstance(one, torch.Tensor)]
         slots = {view.slot for view in views}
         run = self._forward_of(graph.region, slots) if backward else self._runs
         self._runs += 1
-        return Region(self, graph, "backward" if backward else phase, run, inputs)
+        return UnrolledRegion(self, graph, "backward" if backward else phase, run, inputs)
 
     def left(self, graph: CompiledGraph, run: int, slots: set[int]) -> None:
         """A graph has given these slots."""
@@ -51,10 +56,11 @@ class Regions:
     def _forward_of(self, region: int, slots: set[int]) -> int:
         """The run of the forward that this backward belongs to: the last one with most in common."""
         found = [(len(slots & given), run) for one, run, given in self._forwards if one == region]
+        # Pairs compare by the number in common first, then by the run: of equals the last.
         return max(found)[1] if found else self._runs
 
 
-class Region:
+class UnrolledRegion:
     """One execution of a compiled graph."""
 
     def __init__(
@@ -72,7 +78,8 @@ class Region:
         self._probed: dict[ValueKey, torch.Tensor] = {}
 
     def probe(self, outputs: Sequence[Any]) -> None:
-        """Read the values of the execution, which gave `outputs`, from its repetitions. Fails for itself alone."""
+        """Read the values of the execution, which gave `outputs`, from its repetitions. Fails for itself
+        alone."""
         if self._graph.probed is None:
             return
         after = _generator_states(self._inputs)
@@ -94,7 +101,8 @@ class Region:
         return self._is_same(self._outputs, outputs, copies)
 
     def _is_same(self, outputs: Sequence[Any], others: Sequence[Any], written: Sequence[Any]) -> bool:
-        """Whether other results, and other inputs where the graph writes to them, have the bits of the real ones."""
+        """Whether other results, and other inputs where the graph writes to them, have the bits of the real
+        ones."""
         pairs = list(zip(outputs, others, strict=True))
         targets = written_inputs(self._graph.module.graph)
         pairs += [(self._inputs[index], written[index]) for index in targets.values()]
@@ -126,26 +134,12 @@ class Region:
         layouts = {**self._probed, **given}
         interpreter = Interpreter(self._log, self._describe, layouts, keep=self._graph.probed is None)
         interpreted = interpreter.run(module, list(self._copies))
+        # The nodes were executed by eager kernels. Only if these leave the generators where the compiled
+        # graph left them did both draw alike.
         if any(not torch.equal(state, generator_state(device)) for device, state in after.items()):
             raise NotReplayable(OTHER_RANDOM)
-        self._note_values(interpreter.done, interpreted, outputs, given)
-        self._adopt(interpreted, outputs)
-        self._regions.left(self._graph, self._run, self._slots(outputs))
-
-    def _describe(self, node: torch.fx.Node) -> Described:
-        names, graph = self._regions.names, self._graph
-        sequence = names.sequence(self._run, node)
-        place = Place(self._phase, names.module(graph, node), sequence)
-        return Described(place, names.line(node), names.describe(graph, self._run, node))
-
-    def _note_values(
-        self,
-        done: Sequence[Interpreted],
-        interpreted: Sequence[Any],
-        outputs: Sequence[Any],
-        given: Mapping[ValueKey, torch.Tensor],
-    ) -> None:
-        """Say what the nodes really gave, where that is known."""
+        # Say what the nodes really gave, where that is known
+        done = interpreter.done
         known = self._known(done, interpreted, outputs)
         real = {key: one.detach().clone() for key, one in given.items() if key not in known}
         known = {**known, **real}
@@ -155,6 +149,8 @@ class Region:
             values = [
                 known.get((one.node.name, index)) for index, fresh in enumerate(one.call.fresh) if fresh
             ]
+            # What a node gives beyond its fresh outputs are arguments that it writes: known only where the
+            # graph copies them into an input.
             for _ in range(one.count - len(values)):
                 target = targets.get(one.node)
                 values.append(None if target is None else self._inputs[target].detach().clone())
@@ -168,6 +164,14 @@ class Region:
             self._note(
                 f"what {unknown} of its {len(done)} nodes gave is unknown: reading it changes the results"
             )
+        self._adopt(interpreted, outputs)
+        self._regions.left(self._graph, self._run, self._slots(outputs))
+
+    def _describe(self, node: torch.fx.Node) -> Described:
+        names, graph = self._regions.names, self._graph
+        sequence = names.sequence(self._run, node)
+        place = OpPlace(self._phase, names.module(graph, node), sequence)
+        return Described(place, names.line(node), names.describe(graph, self._run, node))
 
     def _known(
         self, done: Sequence[Interpreted], interpreted: Sequence[Any], outputs: Sequence[Any]
@@ -202,6 +206,8 @@ class Region:
                 )
             given_back = table.slot_of(real) == slot and address in own
             elsewhere = address not in slots and slot in slots.values()
+            # What eager gives as a view of an input the compiler may give as memory of its own: then the tape
+            # gets a copy, which the real result is.
             if not fits or elsewhere or (slot in inputs and not given_back):
                 slot = self._copied(value, real)
             slots[address] = slot
@@ -215,7 +221,7 @@ class Region:
     def _copied(self, value: torch.Tensor, real: torch.Tensor) -> int:
         """Put a copy in the real result's layout on the tape; gives its slot."""
         clone = torch.ops.aten.clone.default
-        place = Place(self._phase, None, None)
+        place = OpPlace(self._phase, None, None)
         taken = self._log.take(clone, (value,), {}, place, grad=False)
         made = laid_out_like(real, value)
         call = self._log.complete(clone, (value,), {}, taken, made, None)
@@ -239,6 +245,8 @@ def copied_tensors(values: Iterable[Any]) -> list[Any]:
         plain = value.detach()
         address = torch_private.storage_address(plain)
         if address not in storages:
+            # The whole storage is copied, once, so that inputs that are views of one another are so in the
+            # copies too.
             storages[address] = bytes_of_storage(plain).clone()
         empty = torch.empty(0, dtype=plain.dtype, device=plain.device)
         return empty.set_(
@@ -257,7 +265,8 @@ def written_inputs(graph: torch.fx.Graph) -> dict[torch.fx.Node, int]:
 
 
 def _drew_the_same(one: Interpreted, values: Sequence[torch.Tensor | None]) -> bool:
-    """Whether what a random node really gave is what it gave on the tape, in what depends on nothing but the draw."""
+    """Whether what a random node really gave is what it gave on the tape, in what depends on nothing but the
+    draw."""
     name = one.call.name
     alone = (
         name.endswith("_like") or name.startswith("bernoulli") or not any(True for _ in views_in(one.call))

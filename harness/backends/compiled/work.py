@@ -1,4 +1,5 @@
-"""The work of torch.compile: its compilations, the graphs that it executes, where it breaks them, what it leaves to torch."""
+"""The work of torch.compile: its compilations, the graphs that it executes, where it breaks them, what it
+leaves to torch."""
 
 from __future__ import annotations
 
@@ -12,17 +13,16 @@ from ... import torch_private
 from ...errors import NotAvailable
 from ...records.backend_work import Work
 from ...records.work_record import BREAK
-from ..kept_failure import KeptFailure
-from ..work_fallbacks import GraphLines
-from ..work_lines import line_in
+from ..work_lines import GraphLines, KeptFailure, line_in
 
 HITS = ("inductor.fxgraph_cache_hit", "aot_autograd.autograd_cache_hit")
 MISS = "inductor.fxgraph_cache_miss"
 
 
 @dataclass(slots=True)
-class Compilation:
-    """One compilation that is under way: `captured` are the nodes of dynamo's graphs, `lowered` those of Inductor's."""
+class RunningCompilation:
+    """One compilation that is under way: `captured` are the nodes of dynamo's graphs, `lowered` those of
+    Inductor's."""
 
     name: str
     began: float
@@ -43,7 +43,7 @@ class CompiledWork:
     def __init__(self, script: str, told: Callable[[Work], None]) -> None:
         self._script = script
         self._told = told
-        self._running: Compilation | None = None
+        self._running: RunningCompilation | None = None
         self._names: dict[int, tuple[str, int | None]] = {}
         self._executables = 0
         self._breaks = len(torch_private.graph_breaks())
@@ -76,7 +76,7 @@ class CompiledWork:
 
     def _began(self, number: str, backward: bool) -> None:
         with self._kept:
-            self._running = Compilation(
+            self._running = RunningCompilation(
                 f"graph {number}{' backward' if backward else ''}",
                 time.perf_counter(),
                 dict(torch_private.compiler_counters()),
@@ -87,27 +87,21 @@ class CompiledWork:
         running, self._running = self._running, None
         with self._kept:
             if running is not None:
-                self._tell(running, time.perf_counter() - running.began)
-
-    def _tell(self, running: Compilation, seconds: float) -> None:
-        breaks = torch_private.graph_breaks()
-        new, self._breaks = breaks[self._breaks :], len(breaks)
-        if running.size or new:
-            cached = self._is_cached(running)
-            self._told(Work("compile", running.name, seconds, running.size, cached, running.call))
-        for one in running.left:
-            self._told(one)
-        for broken in new:
-            where = broken.source.replace("\\", "/").rpartition("/")[2]
-            self._told(Work("fallback", f"{BREAK}: {broken.reason}", None, None, None, where))
-
-    @staticmethod
-    def _is_cached(running: Compilation) -> bool | None:
-        """Whether all graphs of a compilation came from a cache; None where no cache was asked."""
-        now = torch_private.compiler_counters()
-        hits = any(now.get(name, 0) > running.counted.get(name, 0) for name in HITS)
-        missed = now.get(MISS, 0) > running.counted.get(MISS, 0)
-        return False if missed else hits or None
+                seconds = time.perf_counter() - running.began
+                breaks = torch_private.graph_breaks()
+                new, self._breaks = breaks[self._breaks :], len(breaks)
+                if running.size or new:
+                    # Whether all graphs of a compilation came from a cache; None where no cache was asked
+                    now = torch_private.compiler_counters()
+                    hits = any(now.get(name, 0) > running.counted.get(name, 0) for name in HITS)
+                    missed = now.get(MISS, 0) > running.counted.get(MISS, 0)
+                    cached = False if missed else hits or None
+                    self._told(Work("compile", running.name, seconds, running.size, cached, running.call))
+                for one in running.left:
+                    self._told(one)
+                for broken in new:
+                    where = broken.source.replace("\\", "/").rpartition("/")[2]
+                    self._told(Work("fallback", f"{BREAK}: {broken.reason}", None, None, None, where))
 
     def _around_dynamo(self, seen: torch_private.DynamoGraph, compile_: torch_private.Compile) -> Any:
         with self._kept:

@@ -11,7 +11,7 @@ import torch
 from ...errors import NotAvailable
 from ...hooks.backend_adapter import Tell
 from ...records.backend_work import OperatorCall, SupportAnswer, Work
-from ..on_device import asked_by_execution, graph_on
+from ..one_node import asked_by_execution, graph_on
 from .mode import require_device
 from .support import observe_eager
 

@@ -1,7 +1,7 @@
 """The ops of a step as they are executed eagerly: one graph for each stretch of one phase.
 
-A step of SAM has six: forward, backward, optimizer, and all three again. Where a mode compiles, the same capture
-sees what its script runs outside of the compiled regions (stage `stream`).
+A step of SAM has six: forward, backward, optimizer, and all three again. Where a mode compiles, the same
+capture sees what its script runs outside of the compiled regions (stage `stream`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ... import torch_private
 from ...hooks.mode_protocol import Moment
 from ...records.graph_record import Node
 from ...tape.origin import script_line
-from ..capture_request import CaptureRequest
 from ..captured_step import CapturedStep
+from ..captures import CaptureRequest
 
 
 class EagerCapture:
@@ -41,7 +41,8 @@ class EagerCapture:
         self._modules: ModulePaths | None = None
 
     def join(self, inside: Callable[[], bool]) -> None:
-        """From now on, take only what is dispatched while `inside()` is false: the rest belongs to compiled graphs."""
+        """From now on, take only what is dispatched while `inside()` is false: the rest belongs to compiled
+        graphs."""
         self._inside = inside
         self._stage = "stream"
         self._follow_modules(False)
@@ -82,7 +83,12 @@ class EagerCapture:
         step, self._step = self._step, None
         if step is not None:
             step.name(self._named_tensors())
-            self._write(step)
+            for graph in step.graphs(self._stage, self._folder.step):
+                base = self._seen.get(graph.hash)
+                if base is None:
+                    base = self._seen[graph.hash] = self._folder.reserve(graph.phase)
+                    self._folder.write(replace(graph, name=f"{base}-{self._stage}"))
+                self._folder.executed(base, graph.hash)
 
     def _take(self, *op: Any) -> None:
         try:
@@ -119,11 +125,3 @@ class EagerCapture:
         if self._modules is not None:
             self._modules.close()
         self._modules = ModulePaths() if follow else None
-
-    def _write(self, step: CapturedStep) -> None:
-        for graph in step.graphs(self._stage, self._folder.step):
-            base = self._seen.get(graph.hash)
-            if base is None:
-                base = self._seen[graph.hash] = self._folder.reserve(graph.phase)
-                self._folder.write(replace(graph, name=f"{base}-{self._stage}"))
-            self._folder.executed(base, graph.hash)

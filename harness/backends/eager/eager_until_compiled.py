@@ -12,7 +12,7 @@ import torch
 
 from ... import torch_private
 from ...hooks.mode_protocol import Moment
-from ..capture_request import CaptureRequest
+from ..captures import CaptureRequest
 from ..compiled.capture import CompiledCapture
 from .capture import EagerCapture
 

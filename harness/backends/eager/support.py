@@ -1,4 +1,5 @@
-"""Support in eager mode: what the dispatcher has for each operator on the mode's device, and what fails there."""
+"""Support in eager mode: what the dispatcher has for each operator on the mode's device, and what fails
+there."""
 
 from __future__ import annotations
 
@@ -8,9 +9,8 @@ from typing import Any
 
 from ... import torch_private
 from ...records.backend_work import OperatorCall
-from ..call_configuration import configuration, instruction
+from ..called_operators import ScriptLines, configuration, instruction, is_called_by_harness
 from ..compiled.support import kind_of
-from ..program_lines import ScriptLines, is_called_by_harness
 
 PART = "dispatcher"
 
@@ -19,7 +19,8 @@ PART = "dispatcher"
 def observe_eager(script: str, device: str, told: Callable[[OperatorCall], None]) -> Iterator[None]:
     """Within the context `told` hears of each operator that is executed. Raises what has failed in here.
 
-    Unsupported is what the device has no kernel for: the dispatcher raises, or its fallback takes the operator.
+    Unsupported is what the device has no kernel for: the dispatcher raises, or its fallback takes the
+    operator.
     """
     executed = _Executed(ScriptLines(script), device.partition(":")[0], told)
     shown = torch_private.ShownOps(executed.taken, executed.failed)

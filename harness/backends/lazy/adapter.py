@@ -12,7 +12,7 @@ from ... import torch_private
 from ...hooks.backend_adapter import Tell
 from ...records.backend_work import OperatorCall, SupportAnswer, Work
 from ...torch_private import lazy_counters, lazy_report, start_lazy_backend, sync_lazy
-from ..on_device import asked_by_execution, graph_on
+from ..one_node import asked_by_execution, graph_on
 from .support import observe_lazy
 from .work import LazyWork
 

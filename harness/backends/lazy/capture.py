@@ -1,7 +1,8 @@
-"""The graphs of the lazy mode: each one that the core executes, before and after TorchScript has optimised it.
+"""The graphs of the lazy mode: each one that the core executes, before and after TorchScript has optimised
+it.
 
-The core itself writes the IR of every graph into a file when it executes it. What it does not know is added by
-following its kernels: which op of which module and line made each node, and which tensor each value is.
+The core itself writes the IR of every graph into a file when it executes it. What it does not know is added
+by following its kernels: which op of which module and line made each node, and which tensor each value is.
 """
 
 from __future__ import annotations
@@ -15,12 +16,11 @@ import torch
 from ... import torch_private
 from ...hooks.mode_protocol import Moment
 from ...records.graph_folder import LAZY_DUMP
-from ..capture_request import CaptureRequest
-from .lazy_cut_reasons import Counted
-from .lazy_dump import DumpFile
+from ..captures import CaptureRequest
+from .lazy_calls import KnownValues
+from .lazy_dump import Counted, DumpFile
 from .lazy_executed import ExecutedGraphs
 from .lazy_following import Following
-from .lazy_known import KnownValues
 
 
 class LazyCapture:
@@ -64,7 +64,8 @@ class LazyCapture:
         following.places.phase = "backward"
 
     def about_to_cut(self) -> None:
-        """A mark_step is about to come: what tensors are called now is what the graph's outputs are called."""
+        """A mark_step is about to come: what tensors are called now is what the graph's outputs are
+        called."""
         following = self._current()
         if following is not None:
             following.poll()

@@ -1,8 +1,8 @@
 """Every kernel call of the lazy core, and the mark by which the nodes that it makes are known again.
 
-Each new lazy node notes the innermost Python frame. Every kernel is called from a frame of its own whose name is
-the number of the call, so the dump of a graph says of each node which call made it, in the backward and inside of
-swapped kernels, too. Neither nodes nor hashes change by that.
+Each new lazy node notes the innermost Python frame. Every kernel is called from a frame of its own whose name
+is the number of the call, so the dump of a graph says of each node which call made it, in the backward and
+inside of swapped kernels, too. Neither nodes nor hashes change by that.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ class Operand:
 
 
 @dataclass(slots=True)
-class Call:
-    """One call of a kernel. `place` has the op, phase, module, source, stack and sequence, `attributes` included.
+class LazyCall:
+    """One call of a kernel. `place` has the op, phase, module, source, stack and sequence, `attributes`
+    included.
 
     `parent` is the call that it was made inside of; `made` are the lazy core's numbers of its results.
-    `is_setup` says that no model had been called yet, `is_reading` that it is no op of the training: a recorder reads
-    a value; `step` is the step in which it was.
+    `is_setup` says that no model had been called yet, `is_reading` that it is no op of the training: a
+    recorder reads a value; `step` is the step in which it was.
     """
 
     number: int
@@ -53,14 +54,14 @@ class Call:
 class LazyKernels:
     """The kernels of the lazy core replaced by ones that show each call, until `close`.
 
-    `before` is asked for the record of a call before it runs (None: nobody wants it), `after` is given that and the
-    outputs. Neither may raise. Not to be closed from within a call.
+    `before` is asked for the record of a call before it runs (None: nobody wants it), `after` is given that
+    and the outputs. Neither may raise. Not to be closed from within a call.
     """
 
     def __init__(
         self,
-        before: Callable[[Any, Sequence[Any], Mapping[str, Any]], Call | None],
-        after: Callable[[Call, Any], None],
+        before: Callable[[Any, Sequence[Any], Mapping[str, Any]], LazyCall | None],
+        after: Callable[[LazyCall, Any], None],
     ) -> None:
         self._before = before
         self._after = after
@@ -157,3 +158,65 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)) and all(isinstance(one, (bool, int, float)) for one in value):
         return list(value)
     return str(value).removeprefix("torch.")
+
+
+# What the capture knows of lazy values: who made each, and what the script calls it.
+
+SAME = ("alias_copy", "detach_copy")
+"""Ops whose result is their argument: the core keeps a tensor and what it was detached from as two values."""
+
+
+class KnownValues:
+    """Values by the lazy core's number. A number is never used again, so nothing is forgotten."""
+
+    def __init__(self) -> None:
+        self.calls: dict[int, LazyCall] = {}
+        self._makers: dict[int, LazyCall] = {}
+        self._bindings: dict[int, str] = {}
+        self._executed: dict[int, str] = {}
+        self._same: dict[int, list[int]] = {}
+
+    def name(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Say what the script calls the values that these tensors have now."""
+        for binding, tensor in tensors.items():
+            number = number_of(tensor)
+            if number is not None:
+                self._bindings.setdefault(number, binding)
+
+    def bind(self, number: int, binding: str) -> None:
+        self._bindings.setdefault(number, binding)
+
+    def made(self, call: LazyCall) -> None:
+        """Take a call that has run."""
+        for number in call.made:
+            self._makers[number] = call
+        given = call.operands[0].tensor if call.operands else None
+        if call.place.op in SAME and given is not None and call.made:
+            self._same.setdefault(call.made[0], []).append(given)
+            self._same.setdefault(given, []).append(call.made[0])
+
+    def executed(self, number: int, value: str) -> None:
+        """Note that a graph has computed a value, and what it is called there."""
+        self._executed.setdefault(number, value)
+
+    def maker(self, number: int) -> LazyCall | None:
+        return self._makers.get(number)
+
+    def binding(self, number: int) -> str:
+        """What the script calls a value, or the one that it is the same as; "" for one that it has no name
+        for."""
+        return next((self._bindings[one] for one in self._alike(number) if one in self._bindings), "")
+
+    def saved(self, number: int) -> str:
+        """What a value was called in the graph that has computed it, "" where none has."""
+        return self._executed.get(number, "")
+
+    def _alike(self, number: int) -> Iterator[int]:
+        """The value itself, then all that are the same as it, nearest first."""
+        met, waiting = {number}, [number]
+        while waiting:
+            one = waiting.pop(0)
+            yield one
+            following = [other for other in self._same.get(one, ()) if other not in met]
+            met.update(following)
+            waiting += following

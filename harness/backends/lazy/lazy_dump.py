@@ -22,11 +22,15 @@ import contextlib
 import hashlib
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from ...records.graph_record import Value
+from ... import torch_private
+from ...records.graph_record import Cut, Value
+from .lazy_calls import FRAME
 
 DTYPES = {
     "Byte": "uint8",
@@ -66,8 +70,8 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class DumpedNode:
-    """One node; an operand is a node's number and which of its outputs. `root` is the highest of the graph's outputs
-    that it is, `location` the Python frame that it was made from, as `function@file:line`."""
+    """One node; an operand is a node's number and which of its outputs. `root` is the highest of the graph's
+    outputs that it is, `location` the Python frame that it was made from, as `function@file:line`."""
 
     number: int
     domain: str
@@ -107,8 +111,8 @@ class DumpedGraph:
 class DumpFile:
     """The file that the lazy core appends to, and how far it was read.
 
-    The core opens it by its name for each graph and cannot be told to stop: while nobody wants the graphs, the name
-    leads nowhere.
+    The core opens it by its name for each graph and cannot be told to stop: while nobody wants the graphs,
+    the name leads nowhere.
     """
 
     def __init__(self, path: Path) -> None:
@@ -156,19 +160,15 @@ def parse(text: str) -> DumpedGraph:
         elif line.startswith("Hashes: ("):
             hashes = [one.strip() for one in line[9:].rstrip(")").split(",")]
     matches = [_NODE.match(line) for line in body.partition(END)[0].splitlines()]
-    return DumpedGraph(
-        frames, hashes, _without_lists([_node(match) for match in matches if match is not None])
-    )
-
-
-def _without_lists(nodes: Sequence[DumpedNode]) -> list[DumpedNode]:
-    """The nodes, those that take a list taking what is in it instead."""
+    # The nodes, those that take a list taking what is in it instead
+    nodes = [_node(match) for match in matches if match is not None]
     lists = {node.number: node.operands for node in nodes if node.op == LIST}
-    return [
+    without_lists = [
         replace(node, operands=tuple(one for taken in node.operands for one in lists.get(taken[0], (taken,))))
         for node in nodes
         if node.op != LIST
     ]
+    return DumpedGraph(frames, hashes, without_lists)
 
 
 def _node(match: re.Match[str]) -> DumpedNode:
@@ -182,3 +182,97 @@ def _node(match: re.Match[str]) -> DumpedNode:
     return DumpedNode(
         int(number), domain, op, outputs, taken, dict(zip(pieces[1::2], pieces[2::2], strict=True))
     )
+
+
+# Why a lazy graph was executed where it was, and what the lazy core has counted meanwhile.
+
+ITEM = "aten::_local_scalar_dense"
+"""What `.item()`, `float(tensor)` and `if tensor` are to the core: an op that falls back to the CPU."""
+
+EXECUTIONS = ("UncachedCompile", "CachedCompile")
+_HERE = str(Path(__file__).parent)
+
+COUNTED = {"UncachedCompile": "compiled", "CachedCompile": "cached", "MarkStep": "mark_steps"}
+
+
+class Counted:
+    """What the core counts, by the step that it is put down to."""
+
+    def __init__(self) -> None:
+        self._start = torch_private.lazy_counters()
+        self._before = self._start
+        self.steps: dict[int, Counter[str]] = {}
+
+    def put_down(self, step: int) -> None:
+        """Put what was counted since the last time down to a step."""
+        now = torch_private.lazy_counters()
+        tally = self.steps.setdefault(step, Counter(dict.fromkeys(_NAMES, 0)))
+        tally.update(summed(self._before, now))
+        self._before = now
+
+    def leave_out_execution(self) -> None:
+        """Put the execution that was just counted down to nothing."""
+        now = torch_private.lazy_counters()
+        self._before = {**self._before, **{name: now[name] for name in EXECUTIONS if name in now}}
+
+    def total(self) -> dict[str, int]:
+        return summed(self._start, torch_private.lazy_counters())
+
+
+_NAMES = (*COUNTED.values(), "fallbacks", "items")
+
+
+def summed(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+    """What was counted in between, by our names."""
+    found = dict.fromkeys(_NAMES, 0)
+    for name, value in now.items():
+        more = value - before.get(name, 0)
+        if name in COUNTED:
+            found[COUNTED[name]] += more
+        elif name.startswith("aten::"):
+            found["items" if name == ITEM else "fallbacks"] += more
+    return found
+
+
+class Reasons:
+    """Follows which op the core has handed to the CPU: it counts the op, then copies each argument there."""
+
+    def __init__(self) -> None:
+        self._before = _fallbacks()
+        self._current = ""
+        self._place: tuple[int, Any, int] | None = None
+
+    def copying(self, number: int, frame: Any) -> None:
+        """A kernel call that may copy a tensor to the CPU begins; `frame` is the Python frame that led to
+        it."""
+        now = _fallbacks()
+        grown = [name for name, value in now.items() if value != self._before.get(name, 0)]
+        self._before = now
+        place = (number, frame.f_code, frame.f_lasti)
+        if grown:
+            self._current = grown[-1]
+        elif self._place is None or self._place[0] + 1 != number or self._place[1:] != place[1:]:
+            self._current = ""
+        self._place = place
+
+    def cut(self, dump: DumpedGraph, script: str, *, copying: bool) -> Cut:
+        """Why this graph was executed: while a kernel was `copying` to the CPU, or by somebody's own
+        order."""
+        stack = [frame for frame in reversed(dump.frames) if not is_own(frame)]
+        source = next((f"{one.file}:{one.line}" for one in dump.frames if one.file == script), "")
+        text = "\n".join(f'  File "{one.file}", line {one.line}, in {one.function}' for one in stack)
+        if not copying:
+            marked = any(one.function == "mark_step" for one in dump.frames)
+            return Cut("mark_step" if marked else "read", "", source, text)
+        if self._current in ("", ITEM):
+            return Cut("item" if self._current else "read", "", source, text)
+        return Cut("fallback", self._current.replace("::", "."), source, text)
+
+
+def is_own(frame: Frame) -> bool:
+    """Whether a frame is one of this capture's own."""
+    return frame.file == FRAME or frame.file.startswith(_HERE)
+
+
+def _fallbacks() -> dict[str, int]:
+    return {name: value for name, value in torch_private.lazy_counters().items() if name.startswith("aten::")}

@@ -1,29 +1,111 @@
-"""Following the lazy core through some steps: every kernel call, and every graph that is executed meanwhile."""
+"""Following the lazy core through some steps: every kernel call, and every graph that is executed
+meanwhile."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
+import torch
+
 from numdrift.kernels.expectation import tensors_in
-from numdrift.kernels.swaps.sites import ModulePaths
+from numdrift.kernels.swaps.sites import MARK, ModulePaths
 
 from ... import torch_private
-from ..capture_request import CaptureRequest
-from .lazy_calls import Arguments, Call, LazyKernels, number_of
-from .lazy_cut_reasons import Counted, Reasons
-from .lazy_dump import DumpFile
+from ...records.graph_record import Node
+from ...tape.origin import script_line
+from ..captures import CaptureRequest
+from .lazy_calls import Arguments, KnownValues, LazyCall, LazyKernels, number_of
+from .lazy_dump import Counted, DumpFile, Reasons
 from .lazy_executed import ExecutedGraphs
-from .lazy_known import KnownValues
-from .lazy_places import Places
+
+# Where a kernel call comes from: phase, module, line of the script and autograd sequence number.
+
+HIDDEN = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]), "<frozen")
+"""Files whose frames a stack is shown without: torch's own, and the harness's."""
+
+
+class LazyPlaces:
+    """Follows the training; `phase` is set by whoever is told of its moments."""
+
+    def __init__(self, script: str, modules: ModulePaths) -> None:
+        self.phase = "forward"
+        self._script = script
+        self._modules = modules
+        self._forward: dict[int, Node] = {}
+        self._newest = torch_private.next_sequence_number() - 1
+        self._is_taken = True
+        self._lines: dict[tuple[CodeType, int], str] = {}
+
+    def here(self, operation: Any, attributes: dict[str, Any]) -> Node:
+        """The op that is about to be called here, without a name, inputs and outputs."""
+        running = torch_private.current_autograd_node()
+        if self.phase == "optimizer" and running is None and torch.is_grad_enabled():
+            self.phase = "forward"
+        _, op, overload = str(operation).split(".")
+        number = self._sequence(op) if running is None else torch_private.sequence_number(running)
+        module = self._modules.current if running is None else running.metadata.get(MARK)
+        source = script_line(self._script) or ""
+        if running is not None and number is not None and number in self._forward:
+            before = self._forward[number]
+            module, source = before.module if module is None else module, before.source
+        node = Node(
+            name="",
+            op=op,
+            domain=operation.namespace,
+            overload="" if overload == "default" else overload,
+            phase=self.phase if running is None else "backward",
+            module=module,
+            source=source,
+            stack=self._stack(),
+            sequence=number,
+            attributes=attributes,
+        )
+        if running is None and number is not None:
+            self._forward[number] = node
+        return node
+
+    def _sequence(self, op: str) -> int | None:
+        """The number of the autograd node that was made for this op, None where none was made.
+
+        Views that the core brings up to date before the op come with it.
+        """
+        newest = torch_private.next_sequence_number() - 1
+        if newest != self._newest:
+            self._newest, self._is_taken = newest, False
+        if self._is_taken or not torch.is_grad_enabled():
+            return None
+        self._is_taken = not op.endswith("_copy")
+        return newest
+
+    def _stack(self) -> str:
+        """The user's frames, outermost first."""
+        lines: list[str] = []
+        # Frame 0 is this method; 1 to 3 are the harness's own. A call more or less on the way here changes
+        # the number.
+        frame: Any = sys._getframe(3)
+        while frame is not None:
+            code = frame.f_code
+            if not code.co_filename.startswith(HIDDEN):
+                key = (code, frame.f_lineno)
+                if key not in self._lines:
+                    self._lines[key] = (
+                        f'  File "{code.co_filename}", line {frame.f_lineno}, in {code.co_name}'
+                    )
+                lines.append(self._lines[key])
+            frame = frame.f_back
+        return "\n".join(reversed(lines))
+
 
 COPIES = ("_to_copy", "_copy_from", "_copy_from_and_resize")
 """Kernels that may bring a value to the CPU, and so execute a graph."""
 
 PATIENCE = 20_000
-"""Kernel calls after which no more is waited for an execution: a call that is remembered takes about a kilobyte."""
+"""Kernel calls after which no more is waited for an execution: a call that is remembered takes about a
+kilobyte."""
 
 HARNESS = str(Path(__file__).parents[2])
 """Where the code is whose ops are none of the training's: the recorder reads values."""
@@ -32,8 +114,8 @@ HARNESS = str(Path(__file__).parents[2])
 class Following:
     """Follows from its making to `close`.
 
-    `error` is what has failed; from then on, and once `is_over`, ops run as if nobody followed. `is_pending` says
-    that the steps wanted are over and only their last graphs are waited for.
+    `error` is what has failed; from then on, and once `is_over`, ops run as if nobody followed. `is_pending`
+    says that the steps wanted are over and only their last graphs are waited for.
     """
 
     def __init__(
@@ -61,7 +143,7 @@ class Following:
         self._viewed = ""
         self._has_taken = False
         self._is_polling = False
-        self.places = Places(request.script, self._modules)
+        self.places = LazyPlaces(request.script, self._modules)
         self._had_locations = torch_private.set_lazy_source_locations(True)
         dump.begin()
         self._kernels = LazyKernels(self._before, self._after)
@@ -83,8 +165,8 @@ class Following:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is waited for any more in a step that is not wanted: something was executed since the last
-        one that is, or nothing for very long."""
+        """Whether nothing is waited for any more in a step that is not wanted: something was executed since
+        the last one that is, or nothing for very long."""
         return self.is_pending and (self._has_taken or len(self._known.calls) > PATIENCE)
 
     def name(self) -> None:
@@ -94,8 +176,8 @@ class Following:
     def name_what_they_view(self) -> None:
         """Find which values the script's tensors are views of, in case that happened before anybody followed.
 
-        The core keeps a parameter and the tensor that it was detached from as two values. A new view is brought up
-        to date from the latter, and goes away again before anything is executed.
+        The core keeps a parameter and the tensor that it was detached from as two values. A new view is
+        brought up to date from the latter, and goes away again before anything is executed.
         """
         for binding, tensor in self._named_tensors().items():
             if tensor.device.type == "lazy":
@@ -131,7 +213,7 @@ class Following:
             return True
         return False
 
-    def _before(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    def _before(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> LazyCall | None:
         if self.is_over or self.error is not None or self._is_polling:
             return None
         call = None
@@ -141,11 +223,12 @@ class Following:
                 call = self._called(operation, args, kwargs)
         return call
 
-    def _called(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+    def _called(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> LazyCall:
         arguments = Arguments.of(operation, args, kwargs)
         number = len(self._known.calls)
+        # Frame 0 is this method; a call more or less on the way here changes the number.
         caller = sys._getframe(3)
-        call = Call(
+        call = LazyCall(
             number,
             self.step,
             self.places.here(operation, arguments.attributes),
@@ -160,7 +243,7 @@ class Following:
         self._within.append(number)
         return call
 
-    def _after(self, call: Call, outputs: Any) -> None:
+    def _after(self, call: LazyCall, outputs: Any) -> None:
         if self.error is not None:
             return
         with self:

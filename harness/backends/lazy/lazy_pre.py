@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from ...records.graph_record import PHASES, Graph, Node, phase_of
-from .lazy_calls import FRAME, Call, Operand
+from .lazy_calls import FRAME, KnownValues, LazyCall, Operand
 from .lazy_dump import DumpedGraph, DumpedNode
-from .lazy_known import KnownValues
 
 Output = tuple[int, int]
 """A value of a dumped graph: the number of its node, and which of the node's outputs it is."""
@@ -22,9 +21,9 @@ _INTEGER = re.compile(r"^-?\d+$")
 _FLOAT = re.compile(r"^-?\d+(\.\d*)?(e[+-]?\d+)?$")
 
 
-class PreGraph:
-    """One dumped graph and the calls that made its nodes. `outputs` are the values that it was executed for, None
-    where it cannot be told which one it is."""
+class LazyPreGraph:
+    """One dumped graph and the calls that made its nodes. `outputs` are the values that it was executed for,
+    None where it cannot be told which one it is."""
 
     def __init__(self, dump: DumpedGraph, known: KnownValues, outputs: Sequence[Output | None]) -> None:
         self._dump = dump
@@ -37,11 +36,19 @@ class PreGraph:
             call.number for number, call in self._calls.items() if not self._nodes[number].is_given
         )
         self._operands = {node.number: self._aligned(node) for node in dump.nodes}
-        self._given = self._find_given()
-        self._note_executed()
+        # The given values by their nodes: what the kernels that took them were called with
+        self._given: dict[int, Operand] = {}
+        for node in self._dump.nodes:
+            for (taken, _), operand in zip(node.operands, self._operands[node.number], strict=False):
+                if self._nodes[taken].is_given:
+                    self._given.setdefault(taken, operand)
+        for output in self._outputs:
+            number = None if output is None else self._number_of(output)
+            if output is not None and number is not None:
+                self._known.executed(number, self.value_name(output))
 
     @property
-    def calls(self) -> Sequence[Call]:
+    def calls(self) -> Sequence[LazyCall]:
         """The calls that made the nodes, first to last."""
         found = {call.number: call for call in self._calls.values()}
         return [found[number] for number in sorted(found)]
@@ -57,7 +64,21 @@ class PreGraph:
 
     def graph(self, step: int) -> Graph:
         """The graph, whose name and hash are still to be given."""
-        nodes = self._placed()
+        # The ops of the graph. One whose call is not known has the latest phase of what it takes.
+        is_training = any(not call.is_setup for call in self.calls)
+        phases: dict[int, str] = {}
+        nodes = []
+        for dumped in self._dump.nodes:
+            if dumped.is_given:
+                continue
+            call = self._calls.get(dumped.number)
+            if call is None:
+                taken = [phases.get(number, "") for number, _ in dumped.operands]
+                phase = max(taken, key=_order, default="") or "forward"
+            else:
+                phase = "" if call.is_setup and not is_training else call.place.phase
+            phases[dumped.number] = phase
+            nodes.append(replace(self._node(dumped, call), phase=phase))
         given = [node for node in self._dump.nodes if node.is_given]
         values = {
             self.value_name((node.number, which)): value
@@ -72,7 +93,9 @@ class PreGraph:
         for output in self._outputs:
             if output is not None and not self._nodes[output[0]].is_given:
                 name = self.value_name(output)
-                values[name] = replace(values[name], binding=self._output_binding(output))
+                number = self._number_of(output)
+                output_binding = "" if number is None else self._known.binding(number)
+                values[name] = replace(values[name], binding=output_binding)
         outputs = [self.value_name(output) for output in self._outputs if output is not None]
         return Graph(
             name="",
@@ -96,25 +119,7 @@ class PreGraph:
             notes.append(f"{len(self._dump.hashes) - len(outputs)} outputs cannot be told from the dump")
         return tuple(notes)
 
-    def _placed(self) -> list[Node]:
-        """The ops of the graph. One whose call is not known has the latest phase of what it takes."""
-        is_training = any(not call.is_setup for call in self.calls)
-        phases: dict[int, str] = {}
-        nodes = []
-        for dumped in self._dump.nodes:
-            if dumped.is_given:
-                continue
-            call = self._calls.get(dumped.number)
-            if call is None:
-                taken = [phases.get(number, "") for number, _ in dumped.operands]
-                phase = max(taken, key=_order, default="") or "forward"
-            else:
-                phase = "" if call.is_setup and not is_training else call.place.phase
-            phases[dumped.number] = phase
-            nodes.append(replace(self._node(dumped, call), phase=phase))
-        return nodes
-
-    def _node(self, dumped: DumpedNode, call: Call | None) -> Node:
+    def _node(self, dumped: DumpedNode, call: LazyCall | None) -> Node:
         place = Node("", "") if call is None else call.place
         is_main = call is not None and self._main.get(call.number) == dumped.number
         names = tuple(one.name for one in self._operands[dumped.number])
@@ -131,7 +136,7 @@ class PreGraph:
             **self._origin(call, is_main=is_main),
         )
 
-    def _origin(self, call: Call | None, *, is_main: bool) -> dict[str, Any]:
+    def _origin(self, call: LazyCall | None, *, is_main: bool) -> dict[str, Any]:
         """What the node was decomposed from: the outermost call around its own, or its own call's op."""
         if call is None:
             return {}
@@ -150,15 +155,6 @@ class PreGraph:
             return ()
         tensors = tuple(one for one in call.operands if one.tensor is not None)
         return next((found for found in (call.operands, tensors) if len(found) == len(node.operands)), ())
-
-    def _find_given(self) -> dict[int, Operand]:
-        """The given values by their nodes: what the kernels that took them were called with."""
-        found: dict[int, Operand] = {}
-        for node in self._dump.nodes:
-            for (number, _), operand in zip(node.operands, self._operands[node.number], strict=False):
-                if self._nodes[number].is_given:
-                    found.setdefault(number, operand)
-        return found
 
     def _given_binding(self, node: DumpedNode) -> str:
         operand = self._given.get(node.number)
@@ -180,10 +176,6 @@ class PreGraph:
         made_of_number = maker is own and own is not None and any(one.tensor is None for one in own.operands)
         return "constant" if made_of_number else ""
 
-    def _output_binding(self, output: Output) -> str:
-        number = self._number_of(output)
-        return "" if number is None else self._known.binding(number)
-
     def _number_of(self, output: Output) -> int | None:
         """The lazy core's number of an output of a call, None where it is not known."""
         call = self._calls.get(output[0])
@@ -191,14 +183,8 @@ class PreGraph:
             return None
         return call.made[output[1]]
 
-    def _note_executed(self) -> None:
-        for output in self._outputs:
-            number = None if output is None else self._number_of(output)
-            if output is not None and number is not None:
-                self._known.executed(number, self.value_name(output))
 
-
-def call_of(node: DumpedNode, known: KnownValues) -> Call | None:
+def call_of(node: DumpedNode, known: KnownValues) -> LazyCall | None:
     """The call that made a node, None where nobody followed then."""
     mark = _MARK.match(node.location)
     return None if mark is None else known.calls.get(int(mark[1]))
@@ -210,7 +196,7 @@ def is_foreign(dump: DumpedGraph, known: KnownValues) -> bool:
     return bool(calls) and all(call is None or call.is_reading for call in calls)
 
 
-def _main_nodes(nodes: Sequence[tuple[DumpedNode, Call | None]]) -> dict[int, int]:
+def _main_nodes(nodes: Sequence[tuple[DumpedNode, LazyCall | None]]) -> dict[int, int]:
     """The node that gives a call's result, by the number of the call: the last of the call's own op."""
     found: dict[int, DumpedNode] = {}
     for node, call in nodes:

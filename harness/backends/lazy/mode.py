@@ -7,7 +7,8 @@ A policy says where the pending graph is cut and executed:
     step    after each optimizer step only; the script's own calls do nothing
     off     nowhere; what a run records is then executed by one sync at the end of each step
 
-With `execute=op` each op is a graph of its own, compiled and executed where it is called; a mark_step finds nothing then.
+With `execute=op` each op is a graph of its own, compiled and executed where it is called; a mark_step finds
+nothing then.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class LazyMode:
             return [tensor.cpu() for tensor in tensors]
 
     def execute(self) -> None:
-        """Execute what is pending now, whatever the policy says: a state is read or put in place from outside."""
+        """Execute what is pending now, whatever the policy says: a state is read or put in place from
+        outside."""
         self._mark_and_settle()
 
     def observe_cuts(self, about_to_cut: Callable[[], None], cut: Callable[[], None] = lambda: None) -> None:

@@ -1,4 +1,5 @@
-"""Support in lazy mode: the lazy core's counters of fallbacks, and the IR that each call adds to the pending graph."""
+"""Support in lazy mode: the lazy core's counters of fallbacks, and the IR that each call adds to the pending
+graph."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import torch
 from ... import torch_private
 from ...records.backend_work import OperatorCall
 from ...records.graph_record import Value
-from ..call_configuration import shape_text, tensors_among
+from ..called_operators import shape_text, tensors_among
 from ..dispatched_support import Added, DeviceBackend, KernelCall, observe_device
 from .lazy_calls import FRAME, named_frame
 from .lazy_dump import DumpedGraph, DumpedNode, parse
@@ -28,7 +29,8 @@ def observe_lazy(script: str, told: Callable[[OperatorCall], None]) -> AbstractC
 
 
 def _added(once: KernelCall, args: Sequence[Any]) -> Added:
-    """Run a call from a frame by whose name the nodes that it makes are known again; see capture/lazy_calls.py."""
+    """Run a call from a frame by whose name the nodes that it makes are known again; see
+    capture/lazy_calls.py."""
     mark = str(next(_numbers))
     before = torch_private.set_lazy_source_locations(True)
     try:

@@ -1,4 +1,5 @@
-"""TorchScript's optimised graph as plain data: constants folded into attributes, lists into the nodes they go to."""
+"""TorchScript's optimised graph as plain data: constants folded into attributes, lists into the nodes they go
+to."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ class ScriptGraph:
     constants: tuple[str, ...]
 
 
-class _Reading:
+class _TorchScriptReading:
     """The values of a graph while it is read: constants, lists, and names that stand for others."""
 
     def __init__(self) -> None:
@@ -59,23 +60,20 @@ class _Reading:
         elif kind in NUMBERS and node.inputsSize() == node.outputsSize() == 1:
             self.same[node.output().debugName()] = self.name(node.input())
         elif kind in LISTS:
-            self._fold_list(node)
+            names = [self.name(one) for one in node.inputs()]
+            made = self.name(node.output())
+            if all(one in self.constants for one in names):
+                self.constants[made] = [self.constants[one] for one in names]
+            else:
+                self.lists[made] = [one for one in names if self.constants.get(one, self) is not None]
         else:
             return False
         return True
 
-    def _fold_list(self, node: Any) -> None:
-        names = [self.name(one) for one in node.inputs()]
-        made = self.name(node.output())
-        if all(one in self.constants for one in names):
-            self.constants[made] = [self.constants[one] for one in names]
-        else:
-            self.lists[made] = [one for one in names if self.constants.get(one, self) is not None]
-
 
 def read(graph: Any) -> ScriptGraph:
     """Read a `torch._C.Graph`."""
-    reading = _Reading()
+    reading = _TorchScriptReading()
     inputs = tuple(one.debugName() for one in graph.inputs())
     nodes = [_node(one, reading) for one in graph.nodes() if not reading.fold(one)]
     outputs = tuple(reading.name(one) for one in graph.outputs())
@@ -84,7 +82,7 @@ def read(graph: Any) -> ScriptGraph:
     return ScriptGraph(inputs, tuple(nodes), outputs, tuple(dict.fromkeys(constants)))
 
 
-def _node(node: Any, reading: _Reading) -> ScriptNode:
+def _node(node: Any, reading: _TorchScriptReading) -> ScriptNode:
     domain, _, op = node.kind().partition("::")
     overload, arguments = _schema(node.schema())
     inputs: list[str] = []
@@ -93,7 +91,7 @@ def _node(node: Any, reading: _Reading) -> ScriptNode:
     for position, value in enumerate(node.inputs()):
         argument = arguments[position] if position < len(arguments) else f"argument {position}"
         name = reading.name(value)
-        if name in reading.constants and not _is_tensor(reading.constants[name]):
+        if name in reading.constants and not hasattr(reading.constants[name], "untyped_storage"):
             if reading.constants[name] is not None:
                 attributes[argument] = plain(reading.constants[name])
             continue
@@ -104,16 +102,12 @@ def _node(node: Any, reading: _Reading) -> ScriptNode:
     return ScriptNode(domain, op, overload, tuple(inputs), tuple(names), outputs, attributes)
 
 
-def _flat(name: str, reading: _Reading) -> Iterator[str]:
+def _flat(name: str, reading: _TorchScriptReading) -> Iterator[str]:
     if name in reading.lists:
         for one in reading.lists[name]:
             yield from _flat(one, reading)
     else:
         yield name
-
-
-def _is_tensor(value: Any) -> bool:
-    return hasattr(value, "untyped_storage")
 
 
 @functools.cache

@@ -1,4 +1,5 @@
-"""The work of the lazy core: every graph that it compiles and executes, and every copy between it and the CPU."""
+"""The work of the lazy core: every graph that it compiles and executes, and every copy between it and the
+CPU."""
 
 from __future__ import annotations
 
@@ -18,8 +19,7 @@ from ...torch_private import (
     watch_lazy_copies,
     watch_lazy_cuts,
 )
-from ..kept_failure import KeptFailure
-from ..work_lines import line_in
+from ..work_lines import KeptFailure, line_in
 
 ITEM = "aten::_local_scalar_dense"
 """What `.item()`, `float(tensor)` and `if tensor` are to the core: an op that it has no kernel for."""
@@ -46,8 +46,8 @@ def _is_own(frame: Any) -> bool:
 
 @dataclass(slots=True)
 class Fallback:
-    """An op that the core runs on the CPU: between `began` and `ended` its arguments are copied, it runs, and its results
-    are copied back, all from one `place` in the Python code."""
+    """An op that the core runs on the CPU: between `began` and `ended` its arguments are copied, it runs, and
+    its results are copied back, all from one `place` in the Python code."""
 
     op: str
     place: tuple[Any, int]
@@ -57,10 +57,11 @@ class Fallback:
 
 
 class LazyWork:
-    """Tells `told` of the core's work from `__enter__` to `__exit__`; what that gives tells of what is not told yet.
+    """Tells `told` of the core's work from `__enter__` to `__exit__`; what that gives tells of what is not
+    told yet.
 
-    Where a value is read the core compiles, executes and copies in one call: that call's time is the compilation's for a
-    new graph, the execution's for a known one. A mark_step tells the two apart.
+    Where a value is read the core compiles, executes and copies in one call: that call's time is the
+    compilation's for a new graph, the execution's for a known one. A mark_step tells the two apart.
     """
 
     def __init__(self, script: str, told: Callable[[Work], None]) -> None:
@@ -87,16 +88,13 @@ class LazyWork:
 
     def _seen_cut(self, cut: Cut) -> None:
         with self._kept:
-            self._cut(cut)
+            self._end_fallback()
+            if cut.counted:
+                self._executed(cut.reason, cut.scheduled, cut.counted, line_in(self._script), cut.executed)
 
     def _seen_copy(self, copy: Copy) -> None:
         with self._kept:
             self._copied(copy)
-
-    def _cut(self, cut: Cut) -> None:
-        self._end_fallback()
-        if cut.counted:
-            self._executed(cut.reason, cut.scheduled, cut.counted, line_in(self._script), cut.executed)
 
     def _copied(self, copy: Copy) -> None:
         if copy.own:
@@ -129,14 +127,16 @@ class LazyWork:
         call: str,
         execution: float | None = None,
     ) -> None:
-        """A graph was executed; `execution` are seconds that are known to be no compilation's, after `seconds`."""
+        """A graph was executed; `execution` are seconds that are known to be no compilation's, after
+        `seconds`."""
         size, cached = self._size(), COMPILED not in counted
         compiled, executed = (None, seconds + (execution or 0.0)) if cached else (seconds, execution)
         self._told(Work("compile", reason, compiled, size, cached, call))
         self._told(Work("execute", reason, executed, size, None, call))
 
     def _size(self) -> int | None:
-        """The nodes of the graph that was just executed; None where a read of numdrift's own has executed another."""
+        """The nodes of the graph that was just executed; None where a read of numdrift's own has executed
+        another."""
         (before, sum_before), (now, total) = self._sizes, lazy_graph_sizes()
         self._sizes = now, total
         return round(total - sum_before) if now == before + 1 else None

@@ -13,7 +13,7 @@ from ...errors import NotAvailable
 from ...hooks.backend_adapter import Tell
 from ...records.backend_work import OperatorCall, SupportAnswer, Work
 from ...torch_private.xla import start_xla, sync_xla
-from ..on_device import asked_by_execution, graph_on
+from ..one_node import asked_by_execution, graph_on
 from .mode import require_xla
 from .support import observe_xla
 from .work import XlaWork, xla_counters, xla_metrics

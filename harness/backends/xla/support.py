@@ -1,4 +1,5 @@
-"""Support in xla mode: torch_xla's counters of fallbacks, and the HLO that each call adds to the pending graph."""
+"""Support in xla mode: torch_xla's counters of fallbacks, and the HLO that each call adds to the pending
+graph."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any
 
 from ... import torch_private
 from ...records.backend_work import OperatorCall
-from ..call_configuration import tensors_among
+from ..called_operators import tensors_among
 from ..dispatched_support import Added, DeviceBackend, KernelCall, observe_device
 
 GIVEN = ("parameter", "constant", "tuple", "get-tuple-element")

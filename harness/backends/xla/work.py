@@ -1,4 +1,5 @@
-"""The work of torch_xla, taken from its own metrics after each mark_step. Not tried on a device: torch_xla 2.9 names."""
+"""The work of torch_xla, taken from its own metrics after each mark_step. Not tried on a device: torch_xla
+2.9 names."""
 
 from __future__ import annotations
 
@@ -9,8 +10,7 @@ from typing import Any
 from ...errors import NotAvailable
 from ...records.backend_work import Work, WorkKind
 from ...records.work_record import FROM_DEVICE, TO_DEVICE
-from ..kept_failure import KeptFailure
-from ..work_lines import line_in
+from ..work_lines import KeptFailure, line_in
 
 NANOSECONDS = 1e-9
 
@@ -37,7 +37,8 @@ def xla_counters() -> dict[str, int]:
 
 
 class XlaWork:
-    """Tells `told` of torch_xla's work from `__enter__` to `__exit__`; what that gives tells of what is not told yet."""
+    """Tells `told` of torch_xla's work from `__enter__` to `__exit__`; what that gives tells of what is not
+    told yet."""
 
     def __init__(self, script: str, told: Callable[[Work], None]) -> None:
         self._script = script

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import torch.fx
 
+from ...backends.called_operators import ScriptLines
 from ...backends.compiled.fx_graph import module_path
 from ...backends.one_node import Unanswerable, configuration_of, identity_of
-from ...backends.program_lines import ScriptLines
 from ...hooks.backend_adapter import Adapter
 from ...records.backend_work import SupportAnswer
 from ...records.partition_limits import operator_name

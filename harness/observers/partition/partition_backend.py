@@ -9,7 +9,7 @@ from typing import Any
 
 import torch.fx
 
-from ...backends.program_lines import ScriptLines
+from ...backends.called_operators import ScriptLines
 from ...errors import NotAvailable, PartitionError, UsageError, nearest
 from ...hooks.backend_adapter import Adapter
 from ...records.partition_limits import PartitionConfig

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch.fx
 
-from ...backends.program_lines import ScriptLines
+from ...backends.called_operators import ScriptLines
 from ...errors import PartitionError
 from ...records.partition_limits import UNLIMITED, PartitionConfig
 from ...records.partition_record import CPU, GraphPartition, OperatorRow, Phase, SubgraphRow

@@ -11,15 +11,13 @@ from typing import Any
 import torch
 
 from ... import torch_private
-from ...backends.compiled.compiled_bindings import AotBindings, Signature, signature_of
-from ...backends.compiled.compiled_interpreter import flat_outputs
-from ...backends.compiled.compiled_names import ScriptNames
-from ...backends.compiled.compiled_nodes import NodeNames
+from ...backends.compiled.compiled_bindings import AotBindings, GraphSignature, ScriptNames, signature_of
+from ...backends.compiled.compiled_interpreter import NodeNames, flat_outputs
 from ...backends.compiled.unrolling import copied_tensors, written_inputs
 from ...hooks.observer import Observer, Progress
 from ...records.execution_facts import INPUTS
 from ...tape.compiled_graphs import CompiledGraph
-from ...tape.generator_states import generator_state
+from ...tape.replay import generator_state
 from .camera import Camera, Wish, is_finite
 from .compiled_tape import CompiledExecution
 from .snapshot_record import Circumstances, bytes_of_tensors
@@ -45,7 +43,7 @@ class Region:
     """What dynamo is having compiled."""
 
     number: int
-    signature: Signature
+    signature: GraphSignature
     phase: str
 
 

@@ -10,16 +10,14 @@ from typing import Any
 import torch
 
 from ... import torch_private
-from ...backends.compiled.compiled_interpreter import Described, Interpreter
-from ...backends.compiled.compiled_nodes import NodeNames
+from ...backends.compiled.compiled_interpreter import Described, Interpreter, NodeNames
 from ...backends.compiled.unrolling import written_inputs
 from ...records.execution_facts import INPUTS, OUTPUTS
-from ...tape.call_log import CallLog, Taken, raising
-from ...tape.call_values import CallValues
+from ...tape.call_log import CallLog, CallValues, NotedCall, raising
 from ...tape.compiled_graphs import CompiledGraph
 from ...tape.ensemble import in_words
-from ...tape.generator_states import generator_state, set_generator_state
-from ...tape.op_places import Place
+from ...tape.op_places import OpPlace
+from ...tape.replay import generator_state, set_generator_state
 from ...tape.tape import Tape, Watched
 from .camera import Wish
 from .own_draws import draws_own
@@ -93,7 +91,7 @@ class CompiledExecution:
         graph, run = self.graph, self.wish.execution.count
 
         def describe(node: torch.fx.Node) -> Described:
-            place = Place(
+            place = OpPlace(
                 "backward" if graph.phase == "backward" else "forward",
                 names.module(graph, node),
                 names.sequence(run, node),
@@ -127,11 +125,11 @@ class _NotingLog(CallLog):
 
     def __init__(self) -> None:
         super().__init__(CallValues())
-        self.last: tuple[Any, Taken] | None = None
+        self.last: tuple[Any, NotedCall] | None = None
 
     def take(
-        self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], place: Place, *, grad: bool
-    ) -> Taken:
+        self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], place: OpPlace, *, grad: bool
+    ) -> NotedCall:
         taken = super().take(operation, args, kwargs, place, grad=grad)
         self.last = (operation, taken)
         return taken

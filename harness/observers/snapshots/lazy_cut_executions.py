@@ -17,7 +17,7 @@ from ... import torch_private
 from ...backends.lazy.mode import LazyMode
 from ...hooks.mode_protocol import Moment
 from ...hooks.observer import Observer, Progress
-from ...tape.generator_states import generator_state
+from ...tape.replay import generator_state
 from .camera import Camera, is_finite
 from .lazy_tape import Pending
 from .segments import BEGINS, Bound

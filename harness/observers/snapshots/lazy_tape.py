@@ -12,11 +12,9 @@ import torch
 
 from ... import torch_private
 from ...records.execution_facts import INPUTS
-from ...tape.call_log import CallLog
-from ...tape.call_values import CallValues
+from ...tape.call_log import CallLog, CallValues
 from ...tape.ensemble import in_words
-from ...tape.generator_states import generator_state, set_generator_state
-from ...tape.replay import is_same
+from ...tape.replay import generator_state, is_same, set_generator_state
 from ...tape.tape import Tape, Watched
 from .camera import Wish
 from .snapshot_record import AFTERWARDS, Circumstances, Port, Reason, Snapshot, watched_output

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ... import torch_private
-from ...backends.compiled.compiling_backends import inductor_as_stated
+from ...backends.compiled.adapter import inductor_as_stated
 from ...backends.eager.mode import EagerMode
 from ...backends.mode_presence import require_here
 from ...errors import NotAvailable, SnapshotError
@@ -20,8 +20,7 @@ from ...hooks.backend_adapter import adapter_for
 from ...records.execution_facts import INPUTS
 from ...records.mode_registry import registry
 from ...records.mode_spec import ModeSpec, parse_mode
-from ...tape.generator_states import generator_state, set_generator_state
-from ...tape.replay import AsRecorded, Execution, Replay
+from ...tape.replay import AsRecorded, Computation, Replay, generator_state, set_generator_state
 from ...tape.tape import Call, NotReplayable, Tape, mapped
 from .own_draws import outputs_of_own_draws
 from .snapshot_graph import DROPOUT, SnapshotGraph, draws_alone, graph_of, scale_of
@@ -53,7 +52,7 @@ class Drawn:
     def held(self, recorded: torch.dtype) -> torch.dtype:
         return recorded
 
-    def execute(self, one: Execution, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+    def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         draw = one.call.draw
         if draw is None or not (draws_alone(one.call) or one.call.op == DROPOUT or not draw.states):
             return AsRecorded().execute(one, arguments, keywords)

@@ -10,7 +10,7 @@ import torch
 
 from ... import torch_private
 from ...tape.call_log import CallLog
-from ...tape.op_places import Place
+from ...tape.op_places import OpPlace
 from ...tape.tape import NotReplayable
 
 NUMBERS = ("aten::ScalarImplicit", "aten::IntImplicit", "aten::FloatImplicit")
@@ -42,7 +42,7 @@ SCALAR_TYPES = {
 FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
 """In the order of c10/core/MemoryFormat.h."""
 
-PLACE = Place("forward", None, None)
+PLACE = OpPlace("forward", None, None)
 
 
 def executed_graph(log: CallLog, graph: Any, inputs: Sequence[torch.Tensor]) -> list[Any]:

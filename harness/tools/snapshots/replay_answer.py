@@ -16,7 +16,7 @@ from ...drift.ulp import max_ulp
 from ...observers.snapshots.snapshot_file import read_snapshot
 from ...observers.snapshots.snapshot_record import Snapshot
 from ...observers.snapshots.snapshot_replay import mode_of, replayed
-from ...tape.ensemble import TensorNoise, measure_noise
+from ...tape.ensemble import ReplayNoise, measure_noise
 from ...tape.replay import AsRecorded, Replay, is_same
 
 
@@ -187,7 +187,7 @@ def compared(
     return Comparison(tuple(rows), unmeasured)
 
 
-def _noise(snapshot: Snapshot) -> tuple[Mapping[str, TensorNoise], str]:
+def _noise(snapshot: Snapshot) -> tuple[Mapping[str, ReplayNoise], str]:
     """How far rounding moves each output, or why that is not known."""
     try:
         values = Replay(snapshot.tape).run(AsRecorded())
@@ -198,7 +198,7 @@ def _noise(snapshot: Snapshot) -> tuple[Mapping[str, TensorNoise], str]:
     return found.tensors, found.reason or ""
 
 
-def _different(name: str, recorded: torch.Tensor, value: torch.Tensor, noise: TensorNoise | None) -> Compared:
+def _different(name: str, recorded: torch.Tensor, value: torch.Tensor, noise: ReplayNoise | None) -> Compared:
     dtype, shape = str(value.dtype).removeprefix("torch."), tuple(value.shape)
     if recorded.shape != value.shape or recorded.dtype != value.dtype:
         return Compared(name, dtype, shape, "beyond rounding")

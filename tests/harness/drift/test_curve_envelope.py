@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from numdrift.harness.drift.curve_envelope import CHAOS, FACTOR, Envelope, loss_envelope
-from numdrift.harness.drift.series import LossSeries
+from numdrift.harness.drift.loss_distance import LossSeries
 
 U = 2.0**-24
 Losses = Sequence[float | None]

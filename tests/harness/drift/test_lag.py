@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from numdrift.harness.drift.lag import LagTest, lag_test, relative_lag, signed_rank_p
-from numdrift.harness.drift.series import LossSeries
+from numdrift.harness.drift.loss_distance import LossSeries
 
 Losses = Sequence[float | None]
 

@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from numdrift.harness.drift.random_draws import GeneratorDifference, generator_differences
-from numdrift.harness.drift.recorded_drift import first_computed_difference
+from numdrift.harness.drift.recorded_drift import (
+    GeneratorDifference,
+    first_computed_difference,
+    generator_differences,
+)
 from numdrift.harness.drift.repetition import Repetition, repetition
 
 from .recordings import Step, X, Y, record

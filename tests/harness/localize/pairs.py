@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from numdrift.harness.drift.step_noise import Noise, TensorNoise
-from numdrift.harness.localize.hybrid import Pair, Values, paired
+from numdrift.harness.localize.hybrid import TapePair, Values, paired
 from numdrift.harness.localize.localize_step import Held, LocalizedStep, localize_step
 from numdrift.harness.localize.storage_flow import flow_of
 from numdrift.harness.tape.ensemble import measure_noise
@@ -87,7 +87,7 @@ class Sides:
     a: Tape
     b: Tape
 
-    def pair(self) -> Pair:
+    def pair(self) -> TapePair:
         return paired(flow_of(self.a), flow_of(self.b))
 
 

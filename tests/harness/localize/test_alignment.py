@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from torch import Tensor, nn
 
 from numdrift.harness.localize.alignment import Block, align
+from numdrift.harness.localize.examination import suspects
 from numdrift.harness.localize.hybrid import Mixture, execute, paired
-from numdrift.harness.localize.storage_flow import SIDES, Flow, flow_of
-from numdrift.harness.localize.suspects import suspects
+from numdrift.harness.localize.storage_flow import SIDES, StorageFlow, flow_of
 from numdrift.harness.tape.tape import CompiledNode
 
 from ..tape.trainings import TRAININGS, Training, started
@@ -23,14 +23,14 @@ from .programs import Program, edits, learned, tape_of
 SLOW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def aligned(two: Sides) -> tuple[Flow, Flow, list[Block]]:
+def aligned(two: Sides) -> tuple[StorageFlow, StorageFlow, list[Block]]:
     a, b = flow_of(two.a), flow_of(two.b)
     blocks = align(a, b)
     check(a, b, blocks)
     return a, b, blocks
 
 
-def check(a: Flow, b: Flow, blocks: list[Block]) -> None:
+def check(a: StorageFlow, b: StorageFlow, blocks: list[Block]) -> None:
     """Every node is in one block, and each side's blocks can be executed in their order."""
     for side, flow in zip(SIDES, (a, b), strict=True):
         order = [node for block in blocks for node in block.of(side)]

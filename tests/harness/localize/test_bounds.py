@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from numdrift.harness.investigate.culprit_words import lines_of
+from numdrift.harness.localize.bounded_call import Digits, NoBound
 from numdrift.harness.localize.bounds import FORMULAS, SELECTIONS, error_bound
 from numdrift.harness.localize.local_error import ExactBlock, LocalError
-from numdrift.harness.localize.running_error import Digits, NoBound
 from numdrift.harness.records.culprit import Culprit
 from numdrift.harness.tape.tape import Tape, mapped
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from numdrift.harness.localize.discrete_choices import Chosen
+from numdrift.harness.localize.discrete_choices import ChosenDrift
 
 from ..tape.trainings import Training
 from .pairs import THRESHOLD, localized, nothing, sides
@@ -36,7 +36,7 @@ class Kinked(Training):
         self.optimizer.step()
 
 
-def chosen_with(plant: Any) -> tuple[float, Chosen | None]:
+def chosen_with(plant: Any) -> tuple[float, ChosenDrift | None]:
     found = localized(sides(Kinked, plant))
     return found.proofs.whole.score, found.chosen
 

@@ -11,12 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from numdrift.harness.localize.examination import examine
-from numdrift.harness.localize.hybrid import Mixture, Pair, Values, execute
+from numdrift.harness.localize.examination import examine, suspects
+from numdrift.harness.localize.hybrid import Mixture, TapePair, Values, execute
 from numdrift.harness.localize.step_memory import Unbound
-from numdrift.harness.localize.storage_flow import SIDES, Value, other
-from numdrift.harness.localize.suspects import suspects
-from numdrift.harness.localize.swap_sites import Site, module_of, phase_of, sites_of
+from numdrift.harness.localize.storage_flow import SIDES, FlowValue, other
+from numdrift.harness.localize.swap_sites import SwapSite, module_of, phase_of, sites_of
 from numdrift.harness.tape.tape import Tape
 
 from ..tape.trainings import TRAININGS, started
@@ -26,19 +25,19 @@ from .programs import Instruction, Program, edits, learned, tape_of
 SLOW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def sites(pair: Pair) -> list[Site]:
+def sites(pair: TapePair) -> list[SwapSite]:
     return sites_of(pair, examine(pair, suspects(pair), errors=False))
 
 
-def blocks(chosen: Iterable[Site]) -> frozenset[int]:
+def blocks(chosen: Iterable[SwapSite]) -> frozenset[int]:
     return frozenset(block for site in chosen for block in site.blocks)
 
 
-def own_bits(pair: Pair, a: Tape, b: Tape) -> None:
+def own_bits(pair: TapePair, a: Tape, b: Tape) -> None:
     """Assert that no swap gives each side's own bits, and swapping everything the other's."""
     expected = {"a": a.expected(), "b": b.expected()}
     everything = frozenset(range(len(pair.blocks)))
-    inputs: frozenset[Value] = frozenset(pair.links.of["a"])
+    inputs: frozenset[FlowValue] = frozenset(pair.links.of["a"])
     for side in SIDES:
         assert not differing(execute(pair, Mixture(side)), expected[side])
         assert not differing(execute(pair, Mixture(side, everything, inputs)), expected[other(side)])
@@ -230,7 +229,7 @@ def test_both_ends_of_learning_programs_have_their_own_bits(two: tuple[Program, 
     own_bits(Sides(a, b).pair(), a, b)
 
 
-def swap_sites(pair: Pair, seed: int) -> None:
+def swap_sites(pair: TapePair, seed: int) -> None:
     """Assert that subsets of the sites can be swapped, or are told not to be."""
     found, chance = sites(pair), random.Random(seed)
     for _ in range(3):

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from numdrift.harness.localize.kernel_names import kernel_of
 from numdrift.harness.localize.localize_step import Held, localize_step
-from numdrift.harness.localize.storage_flow import Node, Side, flow_of
+from numdrift.harness.localize.storage_flow import FlowNode, Side, flow_of
 from numdrift.harness.localize.verification import Found
 from numdrift.harness.tape.tape import CompiledNode
 
 from .pairs import Small, noise_of, sides, taped
 
 
-def node_of(name: str, module: str | None, origin: str = "") -> Node:
+def node_of(name: str, module: str | None, origin: str = "") -> FlowNode:
     """A call of a tape; with `origin` one of a compiled graph, which was decomposed from that op."""
 
     def work(watch: Callable[[str, Tensor], None]) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor
 from numdrift.harness.backends.compiled.node_kernels import NodeKernels
 from numdrift.harness.drift.step_noise import Noise
 from numdrift.harness.investigate.culprit_words import lines_of
-from numdrift.harness.localize import script_ways
+from numdrift.harness.localize import standalone_scripts as script_ways
 from numdrift.harness.localize import standalone_scripts as scripts
 from numdrift.harness.localize.localize_step import Held, LocalizedStep, localize_step
 from numdrift.harness.localize.script_calls import literal
@@ -28,10 +28,10 @@ from numdrift.harness.localize.script_text import MOST_LINES
 from numdrift.harness.localize.standalone_scripts import execute_script, write_scripts
 from numdrift.harness.localize.storage_flow import SIDES, Side
 from numdrift.harness.records.culprit import Culprit, CulpritScript
-from numdrift.harness.tape.replay import AsRecorded, Execution, Replay, executed, executions
+from numdrift.harness.tape.call_log import digest_of
+from numdrift.harness.tape.replay import AsRecorded, Computation, Replay, executed, executions
 from numdrift.harness.tape.step_kernels import results
 from numdrift.harness.tape.tape import CompiledNode, Tape
-from numdrift.harness.tape.value_digests import digest_of
 
 from ...conftest import ROOT, Numdrift
 from ..tape.trainings import recorded
@@ -222,7 +222,7 @@ class Elsewhere(AsRecorded):
     count: int = 0
 
     def execute(self, one: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        execution: Execution = one if isinstance(one, Execution) else one.execution
+        execution: Computation = one if isinstance(one, Computation) else one.execution
         self.count += 1
         swapped = execution.call.op == self.op
         outputs = [self.kernel(*arguments)] if swapped else executed(execution, arguments, keywords)

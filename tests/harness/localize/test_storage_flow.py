@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from numdrift.harness.localize.storage_flow import Flow, Node, flow_of
+from numdrift.harness.localize.storage_flow import FlowNode, StorageFlow, flow_of
 
 from ..tape.trainings import started
 from .pairs import Small, stepped, taped
@@ -17,11 +17,11 @@ from .programs import Program, programs, tape_of
 Saw = Callable[[str, Tensor], None]
 
 
-def flow(work: Callable[[Saw], None]) -> Flow:
+def flow(work: Callable[[Saw], None]) -> StorageFlow:
     return flow_of(taped(work))
 
 
-def node(found: Flow, name: str) -> Node:
+def node(found: StorageFlow, name: str) -> FlowNode:
     return next(one for one in found.nodes if one.call.name == name)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from numdrift.harness.errors import CollisionError, UsageError
-from numdrift.harness.runs.run_layout import Investigation, check_name, choose_investigation
+from numdrift.harness.runs.run_layout import InvestigationFolder, check_name, choose_investigation
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,10 @@ def test_a_name_that_passes_stays_in_its_folder(text: str) -> None:
 
 
 def test_names_of_a_run() -> None:
-    plain, tagged = Investigation(Path("i")).run("cpu", ""), Investigation(Path("i")).run("cpu", "before")
+    plain, tagged = (
+        InvestigationFolder(Path("i")).run("cpu", ""),
+        InvestigationFolder(Path("i")).run("cpu", "before"),
+    )
     assert (plain.path, plain.pickle) == (Path("i/cpu"), Path("i/verify_cpu.pkl"))
     assert (tagged.path, tagged.pickle) == (Path("i/cpu_before"), Path("i/verify_cpu_before.pkl"))
     assert tagged.journal == Path("i/cpu_before/journal") and tagged.manifest == Path("i/cpu_before/run.json")
@@ -47,7 +50,7 @@ def test_names_of_a_run() -> None:
     [((), "loss_curve"), (("",), "loss_curve"), (("a",), "a_loss_curve"), (("a", "b"), "a_vs_b_loss_curve")],
 )
 def test_names_of_a_plot(suffixes: tuple[str, ...], name: str) -> None:
-    assert Investigation(Path("i")).plot(suffixes, "loss_curve") == Path("i") / name
+    assert InvestigationFolder(Path("i")).plot(suffixes, "loss_curve") == Path("i") / name
 
 
 def test_a_default_name_is_the_scripts_and_a_number(tmp_path: Path) -> None:
@@ -83,7 +86,7 @@ def test_a_default_name_is_always_a_plain_one(tmp_path: Path, script: str, name:
 
 
 def test_a_folder_is_made_once(tmp_path: Path) -> None:
-    folder = Investigation(tmp_path / "i").run("cpu", "")
+    folder = InvestigationFolder(tmp_path / "i").run("cpu", "")
     folder.create(force=False)
     assert folder.journal.is_dir()
     with pytest.raises(CollisionError, match="--force") as raised:
@@ -92,7 +95,7 @@ def test_a_folder_is_made_once(tmp_path: Path) -> None:
 
 
 def test_a_pickle_collides_too(tmp_path: Path) -> None:
-    folder = Investigation(tmp_path).run("cpu", "")
+    folder = InvestigationFolder(tmp_path).run("cpu", "")
     folder.pickle.write_bytes(b"precious")
     with pytest.raises(CollisionError) as raised:
         folder.create(force=False)
@@ -102,7 +105,7 @@ def test_a_pickle_collides_too(tmp_path: Path) -> None:
 
 def test_force_replaces_that_run_alone(tmp_path: Path) -> None:
     # given two batches of two modes, and a file of the user's
-    investigation = Investigation(tmp_path)
+    investigation = InvestigationFolder(tmp_path)
     folders = {
         (mode, suffix): investigation.run(mode, suffix) for mode in ("cpu", "lazy") for suffix in ("", "a")
     }
@@ -125,7 +128,7 @@ def test_force_replaces_that_run_alone(tmp_path: Path) -> None:
 
 def test_force_leaves_a_folder_that_is_no_run(tmp_path: Path) -> None:
     # given a folder of the user's where the run's would be
-    folder = Investigation(tmp_path).run("cpu", "")
+    folder = InvestigationFolder(tmp_path).run("cpu", "")
     folder.path.mkdir()
     (folder.path / "thesis.tex").write_text("mine")
     # when

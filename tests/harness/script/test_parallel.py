@@ -5,7 +5,7 @@ import torch
 
 from numdrift.harness.launch.running_process import free_port, rank_variables
 from numdrift.harness.script.parallel import gloo_for, plain_name, wrapper_paths
-from numdrift.harness.tape.collectives import UNREPLAYED, unreplayed
+from numdrift.harness.tape.op_names import UNREPLAYED, unreplayed
 from numdrift.harness.tape.shards import is_sharded, local_tensor, shard_of
 
 

@@ -7,12 +7,11 @@ from typing import Any
 
 import torch
 
-from numdrift.harness.tape.call_memory import spans_of
-from numdrift.harness.tape.replay import AsRecorded, Execution
-from numdrift.harness.tape.slots import bytes_of_storage
-from numdrift.harness.tape.step_kernels import results
+from numdrift.harness.tape.call_log import digest_of
+from numdrift.harness.tape.replay import AsRecorded, Computation
+from numdrift.harness.tape.step_kernels import results, spans_of
+from numdrift.harness.tape.storages import bytes_of_storage
 from numdrift.harness.tape.tape import leaves, views_in
-from numdrift.harness.tape.value_digests import digest_of
 
 Memory = dict[int, tuple[int, torch.Tensor]]
 Executed = tuple[list[torch.Tensor | None], dict[int, torch.Tensor]]
@@ -28,7 +27,7 @@ class Elsewhere(AsRecorded):
         self._execute = execute
         self._widen = widen
 
-    def execute(self, one: Execution, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+    def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         storages = storages_of(one, arguments, keywords)
         memory = self._memory(one, storages)
         outputs, written = self._execute(one.position, memory)
@@ -41,7 +40,7 @@ class Elsewhere(AsRecorded):
         ]
         return list(outputs)
 
-    def _memory(self, one: Execution, storages: Mapping[int, torch.Tensor]) -> Memory:
+    def _memory(self, one: Computation, storages: Mapping[int, torch.Tensor]) -> Memory:
         memory: Memory = {}
         for slot, (first, last) in spans_of(one.call).items():
             whole = bytes_of_storage(storages[slot])
@@ -51,7 +50,7 @@ class Elsewhere(AsRecorded):
 
 
 def storages_of(
-    one: Execution, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+    one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
 ) -> dict[int, torch.Tensor]:
     """By slot a tensor that lies in its storage."""
     given = [leaf for value in (*arguments, *keywords.values()) for leaf in leaves(value)]

@@ -13,18 +13,17 @@ import torch.nn.functional as F
 from torch import nn
 
 from numdrift.harness import torch_private
-from numdrift.harness.backends.compiled.compiled_steps import STEPS, RecordedKernels
 from numdrift.harness.backends.compiled.mode import CompileMode
-from numdrift.harness.backends.compiled.node_kernels import compile_node
+from numdrift.harness.backends.compiled.node_kernels import STEPS, RecordedKernels, compile_node
 from numdrift.harness.observers.tape_recording import TapeRecording
 from numdrift.harness.records.mode_spec import parse_mode
 from numdrift.harness.records.run_config import RunConfig
 from numdrift.harness.records.step_selection import StepSelection
-from numdrift.harness.tape.replay import AsRecorded, Execution, Replay, executions, given, is_same
+from numdrift.harness.tape.call_log import digest_of
+from numdrift.harness.tape.replay import AsRecorded, Computation, Replay, executions, given, is_same
 from numdrift.harness.tape.step_kernels import ReplayedKernels
 from numdrift.harness.tape.tape import Tape, View
 from numdrift.harness.tape.tape_file import read_tape
-from numdrift.harness.tape.value_digests import digest_of
 
 from .trainings import TRAININGS, Language, Plain, Training
 
@@ -187,12 +186,12 @@ class Real(AsRecorded):
     """A replay in which every node of a compiled graph gives what it really gave; shows each before it is executed."""
 
     def __init__(
-        self, kernels: RecordedKernels, shown: Callable[[Execution, tuple[object, ...]], None]
+        self, kernels: RecordedKernels, shown: Callable[[Computation, tuple[object, ...]], None]
     ) -> None:
         self.kernels = kernels
         self.shown = shown
 
-    def execute(self, one: Execution, arguments: tuple[object, ...], keywords: object) -> list[object]:
+    def execute(self, one: Computation, arguments: tuple[object, ...], keywords: object) -> list[object]:
         self.shown(one, arguments)
         outputs = super().execute(one, arguments, keywords)  # type: ignore[arg-type]
         known = iter(self.kernels.value(one.position) or ())
@@ -287,9 +286,9 @@ def test_a_node_compiled_alone_gives_what_it_gave_in_its_graph(tmp_path: Path) -
     run = taped("sam", INDUCTOR, tmp_path)
     tape, kernels = run.tape, run.kernels
     digests, others = kernels.digests(), dict[str, int]()
-    asked: list[tuple[Execution, tuple[object, ...]]] = []
+    asked: list[tuple[Computation, tuple[object, ...]]] = []
 
-    def shown(one: Execution, arguments: tuple[object, ...]) -> None:
+    def shown(one: Computation, arguments: tuple[object, ...]) -> None:
         if one.call.compiled is not None:
             copied = tuple(value.clone() if isinstance(value, torch.Tensor) else value for value in arguments)
             asked.append((one, tuple(_like(old, new) for old, new in zip(arguments, copied, strict=True))))

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from numdrift.harness.tape.replay import AsRecorded, Execution, Replay, is_same
+from numdrift.harness.tape.replay import AsRecorded, Computation, Replay, is_same
 from numdrift.harness.tape.tape import Tape
 
 from .trainings import TRAININGS, recorded, started
@@ -82,7 +82,7 @@ class Changed:
     def held(self, recorded: torch.dtype) -> torch.dtype:
         return recorded
 
-    def execute(self, one: Execution, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+    def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         outputs = AsRecorded().execute(one, arguments, keywords)
         return [outputs[0] + 1e-3] if one.position == self._position else outputs
 
@@ -113,7 +113,7 @@ class Counting(AsRecorded):
         self.most = 0
         self._made: list[StorageWeakRef] = []
 
-    def execute(self, one: Execution, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+    def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         outputs = super().execute(one, arguments, keywords)
         self.ops.append(one.call.name)
         self._made += [
@@ -178,6 +178,8 @@ def test_equal_nan_are_the_same_and_signed_zeros_are_not() -> None:
     assert not is_same(torch.zeros(2), torch.zeros(2, dtype=torch.float64))
     assert not is_same(torch.zeros(2), torch.zeros(1, 2))
     assert is_same(torch.tensor(True), torch.tensor(True))
+    one_element = torch.zeros(9).as_strided((1, 1), (3, 3))
+    assert is_same(one_element, torch.zeros(1, 1))
 
 
 def test_data_that_comes_from_outside_between_two_ops_is_seen_as_other_bits() -> None:

@@ -9,15 +9,13 @@ import torch
 
 from numdrift.harness.records.mode_spec import parse_mode
 from numdrift.harness.records.run_config import RunConfig
-from numdrift.harness.tape.call_memory import CallMemory, spans_of
+from numdrift.harness.tape.call_log import digest_of
 from numdrift.harness.tape.replay import Replay, executions, is_same
-from numdrift.harness.tape.requests import Requests
-from numdrift.harness.tape.step_kernels import ReplayedKernels
+from numdrift.harness.tape.service import Requests
+from numdrift.harness.tape.step_kernels import CallMemory, ReplayedKernels, spans_of
 from numdrift.harness.tape.tape import Tape
 from numdrift.harness.tape.tape_file import tape_file, write_tape
-from numdrift.harness.tape.value_digests import digest_of
-from numdrift.harness.tape.wire import Message
-from numdrift.harness.tape.wire_tensors import tensors_of
+from numdrift.harness.tape.wire import Message, tensors_of
 
 from .elsewhere import Elsewhere, Executed, Memory
 from .trainings import TRAININGS, recorded, started
@@ -219,7 +217,7 @@ def test_registered_kernels_answer_in_place_of_a_replay(
     class Steps:
         STEPS = {0: Registered()}  # noqa: RUF012
 
-    monkeypatch.setitem(__import__("sys").modules, "numdrift.harness.backends.compiled.compiled_steps", Steps)
+    monkeypatch.setitem(__import__("sys").modules, "numdrift.harness.backends.compiled.node_kernels", Steps)
     requests = held(tmp_path, started("mlp").taped())
     # when
     digests = requests.answer(Message({"request": "digests", "step": 0}))

@@ -24,10 +24,9 @@ from numdrift.harness.records import frames
 from numdrift.harness.records.mode_spec import parse_mode
 from numdrift.harness.records.run_config import RunConfig
 from numdrift.harness.records.step_selection import StepSelection
-from numdrift.harness.runs.run_layout import Investigation
+from numdrift.harness.runs.run_layout import InvestigationFolder
 from numdrift.harness.tape.replay import Replay, executions, is_same
-from numdrift.harness.tape.requests import Requests
-from numdrift.harness.tape.service import Service, serve
+from numdrift.harness.tape.service import Requests, Service, serve
 from numdrift.harness.tape.step_kernels import ReplayedKernels
 from numdrift.harness.tape.tape import Tape
 from numdrift.harness.tape.tape_file import read_tape, tape_file
@@ -112,7 +111,7 @@ def holding(folder: Path, *modes: str, code: int = 0) -> Held:
         BatchPlan(
             script,
             [spec],
-            Investigation(folder / "runs"),
+            InvestigationFolder(folder / "runs"),
             tapes=StepSelection.parse(str(STEP)),
             noise_replays=1,
             serve=folder / f"{spec.name}.socket",

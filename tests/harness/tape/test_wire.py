@@ -13,8 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from numdrift.harness.tape.replay import is_same
-from numdrift.harness.tape.wire import ConnectionEnded, Message, WireError, receive, send
-from numdrift.harness.tape.wire_tensors import described, tensors_of
+from numdrift.harness.tape.wire import (
+    ConnectionEnded,
+    Message,
+    WireError,
+    described,
+    receive,
+    send,
+    tensors_of,
+)
 
 Pair = tuple[socket.socket, socket.socket]
 

@@ -10,7 +10,7 @@ import torch
 from tests.harness.records.test_graph_record import run_at
 from torch import nn
 
-from numdrift.harness.backends.capture_request import CaptureRequest
+from numdrift.harness.backends.captures import CaptureRequest
 from numdrift.harness.backends.eager.capture import EagerCapture
 from numdrift.harness.graphs.run_graphs import RunGraphs
 from numdrift.harness.records.graph_folder import GraphFolder

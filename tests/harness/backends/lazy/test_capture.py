@@ -27,7 +27,7 @@ import torch, torch._lazy
 from torch import nn
 from numdrift.harness import torch_private
 from numdrift.harness.backends.lazy.capture import LazyCapture
-from numdrift.harness.backends.capture_request import CaptureRequest
+from numdrift.harness.backends.captures import CaptureRequest
 from numdrift.harness.records.graph_folder import GraphFolder
 
 what = sys.argv[1].split("+")

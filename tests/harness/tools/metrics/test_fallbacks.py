@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from numdrift.harness import torch_private
-from numdrift.harness.backends.work_fallbacks import GraphLines
+from numdrift.harness.backends.work_lines import GraphLines
 
 SCRIPT = "/a/train.py"
 ATEN = torch.ops.aten

@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from numdrift.harness.localize.argument_differences import LAYOUT, argument_differences, draws_differ
-from numdrift.harness.localize.hybrid import Pair
-from numdrift.harness.localize.storage_flow import Node
-from numdrift.harness.localize.suspects import suspects
+from numdrift.harness.localize.examination import suspects
+from numdrift.harness.localize.hybrid import TapePair
+from numdrift.harness.localize.storage_flow import FlowNode
+from numdrift.harness.localize.value_links import LAYOUT, argument_differences, draws_differ
 
 from .pairs import Sides, taped
 
@@ -22,7 +22,7 @@ def start(seed: int = 0) -> list[Tensor]:
     return [torch.randn(4, 4, generator=generator) for _ in range(2)]
 
 
-def pair_of(a: Made, b: Made) -> Pair:
+def pair_of(a: Made, b: Made) -> TapePair:
     def side(function: Made) -> Callable[[Callable[[str, Tensor], None]], None]:
         x, y = start()
 
@@ -36,7 +36,7 @@ def pair_of(a: Made, b: Made) -> Pair:
     return Sides(taped(side(a)), taped(side(b))).pair()
 
 
-def nodes(pair: Pair, op: str) -> tuple[Node, Node]:
+def nodes(pair: TapePair, op: str) -> tuple[FlowNode, FlowNode]:
     """The last paired calls of one op."""
     for block in reversed(pair.blocks):
         if block.is_pair:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from numdrift.harness.tape.compiled_probes import ProbedGraph, Probes, ValueKey, computed_values
+from numdrift.harness.tape.compiled_graphs import ProbedGraph, Probes, ValueKey, computed_values
 from numdrift.harness.torch_private import Boxed
 
 

@@ -1,4 +1,5 @@
-"""Which ops add elements up, told by their names; this needs no torch."""
+"""What an op does as far as its name tells: whether it adds elements up, whether it talks to other ranks. No
+torch is needed."""
 
 from __future__ import annotations
 
@@ -30,3 +31,15 @@ REDUCE_WHOLE = frozenset(
 def sums(name: str) -> bool:
     """Whether the op of this name sums over elements."""
     return name in REDUCE_WHOLE or not REDUCE.isdisjoint(name.strip("_").split("_"))
+
+
+NAMESPACES = ("c10d", "_c10d_functional", "c10d_functional", "_c10d_functional_autograd")
+"""Of the ops by which torch's process groups speak to one another."""
+
+UNREPLAYED = "ops of several ranks are not replayed; the verdict stands on the rank-by-rank comparison"
+SHARDED = f"the step computes with sharded tensors: {UNREPLAYED}"
+
+
+def unreplayed(op: str) -> str:
+    """Why a step has no tape, for the name of its first collective, as `c10d::allreduce_`."""
+    return f"the step calls {op.partition('::')[2].rstrip('_') or op}: {UNREPLAYED}"

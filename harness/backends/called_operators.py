@@ -1,0 +1,157 @@
+"""The line of the user's program that an operator comes from, as reports name it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import torch_private
+
+HARNESS = str(Path(__file__).parents[1])
+ON_BEHALF = str(Path(HARNESS, "script", "meeting.py"))
+"""Calls the script's own operators, where it has moved their tensors to the device."""
+
+HIDDEN = (str(Path(torch.__file__).parent), HARNESS, "<")
+"""Files whose frames are none of the user's: torch's own, the harness's, and what has no file."""
+
+_FRAME = re.compile(r'^ *File "(.+?)", line (\d+)', re.MULTILINE)
+
+Frame = tuple[str, int]
+"""File and line."""
+
+
+class ScriptLines:
+    """Names lines of a script's own files: those in its folder and below, by their path from there.
+
+    An operator that a library calls is named by the innermost of the script's lines that led to it.
+    """
+
+    def __init__(self, script: str) -> None:
+        self._folder = Path(script).absolute().parent
+        self._named: dict[str, str] = {}
+        self._forward: dict[int, str] = {}
+
+    def here(self) -> str:
+        """The line that an operator is called from now; within a backward it is that of its forward."""
+        node = torch_private.current_autograd_node()
+        if node is not None:
+            number = torch_private.sequence_number(node)
+            return self._forward.get(-1 if number is None else number, "") or self._named_line(_stack())
+        line = self._named_line(_stack())
+        if line and torch.is_grad_enabled():
+            self._forward.setdefault(torch_private.next_sequence_number() - 1, line)
+        return line
+
+    def of_stack(self, text: str) -> str:
+        """The line in a stack trace as FX nodes keep it, outermost frame first; "" where it has none of the
+        user's."""
+        frames = [(match[1], int(match[2])) for match in _FRAME.finditer(text)]
+        return self._named_line(reversed(frames))
+
+    def _named_line(self, frames: Iterator[Frame]) -> str:
+        """The innermost of these frames, innermost first, that is the script's; else the innermost of a
+        library."""
+        library = ""
+        for file, line in frames:
+            name = self._name(file)
+            if name and not Path(name).is_absolute():
+                return f"{name}:{line}"
+            library = library or (f"{name}:{line}" if name else "")
+        return library
+
+    def _name(self, file: str) -> str:
+        """How a file is named: from the script's folder, in full where it is elsewhere, "" for one that is
+        hidden."""
+        if file not in self._named:
+            own = Path(file).is_relative_to(self._folder) and "site-packages" not in file
+            name = str(Path(file).relative_to(self._folder)) if own else file
+            self._named[file] = "" if file.startswith(HIDDEN) else name
+        return self._named[file]
+
+
+def is_called_by_harness(within: Sequence[str]) -> bool:
+    """Whether what is being called is called by the harness itself, which reads values, and not by the
+    training.
+
+    Frames of the files `within`, which observe the call, are passed over, and those that call what the script
+    calls.
+    """
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename in (__file__, ON_BEHALF, *within):
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None and frame.f_code.co_filename.startswith(HARNESS)
+
+
+def _stack() -> Iterator[Frame]:
+    frame = sys._getframe(2)
+    while frame is not None:
+        yield frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back  # type: ignore[assignment]
+
+
+# The configuration of an operator's call: what of its arguments may decide whether a backend can do it.
+
+
+def configuration(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], device: str) -> str:
+    """The arguments of a call as `float32[4,4], float32[4], dim=1`: tensors by dtype and shape, whole numbers
+    and switches by their value, other numbers by their type alone, since a learning rate changes with every
+    step.
+
+    A tensor that is not on `device` is named with its own. Values are never read.
+    """
+    described = []
+    for position, one in enumerate(torch_private.arguments_of(operation)):
+        given = position < len(args) or one.name in kwargs
+        value = args[position] if position < len(args) else kwargs.get(one.name)
+        if not given or value is None or one.name in ("device", "pin_memory", "layout"):
+            continue
+        text = described_value(value, device)
+        is_tensor = isinstance(value, torch.Tensor) or text.startswith("(")
+        described.append(text if is_tensor else f"{one.name}={text}")
+    return ", ".join(described)
+
+
+def described_value(value: Any, device: str) -> str:
+    if isinstance(value, torch.Tensor):
+        elsewhere = "" if value.device.type == device else f" on {value.device.type}"
+        return tensor_text(value) + elsewhere
+    if isinstance(value, (list, tuple)):
+        items = ", ".join(described_value(one, device) for one in value)
+        return f"({items})" if any(isinstance(one, torch.Tensor) for one in value) else f"[{items}]"
+    if isinstance(value, (bool, int, str)):
+        return str(value)
+    if isinstance(value, (float, complex)):
+        return type(value).__name__
+    if isinstance(value, torch.Generator):
+        return "generator"
+    return str(value).removeprefix("torch.")
+
+
+def tensor_text(tensor: torch.Tensor) -> str:
+    """A tensor by dtype and shape: `float32[4,4]`."""
+    return shape_text(str(tensor.dtype).removeprefix("torch."), tensor.shape)
+
+
+def shape_text(dtype: str, shape: Iterable[Any]) -> str:
+    return f"{dtype}[{','.join(str(size) for size in shape)}]"
+
+
+def tensors_among(values: Any) -> Iterator[torch.Tensor]:
+    """The tensors in an argument or result, those in lists included."""
+    if isinstance(values, torch.Tensor):
+        yield values
+    elif isinstance(values, (list, tuple)):
+        for one in values:
+            yield from tensors_among(one)
+
+
+def instruction(kind: str, outputs: Any, inputs: str) -> str:
+    """An operator as one instruction of a backend that has no text for it: `complex64[4]
+    aten::mul(float32[4])`."""
+    made = ", ".join(tensor_text(one) for one in tensors_among(outputs))
+    return f"{made} {kind}({inputs})".lstrip()

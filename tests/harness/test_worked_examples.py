@@ -1,0 +1,54 @@
+"""The worked examples on top of modules that are hard to follow print what they say."""
+
+from __future__ import annotations
+
+import doctest
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from numdrift.harness import search
+from numdrift.harness.localize import alignment, hybrid, swap_sites
+from numdrift.harness.localize.examination import examine, suspects
+from numdrift.harness.localize.hybrid import paired
+from numdrift.harness.localize.storage_flow import flow_of
+from numdrift.harness.tape import tape
+from numdrift.harness.tape.tape_recorder import TapeRecorder
+
+KNOWN: dict[str, Any] = {
+    "torch": torch,
+    "TapeRecorder": TapeRecorder,
+    "flow_of": flow_of,
+    "paired": paired,
+    "examine": examine,
+    "suspects": suspects,
+}
+"""What the examples use of other modules."""
+
+
+def example_of(module: ModuleType, known: dict[str, Any]) -> doctest.DocTest:
+    text = module.__doc__
+    assert text is not None
+    return doctest.DocTestParser().get_doctest(
+        text, vars(module) | known, module.__name__, module.__file__, 0
+    )
+
+
+def executed(example: doctest.DocTest) -> doctest.TestResults:
+    return doctest.DocTestRunner(optionflags=doctest.FAIL_FAST).run(example, clear_globs=False)
+
+
+@pytest.mark.parametrize(
+    "module", [tape, alignment, hybrid, swap_sites, search], ids=lambda one: one.__name__
+)
+def test_an_example_prints_what_it_says(module: ModuleType) -> None:
+    # given the step that the tape's example records
+    of_tape = example_of(tape, KNOWN)
+    executed(of_tape)
+    example = example_of(module, KNOWN | {"recorded_step": of_tape.globs["recorded_step"]})
+    # when
+    done = executed(example)
+    # then
+    assert example.examples and done.attempted == len(example.examples) and not done.failed
