@@ -1,4 +1,5 @@
-"""The line of the user's program that an operator comes from, as reports name it."""
+"""An operator's call as reports name it: the line of the user's program, and the arguments that decide about
+support."""
 
 from __future__ import annotations
 

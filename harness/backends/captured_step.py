@@ -1,4 +1,4 @@
-"""The ops of one step, collected as they are executed, and cut into graphs where the phase changes."""
+"""Collects the ops of one step as they are executed, and cuts them into graphs where the phase changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which capture serves which mode; the others are not imported."""
+"""Which capture of graphs serves which mode, and what a capture is made with; the others are not imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One aten node as a graph of its own: what a backend is asked about."""
+"""Asks backends about one aten node: the node as a graph of its own, and its execution on another device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The line of the script that a piece of work comes from."""
+"""The lines of the script that pieces of work come from, and how observing work keeps its own failures out of
+it."""
 
 from __future__ import annotations
 

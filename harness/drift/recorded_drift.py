@@ -1,4 +1,5 @@
-"""What two runs recorded of the same steps, held together bit for bit in the order in which it came to be."""
+"""Compares what two runs recorded bit for bit, from the first value that was computed to the last; and their
+random generators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One thing that two runs were given differently."""
+"""What two runs were given differently during their steps: random numbers, batches, hyper-parameters."""
 
 from __future__ import annotations
 

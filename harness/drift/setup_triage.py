@@ -1,4 +1,5 @@
-"""What two runs were given differently: the reasons why they need not agree however well both compute."""
+"""All that two runs were given differently, initial values first: why they need not agree however well both
+compute."""
 
 from __future__ import annotations
 

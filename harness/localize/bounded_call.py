@@ -1,4 +1,4 @@
-"""A call of which a bound is wanted: its arguments by name, and as they are computed with."""
+"""Arithmetic that carries a bound on its rounding error, and the arguments of a call as such numbers."""
 
 from __future__ import annotations
 

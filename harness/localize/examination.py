@@ -1,4 +1,5 @@
-"""Suspect blocks put to the test: each side's version executed on the other mode's very inputs."""
+"""Finds the blocks in which two tapes may differ, and executes both sides' version of each on the same
+inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One step localized: two tapes in, causes with their proofs out."""
+"""Localizes one step: from two tapes to the causes of their difference, each with its proof."""
 
 from __future__ import annotations
 
@@ -135,7 +135,8 @@ def localize_step(sides: Mapping[Side, Held], noise: Noise, threshold: float, sa
     sites = taken_apart(tests, examined, sites)
     causes = with_decisions(pair, _causes(pair, examined, sites), labels)
     say(
-        f"{sum(one.differs is not False for one in examined.values())} of {len(pair.blocks)} blocks compute other bits, from {len(causes)} causes"
+        f"{sum(one.differs is not False for one in examined.values())} of {len(pair.blocks)} blocks "
+        f"compute other bits, from {len(causes)} causes"
     )
     proofs = prove(tests, causes, threshold)
     chosen = None
@@ -209,6 +210,7 @@ def _notes(
             )
         if kernels[side].in_context:
             found.append(
-                f"{len(kernels[side].in_context)} calls of {labels[side]} give other bits alone than among their neighbours"
+                f"{len(kernels[side].in_context)} calls of {labels[side]} give other bits alone "
+                f"than among their neighbours"
             )
     return found

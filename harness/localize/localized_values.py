@@ -1,4 +1,5 @@
-"""Blocks as a standalone script shows them: both sides' calls, what they take, and what they give on it."""
+"""What a standalone script shows of a block: both sides' calls, the tensors that they take, and what they
+give."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Standalone scripts for culprits: plain torch on the recorded inputs, executed once in a bare interpreter to
-see what they show."""
+"""Writes a script in plain torch for each culprit, and executes it once in a bare interpreter to see what it
+shows."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Which values of the two tapes stand for each other, so that a call of one side can read what the other has
-made."""
+"""Says which values of the two tapes stand for each other, and what two paired calls are told differently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensor files for those who analyse a run: read-only NumPy views of the mapped file."""
+"""Reads tensor files and sketches of a run as read-only NumPy arrays, without loading them into memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The calls of a step as they are written down: noted before they run, completed after."""
+"""Writes down the calls of a step: what is noted before a call runs, what after it, and the digests of what
+it gave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graphs that compilers are given during a run, remembered, and their executions led to who takes them
+"""Remembers the graphs that compilers are given during a run, and leads each execution to who takes it
 apart."""
 
 from __future__ import annotations

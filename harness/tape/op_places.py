@@ -1,4 +1,5 @@
-"""Where in the step an op is: its phase, its module, and what ties a backward op to its forward op."""
+"""Where in the step an op is: its phase, its module, its forward op, and outside of modules the parameters
+that it is about."""
 
 from __future__ import annotations
 

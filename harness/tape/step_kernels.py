@@ -1,5 +1,4 @@
-"""The kernels that a mode executes a step with, in the mode's own process: what they gave, and what they
-would give."""
+"""Executes single calls of a recorded step by the kernels of its mode, in the mode's own process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The storages of one replay: made, viewed, and let go after their last use."""
+"""The memory that a tape's tensors lie in: numbered while a step is recorded, made and freed while it is
+replayed."""
 
 from __future__ import annotations
 

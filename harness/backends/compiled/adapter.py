@@ -1,4 +1,5 @@
-"""torch.compile: Inductor, or another backend of the ladder."""
+"""torch.compile for those who ask about single operators: what Inductor, or another backend, can do of an
+aten node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compile mode: the graphs that torch.compile makes, and the ops that the script runs outside of them."""
+"""Captures both the graphs that torch.compile makes and the ops that the script runs outside of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the inputs and outputs of compiled graphs are to the script, by their true order."""
+"""What the inputs and outputs of a compiled graph are to the script: parameters and buffers by name, the
+loss, inputs by number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A compiled graph executed node by node on the tape, each op by torch's own kernel."""
+"""Executes a compiled graph node by node on the tape, by torch's own kernels, and says what each node is to
+the step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The final graph of Inductor as a graph of the record: one node a kernel or a call of a library."""
+"""Reads Inductor's final graph into the record: one node for each kernel or library call, with the nodes that
+it covers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Nodes of compiled graphs, each compiled alone: what the compiler makes of an op that nothing is fused
-with."""
+"""Compiles nodes of a graph one by one: what the compiler makes of an op with which nothing is fused."""
 
 from __future__ import annotations
 

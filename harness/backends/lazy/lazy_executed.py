@@ -1,4 +1,5 @@
-"""The executed graphs of the lazy core, written into the run's folder: each kind once, each execution."""
+"""Writes the executed graphs of the lazy core into the run's folder, before and after TorchScript has
+optimised them."""
 
 from __future__ import annotations
 

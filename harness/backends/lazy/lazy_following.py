@@ -1,5 +1,5 @@
-"""Following the lazy core through some steps: every kernel call, and every graph that is executed
-meanwhile."""
+"""Follows the lazy core through some steps: every kernel call with its place in the script, and every
+executed graph."""
 
 from __future__ import annotations
 
