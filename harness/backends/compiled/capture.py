@@ -18,7 +18,7 @@ from ...records.graph_record import Graph
 from ..captures import NamedTensors
 from .compiled_bindings import AotBindings, ScriptNames, dynamo_bindings, signature_of
 from .compiled_region import CapturedRegion, Counts, Depth, Executable, PreGraph
-from .fx_graph import Parts, Reading, modules_by_sequence, read_graph
+from .fx_graph import GraphParts, Reading, modules_by_sequence, read_graph
 from .generated_kernels import Compilation, GraphBefore, post_graph
 
 WITHOUT_KERNELS = "backend {} generates no kernels: it runs the pre graph op by op"
@@ -214,7 +214,9 @@ class CompiledCapture:
         self._folder.write(made)
         return PreGraph(made, parts.outputs, Executable(base, made.hash, self._executed))
 
-    def _graph(self, base: str, stage: str, phase: str, parts: Parts, notes: tuple[str, ...] = ()) -> Graph:
+    def _graph(
+        self, base: str, stage: str, phase: str, parts: GraphParts, notes: tuple[str, ...] = ()
+    ) -> Graph:
         return Graph(
             name=f"{base}-{stage}",
             mode=self._folder.mode,

@@ -24,7 +24,7 @@ FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class GraphParts:
     """What a graph is made of. `outputs` are in the graph's order, None where it returns no value there."""
 
     nodes: tuple[Node, ...]
@@ -57,7 +57,7 @@ class Reading:
     bindings: Mapping[str, str]
 
 
-def read_graph(graph: torch.fx.Graph, reading: Reading) -> Parts:
+def read_graph(graph: torch.fx.Graph, reading: Reading) -> GraphParts:
     """The parts of a graph. A `getitem` that takes one result out of several becomes an output of its
     node."""
     results = _Results()
@@ -91,7 +91,7 @@ def read_graph(graph: torch.fx.Graph, reading: Reading) -> Parts:
             values.update({
                 name: value_of(source, reading.bindings.get(name, "")) for name, source in made.items()
             })  # fmt: skip
-    return Parts(tuple(nodes), values, tuple(inputs), outputs)
+    return GraphParts(tuple(nodes), values, tuple(inputs), outputs)
 
 
 class _Results:

@@ -10,7 +10,7 @@ import torch
 
 from ... import torch_private
 from ...records.graph_record import Graph, Node, Value
-from .fx_graph import Parts
+from .fx_graph import GraphParts
 
 _VIEWS = """view reshape _unsafe_view _reshape_alias permute t transpose expand squeeze unsqueeze slice select
 as_strided alias detach split split_with_sizes unbind diagonal unfold lift_fresh_copy view_of"""
@@ -27,7 +27,7 @@ class Compilation:
     pre: Graph
     outputs: Sequence[str | None]
     lowered: torch_private.Lowered
-    final: Parts
+    final: GraphParts
     covers: Mapping[str, Sequence[str]]
     code: str
     seconds: float
