@@ -22,7 +22,8 @@ MOST_PLACES = 12
 
 
 class Describer:
-    """Makes culprits of causes. `kernel` names the kernel that a side has in its nodes of these numbers, if it is known."""
+    """Makes culprits of causes. `kernel` names the kernel that a side has in its nodes of these numbers, if
+    it is known."""
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class Describer:
             side: self._kernel(side, [number for one in leads for number in one.of(side)]) for side in SIDES
         }
 
-    def _op(self, cause: Cause, node: Node) -> str:
+    def _op(self, cause: Cause, node: FlowNode) -> str:
         names = cause.ops["a"] or cause.ops["b"]
         namespace = node.call.op.split(".")[0]
         paired = self._pair.blocks[cause.sites[0].lead].paired

@@ -80,8 +80,8 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Held:
-    """One side of a step: its tape, its label, where its process is held what its calls really gave, the process and what
-    could not be observed there, and its mode as it was given."""
+    """One side of a step: its tape, its label, where its process is held what its calls really gave, the
+    process and what could not be observed there, and its mode as it was given."""
 
     tape: Tape
     label: str
