@@ -38,7 +38,7 @@ CAPTURES = {
 
 def capture_for(base: str, request: CaptureRequest) -> Capture | None:
     """The capture for a mode of this base, None where there is none."""
-    module, _, name = CAPTURES.get(base, "eager.eager_until_compiled:EagerUntilCompiled").partition(":")
+    module, _, name = CAPTURES.get(base, "compiled.compiled_and_eager:EagerUntilCompiled").partition(":")
     if not module:
         return None
     made: Capture = getattr(importlib.import_module(f".{module}", __package__), name)(request)

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from ..captures import CaptureRequest
-from ..eager.capture import EagerCapture
-from .capture import CompiledCapture
-
-if TYPE_CHECKING:
-    import torch
-
-    from ...hooks.mode_protocol import Moment
-import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from ... import torch_private
 from ...hooks.mode_protocol import Moment
+from ..captures import CaptureRequest
+from ..eager.capture import EagerCapture
+from .capture import CompiledCapture
 
 
 class CompiledAndEager:
@@ -66,19 +59,17 @@ class EagerUntilCompiled:
         self._request = request
         self._eager = EagerCapture(request)
         self._compiled: CompiledCapture | None = None
-        self._original: Any = None
+        self._patches = torch_private.Patches("the capture of graphs")
+        self._watching = False
 
     def install(self) -> None:
-        self._original = torch.compile
-        original = self._original
-
-        @functools.wraps(original)
-        def compile_(*args: Any, **kwargs: Any) -> Any:
-            self._script_compiles()
-            return original(*args, **kwargs)
-
-        torch.compile = compile_
+        self._patches.also(torch_private.around_compile_calls("the capture of graphs", self._asked))
+        self._watching = True
         self._eager.install()
+
+    def _asked(self, compile_: Callable[[], Any]) -> Any:
+        self._script_compiles()
+        return compile_()
 
     def adopted(self, module: torch.nn.Module) -> None:
         if self._compiled is not None:
@@ -101,14 +92,14 @@ class EagerUntilCompiled:
         self._eager.reached(moment)
 
     def remove(self) -> None:
-        if self._original is not None:
-            torch.compile, self._original = self._original, None
+        self._watching = False
+        self._patches.undo()
         self._eager.remove()
         if self._compiled is not None:
             self._compiled.remove()
 
     def _script_compiles(self) -> None:
-        if self._compiled is not None or self._original is None:
+        if self._compiled is not None or not self._watching:
             return
         request = self._request
         compiled = CompiledCapture(request.folder, request.script, request.named_tensors, request.steps)
