@@ -132,7 +132,12 @@ def test_sequential_rounds_each_product_and_each_sum() -> None:
     for k in range(50):
         right = right + a.numpy()[:, k : k + 1] * b.numpy()[k : k + 1]
     assert kernel("mm", "sequential")(a, b).numpy().tobytes() == right.tobytes()
-    assert not torch.equal(kernel("mm", "sequential")(a, b), torch.mm(a, b))
+    # and sums tell that no product is fused with its sum, which leaves 2**-24, and that none is added to its neighbour
+    # first or in a wider type, which leaves 1 or 2: what of these torch's own product does depends on the machine
+    product, large = 1 + 2.0**-12, 2.0**24
+    rows = torch.tensor([[-(1 + 2.0**-11), product, 0.0, 0.0], [large, 1.0, 1.0, -large]])
+    columns = torch.tensor([[1.0, product, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]]).t()
+    assert kernel("mm", "sequential")(rows, columns).diagonal().tolist() == [0.0, 0.0]
 
 
 def test_sequential_names_its_limit() -> None:
