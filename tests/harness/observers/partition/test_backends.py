@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -13,13 +13,14 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from numdrift import PartitionConfig, partition
 from numdrift.harness.errors import NotAvailable, PartitionError, UsageError
-from numdrift.harness.observers.partition.partitioned_module import PartitionedModule
+from numdrift.harness.observers.partition.partitioned_module import PartitionedModule, partitioned
 from numdrift.harness.records.mode_registry import registry
 from numdrift.harness.records.mode_spec import parse_mode
 from numdrift.harness.records.partition_record import GraphPartition
 from numdrift.harness.torch_private import is_operator
 
-from .models import INPUTS, MLP
+from ...backends.lazy_transposes import TransposesCopied
+from .models import INPUTS, MLP, ToyAdapter
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,19 @@ def trained(module: torch.nn.Module, inputs: torch.Tensor) -> list[torch.Tensor]
     return [output.detach(), *(one.grad.clone() for one in module.parameters() if one.grad is not None)]
 
 
+class Copying(ToyAdapter):
+    """Executes its parts of the graphs on the CPU, with copies of what is transposed."""
+
+    def compile_graph(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        execute = super().compile_graph(graph, inputs)
+
+        def run(*arguments: Any) -> Any:
+            with TransposesCopied():
+                return execute(*arguments)
+
+        return run
+
+
 def test_the_lazy_core_has_a_sort_and_no_scatter(inputs: torch.Tensor) -> None:
     # given
     torch.manual_seed(0)
@@ -68,8 +82,12 @@ def test_the_lazy_core_has_a_sort_and_no_scatter(inputs: torch.Tensor) -> None:
     )
     assert unsupported.reason == "aten::scatter.src fell back to the CPU"
     assert ("CPU", {"aten::scatter": 1}) in subgraphs(backward)
-    # and it executes each operator by the kernel that eager has
-    assert all(map(torch.equal, trained(made, inputs), trained(plain, inputs)))
+    # and it executes each operator by the kernel that eager has, of copies where eager has transposed views
+    torch.compiler.reset()
+    copying = partitioned(copy.deepcopy(plain), inputs, Copying(), PartitionConfig(), lambda _: None)
+    found, expected = trained(made, inputs), trained(copying, inputs)
+    assert all(map(torch.equal, found, expected)) and len(found) == len(expected) == 7
+    torch.testing.assert_close(found, trained(plain, inputs), rtol=1e-5, atol=1e-6)
     torch.compiler.reset()
 
 
