@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import torch
 
@@ -22,7 +23,8 @@ def go_wrong(how: str) -> None:
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "child":
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)  # numdrift-test-child"])
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        Path("child.pid").write_text(str(child.pid))
     if how in ("hang", "child"):
         time.sleep(600)
     if how == "full":
