@@ -23,7 +23,7 @@ from typing import Any
 from numdrift.harness.errors import CompileError, NotAvailable, NumdriftError, UsageError, nearest
 
 from .native.binding import bind
-from .native.signature import Signature, signature_of
+from .native.signature import KernelSignature, signature_of
 from .native.source import checked_path, user_source
 from .registry import ANY_DEVICE, FLOATING, Kernel
 
@@ -126,7 +126,7 @@ def _import_error(op: str, path: Path, error: BaseException) -> NumdriftError:
     return UsageError(f"{path}: {place} raises {type(error).__name__}: {message}")
 
 
-def _function(module: Any, path: Path, signature: Signature) -> Callable[..., Any]:
+def _function(module: Any, path: Path, signature: KernelSignature) -> Callable[..., Any]:
     name = signature.op.partition(".")[0]
     function = getattr(module, name, None) or getattr(module, "kernel", None)
     if not callable(function):

@@ -36,7 +36,7 @@ _HALF_ULP = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class KernelErrors:
+class ErrorsOfKernel:
     """The errors in ULP of one kernel on one set of inputs, at `QUANTILES`; none when nothing is finite."""
 
     kernel: str
@@ -44,7 +44,7 @@ class KernelErrors:
     errors: Sequence[float]
 
 
-def kernel_errors(rows: Sequence[KernelErrors], *, title: str) -> Figure:
+def kernel_errors(rows: Sequence[ErrorsOfKernel], *, title: str) -> Figure:
     """Return a figure with one panel for each kernel and in it one line for each set of inputs.
 
     The thick part of a line goes from the 5th to the 95th percentile, the thin part on to the largest error;

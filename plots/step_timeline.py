@@ -36,7 +36,7 @@ _MOST_LABELS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class StepTimes:
+class TimelineStep:
     """The times of one mode's steps in seconds: `parts` has a row for each of `PARTS` and a column for each
     step."""
 
@@ -45,7 +45,7 @@ class StepTimes:
     parts: Sequence[Sequence[float]]
 
 
-def step_timeline(modes: Sequence[StepTimes], *, title: str) -> Figure:
+def step_timeline(modes: Sequence[TimelineStep], *, title: str) -> Figure:
     """Return a figure with a panel for each mode, each with an axis of its own, one below the other by steps.
 
     A step that is far longer than most (one that compiles) is cut off at the upper edge, and its time stands
@@ -81,7 +81,7 @@ def step_timeline(modes: Sequence[StepTimes], *, title: str) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, mode: StepTimes) -> None:
+def _draw(axes: Axes, mode: TimelineStep) -> None:
     milliseconds = np.array(mode.parts, dtype=float).reshape(len(PARTS), -1) * 1e3
     totals = milliseconds.sum(axis=0)
     steps = np.array(mode.steps)

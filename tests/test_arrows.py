@@ -15,39 +15,11 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from . import draw_levels
+from .levels import GUEST_LEVELS, LEVELS, ROOT, Import, imports, levels_in, parsed, upward
+
 EVERYTHING = ""
 STANDARD_LIBRARY = tuple(sorted(sys.stdlib_module_names))
-
-LEVELS = (
-    # guests of the training process: torch and the standard library only
-    "errors",
-    "compiler",
-    "search",
-    "records",
-    "torch_private",
-    "kernels",
-    "tape",
-    "hooks",
-    "script",
-    "backends",
-    "observers",
-    "recorder",
-    # hosts: they read what guests have written, start processes, and show
-    "runs",
-    "drift",
-    "plots",
-    "graphs",
-    "launch",
-    "localize",
-    "investigate",
-    "tools",
-    "api",
-    "cli",
-)
-"""Every folder and file of `harness/` and the other top folders, from the ground up: imports point down only."""
-
-GUEST_LEVELS = LEVELS[: LEVELS.index("runs")]
 
 
 def package_of(level: str) -> str:
@@ -68,15 +40,6 @@ class Arrow:
     never: tuple[str, ...]
     but: tuple[str, ...] = ()
     spared: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Import:
-    """One import: the file from the root, its line and the dotted name that is asked for."""
-
-    file: str
-    line: int
-    target: str
 
 
 def harness(*parts: str) -> tuple[str, ...]:
@@ -181,43 +144,6 @@ def sources(root: Path, of: tuple[str, ...], spared: tuple[str, ...] = ()) -> It
                 yield file
 
 
-def parsed(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(encoding="utf-8"), str(file))
-
-
-def imports(root: Path, file: Path, *, typed: bool = True) -> Iterator[Import]:
-    """Every import of a file, relative ones resolved; `from a import b` asks for `a.b`.
-
-    Without `typed` those under `if TYPE_CHECKING` are left out.
-    """
-    name = file.relative_to(root)
-    package = ["numdrift", *name.parent.parts]
-    tree = parsed(file)
-    left_out = {
-        id(inner)
-        for node in ast.walk(tree)
-        if not typed and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        for statement in node.body
-        for inner in ast.walk(statement)
-    }
-    for node in ast.walk(tree):
-        if id(node) in left_out:
-            continue
-        targets: list[str] = []
-        if isinstance(node, ast.Import):
-            targets = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            start = package[: len(package) - node.level + 1] if node.level else []
-            base = [*start, *([node.module] if node.module else [])]
-            targets = [".".join([*base, alias.name]) for alias in node.names]
-        elif isinstance(node, ast.Call) and "import_module" in ast.unparse(node.func):
-            literal = node.args[0] if node.args else None
-            if isinstance(literal, ast.Constant) and isinstance(literal.value, str):
-                targets = [literal.value]
-        for target in targets:
-            yield Import(name.as_posix(), node.lineno, target)  # type: ignore[attr-defined]
-
-
 def belongs(target: str, names: tuple[str, ...]) -> bool:
     return any(name == EVERYTHING or target == name or target.startswith(f"{name}.") for name in names)
 
@@ -253,44 +179,6 @@ def private_names_beyond(allowed: str, root: Path, of: tuple[str, ...], spared: 
     ]
 
 
-def level_of(target: str) -> str | None:
-    """The level that a dotted name below `numdrift` belongs to, None for one that has none."""
-    parts = target.split(".")
-    if parts[0] != "numdrift" or len(parts) < 2:
-        return None
-    return parts[1] if parts[1] != "harness" else (parts[2] if len(parts) > 2 else None)
-
-
-def levels_in(root: Path) -> set[str]:
-    """The folders that hold Python files, and the files beside them."""
-    found = {path.stem for path in (root / "harness").glob("*.py")}
-    for top in (root / "harness", root):
-        names = ("kernels", "plots") if top == root else None
-        for path in top.iterdir():
-            if path.is_dir() and any(path.rglob("*.py")) and (names is None or path.name in names):
-                found.add(path.name)
-    return found - {"reproducers"}
-
-
-def upward(root: Path) -> list[str]:
-    """Imports that point up in LEVELS, or to a level that is not in it. Names for the type checker alone load nothing."""
-    found = []
-    for level in levels_in(root):
-        place = root / level if level in ("kernels", "plots") else root / "harness" / level
-        files = [place.with_suffix(".py")] if not place.is_dir() else sorted(place.rglob("*.py"))
-        for file in files:
-            for one in imports(root, file, typed=False):
-                other = level_of(one.target)
-                if (
-                    other is None
-                    or other == level
-                    or (level in LEVELS and other in LEVELS and LEVELS.index(other) < LEVELS.index(level))
-                ):
-                    continue
-                found.append(f"{one.file}:{one.line}: {level} imports {one.target}, which is above it")
-    return found
-
-
 def test_every_folder_has_a_level_and_no_import_points_up() -> None:
     assert levels_in(ROOT) == set(LEVELS)
     assert not upward(ROOT), "\n" + "\n".join(upward(ROOT))
@@ -313,6 +201,11 @@ def test_a_folder_without_level_and_an_upward_import_would_be_seen(tmp_path: Pat
         "harness/cli/two.py:2: cli imports numdrift.harness.unheard.of, which is above it",
         "harness/drift/one.py:1: drift imports numdrift.harness.cli.program, which is above it",
     ]
+
+
+def test_the_picture_of_the_levels_is_of_this_tree() -> None:
+    drawn_again = "draw it again: python -m tests.draw_levels"
+    assert draw_levels.drawn(draw_levels.PICTURE) == draw_levels.arrows_in(ROOT), drawn_again
 
 
 @pytest.mark.parametrize("arrow", ARROWS, ids=lambda arrow: arrow.name)

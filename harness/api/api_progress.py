@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ..launch.supervise import ProcessEnd, Reporter
-from ..launch.tail import Progress as RunProgress
+from ..launch.tail import JournalProgress
 
 POLICY = "OMP_WAIT_POLICY"
 
@@ -22,7 +22,7 @@ class Silent:
     def started(self, name: str) -> None:
         """A run has begun."""
 
-    def progressed(self, name: str, progress: RunProgress) -> None:
+    def progressed(self, name: str, progress: JournalProgress) -> None:
         """A run has got on."""
 
     def ended(self, name: str, end: ProcessEnd) -> None:
@@ -44,9 +44,9 @@ class Lines(Silent):
 
     def __init__(self) -> None:
         super().__init__()
-        self._last: dict[str, RunProgress] = {}
+        self._last: dict[str, JournalProgress] = {}
 
-    def progressed(self, name: str, progress: RunProgress) -> None:
+    def progressed(self, name: str, progress: JournalProgress) -> None:
         self._last[name] = progress
 
     def ended(self, name: str, end: ProcessEnd) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from ..errors import MetricsNotFound
 from ..records.work_record import FROM_DEVICE, TO_DEVICE, WORKED, StepMetrics
 from ..tools.metrics.metrics_report import metrics_report
-from ..tools.metrics.metrics_summary import Distribution, Summary, Transfers, summarize
+from ..tools.metrics.metrics_summary import Distribution, MetricsSummary, Transfers, summarize
 from ..tools.metrics.run_metrics import RunMetrics, metrics_of
 from .command_options import force_option, json_option, out_option
 from .graph.selection import mode_option, recorded_runs, target_argument
@@ -103,7 +103,7 @@ def show_text(out: Console, measured: Sequence[RunMetrics]) -> None:
         out.print(metrics_report(one), end="", soft_wrap=True)
 
 
-def show(out: Console, summaries: Sequence[Summary], *, steps: bool, everything: bool) -> None:
+def show(out: Console, summaries: Sequence[MetricsSummary], *, steps: bool, everything: bool) -> None:
     """Print a table with a column for each run, then of each run what fragments its graphs, and what ended it early."""
     out.print(_table(summaries))
     for one in summaries:
@@ -113,11 +113,11 @@ def show(out: Console, summaries: Sequence[Summary], *, steps: bool, everything:
         _show_steps(out, one, everything)
 
 
-def _table(summaries: Sequence[Summary]) -> object:
+def _table(summaries: Sequence[MetricsSummary]) -> object:
     rows = table("", *(f">{one.metrics.run.path.name}" for one in summaries))
     rows.add_row("backend", *(one.metrics.backend for one in summaries))
 
-    def add(name: str, value: Callable[[Summary], str]) -> None:
+    def add(name: str, value: Callable[[MetricsSummary], str]) -> None:
         cells = [value(one) for one in summaries]
         if any(cell not in ("", "-", "0") for cell in cells):
             rows.add_row(name, *cells)
@@ -145,26 +145,26 @@ def _table(summaries: Sequence[Summary]) -> object:
     return rows
 
 
-Add = Callable[[str, Callable[[Summary], str]], None]
+Add = Callable[[str, Callable[[MetricsSummary], str]], None]
 
 
-def _add_times(add: Add, name: str, times: Callable[[Summary], Distribution]) -> None:
+def _add_times(add: Add, name: str, times: Callable[[MetricsSummary], Distribution]) -> None:
     add(f"{name} in all", lambda one: duration(times(one).total if times(one).values else None))
     for share in (50, 95):
         add(f"{name} p{share}", lambda one, share=share: duration(times(one).percentile(share)))  # type: ignore[misc]
 
 
-def _add_transfers(add: Add, name: str, direction: Callable[[Summary], Transfers]) -> None:
+def _add_transfers(add: Add, name: str, direction: Callable[[MetricsSummary], Transfers]) -> None:
     add(name, lambda one: f"{direction(one).count:,}" if direction(one).count else "-")
     add("  bytes", lambda one: size(direction(one).bytes) if direction(one).count else "-")
     add("  time", lambda one: duration(direction(one).timed.total if direction(one).timed.values else None))
 
 
-def _graphs(one: Summary, text: str) -> str:
+def _graphs(one: MetricsSummary, text: str) -> str:
     return "-" if one.metrics.executes_at_once else text
 
 
-def _show_notes(out: Console, one: Summary, everything: bool) -> None:
+def _show_notes(out: Console, one: MetricsSummary, everything: bool) -> None:
     name, metrics = one.metrics.run.path.name, one.metrics
     if metrics.unavailable:
         out.print(f"\n{name}: its backend could not be observed: {metrics.unavailable}", soft_wrap=True)
@@ -185,7 +185,7 @@ def _show_notes(out: Console, one: Summary, everything: bool) -> None:
         out.print(f"\n{name} was cut off ({status}): its metrics end with {reached}", soft_wrap=True)
 
 
-def _show_steps(out: Console, one: Summary, everything: bool) -> None:
+def _show_steps(out: Console, one: MetricsSummary, everything: bool) -> None:
     metrics = one.metrics
     out.print(f"{metrics.run.path} ({metrics.run.manifest.spec})", soft_wrap=True)
     rows = table(

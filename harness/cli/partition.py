@@ -12,7 +12,7 @@ from ..api.partitioning import partitioned, require_parts
 from ..observers.partition.partition_journal import BisectionRecord, TensorCheck
 from ..records.mode_spec import parse_mode
 from ..records.partition_limits import UNLIMITED, PartitionConfig
-from ..records.partition_record import GraphPartition, OperatorRow
+from ..records.partition_record import GraphPartition, PartitionedOperator
 from ..tools.partition_run import Partitioned
 from .command_options import (
     arguments_argument,
@@ -188,10 +188,10 @@ def _show_graph(out: Console, graph: GraphPartition, backend: str) -> None:
     out.print()
 
 
-def _by_kind(operators: Sequence[OperatorRow]) -> Iterable[tuple[str, list[OperatorRow]]]:
+def _by_kind(operators: Sequence[PartitionedOperator]) -> Iterable[tuple[str, list[PartitionedOperator]]]:
     """Unsupported operators one by one, first; of the others those of one kind and place together."""
     yield from ((row.kind, [row]) for row in operators if not row.supported)
-    together: dict[tuple[str, str], list[OperatorRow]] = {}
+    together: dict[tuple[str, str], list[PartitionedOperator]] = {}
     for row in operators:
         if row.supported:
             together.setdefault((row.kind, row.device), []).append(row)
@@ -199,7 +199,7 @@ def _by_kind(operators: Sequence[OperatorRow]) -> Iterable[tuple[str, list[Opera
         yield (
             kind,
             [
-                OperatorRow(
+                PartitionedOperator(
                     kind,
                     _one_or_many([row.configuration for row in rows], "configurations"),
                     _one_or_many([row.call for row in rows], "lines"),
@@ -211,7 +211,7 @@ def _by_kind(operators: Sequence[OperatorRow]) -> Iterable[tuple[str, list[Opera
         )
 
 
-def _why(row: OperatorRow) -> str:
+def _why(row: PartitionedOperator) -> str:
     if not row.supported:
         return f"{row.failure_at}: {row.reason}"
     return "ops_to_partition" if row.moved else ""

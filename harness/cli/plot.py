@@ -18,7 +18,7 @@ from numdrift.plots.drift_heatmap import ScoredStep, drift_heatmap
 from numdrift.plots.envelope import envelope
 from numdrift.plots.loss_curve import loss_curve
 from numdrift.plots.loss_drift import loss_drift
-from numdrift.plots.step_timeline import StepTimes, step_timeline
+from numdrift.plots.step_timeline import TimelineStep, step_timeline
 
 from ..drift.curve_envelope import Envelope
 from ..errors import CollisionError, JournalError, UsageError
@@ -116,7 +116,7 @@ def timeline_figures(folder: Path, suffixes: tuple[str, ...], output: Path | Non
         metrics_of(runs[0])
     several = len({run.manifest.suffix for run in runs}) > 1
     modes = [
-        StepTimes(
+        TimelineStep(
             one.run.manifest.label if several else one.run.manifest.mode,
             [part.step for part in one.steps if part.step is not None],
             times_of(one.steps),

@@ -19,7 +19,7 @@ from ..records.profile_record import TRACE, RunProfile
 from ..records.profile_request import DEFAULT_STEPS, PROFILE
 from ..runs.recorded_run import RecordedRun, is_there
 from ..tools.profile.profile_made import profile_of
-from ..tools.profile.side_by_side import Cell, Row, by_block, by_line, by_module, by_op, by_phase
+from ..tools.profile.side_by_side import Cell, TimeRow, by_block, by_line, by_module, by_op, by_phase
 from ..tools.profile.tensorboard import write_log_directory
 from .command_options import (
     arguments_argument,
@@ -254,7 +254,7 @@ def _show(
     out: Console,
     profiles: Sequence[RunProfile],
     what: str,
-    rows: Sequence[Row],
+    rows: Sequence[TimeRow],
     top: int,
     *,
     total: bool = False,

@@ -12,20 +12,19 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from ..launch.supervise import ProcessEnd
-from ..launch.tail import Progress as RunProgress
-from ..launch.tail import Understood
+from ..launch.tail import JournalProgress, Understood
 from .output import console
 
 PLAIN_EVERY_SECONDS = 5.0
 
 
-def describe(progress: RunProgress) -> str:
+def describe(progress: JournalProgress) -> str:
     """Steps, loss and speed in one phrase."""
     loss = "no loss" if progress.loss is None else f"loss {progress.loss:.6g}"
     return f"step {progress.steps:,}  {loss}{_speed(progress)}"
 
 
-def _speed(progress: RunProgress) -> str:
+def _speed(progress: JournalProgress) -> str:
     if not (progress.steps and progress.seconds):
         return ""
     rate = progress.steps / progress.seconds
@@ -63,7 +62,7 @@ class TerminalReporter:
         self._progress.start_task(self._tasks[name])
         self._progress.update(self._tasks[name], said="starting")
 
-    def progressed(self, name: str, progress: RunProgress) -> None:
+    def progressed(self, name: str, progress: JournalProgress) -> None:
         for line in self._understood.block(name, progress.understood):
             self._progress.console.print(line, soft_wrap=True)
         self._steps[name] = progress.steps
@@ -102,7 +101,7 @@ class PlainReporter:
         self._say(f"{name}: started")
         self._said[name] = time.monotonic()
 
-    def progressed(self, name: str, progress: RunProgress) -> None:
+    def progressed(self, name: str, progress: JournalProgress) -> None:
         for line in self._understood.block(name, progress.understood):
             self._say(line)
         self._last[name] = describe(progress)

@@ -52,7 +52,7 @@ class GraphEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Execution:
+class GraphExecution:
     """One execution of a graph: `graph` is its name without a stage, `cut` says why a lazy graph ended
     there."""
 
@@ -77,8 +77,8 @@ class RunGraphs:
         return tuple(self._read("graph", lambda one: GraphEntry(**one)))
 
     @cached_property
-    def executions(self) -> tuple[Execution, ...]:
-        return tuple(self._read("executed", lambda one: Execution(**one)))
+    def executions(self) -> tuple[GraphExecution, ...]:
+        return tuple(self._read("executed", lambda one: GraphExecution(**one)))
 
     @cached_property
     def counters(self) -> Mapping[int, Mapping[str, int]]:

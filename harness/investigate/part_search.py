@@ -16,7 +16,7 @@ from typing import Any
 from ..drift.verdict import worst_of
 from ..errors import NotAvailable, NumdriftError, UsageError
 from ..observers.partition.partition_journal import PARTITION, PartitionRecord, read_partition
-from ..observers.partition.partition_parts import Call, Part
+from ..observers.partition.partition_parts import Part, PartCall
 from ..records.codec import json_text
 from ..records.culprit import PART, Culprit
 from ..records.experiment import Experiment
@@ -218,7 +218,7 @@ def _read(content: dict[str, Any]) -> dict[str, Any]:
         return {"step": int(content["step"]), "reason": str(content["reason"])}
     carriers = [
         {
-            "operators": [Call(*call) for call in one["operators"]],
+            "operators": [PartCall(*call) for call in one["operators"]],
             "alone": float(one["alone"]),
             "without": float(one["without"]),
         }
@@ -271,7 +271,7 @@ def _named(carrier: Mapping[str, Any]) -> str:
     return " with ".join(dict.fromkeys(map(_call_named, carrier["operators"])))
 
 
-def _call_named(call: Call) -> str:
+def _call_named(call: PartCall) -> str:
     return (
         f"{call.operator}{f' of {call.module}' if call.module else ''}{f', {call.line}' if call.line else ''}"
     )
@@ -305,5 +305,5 @@ def part_culprits(found: Mapping[str, Any] | None, threshold: float) -> Iterator
         before = after
 
 
-def _op(call: Call) -> str:
+def _op(call: PartCall) -> str:
     return call.operator.replace("::", ".")

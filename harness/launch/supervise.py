@@ -13,7 +13,7 @@ from typing import Protocol
 
 from .guest_process import Launch
 from .running_process import Ended, ProcessEnd, Running, RunningRanks
-from .tail import Progress
+from .tail import JournalProgress
 
 __all__ = ["Ended", "ProcessEnd", "Reporter", "supervise"]
 
@@ -25,7 +25,7 @@ class Reporter(Protocol):
 
     def started(self, name: str) -> None: ...
 
-    def progressed(self, name: str, progress: Progress) -> None: ...
+    def progressed(self, name: str, progress: JournalProgress) -> None: ...
 
     def ended(self, name: str, end: ProcessEnd) -> None: ...
 

@@ -24,7 +24,7 @@ class Understood:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class JournalProgress:
     """How far a run is: `steps` ended so far, the last loss (None where a step had none), seconds of training, and
     what was understood of the script so far."""
 
@@ -40,7 +40,7 @@ class Tail:
     def __init__(self, events: Path) -> None:
         self._events = events
         self._offset = 0
-        self.progress = Progress(0, None, 0.0)
+        self.progress = JournalProgress(0, None, 0.0)
 
     def advance(self) -> bool:
         """Read on; says whether a step has ended since the last call."""
@@ -61,7 +61,7 @@ class Tail:
         last: dict[str, Any] = json.loads(steps[-1])
         losses = last["losses"]
         loss = float(losses[0]) if losses else None
-        self.progress = Progress(last["step"] + 1, loss, last["seconds"], understood)
+        self.progress = JournalProgress(last["step"] + 1, loss, last["seconds"], understood)
         return True
 
 
@@ -90,7 +90,7 @@ class PassThrough:
     def started(self, name: str) -> None:
         self._thread.start()
 
-    def progressed(self, name: str, progress: Progress) -> None:
+    def progressed(self, name: str, progress: JournalProgress) -> None:
         pass
 
     def ended(self, name: str, end: ProcessEnd) -> None:

@@ -24,7 +24,7 @@ read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class BatchArgument:
     """A tensor that a module was called with. Without a hash it waits for its value, if the script keeps it."""
 
     dtype: str
@@ -44,7 +44,7 @@ class Batches:
     def __init__(self, digester: Digester, read: Read) -> None:
         self._digester = digester
         self._read = read
-        self._calls: list[list[Argument]] = []
+        self._calls: list[list[BatchArgument]] = []
         self._known: dict[int, tuple[weakref.ref[torch.Tensor], int, str]] = {}
 
     def called(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -52,24 +52,24 @@ class Batches:
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
             self._calls.append([self._argument(tensor) for tensor in tensors_in((*args, *kwargs.values()))])
 
-    def taken(self) -> list[list[Argument]]:
+    def taken(self) -> list[list[BatchArgument]]:
         """Give the calls since the last time."""
         calls, self._calls = self._calls, []
         self._known.clear()
         return calls
 
-    def settled(self, calls: Sequence[Sequence[Argument]]) -> list[list[list[Any]]]:
+    def settled(self, calls: Sequence[Sequence[BatchArgument]]) -> list[list[list[Any]]]:
         """Describe calls as JSON, once the values of their step can be read."""
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
             return [[[one.dtype, list(one.shape), self._hash_of(one)] for one in call] for call in calls]
 
-    def _argument(self, tensor: torch.Tensor) -> Argument:
+    def _argument(self, tensor: torch.Tensor) -> BatchArgument:
         dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
         if tensor.grad_fn is not None:
-            return Argument(dtype, shape, COMPUTED)
+            return BatchArgument(dtype, shape, COMPUTED)
         if not has_value(tensor):
-            return Argument(dtype, shape, COMPUTED, weakref.ref(tensor))
-        return Argument(dtype, shape, self._hash(tensor))
+            return BatchArgument(dtype, shape, COMPUTED, weakref.ref(tensor))
+        return BatchArgument(dtype, shape, self._hash(tensor))
 
     def _hash(self, tensor: torch.Tensor) -> str:
         """The hash of a tensor's value; a second pass over the same batch does not read it again."""
@@ -82,7 +82,7 @@ class Batches:
             self._known[id(tensor)] = (weakref.ref(tensor), version, found)
         return found
 
-    def _hash_of(self, argument: Argument) -> str:
+    def _hash_of(self, argument: BatchArgument) -> str:
         tensor = None if argument.waiting is None else argument.waiting()
         if tensor is None or not has_value(tensor):
             return argument.hash

@@ -20,7 +20,7 @@ Write = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingValues:
     """A tensor whose first value a lazy graph has yet to compute."""
 
     described: dict[str, Any]
@@ -39,7 +39,7 @@ class InitialTensors:
         self._digester = digester
         self._read = read
         self._write = write
-        self.waiting: list[Waiting] = []
+        self.waiting: list[WaitingValues] = []
 
     def adopted(self, step: int, named: Sequence[NamedTensor]) -> None:
         """Record these tensors as they are now."""
@@ -47,7 +47,7 @@ class InitialTensors:
             there = [one for one in named if has_value(one.tensor)]
             known = {id(one) for one in there}
             self.waiting += [
-                Waiting(one.describe(), weakref.ref(one.tensor), version_of(one.tensor))
+                WaitingValues(one.describe(), weakref.ref(one.tensor), version_of(one.tensor))
                 for one in named
                 if id(one) not in known
             ]

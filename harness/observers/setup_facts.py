@@ -17,7 +17,7 @@ from ..hooks.mode_protocol import Moment, compiles
 from ..hooks.observer import Observer, RecordingSurroundings
 from ..script.named_tensors import NamedTensor
 from ..tape.shards import local_tensor
-from .batches import Argument, Batches
+from .batches import BatchArgument, Batches
 from .generator_digests import GeneratorDigests
 from .hyperparameters import PLAIN, hyperparameters
 from .initial import InitialTensors
@@ -29,7 +29,7 @@ class StepSetup:
     """Of one step: the generators at its beginning, and what the root modules were called with."""
 
     generators: Mapping[str, str]
-    batches: Sequence[Sequence[Argument]] | None
+    batches: Sequence[Sequence[BatchArgument]] | None
 
 
 class SetupFacts(Observer):

@@ -129,11 +129,11 @@ def _torch_functions() -> list[tuple[Any, str]]:
 
 
 def _shifted_generator(shift: SeedShift, plain: Any) -> type:
-    class Kind(type(plain)):  # type: ignore[misc]
+    class GeneratorType(type(plain)):  # type: ignore[misc]
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, plain)
 
-    class Generator(plain, metaclass=Kind):  # type: ignore[misc]
+    class Generator(plain, metaclass=GeneratorType):  # type: ignore[misc]
         """torch's generator, its seeds shifted."""
 
         def manual_seed(self, seed: int) -> Any:

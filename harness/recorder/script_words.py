@@ -40,7 +40,7 @@ def made_after(border: int, values: Iterable[Any]) -> bool:
     return bool(nodes)
 
 
-class Steps(Protocol):
+class TrainingSteps(Protocol):
     """Who counts the steps."""
 
     step: int
@@ -63,7 +63,7 @@ class ScriptWords:
 
     def __init__(
         self,
-        steps: Steps,
+        steps: TrainingSteps,
         mode: Mode,
         facts: AdoptionFacts,
         script: str,

@@ -15,7 +15,7 @@ Phase = Literal["forward", "backward"]
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorRow:
+class PartitionedOperator:
     """Operators of one kind, configuration and line. `reason` and `failure_at` say why the backend does not have them;
     `moved` that they are on the CPU because they were named in `ops_to_partition`."""
 
@@ -64,7 +64,7 @@ class GraphPartition:
     phase: Phase
     module: str
     as_written: bool
-    operators: tuple[OperatorRow, ...]
+    operators: tuple[PartitionedOperator, ...]
     subgraphs: tuple[SubgraphRow, ...]
     violated: str = ""
 

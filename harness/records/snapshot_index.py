@@ -23,7 +23,7 @@ CUT_OFF = "the run was ended while it was written"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SnapshotEntry:
     """One snapshot of a run as the index has it. `size` is that of its file, the estimated one where it is incomplete;
     `incomplete` says why it is, "" where it is whole. `facts` are what the index says of it besides."""
 
@@ -33,7 +33,7 @@ class Entry:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-def entries_of(run: Path) -> list[Entry]:
+def entries_of(run: Path) -> list[SnapshotEntry]:
     """The snapshots of a run, in the order in which they were taken; one that was taken twice is its last."""
     begun: dict[str, dict[str, Any]] = {}
     ends: dict[str, dict[str, Any]] = {}
@@ -47,14 +47,14 @@ def entries_of(run: Path) -> list[Entry]:
     return [_entry(run / FOLDER / name, line, ends.get(name)) for name, line in begun.items()]
 
 
-def _entry(path: Path, begun: dict[str, Any], end: dict[str, Any] | None) -> Entry:
+def _entry(path: Path, begun: dict[str, Any], end: dict[str, Any] | None) -> SnapshotEntry:
     facts = {name: value for name, value in begun.items() if name not in ("event", "file", "bytes")}
     if end is None:
-        return Entry(path, begun["bytes"], CUT_OFF, facts)
+        return SnapshotEntry(path, begun["bytes"], CUT_OFF, facts)
     if end["event"] == "incomplete":
-        return Entry(path, begun["bytes"], str(end.get("reason", "")), facts)
+        return SnapshotEntry(path, begun["bytes"], str(end.get("reason", "")), facts)
     missing = "" if path.exists() else "its file is gone"
-    return Entry(path, end["bytes"], missing, facts)
+    return SnapshotEntry(path, end["bytes"], missing, facts)
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -60,7 +60,7 @@ ITEM_BYTES = {code: {"BOOL": 1, "BF16": 2}.get(code) or int(code.lstrip("FIUC"))
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TensorPlace:
     """One tensor of a file: `dtype` as the file names it, its bytes from position `start` to `end` of the file."""
 
     name: str
@@ -92,7 +92,7 @@ def build_header(
     return LENGTH.pack(len(text)) + text, order
 
 
-def read_header(path: Path, file: BinaryIO) -> tuple[list[Entry], dict[str, Any]]:
+def read_header(path: Path, file: BinaryIO) -> tuple[list[TensorPlace], dict[str, Any]]:
     """Read the entries of a file that is open at its beginning, in the order of their bytes, and its facts.
 
     Raises JournalError unless the entries cover the rest of the file exactly.
@@ -130,7 +130,7 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _entry(name: str, described: Mapping[str, Any], first: int) -> Entry:
+def _entry(name: str, described: Mapping[str, Any], first: int) -> TensorPlace:
     """Understand one entry; `first` is where the tensors begin. Raises ValueError, TypeError or KeyError."""
     dtype, shape, offsets = described["dtype"], described["shape"], described["data_offsets"]
     if not isinstance(dtype, str) or dtype not in TORCH_NAMES:
@@ -142,7 +142,7 @@ def _entry(name: str, described: Mapping[str, Any], first: int) -> Entry:
     start, end = offsets
     if end - start != math.prod(shape) * ITEM_BYTES[dtype]:
         raise ValueError(f"{name!r} has {end - start} bytes, which its shape and dtype do not take")
-    return Entry(name, dtype, tuple(shape), first + start, first + end)
+    return TensorPlace(name, dtype, tuple(shape), first + start, first + end)
 
 
 def _whole_numbers(value: object) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import JournalError
 from ..records import frames
 from ..records.sketch_record import SKETCH_BYTES, Sketch, unpack_sketches
-from ..records.tensor_layout import TORCH_NAMES, Entry, read_header
+from ..records.tensor_layout import TORCH_NAMES, TensorPlace, read_header
 from .journal import NUMPY_TYPES, Array, widened
 from .recorded_run import RecordedRun
 from .run_layout import JOURNAL
@@ -51,7 +51,7 @@ def read_tensor_file(path: Path) -> TensorFile:
     )
 
 
-def _view(path: Path, content: mmap.mmap, entry: Entry) -> Array:
+def _view(path: Path, content: mmap.mmap, entry: TensorPlace) -> Array:
     dtype = np.dtype(NUMPY_TYPES[TORCH_NAMES[entry.dtype]])
     try:
         array = np.frombuffer(content, dtype, math.prod(entry.shape), entry.start).reshape(entry.shape)

@@ -218,7 +218,7 @@ def _tensor_type(name: str, device: str) -> Any:
     on_cpu = getattr(torch, name)
     kind_of_device = device.partition(":")[0]
 
-    class Kind(type):
+    class TensorTypeOfDevice(type):
         def __str__(cls) -> str:
             return f"torch.cuda.{name}"
 
@@ -233,7 +233,7 @@ def _tensor_type(name: str, device: str) -> Any:
             made: torch.Tensor = on_cpu(*args, **kwargs)
             return made.to(device)
 
-    return Kind(name, (), {"__module__": "torch.cuda", "dtype": on_cpu.dtype})
+    return TensorTypeOfDevice(name, (), {"__module__": "torch.cuda", "dtype": on_cpu.dtype})
 
 
 def _set_rng_states(states: Iterable[torch.Tensor]) -> None:

@@ -157,7 +157,7 @@ class DeviceRedirection:
 def _generator_type(original: Any, device_of: Callable[[Any], Any]) -> Any:
     """A type that stands for torch.Generator, whose instances are torch's own."""
 
-    class Kind(type):
+    class GeneratorKind(type):
         def __instancecheck__(cls, value: object) -> bool:
             return isinstance(value, original)
 
@@ -167,7 +167,7 @@ def _generator_type(original: Any, device_of: Callable[[Any], Any]) -> Any:
         def __call__(cls, device: Any = "cpu") -> Any:
             return original(device=device_of(device))
 
-    return Kind("Generator", (), {"__doc__": original.__doc__, "__module__": "torch"})
+    return GeneratorKind("Generator", (), {"__doc__": original.__doc__, "__module__": "torch"})
 
 
 def _with_numbers(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import torch
 
 from ..errors import JournalError
-from ..records.tensor_layout import TORCH_NAMES, Entry, build_header, read_header
+from ..records.tensor_layout import TORCH_NAMES, TensorPlace, build_header, read_header
 from ..torch_private import without_dispatch_modes, without_function_modes
 from .journal_writing import AppendFile, bytes_of
 
@@ -88,7 +88,7 @@ def _storable(tensor: torch.Tensor) -> torch.Tensor:
     return value if value.dtype in CODES else value.float()
 
 
-def _read(path: Path, file: BinaryIO, entry: Entry) -> torch.Tensor:
+def _read(path: Path, file: BinaryIO, entry: TensorPlace) -> torch.Tensor:
     dtype = getattr(torch, TORCH_NAMES[entry.dtype], None)
     if dtype is None:
         raise JournalError(path, f"{entry.name!r} is of a dtype that torch {torch.__version__} does not have")

@@ -20,7 +20,7 @@ Size = int | str
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class GraphKernel:
     """One call: of a generated kernel (`code` is its source) or of an op of a library (`operation`, where
     torch knows it as an op). `buffers` are computed by it, `origins` the nodes of the final FX graph that it
     contains."""
@@ -40,7 +40,7 @@ class Lowered:
     result a buffer is, `constants` are tensors of the module."""
 
     graph: torch.fx.Graph
-    kernels: Sequence[Kernel]
+    kernels: Sequence[GraphKernel]
     outputs: Sequence[str | None]
     buffers: Mapping[str, tuple[str, tuple[Size, ...]]]
     made_by: Mapping[str, str]
@@ -191,12 +191,14 @@ def _leaves(operations: Sequence[Any], scheduled: Sequence[Any], position: Mappi
     return found
 
 
-def _kernel(name: str, leaves: Sequence[Any], source: str, removed: set[str], origins: _Origins) -> Kernel:
+def _kernel(
+    name: str, leaves: Sequence[Any], source: str, removed: set[str], origins: _Origins
+) -> GraphKernel:
     written = dict.fromkeys(one for leaf in leaves for one in _writes(leaf))
     reads = dict.fromkeys(one for leaf in leaves for one in _reads(leaf) if one not in written)
     several = {one for leaf in leaves if type(leaf.node).__name__ == "MultiOutput" for one in _reads(leaf)}
     operation = getattr(leaves[0].node, "op_overload", None)
-    return Kernel(
+    return GraphKernel(
         name or getattr(leaves[0].node, "python_kernel_name", None) or _class_of(leaves[0].node),
         operation if parts_of_op(operation) is not None else None,
         source,

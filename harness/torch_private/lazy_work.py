@@ -32,7 +32,7 @@ _SIZES = re.compile(r"Metric: TensorsGraphSize\n  TotalSamples: (\d+)\n  Accumul
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class ExecutedCut:
     """A pending graph that was ordered to be executed: `reason` is `mark_step`, or what `sync_lazy` was told.
 
     `began` is in seconds of the process's clock; after `scheduled` seconds the graph was traced, compiled
@@ -65,7 +65,7 @@ class Copy:
     caller: Any
 
 
-def watch_lazy_cuts(seen: Callable[[Cut], None]) -> Undo:
+def watch_lazy_cuts(seen: Callable[[ExecutedCut], None]) -> Undo:
     """Have `seen` told of each mark_step and sync. A graph is waited for, so that its execution can be
     timed."""
     core = private("torch._C", "_lazy")
@@ -79,7 +79,7 @@ def watch_lazy_cuts(seen: Callable[[Cut], None]) -> Undo:
         core._wait_device_ops([])
         executed = perf_counter()
         counted = grown(before, _executions())
-        seen(Cut(reason, began, scheduled - began, executed - scheduled, counted))
+        seen(ExecutedCut(reason, began, scheduled - began, executed - scheduled, counted))
 
     def marking(mark: Callable[..., None]) -> Callable[..., None]:
         def marked(device: str = "", devices: Sequence[str] = (), wait: bool = True) -> None:

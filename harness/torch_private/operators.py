@@ -105,7 +105,7 @@ def written_arguments(
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class SchemaArgument:
     """One argument of an op's schema. `kind` is its type's text; `writes` says that the op writes to it."""
 
     name: str
@@ -114,10 +114,10 @@ class Argument:
     keyword_only: bool
 
 
-def arguments_of(overload: Any) -> list[Argument]:
+def arguments_of(overload: Any) -> list[SchemaArgument]:
     """The arguments of an overload, in the order of its schema."""
     return [
-        Argument(
+        SchemaArgument(
             one.name,
             str(one.type),
             one.alias_info is not None and one.alias_info.is_write,

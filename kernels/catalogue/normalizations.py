@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..registry import KernelRegistry, Operation
 from . import softmaxes
-from .table import Row, records
+from .table import CatalogueRow, records
 
 FAMILY = "normalization"
 OF_GRAPHS = (
@@ -32,28 +32,28 @@ def _register_layer_norm(registry: KernelRegistry) -> None:
     )
     op = "native_layer_norm_backward"
     rows = (
-        Row(
+        CatalogueRow(
             "centered",
             "centered",
             "the textbook form, two means of each row",
             "rstd * (gy - mean(gy) - xhat*mean(gy*xhat)), xhat = (x-mean)*rstd, gy = g*weight",
             "J. Ba, J. Kiros, G. Hinton, Layer Normalization, 2016",
         ),
-        Row(
+        CatalogueRow(
             "linear_form",
             "linear_form",
             "rstd*gy + b*x + c as ATen's CPU kernel has it; cancels when the mean is large",
             "b = (sum(gy)*mean - sum(gy*x)) * rstd^3 / n, c = -b*mean - sum(gy)*rstd/n",
             "ATen/native/cpu/layer_norm_kernel.cpp",
         ),
-        Row(
+        CatalogueRow(
             "reversed",
             "reversed_order",
             "the textbook form, summed from last to first",
             "as centered, over reversed elements",
             "as centered",
         ),
-        Row(
+        CatalogueRow(
             "bf16",
             "bf16",
             "the textbook form, each operation rounded to bfloat16",
@@ -72,28 +72,28 @@ def _register_batch_norm(registry: KernelRegistry) -> None:
     registry.register(operation, records(op, "batch_norm", (*_forms(""), _in_float64(""))))
     op = "native_batch_norm_backward"
     rows = (
-        Row(
+        CatalogueRow(
             "centered",
             "centered",
             "the textbook form, the mean subtracted before the sum",
             "(g - mean(g) - xhat*mean(g*xhat)) * invstd*weight; in evaluation g * (invstd*weight)",
             "S. Ioffe, C. Szegedy, Batch Normalization, 2015",
         ),
-        Row(
+        CatalogueRow(
             "raw_sums",
             "raw_sums",
             "sum(g*(x-mean)) as sum(g*x) - mean*sum(g); cancels when the mean is large",
             "as centered, with sum(g*x) - mean*sum(g)",
             "the one-pass form of the same sum",
         ),
-        Row(
+        CatalogueRow(
             "reversed",
             "reversed_order",
             "the textbook form, summed from last to first",
             "as centered, over reversed elements",
             "as centered",
         ),
-        Row(
+        CatalogueRow(
             "bf16",
             "bf16",
             "the textbook form, each operation rounded to bfloat16",
@@ -116,7 +116,7 @@ def _register_batch_norm_of_graphs(registry: KernelRegistry) -> None:
         )
     op = "_native_batch_norm_legit_no_training"
     rows = tuple(row for row in _forms("no_training_") if row.name in ("two_pass", "bf16"))
-    affine = Row(
+    affine = CatalogueRow(
         "affine",
         "no_training_affine",
         "one factor and one summand for each channel, as ATen's CPU kernel has it",
@@ -127,9 +127,9 @@ def _register_batch_norm_of_graphs(registry: KernelRegistry) -> None:
     registry.register(operation, records(op, "batch_norm", (*rows, affine, _in_float64("no_training_"))))
 
 
-def _in_float64(prefix: str) -> Row:
+def _in_float64(prefix: str) -> CatalogueRow:
     """Not the op replayed: in lazy mode its hidden writes to copies of the statistics would be lost."""
-    return Row(
+    return CatalogueRow(
         "fp64",
         f"{prefix}fp64",
         "the two-pass form in float64, rounded once, the running statistics too",
@@ -138,44 +138,44 @@ def _in_float64(prefix: str) -> Row:
     )
 
 
-def _forms(prefix: str) -> tuple[Row, ...]:
+def _forms(prefix: str) -> tuple[CatalogueRow, ...]:
     return (
-        Row(
+        CatalogueRow(
             "two_pass",
             f"{prefix}two_pass",
             "the mean first, then the deviations from it",
             TWO_PASS,
             "the definition",
         ),
-        Row(
+        CatalogueRow(
             "one_pass",
             f"{prefix}one_pass",
             "variance from raw moments; cancels when the mean is large, and can give NaN",
             "as two_pass, var = sum(x^2)/n - (sum(x)/n)^2",
             "the definition of the variance, expanded",
         ),
-        Row(
+        CatalogueRow(
             "shifted",
             f"{prefix}shifted",
             "raw moments of the differences from the first element",
             "as two_pass, var = sum((x-x[0])^2)/n - (sum(x-x[0])/n)^2",
             CHAN,
         ),
-        Row(
+        CatalogueRow(
             "welford",
             f"{prefix}welford",
             "one pass over blocks of 64, their moments merged one after the other",
             "d = mean_b-mean, mean += d*(n_b/n), M2 += M2_b + d^2*(n_a*n_b/n), var = M2/n",
             f"{CHAN}, equation 2.1",
         ),
-        Row(
+        CatalogueRow(
             "reversed",
             f"{prefix}reversed_order",
             "the two-pass form, summed from last to first",
             "as two_pass, over reversed elements",
             "the definition",
         ),
-        Row(
+        CatalogueRow(
             "bf16",
             f"{prefix}bf16",
             "the two-pass form, each operation rounded to bfloat16",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..registry import KernelRegistry, Operation
-from .table import Row, records
+from .table import CatalogueRow, records
 
 FAMILY = "optimizer"
 BOOK = "p + (-lr/(1-beta1^t) * m) / (sqrt(v)/sqrt(1-beta2^t) + eps)"
@@ -35,23 +35,23 @@ def register(registry: KernelRegistry) -> None:
         registry.register(operation, records(op, "adam", _adam_rows(prefix)))
 
 
-def _foreach_rows(op: str, single: str, formula: str) -> tuple[Row, ...]:
+def _foreach_rows(op: str, single: str, formula: str) -> tuple[CatalogueRow, ...]:
     rows = (
-        Row(
+        CatalogueRow(
             "per_tensor",
             "per_tensor",
             f"aten.{single} on each tensor by itself",
             f"{single}(self[i], ...), i = 0, 1, ...",
             "ATen/native/ForeachOpsKernels.cpp, the slow path",
         ),
-        Row(
+        CatalogueRow(
             "decomposed",
             "decomposed",
             "separate operations on each tensor, each rounded",
             formula,
             "the op's definition",
         ),
-        Row(
+        CatalogueRow(
             "bf16",
             "bf16",
             "tensors rounded to bfloat16; counts of steps stop at 256"
@@ -63,36 +63,36 @@ def _foreach_rows(op: str, single: str, formula: str) -> tuple[Row, ...]:
     )
     if single != "div":
         return rows
-    reciprocal = Row(
+    reciprocal = CatalogueRow(
         "reciprocal", "reciprocal", "multiplication by the reciprocal", "self * (1/other)", "the definition"
     )
     return (*rows, reciprocal)
 
 
-def _adam_rows(prefix: str) -> tuple[Row, ...]:
+def _adam_rows(prefix: str) -> tuple[CatalogueRow, ...]:
     return (
-        Row(
+        CatalogueRow(
             "decomposed",
             f"{prefix}_decomposed",
             "operation by operation in the dtype of the tensors, as with foreach=False",
             BOOK,
             "torch/optim/adam.py, _single_tensor_adam",
         ),
-        Row(
+        CatalogueRow(
             "capturable",
             f"{prefix}_capturable",
             "the step size divided into the denominator, as with capturable=True and in compiled graphs",
             "p + m / (sqrt(v)/(-a*sqrt(1-beta2^t)) + eps/-a), a = lr/(1-beta1^t)",
             "torch/optim/adam.py, _single_tensor_adam",
         ),
-        Row(
+        CatalogueRow(
             "bf16_moments",
             f"{prefix}_bf16_moments",
             "both moments rounded to bfloat16 whenever they are stored",
             f"{BOOK}, m and v rounded to bfloat16",
             "torch/optim/adam.py, with moments as 16-bit optimizers keep them",
         ),
-        Row(
+        CatalogueRow(
             "fp64",
             f"{prefix}_fp64",
             "the formula in float64, all lists rounded once",

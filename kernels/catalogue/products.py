@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..registry import KernelRegistry, Operation
 from . import attention_ops as attention
-from .table import Row, records
+from .table import CatalogueRow, records
 
 FAMILY = "product"
 VELTKAMP = "T. Dekker, A Floating-Point Technique for Extending the Available Precision, 1971"
@@ -17,7 +17,7 @@ def register(registry: KernelRegistry) -> None:
 
 
 def _register_matrices(registry: KernelRegistry) -> None:
-    decomposed = Row(
+    decomposed = CatalogueRow(
         "decomposed",
         "mm_decomposed",
         "every product rounded, then ATen's sum over k; needs memory for all products",
@@ -34,37 +34,37 @@ def _register_matrices(registry: KernelRegistry) -> None:
         registry.register(Operation(op, FAMILY, summary, reference), records(op, "matmul", rows))
 
 
-def _orders(prefix: str) -> tuple[Row, ...]:
+def _orders(prefix: str) -> tuple[CatalogueRow, ...]:
     return (
-        Row(
+        CatalogueRow(
             "split_k",
             f"{prefix}_split_k",
             "the inner dimension in 4 parts, their products added first to last",
             "((mm(a1,b1) + mm(a2,b2)) + mm(a3,b3)) + mm(a4,b4)",
             "split-K as in CUTLASS",
         ),
-        Row(
+        CatalogueRow(
             "reversed_k",
             f"{prefix}_reversed_k",
             "the inner dimension from last to first",
             "mm(a[:, ::-1], b[::-1])",
             "ATen's product, reordered",
         ),
-        Row(
+        CatalogueRow(
             "sequential",
             f"{prefix}_sequential",
             "rank-one updates one by one, product and sum rounded separately; up to k = 4096, slow",
             "s = 0; s = s + round(a[:,k] * b[k,:]), k = 0, 1, ...",
             "the definition",
         ),
-        Row(
+        CatalogueRow(
             "bf16",
             f"{prefix}_bf16",
             "inputs rounded to bfloat16, accumulated in float32",
             "mm(bf16(a), bf16(b)) in float32",
             "what bfloat16 matrix units compute",
         ),
-        Row(
+        CatalogueRow(
             "tf32",
             f"{prefix}_tf32",
             "inputs rounded to 11 significant bits as in TF32, accumulated in float32",
@@ -77,35 +77,35 @@ def _orders(prefix: str) -> tuple[Row, ...]:
 def _register_linear(registry: KernelRegistry) -> None:
     op = "linear"
     rows = (
-        Row(
+        CatalogueRow(
             "decomposed",
             "decomposed",
             "t, mm and add as operations of their own",
             "add(mm(x, t(W)), b)",
             "ATen/native/Linear.cpp, without its fused addmm",
         ),
-        Row(
+        CatalogueRow(
             "whole",
             "whole",
             "one operation for autograd, with the textbook's backward",
             "linear(x, W, b); backward g @ W, g^T @ x, sum(g)",
             "the definition",
         ),
-        Row(
+        CatalogueRow(
             "split_k",
             "split_k",
             "the inner dimension in 4 parts, their products added first to last, then the bias",
             "((x1 @ W1^T + x2 @ W2^T) + x3 @ W3^T) + x4 @ W4^T + b",
             "split-K as in CUTLASS",
         ),
-        Row(
+        CatalogueRow(
             "bf16",
             "bf16",
             "computed in bfloat16, so are the gradients",
             "linear(bf16(x), bf16(W), bf16(b))",
             "torch.autocast",
         ),
-        Row(
+        CatalogueRow(
             "fp64",
             "fp64",
             "computed in float64 and rounded once, so are the gradients",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..registry import KernelRegistry, Operation
-from .table import Row, records
+from .table import CatalogueRow, records
 
 
 def register(registry: KernelRegistry) -> None:
@@ -17,10 +17,10 @@ def register(registry: KernelRegistry) -> None:
         registry.register(operation, records(op, "sums", _rows(op)))
 
 
-def _rows(op: str) -> tuple[Row, ...]:
+def _rows(op: str) -> tuple[CatalogueRow, ...]:
     end = "; divided by n" if op == "mean" else ""
     return (
-        Row(
+        CatalogueRow(
             "sequential",
             f"{op}_sequential",
             "one element after the other; above 4096 elements a C compiler is needed",
@@ -28,7 +28,7 @@ def _rows(op: str) -> tuple[Row, ...]:
             "the definition",
             native=True,
         ),
-        Row(
+        CatalogueRow(
             "pairwise",
             f"{op}_pairwise",
             "halves added, down to single elements",
@@ -36,7 +36,7 @@ def _rows(op: str) -> tuple[Row, ...]:
             "N. Higham, The Accuracy of Floating Point Summation, SIAM J. Sci. Comput. 14(4), 1993",
             native=True,
         ),
-        Row(
+        CatalogueRow(
             "kahan",
             f"{op}_kahan",
             "what each addition loses goes into the next; above 4096 elements a C compiler is needed",
@@ -44,14 +44,14 @@ def _rows(op: str) -> tuple[Row, ...]:
             "W. Kahan, Further Remarks on Reducing Truncation Errors, CACM 8(1), 1965",
             native=True,
         ),
-        Row(
+        CatalogueRow(
             "reversed",
             f"{op}_reversed",
             "ATen's sum of the elements from last to first",
             f"aten.sum(reversed(x)){end}",
             "ATen/native/cpu/SumKernel.cpp, the elements reversed",
         ),
-        Row(
+        CatalogueRow(
             "bf16",
             f"{op}_bf16",
             "the pairwise sum, each addition rounded to bfloat16",

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from ..registry import KernelRegistry, Operation
-from .table import Row, records
+from .table import CatalogueRow, records
 
 ONLINE_SOURCE = "M. Milakov, N. Gimelshein, Online normalizer calculation for softmax, 2018"
 ATEN_SOURCE = "ATen/native/cpu/SoftMaxKernel.cpp"
 
 
 SOFTMAX_BACKWARD = (
-    Row(
+    CatalogueRow(
         "factored",
         "softmax_factored",
         "the difference before the product, as ATen's CPU kernel has it",
         "y * (g - sum(g*y))",
         ATEN_SOURCE,
     ),
-    Row(
+    CatalogueRow(
         "reversed",
         "softmax_reversed",
         "sums from the last element to the first",
         "g*y - y * sum(reversed(g*y))",
         "torch._decomp, the elements reversed",
     ),
-    Row(
+    CatalogueRow(
         "bf16",
         "softmax_bf16",
         "each operation rounded to bfloat16",
@@ -33,21 +33,21 @@ SOFTMAX_BACKWARD = (
     ),
 )
 LOG_SOFTMAX_BACKWARD = (
-    Row(
+    CatalogueRow(
         "renormalized",
         "log_softmax_renormalized",
         "the probabilities made to add up to 1 again",
         "g - p / sum(p) * sum(g), p = exp(y)",
         "the definition",
     ),
-    Row(
+    CatalogueRow(
         "reversed",
         "log_softmax_reversed",
         "sums from the last element to the first",
         "g - exp(y) * sum(reversed(g))",
         "torch._decomp, the elements reversed",
     ),
-    Row(
+    CatalogueRow(
         "bf16",
         "log_softmax_bf16",
         "each operation rounded to bfloat16",
@@ -70,7 +70,7 @@ def _register_forward(registry: KernelRegistry) -> None:
     ):
         rows = _forward_rows(prefix, result)
         if op == "_log_softmax":
-            of_softmax = Row(
+            of_softmax = CatalogueRow(
                 "log_of_softmax",
                 "log_softmax_of_softmax",
                 "the logarithm of the softmax; -inf where a probability underflows",
@@ -82,30 +82,30 @@ def _register_forward(registry: KernelRegistry) -> None:
         registry.register(Operation(op, "normalization", summary), records(op, "softmax", rows))
 
 
-def _forward_rows(prefix: str, result: str) -> tuple[Row, ...]:
+def _forward_rows(prefix: str, result: str) -> tuple[CatalogueRow, ...]:
     return (
-        Row(
+        CatalogueRow(
             "without_max",
             f"{prefix}_without_max",
             "does not subtract the maximum; overflows for large inputs (above 88 in float32)",
             f"{result}, m = 0, s = sum(exp(x))",
             "the definition",
         ),
-        Row(
+        CatalogueRow(
             "online",
             f"{prefix}_online",
             "one pass over blocks of 64, rescaled whenever the maximum grows, as flash attention does",
             f"{result}; for each block b: M = max(m, max(b)), s = s*exp(m-M) + sum(exp(b-M)), m = M",
             ONLINE_SOURCE,
         ),
-        Row(
+        CatalogueRow(
             "reversed",
             f"{prefix}_reversed",
             "sums from the last element to the first",
             f"{result}, m = max(x), s = sum(reversed(exp(x-m)))",
             f"{ATEN_SOURCE}, the elements reversed",
         ),
-        Row(
+        CatalogueRow(
             "bf16",
             f"{prefix}_bf16",
             "each operation rounded to bfloat16",

@@ -8,7 +8,7 @@ from ..registry import ANY_DEVICE, FLOATING, Kernel
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CatalogueRow:
     """One kernel: its name, its function in the table's module, and what the user reads about it."""
 
     name: str
@@ -23,7 +23,7 @@ class Row:
 def records(
     op: str,
     module: str,
-    rows: tuple[Row, ...],
+    rows: tuple[CatalogueRow, ...],
     *,
     dtypes: tuple[str, ...] = FLOATING,
     of_any_op: bool = False,

@@ -36,7 +36,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class AdamSettings:
     """The numbers of a step; `decoupled` is AdamW's weight decay."""
 
     lr: float | Tensor
@@ -49,7 +49,7 @@ class Settings:
     decoupled: bool
 
 
-Update = Callable[[State, State, Tensor, Settings], Tensor]
+Update = Callable[[State, State, Tensor, AdamSettings], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class FusedAdam:
         1."""
         if isinstance(lr, Tensor):
             lr = lr.to(torch.float64).reshape(())
-        settings = Settings(lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, self.decoupled)
+        settings = AdamSettings(lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, self.decoupled)
         for place, step in enumerate(state_steps):
             largest = max_exp_avg_sqs[place] if amsgrad else None
             old = State(self_[place], grads[place], exp_avgs[place], exp_avg_sqs[place], largest)
@@ -97,7 +97,7 @@ class FusedAdam:
             for target, value in _pairs(old, new, gradient=grad_scale is not None):
                 target.copy_(value if found_inf is None else torch.where(found_inf == 1, target, value))
 
-    def _followed(self, old: State, step: Tensor, settings: Settings, grad_scale: Tensor | None) -> State:
+    def _followed(self, old: State, step: Tensor, settings: AdamSettings, grad_scale: Tensor | None) -> State:
         stored = old.gradient if grad_scale is None else old.gradient / grad_scale
         gradient = -stored if settings.maximize else stored
         parameter = old.parameter
@@ -128,14 +128,14 @@ def into_new_lists(in_place: Callable[..., None]) -> Callable[..., tuple[list[Te
     return functional
 
 
-def by_the_book(old: State, new: State, step: Tensor, settings: Settings) -> Tensor:
+def by_the_book(old: State, new: State, step: Tensor, settings: AdamSettings) -> Tensor:
     """p + (-lr / (1 - beta1^t) * m) / (sqrt(v) / sqrt(1 - beta2^t) + eps)."""
     step_size, root = _step_numbers(step, settings)
     denominator = _second(new).sqrt() / root + settings.eps
     return new.parameter + (-step_size * new.first) / denominator
 
 
-def capturable(old: State, new: State, step: Tensor, settings: Settings) -> Tensor:
+def capturable(old: State, new: State, step: Tensor, settings: AdamSettings) -> Tensor:
     """p + m / (sqrt(v) / (-a * sqrt(1 - beta2^t)) + eps / -a) with a = lr / (1 - beta1^t): the step size
     inside."""
     step_size, root = _step_numbers(step, settings)
@@ -147,7 +147,7 @@ def _second(state: State) -> Tensor:
     return state.second if state.largest is None else state.largest
 
 
-def _step_numbers(step: Tensor, settings: Settings) -> tuple[Tensor, Tensor]:
+def _step_numbers(step: Tensor, settings: AdamSettings) -> tuple[Tensor, Tensor]:
     """lr / (1 - beta1^t) and sqrt(1 - beta2^t), in float64."""
     t = step.to(torch.float64).reshape(())
     return settings.lr / (1 - settings.beta1**t), (1 - settings.beta2**t).sqrt()

@@ -11,9 +11,9 @@ import torch
 from numdrift.harness import torch_private
 from numdrift.harness.errors import UsageError
 
-from .calls import Call
+from .calls import LabCall
 from .elementwise import DOMAINS, ELEMENTWISE
-from .inputs import Part, Source, source
+from .inputs import InputPart, Source, source
 from .recipes import RECIPES, VARIANTS
 
 
@@ -23,7 +23,7 @@ class Case:
 
     inputs: str
     variant: str
-    calls: tuple[Call, ...]
+    calls: tuple[LabCall, ...]
 
     @property
     def label(self) -> str:
@@ -53,7 +53,7 @@ def _variants(op: str) -> Sequence[str]:
     return VARIANTS.get(op, ("",))
 
 
-def _calls(op: str, source: Source, variant: str) -> Iterator[Call]:
+def _calls(op: str, source: Source, variant: str) -> Iterator[LabCall]:
     if op in ELEMENTWISE:
         yield from ELEMENTWISE[op].calls(source, variant)
     elif op in RECIPES:
@@ -66,19 +66,19 @@ def _calls(op: str, source: Source, variant: str) -> Iterator[Call]:
         yield from _guessed(op, source)
 
 
-def _guessed(op: str, source: Source) -> Iterator[Call]:
+def _guessed(op: str, source: Source) -> Iterator[LabCall]:
     """Calls from the schema: tensors of one shape, and plain numbers where it has no default."""
     for overload in overloads(op):
         required = [one for one in torch_private.schema_of(overload).arguments if not one.has_default_value()]
         if not required or any(one.kwarg_only or _placeholder(one) is None for one in required):
             continue
-        part = DOMAINS.get(op.partition(".")[0], Part.REAL)
+        part = DOMAINS.get(op.partition(".")[0], InputPart.REAL)
         for shape in ((source.samples | 1,), (5, 9)):
             args = [
                 source.elements(*shape, part=part) if placeholder is torch.Tensor else placeholder
                 for placeholder in map(_placeholder, required)
             ]
-            call = Call(tuple(args), {})
+            call = LabCall(tuple(args), {})
             if len(shape) == 1 or not refusal(op, call):
                 yield call
         return
@@ -104,7 +104,7 @@ def overloads(op: str) -> list[Any]:
     return [getattr(packet, one) for one in packet.overloads() if not one.endswith("out")]
 
 
-def refusal(op: str, call: Call) -> str:
+def refusal(op: str, call: LabCall) -> str:
     """Why the op does not take a call, empty when it does."""
     try:
         overload = torch_private.find_overload(op, call.args, call.kwargs)

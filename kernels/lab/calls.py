@@ -15,32 +15,32 @@ from ..swaps.execution import mapped
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class LabCall:
     """The arguments of one call, as the dispatcher passes them."""
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
 
-    def map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Call:
+    def map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> LabCall:
         """The same call with each tensor changed, those in lists included."""
-        return Call(
+        return LabCall(
             tuple(mapped(value, change) for value in self.args),
             {name: mapped(value, change) for name, value in self.kwargs.items()},
         )
 
-    def copy(self) -> Call:
+    def copy(self) -> LabCall:
         """The same call on tensors of its own, with the strides they had where those do not overlap."""
         return self.map(lambda tensor: tensor.detach().clone())
 
-    def on(self, device: str) -> Call:
+    def on(self, device: str) -> LabCall:
         return self.map(lambda tensor: tensor.to(device))
 
-    def in_float64(self) -> Call:
+    def in_float64(self) -> LabCall:
         """The same call in float64: floating tensors, and dtypes among the arguments."""
         wide = self.map(
             lambda tensor: tensor.to(torch.float64) if tensor.is_floating_point() else tensor.clone()
         )
-        return Call(
+        return LabCall(
             tuple(_wide_dtype(value) for value in wide.args),
             {name: _wide_dtype(value) for name, value in wide.kwargs.items()},
         )
@@ -62,7 +62,7 @@ class Output:
     tensors: tuple[torch.Tensor, ...]
 
 
-def outputs(overload: Any, call: Call, result: Any) -> list[Output]:
+def outputs(overload: Any, call: LabCall, result: Any) -> list[Output]:
     """What a call left behind: what it returned, then the arguments that it wrote to.
 
     Returned arguments are counted once, as written ones. Outputs that are None are left out.
@@ -81,7 +81,7 @@ def outputs(overload: Any, call: Call, result: Any) -> list[Output]:
     return [Output("", kept[0].tensors)] if len(named) == 1 and kept else kept
 
 
-def unwritten(overload: Any, call: Call) -> Iterator[tuple[str, Any]]:
+def unwritten(overload: Any, call: LabCall) -> Iterator[tuple[str, Any]]:
     """The arguments that the op leaves as they are, with their names."""
     written = torch_private.written_names(overload)
     return (
@@ -99,7 +99,7 @@ def same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return equal
 
 
-def _arguments(schema: Any, call: Call) -> Iterator[tuple[str, Any]]:
+def _arguments(schema: Any, call: LabCall) -> Iterator[tuple[str, Any]]:
     for position, argument in enumerate(schema.arguments):
         if position < len(call.args):
             yield argument.name, call.args[position]

@@ -19,7 +19,7 @@ import torch
 from numdrift.harness.errors import UsageError
 
 from .arguments import Case, how_to_record
-from .calls import Call
+from .calls import LabCall
 from .inputs import CAPTURED
 
 FOLDER = "kernels"
@@ -43,7 +43,7 @@ def captured(op: str, path: Path) -> Case:
     return Case(CAPTURED, variant, tuple(read_call(op, file) for file in chosen))
 
 
-def read_call(op: str, file: Path) -> Call:
+def read_call(op: str, file: Path) -> LabCall:
     """Read one call of `op`. Raises UsageError."""
     try:
         content = torch.load(file, weights_only=True, map_location="cpu")
@@ -62,7 +62,7 @@ def read_call(op: str, file: Path) -> Call:
     if not isinstance(args, (list, tuple)) or not isinstance(kwargs, dict):
         raise UsageError(f"{file} is no captured call: 'args' must be a list and 'kwargs' a dictionary")
     _check_values(file, [*args, *kwargs.values()])
-    return Call(tuple(args), kwargs)
+    return LabCall(tuple(args), kwargs)
 
 
 def _check_values(file: Path, values: list[Any]) -> None:

@@ -28,7 +28,7 @@ Run = Callable[[Case], list[list[Output]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CheckRow:
     """One kernel on one case. `status` is measured, failed or not available; `why` says why it is not
     measured."""
 
@@ -73,13 +73,13 @@ def check(
     seed: int = 0,
     device: str = "cpu",
     progress: Progress = lambda done, total, what: None,
-) -> list[Row]:
+) -> list[CheckRow]:
     """Measure each subject on each case: the rows of one kernel after those of another, cases in their order.
 
     A kernel that fails is a row. Raises UsageError when the op cannot be replayed in float64, or a file is no
     kernel or cannot be loaded. Files run in processes of their own.
     """
-    rows: dict[str, list[Row]] = {}
+    rows: dict[str, list[CheckRow]] = {}
     done, total = 0, len(cases) * (len(subjects) + 1)
     with ExitStack() as stack:
         runs = _runs(operation.name, subjects, device, stack)
@@ -125,8 +125,10 @@ def _aten(op: str, case: Case, device: str) -> list[list[Output]] | None:
         return None
 
 
-def _row(name: str, case: Case, run: Run, wanted: Sequence[Expected], aten: list[list[Output]] | None) -> Row:
-    row = Row(name, case.inputs, case.variant, MEASURED)
+def _row(
+    name: str, case: Case, run: Run, wanted: Sequence[Expected], aten: list[list[Output]] | None
+) -> CheckRow:
+    row = CheckRow(name, case.inputs, case.variant, MEASURED)
     try:
         got = _by_name(run(case))
     except NotAvailable as error:

@@ -8,10 +8,16 @@ from typing import Any
 
 import torch
 
-from .calls import Call
-from .inputs import Part, Source
+from .calls import LabCall
+from .inputs import InputPart, Source
 
-REAL, POSITIVE, TANH, SIGMOID, UNIT = Part.REAL, Part.POSITIVE, Part.TANH, Part.SIGMOID, Part.UNIT
+REAL, POSITIVE, TANH, SIGMOID, UNIT = (
+    InputPart.REAL,
+    InputPart.POSITIVE,
+    InputPart.TANH,
+    InputPart.SIGMOID,
+    InputPart.UNIT,
+)
 
 Extras = tuple[tuple[tuple[Any, ...], Mapping[str, Any]], ...]
 """Pairs of positional arguments and keywords."""
@@ -24,12 +30,12 @@ class Elementwise:
     `each` are pairs of further positional arguments and keywords, all of which are measured together.
     `variants` are keywords that are measured on their own. `listed` ops take lists of tensors."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[InputPart, ...]
     each: Extras = (((), {}),)
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"": {}})
     listed: bool = False
 
-    def calls(self, source: Source, variant: str) -> list[Call]:
+    def calls(self, source: Source, variant: str) -> list[LabCall]:
         """One large call of odd size, one on a transposed and one on a tiny tensor; the size counts
         elements."""
         made = []
@@ -38,11 +44,11 @@ class Elementwise:
             keywords = {**keywords, **self.variants[variant]}
             if self.listed:
                 lists = [[_drawn(source, part, *shape) for shape in _shapes(large)] for part in self.parts]
-                made.append(Call((*lists, *positional), keywords))
+                made.append(LabCall((*lists, *positional), keywords))
             else:
                 for shape in _shapes(large):
                     tensors = [_drawn(source, part, *shape) for part in self.parts]
-                    made.append(Call((*tensors, *positional), keywords))
+                    made.append(LabCall((*tensors, *positional), keywords))
         return made
 
 
@@ -50,7 +56,7 @@ def _shapes(large: int) -> list[tuple[int, ...]]:
     return [(large,), (9, 5), (3,)]
 
 
-def _drawn(source: Source, part: Part, *shape: int) -> torch.Tensor:
+def _drawn(source: Source, part: InputPart, *shape: int) -> torch.Tensor:
     """A tensor of the shape, a matrix as the transpose of one."""
     numbers = source.elements(*reversed(shape), part=part)
     return numbers.t() if len(shape) == 2 else numbers
@@ -82,7 +88,7 @@ ELEMENTWISE: dict[str, Elementwise] = {
     "_foreach_sqrt": Elementwise((POSITIVE,), listed=True),
 }
 
-DOMAINS: dict[str, Part] = dict.fromkeys(
+DOMAINS: dict[str, InputPart] = dict.fromkeys(
     ("sqrt", "rsqrt", "log", "log2", "log10", "log1p", "lgamma", "digamma", "special_xlog1py"), POSITIVE
 ) | {
     "asin": UNIT,
@@ -91,6 +97,6 @@ DOMAINS: dict[str, Part] = dict.fromkeys(
     "special_erfinv": UNIT,
     "erfinv": UNIT,
     "logit": SIGMOID,
-    "acosh": Part.ABOVE_ONE,
+    "acosh": InputPart.ABOVE_ONE,
 }
 """Where functions of one number are defined; those that are not listed are taken to be defined everywhere."""

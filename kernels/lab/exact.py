@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .calls import Call
+from .calls import LabCall
 from .formats import Float64s
 
 DIGITS = 50
@@ -59,7 +59,7 @@ def picked(sizes: list[int], most: int = MOST) -> NDArray[np.intp]:
 
 
 def elementwise(
-    function: Exact, calls: list[Call], fallback: Float64s, positions: NDArray[np.intp]
+    function: Exact, calls: list[LabCall], fallback: Float64s, positions: NDArray[np.intp]
 ) -> tuple[Float64s, Float64s]:
     """Evaluate `function` at the given positions of the calls' results, one after the other -> value,
     remainder.
@@ -85,7 +85,7 @@ def elementwise(
     return values, remainders
 
 
-def _evaluated(function: Exact, numbers: tuple[float, ...], rest: Call) -> tuple[float, float] | None:
+def _evaluated(function: Exact, numbers: tuple[float, ...], rest: LabCall) -> tuple[float, float] | None:
     with mpmath.workdps(_digits(numbers)):
         try:
             exact = function(*map(mpmath.mpf, numbers), *rest.args, **rest.kwargs)
@@ -104,7 +104,7 @@ def _digits(numbers: tuple[float, ...]) -> int:
     return DIGITS + int(0.6 * (max(exponents) - min(exponents)))
 
 
-def _unlisted(call: Call) -> Iterator[Call]:
+def _unlisted(call: LabCall) -> Iterator[LabCall]:
     """A call on lists of tensors as one call for each place in the lists."""
     lists = [one for one in call.args if isinstance(one, (list, tuple)) and _tensors(one)]
     if not lists:
@@ -114,16 +114,16 @@ def _unlisted(call: Call) -> Iterator[Call]:
         args = tuple(
             one[place] if isinstance(one, (list, tuple)) and _tensors(one) else one for one in call.args
         )
-        yield Call(args, call.kwargs)
+        yield LabCall(args, call.kwargs)
 
 
 def _tensors(values: Any) -> bool:
     return bool(values) and all(isinstance(one, torch.Tensor) for one in values)
 
 
-def _columns(call: Call) -> tuple[list[list[float]], Call, int]:
+def _columns(call: LabCall) -> tuple[list[list[float]], LabCall, int]:
     """The tensors' elements in the order of the result, and the arguments that are none."""
     tensors = torch.broadcast_tensors(*(one for one in call.args if isinstance(one, torch.Tensor)))
     others = tuple(one for one in call.args if not isinstance(one, torch.Tensor))
     numbers = [one.detach().double().reshape(-1).tolist() for one in tensors]
-    return numbers, Call(others, call.kwargs), tensors[0].numel() if tensors else 0
+    return numbers, LabCall(others, call.kwargs), tensors[0].numel() if tensors else 0

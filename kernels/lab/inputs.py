@@ -30,7 +30,7 @@ MIXED = ("subnormal", "zero", "special")
 """Sets of which every second element is drawn from N(0, 1), so that each kind meets plain numbers, too."""
 
 
-class Part(Enum):
+class InputPart(Enum):
     """What an argument is in its op, which bounds its values."""
 
     REAL = "any number"
@@ -50,7 +50,7 @@ class Source:
     generator: torch.Generator
     samples: int
 
-    def elements(self, *shape: int, part: Part = Part.REAL) -> torch.Tensor:
+    def elements(self, *shape: int, part: InputPart = InputPart.REAL) -> torch.Tensor:
         """Arguments of an op that works element by element: every kind of number meets every other."""
         numbers = self._numbers(shape, self.inputs, mixed=True)
         return self._shaped(_bounded(numbers, part, self), shape)
@@ -96,15 +96,15 @@ def source(inputs: str, op: str, dtype: torch.dtype, samples: int, seed: int) ->
     return Source(inputs, dtype, generator, samples)
 
 
-def _bounded(numbers: torch.Tensor, part: Part, source: Source) -> torch.Tensor:
+def _bounded(numbers: torch.Tensor, part: InputPart, source: Source) -> torch.Tensor:
     """The numbers brought into the range of their part; NaN stays, and in `special` the range is left."""
-    if part is Part.POSITIVE:
+    if part is InputPart.POSITIVE:
         return numbers if source.inputs == "special" else numbers.abs()
-    if part is Part.ABOVE_ONE:
+    if part is InputPart.ABOVE_ONE:
         return numbers if source.inputs == "special" else 1 + numbers.abs()
-    if part is Part.REAL:
+    if part is InputPart.REAL:
         return numbers
-    if part is Part.SIGMOID:
+    if part is InputPart.SIGMOID:
         return _activations(numbers, source, torch.sigmoid, 2.0).clamp(0, 1)
     return _activations(numbers, source, torch.tanh, 1.0).clamp(-1, 1)
 

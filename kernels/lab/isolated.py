@@ -18,7 +18,7 @@ from numdrift.harness.errors import KernelError, NotAvailable, UsageError
 
 from ..registry import Kernel
 from ..user import user_kernel
-from .calls import Call
+from .calls import LabCall
 from .captured import flush_c
 from .trial import attempt
 
@@ -46,7 +46,7 @@ def main(op: str, path: str, device: str) -> None:
 
 
 def _served(kernel: Kernel, request: Path, device: str) -> str:
-    calls = [Call(tuple(args), kwargs) for args, kwargs in torch.load(request, weights_only=True)]
+    calls = [LabCall(tuple(args), kwargs) for args, kwargs in torch.load(request, weights_only=True)]
     results = attempt(kernel, calls, device)
     target = request.with_name("outputs.pt")
     torch.save([[(one.name, list(one.tensors)) for one in outputs] for outputs in results], target)

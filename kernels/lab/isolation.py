@@ -16,7 +16,7 @@ import torch
 
 from numdrift.harness.errors import KernelError, NotAvailable, UsageError
 
-from .calls import Call, Output
+from .calls import LabCall, Output
 
 SECONDS = 120.0
 """How long a kernel may take to be loaded, the start of its process included, and for the calls of one case."""
@@ -60,7 +60,7 @@ class IsolatedKernel:
             why = str(error).removeprefix(f"kernel {error.kernel} ")
             raise UsageError(f"{self._path} {why} when it was loaded") from None
 
-    def run(self, calls: list[Call]) -> list[list[Output]]:
+    def run(self, calls: list[LabCall]) -> list[list[Output]]:
         """The outputs of each call.
 
         Raises UsageError when the file is no kernel, NotAvailable when it cannot run here, KernelError when it

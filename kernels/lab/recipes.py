@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from .calls import Call
+from .calls import LabCall
 from .inputs import Source
 
 aten = torch.ops.aten
 EPS = 1e-5
 
-Recipe = Callable[[Source, str], Iterator[Call]]
+Recipe = Callable[[Source, str], Iterator[LabCall]]
 
 
 def _rows(source: Source) -> list[tuple[int, int]]:
@@ -22,40 +22,40 @@ def _rows(source: Source) -> list[tuple[int, int]]:
     return [(max(4, source.samples // (2 * columns)), columns) for columns in (33, 256)]
 
 
-def _softmax(source: Source, variant: str) -> Iterator[Call]:
+def _softmax(source: Source, variant: str) -> Iterator[LabCall]:
     for shape in _rows(source):
-        yield Call((source.rows(*shape), 1, False), {})
-    yield Call((source.rows(3, 37, 5), 1, False), {})
+        yield LabCall((source.rows(*shape), 1, False), {})
+    yield LabCall((source.rows(3, 37, 5), 1, False), {})
 
 
-def _safe_softmax(source: Source, variant: str) -> Iterator[Call]:
+def _safe_softmax(source: Source, variant: str) -> Iterator[LabCall]:
     for call in _softmax(source, variant):
-        yield Call(call.args[:2], {})
+        yield LabCall(call.args[:2], {})
 
 
 def _softmax_backward(function: Callable[..., torch.Tensor]) -> Recipe:
-    def recipe(source: Source, variant: str) -> Iterator[Call]:
+    def recipe(source: Source, variant: str) -> Iterator[LabCall]:
         for shape in _rows(source):
             logits = source.rows(*shape)
             output = function(logits.double(), 1).to(source.dtype)
-            yield Call((source.others(*shape), output, 1, source.dtype), {})
+            yield LabCall((source.others(*shape), output, 1, source.dtype), {})
 
     return recipe
 
 
-def _layer_norm(source: Source, variant: str) -> Iterator[Call]:
+def _layer_norm(source: Source, variant: str) -> Iterator[LabCall]:
     for rows, columns in _rows(source):
         weight, bias = source.parameters(columns), source.parameters(columns)
-        yield Call((source.rows(rows, columns), [columns], weight, bias, EPS), {})
-    yield Call((source.rows(2, 3, 35), [35], None, None, EPS), {})
+        yield LabCall((source.rows(rows, columns), [columns], weight, bias, EPS), {})
+    yield LabCall((source.rows(2, 3, 35), [35], None, None, EPS), {})
 
 
-def _layer_norm_backward(source: Source, variant: str) -> Iterator[Call]:
+def _layer_norm_backward(source: Source, variant: str) -> Iterator[LabCall]:
     for forward in _layer_norm(source, variant):
         x, shape, weight, bias, _ = forward.args
         _, mean, rstd = aten.native_layer_norm(*forward.args)
         mask = [True, weight is not None, bias is not None]
-        yield Call((source.others(*x.shape), x, shape, mean, rstd, weight, bias, mask), {})
+        yield LabCall((source.others(*x.shape), x, shape, mean, rstd, weight, bias, mask), {})
 
 
 def _channels(source: Source) -> torch.Tensor:
@@ -68,26 +68,26 @@ def _channels(source: Source) -> torch.Tensor:
     )
 
 
-def _batch_norm(source: Source, variant: str) -> Iterator[Call]:
+def _batch_norm(source: Source, variant: str) -> Iterator[LabCall]:
     x = _channels(source).contiguous()
     channels = x.shape[1]
     weight, bias, mean = (source.parameters(channels) for _ in range(3))
     var = (source.parameters(channels) ** 2 + 0.1).to(source.dtype)
-    yield Call((x, weight, bias, mean, var, variant == "training", 0.1, EPS), {})
+    yield LabCall((x, weight, bias, mean, var, variant == "training", 0.1, EPS), {})
 
 
-def _batch_norm_backward(source: Source, variant: str) -> Iterator[Call]:
+def _batch_norm_backward(source: Source, variant: str) -> Iterator[LabCall]:
     for forward in _batch_norm(source, variant):
         x, weight, _, mean, var, training, _, eps = forward.args
         _, save_mean, save_invstd = aten.native_batch_norm(*forward.copy().args)
         gradient = source.others(*x.shape)
         saved = (save_mean, save_invstd, training, eps, [True, True, True])
-        yield Call((gradient, x, weight, mean, var, *saved), {})
+        yield LabCall((gradient, x, weight, mean, var, *saved), {})
 
 
-def _batch_norm_evaluation(source: Source, variant: str) -> Iterator[Call]:
+def _batch_norm_evaluation(source: Source, variant: str) -> Iterator[LabCall]:
     for call in _batch_norm(source, "evaluation"):
-        yield Call((*call.args[:5], *call.args[6:]), {})
+        yield LabCall((*call.args[:5], *call.args[6:]), {})
 
 
 def _matrices(source: Source) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -97,65 +97,65 @@ def _matrices(source: Source) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         yield source.rows(side, inner), source.others(inner, side)
 
 
-def _mm(source: Source, variant: str) -> Iterator[Call]:
+def _mm(source: Source, variant: str) -> Iterator[LabCall]:
     for left, right in _matrices(source):
-        yield Call((left, right), {})
+        yield LabCall((left, right), {})
     for left, right in _matrices(source):
-        yield Call((left[:9], right.t().contiguous().t()), {})
+        yield LabCall((left[:9], right.t().contiguous().t()), {})
 
 
-def _addmm(source: Source, variant: str) -> Iterator[Call]:
+def _addmm(source: Source, variant: str) -> Iterator[LabCall]:
     for keywords in ({}, {"beta": 0.5, "alpha": -2.0}):
         for left, right in _matrices(source):
-            yield Call((source.parameters(right.shape[1]), left, right), keywords)
+            yield LabCall((source.parameters(right.shape[1]), left, right), keywords)
 
 
-def _bmm(source: Source, variant: str) -> Iterator[Call]:
+def _bmm(source: Source, variant: str) -> Iterator[LabCall]:
     side = max(3, math.isqrt(source.samples // 4)) | 1
-    yield Call((source.rows(3, side, 65), source.others(3, 65, side)), {})
+    yield LabCall((source.rows(3, side, 65), source.others(3, 65, side)), {})
 
 
-def _linear(source: Source, variant: str) -> Iterator[Call]:
+def _linear(source: Source, variant: str) -> Iterator[LabCall]:
     for left, right in _matrices(source):
-        yield Call((left, right.t().contiguous(), source.parameters(right.shape[1])), {})
+        yield LabCall((left, right.t().contiguous(), source.parameters(right.shape[1])), {})
 
 
-def _attention(source: Source, variant: str) -> Iterator[Call]:
+def _attention(source: Source, variant: str) -> Iterator[LabCall]:
     length = max(5, source.samples // 128) | 1
     for causal in (False, True):
         query, key, value = (
             source.rows(2, 2, length, 32),
             *(source.others(2, 2, length, 32) for _ in range(2)),
         )
-        yield Call((query, key, value, None, 0.0, causal), {})
+        yield LabCall((query, key, value, None, 0.0, causal), {})
 
 
-def _flash_attention(source: Source, variant: str) -> Iterator[Call]:
+def _flash_attention(source: Source, variant: str) -> Iterator[LabCall]:
     for call in _attention(source, variant):
         query, key, value, _, dropout, causal = call.args
-        yield Call((query, key, value, dropout, causal), {})
+        yield LabCall((query, key, value, dropout, causal), {})
 
 
-def _flash_attention_backward(source: Source, variant: str) -> Iterator[Call]:
+def _flash_attention_backward(source: Source, variant: str) -> Iterator[LabCall]:
     for forward in _flash_attention(source, variant):
         query, key, value, dropout, causal = forward.args
         output, logsumexp = aten._scaled_dot_product_flash_attention_for_cpu(*forward.args)
         gradient = source.others(*output.shape)
-        yield Call((gradient, query, key, value, output, logsumexp, dropout, causal), {})
+        yield LabCall((gradient, query, key, value, output, logsumexp, dropout, causal), {})
 
 
-def _reduction(source: Source, variant: str) -> Iterator[Call]:
-    yield Call((source.rows(max(4, source.samples // 32), 1025), [1], False), {})
-    yield Call((source.rows(max(4, source.samples // 8), 33), [1], False), {})
-    yield Call((source.rows(257, 33).t().contiguous().t(), [0], True), {})
+def _reduction(source: Source, variant: str) -> Iterator[LabCall]:
+    yield LabCall((source.rows(max(4, source.samples // 32), 1025), [1], False), {})
+    yield LabCall((source.rows(max(4, source.samples // 8), 33), [1], False), {})
+    yield LabCall((source.rows(257, 33).t().contiguous().t(), [0], True), {})
 
 
-def _whole_reduction(source: Source, variant: str) -> Iterator[Call]:
+def _whole_reduction(source: Source, variant: str) -> Iterator[LabCall]:
     for _ in range(8):
-        yield Call((source.rows(1, source.samples | 1),), {})
+        yield LabCall((source.rows(1, source.samples | 1),), {})
 
 
-def _adam(source: Source, variant: str) -> Iterator[Call]:
+def _adam(source: Source, variant: str) -> Iterator[LabCall]:
     shapes = [(source.samples // 2 | 1,), (5, 7)]
     for decay, amsgrad in ((0.0, False), (0.01, True)):
         parameters = [source.parameters(*shape) for shape in shapes]
@@ -172,7 +172,7 @@ def _adam(source: Source, variant: str) -> Iterator[Call]:
             "eps": 1e-8,
         }
         keywords = {**numbers, "amsgrad": amsgrad, "maximize": False}
-        yield Call((parameters, gradients, first, second, largest, steps), keywords)
+        yield LabCall((parameters, gradients, first, second, largest, steps), keywords)
 
 
 RECIPES: dict[str, Recipe] = {

@@ -15,13 +15,13 @@ from numdrift.harness.errors import UsageError
 from ..registry import Operation, load_target
 from . import exact
 from .arguments import Case
-from .calls import Call, Output, outputs
+from .calls import LabCall, Output, outputs
 from .formats import Float64s, format_of
 
 PERTURBATIONS = 3
 """Random roundings of the inputs that the condition is estimated from."""
 
-Evaluate = Callable[[Call], list[Output]]
+Evaluate = Callable[[LabCall], list[Output]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def in_float64(operation: Operation) -> Evaluate:
     """What evaluates a call on float64 tensors: the operation's reference, or the op itself."""
     reference = load_target(operation.reference) if operation.reference else None
 
-    def evaluate(call: Call) -> list[Output]:
+    def evaluate(call: LabCall) -> list[Output]:
         overload = torch_private.find_overload(operation.name, call.args, call.kwargs)
         own = call.copy()
         if reference is not None:
@@ -88,7 +88,7 @@ def in_float64(operation: Operation) -> Evaluate:
     return evaluate
 
 
-def draws(op: str, call: Call) -> bool:
+def draws(op: str, call: LabCall) -> bool:
     """Whether two calls differ; attention is said to be random and is not, without dropout."""
     overload = torch_private.find_overload(op, call.args, call.kwargs)
     if not torch_private.is_random(overload):
@@ -116,7 +116,7 @@ def pooled(results: Iterable[list[Output]]) -> dict[str, Float64s]:
 
 
 def _sensitivity(
-    evaluate: Evaluate, calls: Iterable[Call], results: Mapping[str, Float64s], seed: int
+    evaluate: Evaluate, calls: Iterable[LabCall], results: Mapping[str, Float64s], seed: int
 ) -> dict[str, Float64s] | None:
     """sqrt(mean over m of (f(x(1 + u s_m)) - f(x))**2) with random signs s_m and the inputs' unit roundoff
     u."""
@@ -135,7 +135,7 @@ def _sensitivity(
     }
 
 
-def _perturbed(call: Call, generator: torch.Generator) -> Call:
+def _perturbed(call: LabCall, generator: torch.Generator) -> LabCall:
     """The call in float64, the tensors of its own dtype moved by one unit roundoff up or down, element by
     element."""
     dtype = call.dtype()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .check import ABSENT, FAILED, MEASURED, Row
+from .check import ABSENT, FAILED, MEASURED, CheckRow
 from .measures import QUANTILES, Bias, Measures
 
 SCHEMA = 1
@@ -17,7 +17,7 @@ TOO_ALIKE = ("subnormal", "zero", "special", "ties")
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class ErrorSummary:
     """The worst of several rows of one kernel, each measure for itself.
 
     `where` names the case, and for ops of several outputs the output, with the largest error; empty when
@@ -37,7 +37,7 @@ class Summary:
     remarks: str
 
 
-def summary(rows: Sequence[Row]) -> Summary:
+def summary(rows: Sequence[CheckRow]) -> ErrorSummary:
     """Summarize rows of one kernel."""
     statuses = {row.status for row in rows}
     status = next(one for one in (FAILED, MEASURED, ABSENT) if one in statuses)
@@ -47,7 +47,7 @@ def summary(rows: Sequence[Row]) -> Summary:
     fair = [row for row in telling if row.inputs not in TOO_ALIKE] or telling
     every = [one for row in telling for one in row.measures]
     worst = max(telling, key=lambda row: row.worst.error(1.0), default=None)
-    return Summary(
+    return ErrorSummary(
         kernel=rows[0].kernel,
         status=status,
         where="" if worst is None else _place(worst),
@@ -63,15 +63,15 @@ def summary(rows: Sequence[Row]) -> Summary:
     )
 
 
-def by_kernel(rows: Iterable[Row]) -> list[Summary]:
+def by_kernel(rows: Iterable[CheckRow]) -> list[ErrorSummary]:
     """One summary for each kernel, in the order of the rows."""
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[CheckRow]] = {}
     for row in rows:
         groups.setdefault(row.kernel, []).append(row)
     return [summary(group) for group in groups.values()]
 
 
-def as_data(row: Row) -> dict[str, Any]:
+def as_data(row: CheckRow) -> dict[str, Any]:
     """A row for JSON; numbers that JSON does not have are texts such as "inf"."""
     return {
         "kernel": row.kernel,
@@ -110,12 +110,12 @@ def _largest(numbers: Iterable[float | None]) -> float | None:
     return max((one for one in numbers if one is not None), default=None)
 
 
-def _place(row: Row) -> str:
+def _place(row: CheckRow) -> str:
     output = row.worst.output
     return f"{row.label}, {output}" if output else row.label
 
 
-def _non_finite(rows: Iterable[Row]) -> str:
+def _non_finite(rows: Iterable[CheckRow]) -> str:
     counts: dict[str, int] = {}
     for one in (one for row in rows for one in row.measures):
         for kind, count in one.mismatches.items():
@@ -123,7 +123,7 @@ def _non_finite(rows: Iterable[Row]) -> str:
     return ", ".join(f"{kind}: {count:,}" for kind, count in counts.items()) or "agrees"
 
 
-def _failures(rows: Sequence[Row]) -> list[str]:
+def _failures(rows: Sequence[CheckRow]) -> list[str]:
     """Each reason once, with the cases that it holds for unless these are all."""
     cases: dict[tuple[str, str], list[str]] = {}
     for row in rows:

@@ -23,7 +23,7 @@ from . import sweep_state
 from .sweep_bins import empty_bins, merged_worst
 from .sweep_candidates import Candidate
 from .sweep_domain import Domain, Encoding
-from .sweep_state import Identity, Progress
+from .sweep_state import Identity, SweepProgress
 
 SAVE_SECONDS = 3.0
 _TELL_SECONDS = 0.1
@@ -55,7 +55,7 @@ class Sweep:
     def identity(self) -> Identity:
         return Identity.of(self.candidate, self.domain)
 
-    def run(self, progress: Progress, folder: Path | None = None, told: Told = _tell_nobody) -> None:
+    def run(self, progress: SweepProgress, folder: Path | None = None, told: Told = _tell_nobody) -> None:
         """Measure what `progress` lacks; keep it in `folder` every few seconds and at the end.
 
         Raises what the kernel raises, and KeyboardInterrupt; what is measured until then is kept.
@@ -70,7 +70,7 @@ class Sweep:
             torch.set_num_threads(intra_op)
             work.keep()
 
-    def _blocks(self, progress: Progress) -> list[int]:
+    def _blocks(self, progress: SweepProgress) -> list[int]:
         return [number for number in self.order or self.domain.blocks() if not progress.done[number]]
 
 
@@ -79,7 +79,7 @@ class _Work:
     """What the threads of a sweep share."""
 
     sweep: Sweep
-    progress: Progress
+    progress: SweepProgress
     blocks: Iterator[int]
     folder: Path | None
     stop: threading.Event = field(default_factory=threading.Event)

@@ -18,7 +18,7 @@ from numdrift.harness.errors import KernelError, NotAvailable, UsageError
 from ..native.source import checked_path
 from ..registry import Kernel, KernelRegistry, load_target, op_name
 from ..user import source_of, user_kernel
-from .calls import Call
+from .calls import LabCall
 from .isolation import SECONDS, IsolatedKernel
 from .sweep_domain import Encoding
 from .sweep_subject import Subject
@@ -115,7 +115,7 @@ def _named(registry: KernelRegistry, subject: Subject, text: str, seconds: float
         isolated.load()
         kernel = user_kernel(subject.op, path)
         if kernel.supports(subject.encoding.name, "cpu"):
-            isolated.run([Call(tuple(args), kwargs)])
+            isolated.run([LabCall(tuple(args), kwargs)])
     return kernel
 
 

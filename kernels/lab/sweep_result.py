@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from .sweep_bins import COUNTS, lane_sums
 from .sweep_candidates import Candidate
 from .sweep_domain import Domain, Encoding
-from .sweep_state import Progress
+from .sweep_state import SweepProgress
 
 Floats = NDArray[np.float64]
 
@@ -26,7 +26,7 @@ class KernelErrors:
 
     candidate: Candidate
     domain: Domain
-    progress: Progress
+    progress: SweepProgress
 
     @property
     def kernel(self) -> str:

@@ -75,7 +75,7 @@ class Identity:
 
 
 @dataclass(slots=True)
-class Progress:
+class SweepProgress:
     """What is measured so far. `done` marks blocks by their number.
 
     `wall` are the seconds it took, `thread_seconds` those of all threads together; `plain_seconds` those that
@@ -91,7 +91,7 @@ class Progress:
     plain_inputs: int = 0
 
     @classmethod
-    def none(cls, domain: Domain) -> Progress:
+    def none(cls, domain: Domain) -> SweepProgress:
         encoding = domain.encoding
         return cls(empty_bins(encoding.bins), np.zeros(encoding.patterns // encoding.block, bool))
 
@@ -109,7 +109,7 @@ class Progress:
         self.done[block] = True
 
 
-def load(folder: Path, identity: Identity, domain: Domain) -> tuple[Progress | None, str]:
+def load(folder: Path, identity: Identity, domain: Domain) -> tuple[SweepProgress | None, str]:
     """The kept state and "", or None and why there is none to use ("" when there simply is none)."""
     path = folder / _FILE
     if not path.exists():
@@ -120,7 +120,7 @@ def load(folder: Path, identity: Identity, domain: Domain) -> tuple[Progress | N
             return None, f"was written by another version of numdrift (schema {about['schema']})"
         if changes := identity.changes(about["identity"]):
             return None, f"is of another sweep ({', '.join(changes)})"
-        progress = _arrays(folder / Path(about["arrays"]).name, Progress.none(domain))
+        progress = _arrays(folder / Path(about["arrays"]).name, SweepProgress.none(domain))
         progress.wall, progress.thread_seconds = about["wall"], about["thread_seconds"]
         progress.plain_seconds, progress.plain_inputs = about["plain_seconds"], about["plain_inputs"]
         return progress, ""
@@ -128,7 +128,7 @@ def load(folder: Path, identity: Identity, domain: Domain) -> tuple[Progress | N
         return None, f"cannot be read ({type(error).__name__})"
 
 
-def save(folder: Path, identity: Identity, progress: Progress) -> None:
+def save(folder: Path, identity: Identity, progress: SweepProgress) -> None:
     """Replace the kept state. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     older = sorted(folder.glob("bins-*.npz"))
@@ -154,11 +154,11 @@ def save(folder: Path, identity: Identity, progress: Progress) -> None:
         path.unlink(missing_ok=True)
 
 
-def _arrays(path: Path, empty: Progress) -> Progress:
+def _arrays(path: Path, empty: SweepProgress) -> SweepProgress:
     with np.load(path, allow_pickle=False) as kept:
         bins, done, worst = kept["bins"], kept["done"], kept["worst"]
     if (bins.dtype, bins.shape) != (BIN, empty.bins.shape) or done.shape != empty.done.shape:
         raise ValueError("arrays of another shape")
     if worst.dtype != WORST_INPUT or done.dtype != np.bool_:
         raise ValueError("arrays of another type")
-    return Progress(bins, done, worst)
+    return SweepProgress(bins, done, worst)

@@ -22,12 +22,12 @@ from numdrift.harness.errors import KernelError, NotAvailable, NumdriftError, Us
 from ..expectation import Expectations, tensors_in
 from ..native import library
 from ..native.binding import exported
-from ..native.signature import Signature, signature_of
+from ..native.signature import KernelSignature, signature_of
 from ..native.source import user_source
 from ..registry import ANY_DEVICE, Kernel, KernelRegistry
 from ..user import user_kernel
 from .arguments import generated, overloads
-from .calls import Call, Output, outputs, same, unwritten
+from .calls import LabCall, Output, outputs, same, unwritten
 from .reference import draws
 
 SAMPLES = 16
@@ -78,7 +78,7 @@ def _symbols(path: Path) -> tuple[str, ...]:
     return found
 
 
-def _outcome(kernel: Kernel, signature: Signature, name: str) -> tuple[str, str]:
+def _outcome(kernel: Kernel, signature: KernelSignature, name: str) -> tuple[str, str]:
     """Call the kernel and the op on the same input: what came out, and a warning or nothing.
 
     Raises UsageError for a kernel that fails.
@@ -99,12 +99,12 @@ def _outcome(kernel: Kernel, signature: Signature, name: str) -> tuple[str, str]
     return _compared(kernel, got, wanted)
 
 
-def _calls(kernel: Kernel, signature: Signature, dtype: torch.dtype) -> tuple[Sequence[Call], str]:
+def _calls(kernel: Kernel, signature: KernelSignature, dtype: torch.dtype) -> tuple[Sequence[LabCall], str]:
     """Calls of the op; or none, and why there are none."""
     op = kernel.op
     if signature.is_elementwise():
         args, kwargs = signature.example(dtype)
-        return [Call(tuple(args), kwargs)], ""
+        return [LabCall(tuple(args), kwargs)], ""
     try:
         calls = [call for case in generated(op, ("random",), dtype, SAMPLES, 0) for call in case.calls]
     except UsageError:
@@ -153,7 +153,7 @@ if __name__ == "__main__":
 # Calling a kernel as the op would be called, and refusing what the op would never do.
 
 
-def attempt(kernel: Kernel, calls: Sequence[Call], device: str) -> list[list[Output]]:
+def attempt(kernel: Kernel, calls: Sequence[LabCall], device: str) -> list[list[Output]]:
     """The outputs of each call, on the CPU; the calls themselves stay as they are.
 
     Raises KernelError when the kernel raises, returns other shapes or dtypes than the op, or writes to
@@ -163,7 +163,7 @@ def attempt(kernel: Kernel, calls: Sequence[Call], device: str) -> list[list[Out
     return _attempt(f"{kernel.op}={kernel.name}", kernel.load(), kernel.op, calls, device)
 
 
-def _check_support(kernel: Kernel, calls: Iterable[Call], device: str) -> None:
+def _check_support(kernel: Kernel, calls: Iterable[LabCall], device: str) -> None:
     for call in calls:
         dtype = _name(call.dtype())
         if not kernel.supports(dtype, device.partition(":")[0]):
@@ -172,7 +172,7 @@ def _check_support(kernel: Kernel, calls: Iterable[Call], device: str) -> None:
 
 
 def _attempt(
-    kernel: str, function: Callable[..., Any], op: str, calls: Iterable[Call], device: str
+    kernel: str, function: Callable[..., Any], op: str, calls: Iterable[LabCall], device: str
 ) -> list[list[Output]]:
     expectations = Expectations()
     results = []
@@ -212,7 +212,7 @@ def _check_result(kernel: str, result: Any, expected: Any) -> None:
             )
 
 
-def _check_arguments(kernel: str, overload: Any, given: Call, own: Call) -> None:
+def _check_arguments(kernel: str, overload: Any, given: LabCall, own: LabCall) -> None:
     before = dict(unwritten(overload, given))
     for name, value in unwritten(overload, own):
         pairs = zip(tensors_in(before[name]), tensors_in(value), strict=True)

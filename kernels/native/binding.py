@@ -15,7 +15,7 @@ from numdrift.harness.compiler import Library, compile_library
 from numdrift.harness.errors import KernelError, UsageError
 
 from .library import has_memory
-from .signature import C_TYPES, Signature
+from .signature import C_TYPES, KernelSignature
 from .source import user_source
 
 
@@ -28,7 +28,7 @@ class CKernel:
     """
 
     name: str
-    signature: Signature
+    signature: KernelSignature
     functions: Mapping[torch.dtype, Callable[..., None]]
 
     def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -78,7 +78,7 @@ def exported(path: Path, library: Library) -> dict[str, Callable[..., None]]:
     return {dtype: handle[f"kernel_{dtype}"] for dtype in C_TYPES if hasattr(handle, f"kernel_{dtype}")}
 
 
-def bind(path: Path, signature: Signature) -> CKernel:
+def bind(path: Path, signature: KernelSignature) -> CKernel:
     """Compile a user's C file for an op.
 
     Raises UsageError for an op that is not elementwise and for a file without the function that the op needs;

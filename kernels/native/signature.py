@@ -34,7 +34,7 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class KernelSignature:
     """The arguments of one overload of an op, in the order of its schema."""
 
     op: str
@@ -118,7 +118,7 @@ class Signature:
         )
 
 
-def signature_of(op: str) -> Signature:
+def signature_of(op: str) -> KernelSignature:
     """The signature of the overload that `op` names, or else of the one that writes to nothing and takes most
     tensors.
 
@@ -132,9 +132,9 @@ def signature_of(op: str) -> Signature:
     return max(known, key=lambda one: (not _writes(one), _required_tensors(one)))
 
 
-def _signature(op: str, overload: Any) -> Signature:
+def _signature(op: str, overload: Any) -> KernelSignature:
     pointwise = torch.Tag.pointwise in overload.tags
-    return Signature(
+    return KernelSignature(
         op, overload, tuple(_argument(one, pointwise) for one in torch_private.schema_of(overload).arguments)
     )
 
@@ -151,9 +151,9 @@ def _argument(argument: Any, pointwise: bool) -> Argument:
     )
 
 
-def _writes(signature: Signature) -> bool:
+def _writes(signature: KernelSignature) -> bool:
     return any(one.writes for one in torch_private.arguments_of(signature.overload))
 
 
-def _required_tensors(signature: Signature) -> int:
+def _required_tensors(signature: KernelSignature) -> int:
     return sum(1 for one in signature.arguments if one.kind == "tensor" and not one.optional)

@@ -19,7 +19,7 @@ from numdrift.harness import torch_private
 from ..expectation import tensors_in
 from .swap import Target
 from .whole_graph import fold, is_folded, unfold
-from .whole_groups import CALL, CompositeCall, Group, Named, groups_of
+from .whole_groups import CALL, CompositeCall, Group, NamedNode, groups_of
 
 Original = Callable[..., Any]
 
@@ -165,7 +165,7 @@ def _named(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         node = torch_private.traced_node(value)
         assert node is not None
-        return Named(node.name)
+        return NamedNode(node.name)
     if isinstance(value, dict):
         return {name: _named(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):

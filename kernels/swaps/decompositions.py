@@ -16,8 +16,8 @@ from numdrift.harness.errors import UsageError
 
 from ..expectation import Expectations, on_meta
 from .composites import is_composite
-from .execution import Call, Execution, conform
-from .sites import Site, Sites, traced_site
+from .execution import SwapExecution, SwappedCall, conform
+from .sites import CallSite, Sites, traced_site
 from .swap import Swap, Target, choose
 
 Decomposition = Callable[..., Any]
@@ -28,13 +28,13 @@ class TracedPlace:
     """One place in a compiled graph where a swap takes effect."""
 
     swap: Swap
-    site: Site
+    site: CallSite
 
 
 class SwappedDecompositions:
     """Inductor's decompositions with those of some ops replaced, until `close`."""
 
-    def __init__(self, execution: Execution) -> None:
+    def __init__(self, execution: SwapExecution) -> None:
         self._execution = execution
         self._table = torch_private.inductor_decompositions()
         self._sites = Sites()
@@ -86,7 +86,7 @@ class SwappedDecompositions:
         self._patches.undo()
         self._opaque_ops.close()
 
-    def _chosen(self, swaps: Sequence[Swap]) -> tuple[Swap | None, Site]:
+    def _chosen(self, swaps: Sequence[Swap]) -> tuple[Swap | None, CallSite]:
         site = traced_site()
         return choose(swaps, site, self._sites), site
 
@@ -97,7 +97,7 @@ class SwappedDecompositions:
         def run(place: int, *args: Any, **kwargs: Any) -> Any:
             traced = self._places[place]
             result = self._execution.run(
-                traced.swap, Call(target, target.overload, args, kwargs), traced.site
+                traced.swap, SwappedCall(target, target.overload, args, kwargs), traced.site
             )
             expected = self._promised.of(target.overload, args, kwargs)
             return conform(str(traced.swap.request), result, expected, strided=True, cast=True)

@@ -15,7 +15,7 @@ from ..registry import ANY_DEVICE, KernelRegistry
 from .composites import WholeComposites
 from .counts import CountsFile, SwapCounts
 from .decompositions import SwappedDecompositions
-from .execution import Call, Execution, Observer
+from .execution import SwapExecution, SwapObserver, SwappedCall
 from .request import SwapRequest
 from .sites import Sites
 from .swap import Target, resolve, targets_of
@@ -37,12 +37,12 @@ class Swaps:
         self._registry = registry
         self._swaps = resolve(requests, registry)
         self._counts = CountsFile(counts, len(self._swaps))
-        self._execution = Execution(self._swaps, self.sites, self._counts)
+        self._execution = SwapExecution(self._swaps, self.sites, self._counts)
         self._overrides: torch_private.Overrides | None = None
         self._decompositions: SwappedDecompositions | None = None
         self._composites: WholeComposites | None = None
 
-    def observe(self, ops: Sequence[str], observer: Observer) -> None:
+    def observe(self, ops: Sequence[str], observer: SwapObserver) -> None:
         """Show every call of these ops to `observer`, whether they are swapped or not."""
         self.observed = tuple(ops)
         self._execution.observer = observer
@@ -159,7 +159,7 @@ class Swaps:
             original = self._composites.followed(target, original)
 
         def dispatched(*args: Any, **kwargs: Any) -> Any:
-            return self._execution.dispatched(Call(target, original, args, kwargs))
+            return self._execution.dispatched(SwappedCall(target, original, args, kwargs))
 
         return dispatched
 

@@ -16,7 +16,7 @@ from numdrift.harness.errors import KernelError, NumdriftError
 from ..expectation import LAZY_DEVICES, Expectations, ExpectedTensor, tensors_in
 from ..registry import ANY_DEVICE, Kernel
 from .counts import CountsFile
-from .sites import Site, Sites, traced_site
+from .sites import CallSite, Sites, traced_site
 from .swap import Swap, Target, choose
 
 Arguments = Sequence[Any]
@@ -30,17 +30,17 @@ MODULES_NAMED = 8
 """Modules that a message names."""
 
 
-class Observer(Protocol):
+class SwapObserver(Protocol):
     """Who wants to see calls of some ops."""
 
-    def wants(self, op: str, site: Site) -> bool: ...
+    def wants(self, op: str, site: CallSite) -> bool: ...
 
     def called(
-        self, op: str, kernel: str, site: Site, args: Arguments, kwargs: Keywords, result: Any
+        self, op: str, kernel: str, site: CallSite, args: Arguments, kwargs: Keywords, result: Any
     ) -> None: ...
 
 
-class Call:
+class SwappedCall:
     """One call of a target: `original` is what torch dispatches to by itself, `tensors` are those in the
     arguments."""
 
@@ -68,11 +68,11 @@ class _Running(threading.local):
         self.targets: list[Target] = []
 
 
-class Execution:
+class SwapExecution:
     """Runs calls of swapped ops. Calls that a kernel makes itself reach torch's own kernels."""
 
     def __init__(self, swaps: Sequence[Swap], sites: Sites, counts: CountsFile) -> None:
-        self.observer: Observer | None = None
+        self.observer: SwapObserver | None = None
         self._sites = sites
         self._counts = counts
         self._swaps: dict[str, list[Swap]] = {}
@@ -84,7 +84,7 @@ class Execution:
         self._running = _Running()
         self._expectations = Expectations()
 
-    def dispatched(self, call: Call) -> Any:
+    def dispatched(self, call: SwappedCall) -> Any:
         """A call that the dispatcher has handed over."""
         if self._within_kernel(call.target) or not _swappable(call.tensors):
             return call.by_torch()
@@ -95,13 +95,13 @@ class Execution:
         swap = choose(self._swaps.get(call.target.op, ()), site, self._sites)
         return self.run(swap, call, site)
 
-    def called_at(self, op: str, site: Site) -> None:
+    def called_at(self, op: str, site: CallSite) -> None:
         """Remember which modules call an op that is swapped at some places only, to say so if none was met."""
         modules = self.modules.get(op)
         if modules is not None and site.module is not None and len(modules) < MODULES_NAMED:
             modules[site.module] = None
 
-    def run(self, swap: Swap | None, call: Call, site: Site) -> Any:
+    def run(self, swap: Swap | None, call: SwappedCall, site: CallSite) -> Any:
         """Run the call with the swap's kernel (None: torch's own), count it and show it to the observer."""
         self._running.targets.append(call.target)
         try:
@@ -111,7 +111,7 @@ class Execution:
         finally:
             self._running.targets.pop()
 
-    def _observed(self, observer: Observer, swap: Swap | None, call: Call, site: Site) -> Any:
+    def _observed(self, observer: SwapObserver, swap: Swap | None, call: SwappedCall, site: CallSite) -> Any:
         if call.traced:
             return call.by_torch() if swap is None else self._swapped(swap, call, site)
         args, kwargs = (call.args, call.kwargs) if not call.target.writes else _copied(call)
@@ -120,7 +120,7 @@ class Execution:
         observer.called(call.target.op, name, site, args, kwargs, result)
         return result
 
-    def _passed_through(self, call: Call) -> Any:
+    def _passed_through(self, call: SwappedCall) -> Any:
         """A compiler looks at what the call gives before it traces it: any kernel gives the same kind of
         result."""
         return call.by_torch()
@@ -131,7 +131,7 @@ class Execution:
             return False
         return not running[-1].composite or any(one.op == target.op for one in running)
 
-    def _swapped(self, swap: Swap, call: Call, site: Site) -> Any:
+    def _swapped(self, swap: Swap, call: SwappedCall, site: CallSite) -> Any:
         if not swap.serves(call.target):
             return call.by_torch()
         if call.traced:
@@ -152,14 +152,14 @@ class Execution:
         finally:
             self._counts.leave(swap.number)
 
-    def _watched(self, swap: Swap, call: Call) -> AbstractContextManager[None]:
+    def _watched(self, swap: Swap, call: SwappedCall) -> AbstractContextManager[None]:
         """The first calls of a user's kernel are watched; the kernels that are shipped write to nothing."""
         if call.lazy or not swap.kernel.path or swap.watched >= CALLS_WATCHED:
             return nullcontext()
         swap.watched += 1
         return arguments_left_alone(_name(swap), call.target, call.args, call.kwargs)
 
-    def _checked(self, swap: Swap, call: Call) -> Callable[..., Any]:
+    def _checked(self, swap: Swap, call: SwappedCall) -> Callable[..., Any]:
         """The kernel, its results held against what the op returns and laid out as the op lays them out."""
         function = swap.function(call.target)
         if call.lazy and not call.target.composite and not swap.kernel.needs_compiler:
@@ -173,7 +173,7 @@ class Execution:
         return compute
 
 
-def _copied(call: Call) -> tuple[Arguments, Keywords]:
+def _copied(call: SwappedCall) -> tuple[Arguments, Keywords]:
     """The arguments of a call that writes to some of them, as they are before it."""
     return mapped(list(call.args), torch.Tensor.clone), {
         name: mapped(value, torch.Tensor.clone) for name, value in call.kwargs.items()
@@ -189,7 +189,7 @@ def _name(swap: Swap) -> str:
     return f"{swap.request.op}={swap.kernel.name}"
 
 
-def _raised(error: Exception, call: Call) -> str:
+def _raised(error: Exception, call: SwappedCall) -> str:
     first = (str(error).splitlines() or [""])[0]
     shapes = ", ".join(text_of(tensor.shape, tensor.dtype) for tensor in call.tensors)
     return f"raised {type(error).__name__}: {first}".rstrip(": ") + f" (called with {shapes})"

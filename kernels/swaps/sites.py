@@ -26,7 +26,7 @@ MARK = "numdrift_module"
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class CallSite:
     """One execution. `module` is the path from the outermost module that was called, "" for that one itself,
     None where modules are not followed."""
 
@@ -34,10 +34,10 @@ class Site:
     module: str | None = None
 
 
-def traced_site() -> Site:
+def traced_site() -> CallSite:
     """Where the op is that a compiler is tracing."""
     backward, module = torch_private.traced_place()
-    return Site("backward" if backward else "forward", module)
+    return CallSite("backward" if backward else "forward", module)
 
 
 class Sites:
@@ -52,13 +52,13 @@ class Sites:
         if self._modules is None:
             self._modules = ModulePaths()
 
-    def here(self) -> Site:
+    def here(self) -> CallSite:
         node = torch_private.current_autograd_node()
         if node is not None:
-            return Site("backward", None if self._modules is None else node.metadata.get(MARK))
+            return CallSite("backward", None if self._modules is None else node.metadata.get(MARK))
         optimizing = self._after_backward and not torch.is_grad_enabled()
         path = None if self._modules is None else self._modules.current
-        return Site("optimizer" if optimizing else "forward", path)
+        return CallSite("optimizer" if optimizing else "forward", path)
 
     def occurrence(self, key: Hashable) -> int:
         """How often this was asked for the same key before, in this step."""

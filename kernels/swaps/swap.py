@@ -14,7 +14,7 @@ from numdrift.harness.errors import KernelNotFound
 from ..expectation import tensors_in
 from ..registry import Kernel, KernelRegistry
 from .request import SwapRequest, find_kernel
-from .sites import Site, Sites
+from .sites import CallSite, Sites
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ def alternates(request: SwapRequest, registry: KernelRegistry) -> dict[str, Kern
     return found
 
 
-def choose(swaps: Sequence[Swap], site: Site, sites: Sites) -> Swap | None:
+def choose(swaps: Sequence[Swap], site: CallSite, sites: Sites) -> Swap | None:
     """The swap for an execution at `site`: of those that cover it the one with the narrowest scope."""
     chosen = None
     for swap in sorted(swaps, key=_breadth):

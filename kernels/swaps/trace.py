@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..expectation import LAZY_DEVICES, tensors_in
-from .sites import Site
+from .sites import CallSite
 
 FIRST_CALLS = 5
 """Calls of an op that are written down, in each phase."""
@@ -30,11 +30,17 @@ class CallTrace:
         self._seen: Counter[tuple[str, str]] = Counter()
         self._kept: Counter[str] = Counter()
 
-    def wants(self, op: str, site: Site) -> bool:
+    def wants(self, op: str, site: CallSite) -> bool:
         return op in self._ops and self._seen[op, site.phase] < FIRST_CALLS
 
     def called(
-        self, op: str, kernel: str, site: Site, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
+        self,
+        op: str,
+        kernel: str,
+        site: CallSite,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        result: Any,
     ) -> None:
         """Write down a call. `args` and `kwargs` are as they were before it."""
         self._seen[op, site.phase] += 1

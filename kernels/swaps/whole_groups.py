@@ -19,7 +19,7 @@ RESHAPE = torch.ops.aten.view.default
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedNode:
     """A tensor among the arguments of a call, by the name of its node."""
 
     name: str
@@ -52,7 +52,7 @@ class CompositeCall:
 
 
 def _placed(value: Any, nodes: Mapping[str, Node | None]) -> Any:
-    if isinstance(value, Named):
+    if isinstance(value, NamedNode):
         node = nodes[value.name]
         if node is None:
             raise LookupError(value.name)

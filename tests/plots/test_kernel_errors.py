@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from numdrift.plots.appearance import save
-from numdrift.plots.kernel_errors import CEILING, FLOOR, QUANTILES, KernelErrors, kernel_errors
+from numdrift.plots.kernel_errors import CEILING, FLOOR, QUANTILES, ErrorsOfKernel, kernel_errors
 
 SETS = ("random", "saturated", "offset", "range", "subnormal", "zero", "special", "ties")
 
@@ -19,7 +19,7 @@ def errors(largest: float) -> list[float]:
 
 def figure_of(kernels: int, sets: int = 8, largest: float = 100.0, name: str = "kernel") -> Figure:
     rows = [
-        KernelErrors(f"{name} {k}", f"{SETS[s % 8]} {s // 8}", errors(largest))
+        ErrorsOfKernel(f"{name} {k}", f"{SETS[s % 8]} {s // 8}", errors(largest))
         for k in range(kernels)
         for s in range(sets)
     ]
@@ -36,10 +36,10 @@ def medians(figure: Figure, panel: int) -> list[float]:
 
 def test_each_kernel_is_a_panel_and_each_set_a_line_in_order() -> None:
     rows = [
-        KernelErrors("aten", "random", errors(2.0)),
-        KernelErrors("aten", "ties", errors(4.0)),
-        KernelErrors("fma", "random", errors(6.0)),
-        KernelErrors("fma", "ties", errors(8.0)),
+        ErrorsOfKernel("aten", "random", errors(2.0)),
+        ErrorsOfKernel("aten", "ties", errors(4.0)),
+        ErrorsOfKernel("fma", "random", errors(6.0)),
+        ErrorsOfKernel("fma", "ties", errors(8.0)),
     ]
     figure = kernel_errors(rows, title="t")
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["aten", "fma"]
@@ -49,7 +49,7 @@ def test_each_kernel_is_a_panel_and_each_set_a_line_in_order() -> None:
 
 def test_exact_results_stand_at_zero_and_wild_ones_at_the_edge() -> None:
     figure = kernel_errors(
-        [KernelErrors("a", "random", errors(0.0)), KernelErrors("b", "random", errors(1e30))], title="t"
+        [ErrorsOfKernel("a", "random", errors(0.0)), ErrorsOfKernel("b", "random", errors(1e30))], title="t"
     )
     figure.canvas.draw()
     assert medians(figure, 0) == [FLOOR] and medians(figure, 1) == [CEILING]
@@ -60,7 +60,7 @@ def test_exact_results_stand_at_zero_and_wild_ones_at_the_edge() -> None:
 
 def test_a_kernel_without_numbers_says_so() -> None:
     figure = kernel_errors(
-        [KernelErrors("a", "random", ()), KernelErrors("b", "random", errors(1.0))], title="t"
+        [ErrorsOfKernel("a", "random", ()), ErrorsOfKernel("b", "random", errors(1.0))], title="t"
     )
     assert [text.get_text() for text in figure.axes[0].texts] == ["not measured, or nothing finite"]
 

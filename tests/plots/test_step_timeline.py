@@ -8,14 +8,14 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from numdrift.plots.appearance import save
-from numdrift.plots.step_timeline import PARTS, StepTimes, step_timeline
+from numdrift.plots.step_timeline import PARTS, TimelineStep, step_timeline
 
-COMPILES = StepTimes(
+COMPILES = TimelineStep(
     "lazy", range(6), [[9.0, 0, 0, 0, 0, 0], [0.002] * 6, [0.001] * 6, [0.0] * 6, [0.001] * 6]
 )
 
 
-def bars(mode: StepTimes, step: int) -> list[tuple[float, float]]:
+def bars(mode: TimelineStep, step: int) -> list[tuple[float, float]]:
     axes = step_timeline([mode], title="x").axes[0]
     return [
         (round(one.get_y(), 6), round(one.get_height(), 6))
@@ -37,7 +37,7 @@ def test_a_step_that_compiles_is_cut_off_and_its_time_stands_above() -> None:
 
 def test_like_steps_are_not_cut_off() -> None:
     axes = step_timeline(
-        [StepTimes("cpu", range(3), [[0.0] * 3, [0.01, 0.012, 0.011], *[[0.0] * 3] * 3])], title="x"
+        [TimelineStep("cpu", range(3), [[0.0] * 3, [0.01, 0.012, 0.011], *[[0.0] * 3] * 3])], title="x"
     ).axes[0]
     assert not axes.texts
     assert axes.get_ylim()[1] > 12
@@ -46,10 +46,10 @@ def test_like_steps_are_not_cut_off() -> None:
 @pytest.mark.parametrize(
     "modes",
     [
-        [StepTimes("none", [], [[]] * len(PARTS))],
-        [StepTimes("$x_1$", range(500), [[0.001] * 500] * len(PARTS)), COMPILES],
+        [TimelineStep("none", [], [[]] * len(PARTS))],
+        [TimelineStep("$x_1$", range(500), [[0.001] * 500] * len(PARTS)), COMPILES],
     ],
 )
-def test_what_there_is_can_be_drawn(modes: list[StepTimes], tmp_path: Path) -> None:
+def test_what_there_is_can_be_drawn(modes: list[TimelineStep], tmp_path: Path) -> None:
     written = save(step_timeline(modes, title="a_b $c$"), tmp_path / "timeline")
     assert [path.suffix for path in written] == [".png", ".svg"]

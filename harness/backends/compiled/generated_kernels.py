@@ -108,7 +108,11 @@ def _with_buffers(done: Compilation, nodes: Sequence[Node]) -> list[Node]:
 
 
 def _node(
-    kernel: torch_private.Kernel, body: tuple[Node, ...], covered: Sequence[Node], taken: set[str], phase: str
+    kernel: torch_private.GraphKernel,
+    body: tuple[Node, ...],
+    covered: Sequence[Node],
+    taken: set[str],
+    phase: str,
 ) -> Node:
     domain, op, overload = _called(kernel)
     place = next((one for one in reversed(covered) if one.source), None)
@@ -149,7 +153,7 @@ def _node(
     )
 
 
-def _called(kernel: torch_private.Kernel) -> tuple[str, str, str]:
+def _called(kernel: torch_private.GraphKernel) -> tuple[str, str, str]:
     parts = torch_private.parts_of_op(kernel.operation)
     if parts is not None:
         return parts

@@ -13,7 +13,7 @@ from ...records.work_record import FALLBACK, FROM_DEVICE, RECORDING, TO_DEVICE
 from ...torch_private import (
     COMPILED,
     Copy,
-    Cut,
+    ExecutedCut,
     Patches,
     lazy_graph_sizes,
     watch_lazy_copies,
@@ -86,7 +86,7 @@ class LazyWork:
         self._kept.tell()
         self._end_fallback()
 
-    def _seen_cut(self, cut: Cut) -> None:
+    def _seen_cut(self, cut: ExecutedCut) -> None:
         with self._kept:
             self._end_fallback()
             if cut.counted:

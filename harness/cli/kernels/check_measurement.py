@@ -12,15 +12,15 @@ from rich.text import Text
 
 from numdrift.kernels.lab.arguments import Case, generated, overloads
 from numdrift.kernels.lab.captured import captured
-from numdrift.kernels.lab.check import ABSENT, FAILED, Row, Subjects, check
+from numdrift.kernels.lab.check import ABSENT, FAILED, CheckRow, Subjects, check
 from numdrift.kernels.lab.inputs import CAPTURED, INPUT_SETS, parse_inputs
 from numdrift.kernels.lab.measures import BIASED
 from numdrift.kernels.lab.reference import describe
-from numdrift.kernels.lab.report import SCHEMA, Summary, as_data, by_kernel, summary
+from numdrift.kernels.lab.report import SCHEMA, ErrorSummary, as_data, by_kernel, summary
 from numdrift.kernels.registry import KernelRegistry, built_in, op_name
 from numdrift.kernels.user import DEVICES
 from numdrift.plots.appearance import save
-from numdrift.plots.kernel_errors import KernelErrors, kernel_errors
+from numdrift.plots.kernel_errors import ErrorsOfKernel, kernel_errors
 
 from ...errors import CollisionError, NotAvailable, UsageError, nearest
 from ..output import console, table, write_json
@@ -133,19 +133,19 @@ def _cases(op: str, options: dict[str, Any]) -> list[Case]:
         raise
 
 
-def _table(rows: Sequence[Row], *, verbose: bool) -> Table:
+def _table(rows: Sequence[CheckRow], *, verbose: bool) -> Table:
     shown = [summary([row]) for row in rows] if verbose else by_kernel(rows)
     where = "inputs" if verbose else "worst on"
     made = table(
         "kernel", where, ">max ULP", ">p99", ">median", ">rho", ">bias", ">z", ">differs", "non-finite, remarks"
     )  # fmt: skip
     for row, one in zip(rows if verbose else shown, shown, strict=True):
-        label = row.label if isinstance(row, Row) and not one.where else one.where
+        label = row.label if isinstance(row, CheckRow) and not one.where else one.where
         made.add_row(*_cells(one, label))
     return made
 
 
-def _cells(one: Summary, where: str) -> list[Text | str]:
+def _cells(one: ErrorSummary, where: str) -> list[Text | str]:
     bias = one.bias if one.max_ulp is not None else None
     differs = "-" if one.differs is None else f"{100 * one.differs:.3g} %"
     return [
@@ -175,14 +175,14 @@ def _ulps(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def _json(rows: Sequence[Row], reference: str, options: dict[str, Any]) -> dict[str, Any]:
+def _json(rows: Sequence[CheckRow], reference: str, options: dict[str, Any]) -> dict[str, Any]:
     settings = {name: options[name] for name in ("op", "dtype", "device", "samples", "seed")}
     return {"schema": SCHEMA, **settings, "reference": reference, "rows": [as_data(row) for row in rows]}
 
 
-def _draw(rows: Sequence[Row], title: str, path: Path) -> Path:
+def _draw(rows: Sequence[CheckRow], title: str, path: Path) -> Path:
     errors = [
-        KernelErrors(row.kernel, row.label, row.worst.errors if row.measures else ())
+        ErrorsOfKernel(row.kernel, row.label, row.worst.errors if row.measures else ())
         for row in rows
         if row.status != ABSENT
     ]

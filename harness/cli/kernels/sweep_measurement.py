@@ -20,7 +20,7 @@ from numdrift.kernels.lab.sweep_candidates import Candidate, candidates
 from numdrift.kernels.lab.sweep_domain import ENCODINGS, Domain
 from numdrift.kernels.lab.sweep_native import fastest_reduction
 from numdrift.kernels.lab.sweep_result import BinErrors, KernelErrors, as_json
-from numdrift.kernels.lab.sweep_state import Progress
+from numdrift.kernels.lab.sweep_state import SweepProgress
 from numdrift.kernels.lab.sweep_subject import Subject, roundings, subject_of
 from numdrift.kernels.lab.sweep_zoom import Zoom, zoom_on_worst
 from numdrift.kernels.registry import built_in
@@ -91,7 +91,7 @@ def _measured(candidate: Candidate, domain: Domain, options: dict[str, Any], err
     usual = domain.is_whole and not options["vary"] and not options["hold"]
     folder = identity.folder(options["out"], plain=usual)
     kept, why = (None, "") if options["fresh"] else sweep_state.load(folder, identity, domain)
-    progress = kept or Progress.none(domain)
+    progress = kept or SweepProgress.none(domain)
 
     def say(text: str) -> None:
         errors.print(f"numdrift: {candidate.label}: {text}", soft_wrap=True)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ...records.execution_facts import in_mib
-from ...records.snapshot_index import Entry, entries_of
+from ...records.snapshot_index import SnapshotEntry, entries_of
 from ...runs.recorded_run import RecordedRun, ranks_of
 from ..command_options import json_option, out_option
 from ..graph.selection import mode_option, recorded_runs, target_argument
@@ -60,7 +60,7 @@ def command(target: str | None, mode: str | None, out: Path, json_path: str | No
     return 0
 
 
-def _row(one: Entry) -> tuple[str, ...]:
+def _row(one: SnapshotEntry) -> tuple[str, ...]:
     facts = one.facts
     return (
         str(facts.get("step", "-")),
@@ -79,7 +79,7 @@ def _held(facts: Mapping[str, Any]) -> str:
     return f"{held}, not replayable" if facts.get("unplayable") else held
 
 
-def _record(run: RecordedRun, entries: list[Entry]) -> dict[str, Any]:
+def _record(run: RecordedRun, entries: list[SnapshotEntry]) -> dict[str, Any]:
     return {
         "path": str(run.path),
         "mode": run.manifest.mode,

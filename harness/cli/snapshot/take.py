@@ -14,7 +14,7 @@ from ...launch.batch_plan import BatchPlan
 from ...launch.execute_batch import BatchResult, FinishedRun, execute
 from ...observers.snapshots.snapshot_choice import Choice
 from ...records.execution_facts import in_mib
-from ...records.snapshot_index import FOLDER, Entry, entries_of
+from ...records.snapshot_index import FOLDER, SnapshotEntry, entries_of
 from ...runs.run_layout import rank_folder
 from ..command_options import (
     arguments_argument,
@@ -161,7 +161,7 @@ def _of_drift(plan: BatchPlan, choice: Choice, result: BatchResult, *, quiet: bo
     return finished
 
 
-def snapshots_of(run: FinishedRun) -> list[Entry]:
+def snapshots_of(run: FinishedRun) -> list[SnapshotEntry]:
     """The snapshots of all ranks of a run."""
     folders = [rank_folder(run.folder.path, rank) for rank in range(run.manifest.world_size)]
     return [entry for folder in folders for entry in entries_of(folder)]
@@ -200,7 +200,7 @@ def _show(result: BatchResult, *, on: str, selects: bool, quiet: bool, json_path
     return _exit_code(result, taken, selects=selects and not on)
 
 
-def _exit_code(result: BatchResult, taken: Mapping[str, Sequence[Entry]], *, selects: bool) -> int:
+def _exit_code(result: BatchResult, taken: Mapping[str, Sequence[SnapshotEntry]], *, selects: bool) -> int:
     """What was asked for decides: a script that only evaluates has no steps, and its executions are taken all the same."""
     if any(one.incomplete for entries in taken.values() for one in entries):
         return max(result.exit_code, NumdriftError.exit_code)
@@ -232,7 +232,7 @@ def _nothing(run: FinishedRun, on: str) -> str:
     return f"no snapshot was taken: {what}; there were {ran} in {event['steps']} steps"
 
 
-def _record(run: FinishedRun, taken: dict[str, list[Entry]]) -> dict[str, Any]:
+def _record(run: FinishedRun, taken: dict[str, list[SnapshotEntry]]) -> dict[str, Any]:
     return {
         "mode": run.manifest.mode,
         "path": str(run.folder.path),

@@ -11,7 +11,7 @@ from collections.abc import Collection, Hashable, Iterator, Sequence
 
 from ...records.graph_record import Graph, Node
 from .decomposed import Decomposed, decomposed
-from .difference_record import Cast, Place, Side
+from .difference_record import Cast, GraphPlace, Side
 from .op_counts import FLOATS, phase_place
 from .op_kinds import computes, kind_of_name, role_of
 from .paired_ops import Op, computing
@@ -217,10 +217,10 @@ def _fusion(
             )
 
 
-def _computed(post: Graph, kernel: Node, known: Collection[Place]) -> frozenset[Place]:
+def _computed(post: Graph, kernel: Node, known: Collection[GraphPlace]) -> frozenset[GraphPlace]:
     """The known nodes that a generated kernel computes; of a call into a library there are none."""
     generated = kernel.code and kernel.domain == "inductor"
-    places = (Place(post.pre, name) for name in kernel.covers) if generated else ()
+    places = (GraphPlace(post.pre, name) for name in kernel.covers) if generated else ()
     return frozenset(place for place in places if place in known)
 
 

@@ -13,7 +13,7 @@ MINOR_ROLES = ("fill", "view", "bookkeeping")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GraphPlace:
     """A node: the graph that it is in, and its name there."""
 
     graph: str
@@ -21,7 +21,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class NodePair:
     """Nodes of A and nodes of B that do the same work. One node against one is kind `same` (the same op) or
     `replaced` (another op); one against several, or several against several, is `group`; with nothing on one
     side it is `only-a` or `only-b`. `by` says what they were paired by: `module`, `source`, `sequence`, `data
@@ -30,8 +30,8 @@ class Pair:
     kind: str
     phase: str
     what: str
-    a: Sequence[Place] = ()
-    b: Sequence[Place] = ()
+    a: Sequence[GraphPlace] = ()
+    b: Sequence[GraphPlace] = ()
     by: str = ""
     module: str | None = None
     role: str = ""
@@ -60,7 +60,7 @@ class Cast:
     from_dtype: str
     to_dtype: str
     count: int
-    places: Sequence[Place] = ()
+    places: Sequence[GraphPlace] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Diff:
     b: Side
     answers: Sequence[str]
     counts: Sequence[OpCount]
-    pairs: Sequence[Pair]
+    pairs: Sequence[NodePair]
     casts: Sequence[Cast]
     post_changed: bool | None = None
     """Whether the post graphs differ: None where they cannot be compared (other modes, or not captured)."""

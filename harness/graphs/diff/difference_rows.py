@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..run_graphs import RunGraphs
-from .difference_record import MINOR_ROLES, Diff, OpCount, Pair, Place
+from .difference_record import MINOR_ROLES, Diff, GraphPlace, NodePair, OpCount
 from .op_counts import phase_place
 
 Ops = Mapping[tuple[str, str], str]
@@ -31,7 +31,7 @@ def pair_rows(diff: Diff, a: RunGraphs, b: RunGraphs, *, everything: bool = Fals
     """The pairs that are not an op against the same op, those of several ops first; with `everything` also
     what only passes values on."""
     ops = (_ops(a, diff.a.graphs), _ops(b, diff.b.graphs))
-    found: dict[tuple[str, str, str, tuple[str, ...], tuple[str, ...]], list[Pair]] = {}
+    found: dict[tuple[str, str, str, tuple[str, ...], tuple[str, ...]], list[NodePair]] = {}
     for pair in diff.pairs:
         if pair.kind == "same" or (pair.role in MINOR_ROLES and not everything):
             continue
@@ -50,7 +50,7 @@ def count_rows(diff: Diff, *, everything: bool = False) -> list[OpCount]:
     return [one for one in diff.counts if everything or (one.a != one.b and one.role not in MINOR_ROLES)]
 
 
-def _of(ops: Ops, places: Sequence[Place]) -> tuple[str, ...]:
+def _of(ops: Ops, places: Sequence[GraphPlace]) -> tuple[str, ...]:
     return tuple(ops.get((place.graph, place.node), place.node) for place in places)
 
 

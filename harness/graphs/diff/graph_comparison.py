@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...errors import GraphsNotFound, nearest
 from ..run_graphs import RunGraphs
 from .answers import answers
-from .difference_record import Diff, Pair
+from .difference_record import Diff, NodePair
 from .op_counts import casts_on_one_side, count_ops
 from .op_kinds import role_of, spelled
 from .paired_ops import Op, ops_of
@@ -68,9 +68,9 @@ def _base(graphs: RunGraphs) -> str:
     return graphs.run.manifest.spec.partition(",")[0].rpartition("=")[2]
 
 
-def _pair(one: Matched) -> Pair:
+def _pair(one: Matched) -> NodePair:
     first = one.first
-    return Pair(
+    return NodePair(
         kind=one.kind,
         phase=first.phase,
         what=spelled(one.stands_for),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import chain
 
 from .op_kinds import COMMUTATIVE, passes_through
-from .value_flow import MIXED, Flow, Unit
+from .value_flow import MIXED, Unit, ValueFlow
 
 Pairs = dict[int, int]
 Signature = Callable[[int, Unit], Hashable | None]
@@ -27,7 +27,7 @@ class Matching:
     While it is `strict`, units of different modules are not paired: modes seldom differ in the module of an
     op."""
 
-    def __init__(self, a: Flow, b: Flow) -> None:
+    def __init__(self, a: ValueFlow, b: ValueFlow) -> None:
         self.sides = (a.units, b.units)
         self.mates: tuple[Pairs, Pairs] = ({}, {})
         self.by: dict[int, str] = {}

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 from ...records.graph_record import PHASES
-from .difference_record import Cast, OpCount, Place
+from .difference_record import Cast, GraphPlace, OpCount
 from .op_kinds import role_of, spelled
 from .paired_ops import Op
 
@@ -39,7 +39,7 @@ def casts_on_one_side(a: Sequence[Op], b: Sequence[Op], alone: Collection[int]) 
             more = len(ops) - len(others.get(key, ()))
             if more > 0:
                 named = sorted(ops, key=lambda op: (id(op) not in alone, op.number))[:more]
-                places: tuple[Place, ...] = tuple(op.place for op in named)
+                places: tuple[GraphPlace, ...] = tuple(op.place for op in named)
                 casts.append(Cast(side, *key, more, places))
     return sorted(casts, key=lambda one: (phase_place(one.phase), one.side, one.from_dtype, one.to_dtype))
 

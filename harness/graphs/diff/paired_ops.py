@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ...records.graph_record import Node, Value
-from .difference_record import MINOR_ROLES, Place
+from .difference_record import MINOR_ROLES, GraphPlace
 from .op_kinds import kind_of, role_of
 from .step_pairing import Executed
 
@@ -17,7 +17,7 @@ Source = int | str
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenPair:
     """An input of an op: where it comes from, and the how-manieth it is."""
 
     source: Source
@@ -34,13 +34,13 @@ class Op:
 
     number: int
     call: int
-    place: Place
+    place: GraphPlace
     node: Node
     kind: str
     phase: str
     turn: int
     group: tuple[int, str] | None
-    takes: tuple[Taken, ...]
+    takes: tuple[TakenPair, ...]
     gives: tuple[str, ...]
     value: Value
     dtypes: tuple[str, ...]
@@ -51,7 +51,7 @@ def computing(ops: Sequence[Op]) -> tuple[Op, ...]:
     return tuple(op for op in ops if role_of(op.kind) not in MINOR_ROLES)
 
 
-class _Reading:
+class _PairReading:
     """The ops read so far, and which of them made a value last, in the graph that is being read and before
     it."""
 
@@ -79,12 +79,12 @@ class _Reading:
         self._instances += 1
         self._seen.add(executed.graph.name)
 
-    def _taken(self, part: Node, executed: Executed, given: set[str]) -> Iterator[Taken]:
+    def _taken(self, part: Node, executed: Executed, given: set[str]) -> Iterator[TakenPair]:
         for slot, name in enumerate(part.inputs):
             here = self._here.get(name)
             source = here if here is not None else self._given(executed, name) if name in given else None
             if source is not None:
-                yield Taken(source, slot)
+                yield TakenPair(source, slot)
 
     def _given(self, executed: Executed, name: str) -> Source | None:
         """Where an input of a graph comes from: what the script calls it, else the op of an earlier graph.
@@ -107,7 +107,7 @@ class _Reading:
 
 def ops_of(step: Sequence[Executed]) -> list[Op]:
     """The ops of a step in the order of their execution."""
-    reading = _Reading()
+    reading = _PairReading()
     for executed in step:
         reading.read(executed)
     return reading.ops
@@ -123,7 +123,7 @@ def _op(
     part: Node,
     node: Node,
     executed: Executed,
-    taken: tuple[Taken, ...],
+    taken: tuple[TakenPair, ...],
     instance: int,
 ) -> Op:
     graph = executed.graph
@@ -131,7 +131,7 @@ def _op(
     return Op(
         number=number,
         call=call,
-        place=Place(graph.name, node.name),
+        place=GraphPlace(graph.name, node.name),
         node=node,
         kind=kind_of(node.domain, node.op),
         phase=node.phase or (graph.phase if len(graph.phases) == 1 else ""),

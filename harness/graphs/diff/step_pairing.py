@@ -9,7 +9,7 @@ from functools import cache
 
 from ...errors import GraphsNotFound
 from ...records.graph_record import PHASES, Graph
-from ..run_graphs import Execution, GraphEntry, RunGraphs
+from ..run_graphs import GraphEntry, GraphExecution, RunGraphs
 from .difference_record import Side
 
 OPS = ("pre", "stream")
@@ -32,7 +32,7 @@ class ExecutedStep:
     step: int
     ops: Sequence[Executed]
     post: Sequence[Graph]
-    executions: Sequence[Execution]
+    executions: Sequence[GraphExecution]
     streams: Collection[str]
 
     def side(self, of: RunGraphs) -> Side:
@@ -92,7 +92,7 @@ def executed_step(graphs: RunGraphs, step: int) -> ExecutedStep:
     return ExecutedStep(step, ops, post, executions, streams)
 
 
-def _run(graphs: RunGraphs, step: int, stage: str, executions: Sequence[Execution]) -> list[GraphEntry]:
+def _run(graphs: RunGraphs, step: int, stage: str, executions: Sequence[GraphExecution]) -> list[GraphEntry]:
     """The graphs of a stage as often as they were executed; one whose executions nobody noted, once."""
     of_base = {entry.base: entry for entry in graphs.entries if entry.stage == stage}
     noted = {one.graph for one in graphs.executions}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from .op_kinds import gathers, kind_of_name, passes_through, role_of
-from .paired_ops import Op, Source, Taken
+from .paired_ops import Op, Source, TakenPair
 
 GroupId = tuple[int, str]
 
@@ -47,14 +47,14 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class ValueFlow:
     """`unit_of` gives the unit of an op, by its number; ops that only pass a value on may be in none."""
 
     units: Sequence[Unit]
     unit_of: Sequence[int | None]
 
 
-def flow_of(ops: Sequence[Op], whole: Callable[[Op], str | None], *, views: bool) -> Flow:
+def flow_of(ops: Sequence[Op], whole: Callable[[Op], str | None], *, views: bool) -> ValueFlow:
     """Make units of the ops. `whole` gives the kind of the group that an op is to be seen as part of; with
     `views` those that only pass a value on are units as well, else the edges go through them."""
     members: dict[GroupId | int, list[Op]] = {}
@@ -72,7 +72,7 @@ def flow_of(ops: Sequence[Op], whole: Callable[[Op], str | None], *, views: bool
         for op in unit.ops:
             unit_of[op.number] = unit.number
     _connect(ops, units, unit_of)
-    return Flow(units, unit_of)
+    return ValueFlow(units, unit_of)
 
 
 def _connect(ops: Sequence[Op], units: Sequence[Unit], unit_of: Sequence[int | None]) -> None:
@@ -108,7 +108,7 @@ def _beyond(ops: Sequence[Op], unit_of: Sequence[int | None]) -> list[tuple[Sour
 
 
 def _through(
-    taken: Taken, beyond: Sequence[tuple[Source, ...]], unit_of: Sequence[int | None]
+    taken: TakenPair, beyond: Sequence[tuple[Source, ...]], unit_of: Sequence[int | None]
 ) -> tuple[Source, ...]:
     if isinstance(taken.source, str) or unit_of[taken.source] is not None:
         return (taken.source,)

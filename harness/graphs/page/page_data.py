@@ -10,7 +10,7 @@ from typing import Any
 
 from ...records.graph_record import Graph
 from ..culprit_marks import Mark
-from ..diff.difference_record import MINOR_ROLES, Cast, Diff, OpCount, Pair, Place, Side
+from ..diff.difference_record import MINOR_ROLES, Cast, Diff, GraphPlace, NodePair, OpCount, Side
 from ..run_graphs import RunGraphs
 
 Marks = Mapping[str, Mapping[str, Mark]]
@@ -114,7 +114,7 @@ def _side(side: Side) -> dict[str, Any]:
     return {"run": side.run, "mode": side.mode, "step": side.step}
 
 
-def _pair(pair: Pair) -> dict[str, Any]:
+def _pair(pair: NodePair) -> dict[str, Any]:
     return {
         "kind": pair.kind,
         "phase": pair.phase,
@@ -127,7 +127,7 @@ def _pair(pair: Pair) -> dict[str, Any]:
     }
 
 
-def _places(places: Sequence[Place]) -> list[list[str]]:
+def _places(places: Sequence[GraphPlace]) -> list[list[str]]:
     return [[place.graph, place.node] for place in places]
 
 
@@ -155,7 +155,7 @@ class GroupRow:
 
 
 @dataclass(frozen=True, slots=True)
-class GraphRow:
+class PageRow:
     """One graph of the page."""
 
     side: str
@@ -200,9 +200,9 @@ def group_rows(diff: Diff, data: Mapping[str, Any]) -> list[GroupRow]:
     return sorted(rows, key=lambda row: _phase_place(row.phase))
 
 
-def graph_rows(data: Mapping[str, Any]) -> list[GraphRow]:
+def graph_rows(data: Mapping[str, Any]) -> list[PageRow]:
     return [
-        GraphRow(
+        PageRow(
             side=side.upper(),
             name=graph["name"],
             stage=graph["stage"],

@@ -18,7 +18,7 @@ from ...torch_private.partitioning import Phase, compile_with_autograd, mark_cal
 from .graph_operators import Support, Written, written_operators
 from .partition_execution import executable
 from .partition_log import log_graph
-from .partition_parts import Call, Part
+from .partition_parts import Part, PartCall
 from .partition_plan import Request, check, plan_graph
 
 
@@ -40,7 +40,7 @@ class PartitioningBackend:
         numbers: Iterator[int] | None = None,
         only: frozenset[Part] | None = None,
     ) -> None:
-        self.calls: dict[Part, Call] = {}
+        self.calls: dict[Part, PartCall] = {}
         self._only = only
         self.partitioning = Partitioning(adapter.name)
         self._adapter = adapter

@@ -24,7 +24,7 @@ from typing import Any
 from ...errors import JournalError
 from ...records.event_lines import append_event, complete_events
 from ...records.partition_record import GraphPartition
-from .partition_parts import Call, Part
+from .partition_parts import Part, PartCall
 
 PARTITION = "partition.jsonl"
 SCHEMA = 1
@@ -51,7 +51,7 @@ class CarrierRow:
     """Operators that carry a module's drift: the drift with only these on the backend, and that without them.
     Drifts are the largest relative difference of an output or gradient, by its largest value."""
 
-    operators: tuple[Call, ...]
+    operators: tuple[PartCall, ...]
     alone: float
     without: float
 
@@ -85,7 +85,7 @@ class PartitionWriter:
     def check(self, found: TensorCheck) -> None:
         self._write("check", **asdict(found))
 
-    def calls(self, calls: Mapping[Part, Call]) -> None:
+    def calls(self, calls: Mapping[Part, PartCall]) -> None:
         self._write("calls", calls=[[*part, *call] for part, call in sorted(calls.items())])
 
     def bisection(self, whole: float, asked: int, carriers: Sequence[CarrierRow]) -> None:
@@ -115,7 +115,7 @@ class PartitionRecord:
     graphs: list[GraphPartition] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     checks: list[TensorCheck] = field(default_factory=list)
-    calls: dict[Part, Call] = field(default_factory=dict)
+    calls: dict[Part, PartCall] = field(default_factory=dict)
     bisection: BisectionRecord | None = None
     failure: str = ""
     exit_code: int = 0
@@ -166,13 +166,13 @@ def _take(found: PartitionRecord, event: Mapping[str, Any]) -> None:
     elif kind == "check":
         found.checks.append(TensorCheck(**{name: event[name] for name in TensorCheck.__dataclass_fields__}))
     elif kind == "calls":
-        found.calls = {(graph, number): Call(*call) for graph, number, *call in event["calls"]}
+        found.calls = {(graph, number): PartCall(*call) for graph, number, *call in event["calls"]}
     elif kind == "bisection":
         found.bisection = BisectionRecord(
             event["whole"],
             event["asked"],
             tuple(
-                CarrierRow(tuple(Call(*call) for call in one["operators"]), one["alone"], one["without"])
+                CarrierRow(tuple(PartCall(*call) for call in one["operators"]), one["alone"], one["without"])
                 for one in event["carriers"]
             ),
         )

@@ -8,7 +8,7 @@ Part = tuple[int, int]
 """An operator of a module with its gradient: the number of the captured graph, and that of the call in it."""
 
 
-class Call(NamedTuple):
+class PartCall(NamedTuple):
     """What a part is: the operator as it was written, its line, and the path of the module that calls it (the outermost is "")."""
 
     operator: str

@@ -12,11 +12,11 @@ import torch.fx
 from ...backends.called_operators import ScriptLines
 from ...errors import PartitionError
 from ...records.partition_limits import UNLIMITED, PartitionConfig
-from ...records.partition_record import CPU, GraphPartition, OperatorRow, Phase, SubgraphRow
+from ...records.partition_record import CPU, GraphPartition, PartitionedOperator, Phase, SubgraphRow
 from ...torch_private import copied_graph, is_operator, returns_view
 from ...torch_private.partitioning import call_of, fuse
 from .graph_operators import Operator, Support, Written, operators_of, origin_names
-from .partition_parts import Call, Part
+from .partition_parts import Part, PartCall
 
 PLACE, OPERATOR = "numdrift_place", "numdrift_operator"
 """What a node knows while its graph is fused: where it runs, and of which operator it is the node that
@@ -48,7 +48,7 @@ class Plan:
     module: torch.fx.GraphModule
     placed: Sequence[tuple[str, str]]
     partition: GraphPartition
-    calls: Mapping[Part, Call]
+    calls: Mapping[Part, PartCall]
 
 
 def plan_graph(module: torch.fx.GraphModule, phase: Phase, support: Support, request: Request) -> Plan:
@@ -67,7 +67,9 @@ def plan_graph(module: torch.fx.GraphModule, phase: Phase, support: Support, req
         tuple(_rows(operators, device, moved)),
         tuple(row for _, row in subgraphs),
     )
-    calls = {part: Call(one.kind, one.call, one.module) for one in operators for part in _parts(one, request)}
+    calls = {
+        part: PartCall(one.kind, one.call, one.module) for one in operators for part in _parts(one, request)
+    }
     return Plan(graph, [(name, row.device) for name, row in subgraphs], partition, calls)
 
 
@@ -162,7 +164,7 @@ def _counted(nodes: Sequence[torch.fx.Node], operators: Sequence[Operator]) -> d
 
 def _rows(
     operators: Iterable[Operator], device: dict[Operator, str], moved: dict[Operator, bool]
-) -> list[OperatorRow]:
+) -> list[PartitionedOperator]:
     counts: Counter[tuple[str, str, str, str, str, str, bool]] = Counter()
     for one in operators:
         why = one.verdict
@@ -170,6 +172,6 @@ def _rows(
             (one.kind, one.configuration, one.call, device[one], why.reason, why.failure_at, moved[one])
         ] += 1
     return [
-        OperatorRow(kind, configuration, call, count, place, reason, at, named)
+        PartitionedOperator(kind, configuration, call, count, place, reason, at, named)
         for (kind, configuration, call, place, reason, at, named), count in counts.items()
     ]

@@ -25,7 +25,7 @@ from ...records.partition_limits import PartitionConfig
 from ...records.partition_record import GraphPartition
 from ...search import carriers
 from .partition_journal import PARTITION, CarrierRow, PartitionWriter, TensorCheck
-from .partition_parts import Call, Part
+from .partition_parts import Part, PartCall
 from .partitioned_module import PartitionedModule, adapter_of, arguments_of, partitioned
 
 EXAMPLES = "example_inputs"
@@ -80,7 +80,7 @@ class _Trial:
         return made, list(_checks(plain, made, module, self._inputs))
 
 
-def _bisect(trial: _Trial, calls: Mapping[Part, Call], writer: PartitionWriter) -> None:
+def _bisect(trial: _Trial, calls: Mapping[Part, PartCall], writer: PartitionWriter) -> None:
     """Without limits: a part on the CPU makes subgraphs that nobody asked for."""
 
     def drift(only: frozenset[Part]) -> float:

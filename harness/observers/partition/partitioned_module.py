@@ -18,7 +18,7 @@ from ...records.partition_record import GraphPartition, Partitioning
 from ...torch_private.partitioning import call_by_backend
 from .partition_backend import PartitioningBackend
 from .partition_log import log_graph
-from .partition_parts import Call, Part
+from .partition_parts import Part, PartCall
 
 
 class PartitionedModule(torch.nn.Module):
@@ -38,7 +38,7 @@ class PartitionedModule(torch.nn.Module):
         return self._call(*args, **kwargs)
 
     @property
-    def calls(self) -> Mapping[Part, Call]:
+    def calls(self) -> Mapping[Part, PartCall]:
         """The module's calls that were met."""
         return self._backend.calls
 

@@ -41,7 +41,7 @@ class KernelRanges:
         except Exception as error:  # noqa: BLE001, this runs inside the compiler
             self._failed(error)
 
-    def _described(self, kernel: torch_private.Kernel) -> Mapping[str, Any]:
+    def _described(self, kernel: torch_private.GraphKernel) -> Mapping[str, Any]:
         nodes = kernel.origins
         return {
             "name": kernel.name,

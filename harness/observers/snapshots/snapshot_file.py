@@ -83,7 +83,7 @@ def read_snapshot(path: Path) -> Snapshot:
         )
     try:
         _require_same_tensors(tensors, facts["sha256"])
-        return _Reading(tensors, facts).snapshot()
+        return _SnapshotReading(tensors, facts).snapshot()
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, RuntimeError) as error:
         complaint = (str(error).splitlines() or [""])[0]
         raise SnapshotError(path, f"cannot be understood: {complaint}") from error
@@ -154,7 +154,7 @@ def _require_same_tensors(tensors: Mapping[str, torch.Tensor], digests: Mapping[
             raise ValueError(f"the tensor {name!r} is not the one that was written")
 
 
-class _Reading:
+class _SnapshotReading:
     """Understands one file. Raises ValueError, TypeError, KeyError and AttributeError."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> None:

@@ -81,7 +81,7 @@ class Fragmentation:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class MetricsSummary:
     """One run's metrics. Of `compiled` and `found` the first are graphs that were compiled, the other those
     that a cache had; a compilation that asked no cache is among the first."""
 
@@ -140,10 +140,10 @@ class Summary:
         }
 
 
-def summarize(metrics: RunMetrics) -> Summary:
+def summarize(metrics: RunMetrics) -> MetricsSummary:
     work = [one.work for one in metrics.work]
     compiles = [one for one in work if one.kind == "compile"]
-    return Summary(
+    return MetricsSummary(
         metrics,
         Distribution([step.seconds for step in metrics.steps]),
         [one for one in compiles if not one.cached],

@@ -28,7 +28,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TimeRow:
     """One row of a table: a cell for each mode, None where the mode has nothing there."""
 
     name: str
@@ -40,27 +40,27 @@ class Row:
         return max(cell.share for cell in self.cells if cell is not None)
 
 
-def by_phase(profiles: Sequence[RunProfile]) -> list[Row]:
+def by_phase(profiles: Sequence[RunProfile]) -> list[TimeRow]:
     """In the order in which they come in a step."""
     rows = _rows(profiles, lambda one: {row.phase: (row.milliseconds, None) for row in one.phases})
     order = {name: place for place, name in enumerate(PHASE_ORDER)}
     return sorted(rows, key=lambda row: order.get(row.name, len(order)))
 
 
-def by_block(profiles: Sequence[RunProfile]) -> list[Row]:
+def by_block(profiles: Sequence[RunProfile]) -> list[TimeRow]:
     """The blocks that the script names, each with all that is within it."""
     return _rows(profiles, lambda one: {row.block: (row.milliseconds, row.calls) for row in one.blocks})
 
 
-def by_module(profiles: Sequence[RunProfile]) -> list[Row]:
+def by_module(profiles: Sequence[RunProfile]) -> list[TimeRow]:
     return _largest_first(_rows(profiles, lambda one: _summed(one, module_of)))
 
 
-def by_op(profiles: Sequence[RunProfile]) -> list[Row]:
+def by_op(profiles: Sequence[RunProfile]) -> list[TimeRow]:
     return _largest_first(_rows(profiles, lambda one: _summed(one, _op)))
 
 
-def by_line(profiles: Sequence[RunProfile]) -> list[Row]:
+def by_line(profiles: Sequence[RunProfile]) -> list[TimeRow]:
     """By line of the script, where the type of the traces has them."""
     rows = _rows(profiles, lambda one: _summed(one, _line))
     return [] if all(row.name in (NO_LINE, IN_GRAPHS, IN_COMPILER) for row in rows) else _largest_first(rows)
@@ -100,11 +100,11 @@ def _summed(profile: RunProfile, name_of: Callable[[OpRow, Mapping[str, KernelRo
     return found
 
 
-def _rows(profiles: Sequence[RunProfile], sums_of: Callable[[RunProfile], Sums]) -> list[Row]:
+def _rows(profiles: Sequence[RunProfile], sums_of: Callable[[RunProfile], Sums]) -> list[TimeRow]:
     columns = [sums_of(one) for one in profiles]
     names = dict.fromkeys(name for column in columns for name in column)
     return [
-        Row(
+        TimeRow(
             name,
             tuple(
                 _cell(profile, column[name]) if name in column else None
@@ -122,5 +122,5 @@ def _cell(profile: RunProfile, sums: tuple[float, int | None]) -> Cell:
     return Cell(time / steps, share, None if calls is None else calls / steps)
 
 
-def _largest_first(rows: Iterable[Row]) -> list[Row]:
+def _largest_first(rows: Iterable[TimeRow]) -> list[TimeRow]:
     return sorted(rows, key=lambda row: (-row.weight, row.name))

@@ -27,7 +27,7 @@ Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SlicePlace:
     """Where an instant of the trace belongs."""
 
     phase: str = OTHER
@@ -93,17 +93,17 @@ def _grow(spent: dict[Key, Spent], by: Mapping[Key, Spent]) -> None:
 def step_times(events: Sequence[Mapping[str, Any]], *, lazy: bool, blocks: Mapping[str, int]) -> StepTimes:
     """The times of a trace of one step. `lazy` says that ops are noted when they are called, `blocks` are
     those that the script has begun, and how often."""
-    return _Reading(events, lazy=lazy, blocks=blocks).times
+    return _TraceReading(events, lazy=lazy, blocks=blocks).times
 
 
-class _Reading:
+class _TraceReading:
     def __init__(self, events: Sequence[Mapping[str, Any]], *, lazy: bool, blocks: Mapping[str, int]) -> None:
         self.times = StepTimes()
         self._plain = "dispatch" if lazy else "op"
         self._blocks = blocks
-        self._forward: dict[Any, Place] = {}
-        self._launched: dict[Any, Place] = {}
-        self._places: dict[Slice, Place] = {}
+        self._forward: dict[Any, SlicePlace] = {}
+        self._launched: dict[Any, SlicePlace] = {}
+        self._places: dict[Slice, SlicePlace] = {}
         self._untrained = FORWARD
         outermost = nest(slices_of(events, EXECUTED))
         step = next(
@@ -122,7 +122,9 @@ class _Reading:
     def _read_step(self, step: Slice) -> None:
         self._untrained = self._phase_of_evaluations(step)
         for one in walk([step]):
-            place = self._place(one, self._places.get(one.within, Place()) if one.within else Place())
+            place = self._place(
+                one, self._places.get(one.within, SlicePlace()) if one.within else SlicePlace()
+            )
             self._places[one] = place
             self._count(one, place)
         for one in walk([step]):
@@ -164,7 +166,7 @@ class _Reading:
             if one is not None:
                 open_.append(one)
 
-    def _place(self, one: Slice, around: Place) -> Place:
+    def _place(self, one: Slice, around: SlicePlace) -> SlicePlace:
         name = one.name
         if name == PHASE + UNTRAINED:
             return replace(around, phase=self._untrained)
@@ -182,7 +184,7 @@ class _Reading:
             return replace(around, phase=EXECUTION, kind="execution")
         return self._op_place(one, around)
 
-    def _op_place(self, one: Slice, around: Place) -> Place:
+    def _op_place(self, one: Slice, around: SlicePlace) -> SlicePlace:
         line = str(one.arguments.get(LINE) or "") or around.line
         place = replace(around, line=line)
         number = one.arguments.get("Sequence number")
@@ -194,7 +196,7 @@ class _Reading:
         self._forward[number] = place
         return place
 
-    def _count(self, one: Slice, place: Place) -> None:
+    def _count(self, one: Slice, place: SlicePlace) -> None:
         name = one.name
         if name.startswith((PHASE, MODULE, STEP)) or name == CUT or place.phase == OWN or self._is_block(one):
             return
@@ -231,12 +233,12 @@ class _Reading:
         if one.within is not None:
             around = self._places[one.within]
         else:
-            around = Place(self._places[_innermost(step, one.start)].phase)
+            around = SlicePlace(self._places[_innermost(step, one.start)].phase)
         self._places[one] = self._place(one, around)
         self._count(one, self._places[one])
 
     def _read_device(self, one: Slice) -> None:
-        place = self._launched.get(one.arguments.get("External id"), Place())
+        place = self._launched.get(one.arguments.get("External id"), SlicePlace())
         key = OpKey(one.name, "device", place.phase, place.module, place.line)
         self.times.ops.setdefault(key, Spent()).add(one.time)
 

@@ -33,7 +33,7 @@ class Answer:
     holds: bool
     text: str
     error: str
-    comparison: Comparison
+    comparison: ReplayComparison
     notes: tuple[str, ...]
 
     @property
@@ -51,7 +51,7 @@ def answer_of(path: Path, mode: str | None = None, snapshot: Snapshot | None = N
     outcome = replayed(snapshot, path, spec)
     if snapshot.error or outcome.error:
         holds, text = _of_errors(snapshot.error, outcome.error)
-        return Answer(str(spec), holds, text, outcome.error, Comparison(()), outcome.notes)
+        return Answer(str(spec), holds, text, outcome.error, ReplayComparison(()), outcome.notes)
     comparison = compared(snapshot, outcome.values, outcome.drawn_otherwise)
     return Answer(str(spec), not comparison.beyond, _text(comparison), "", comparison, outcome.notes)
 
@@ -66,7 +66,7 @@ def _of_errors(recorded: str, given: str) -> tuple[bool, str]:
     return False, f"it gives no error here; recorded was {recorded}"
 
 
-def _text(comparison: Comparison) -> str:
+def _text(comparison: ReplayComparison) -> str:
     others = comparison.of_other_draws
     if not others:
         return _text_of_compared(comparison)
@@ -78,12 +78,12 @@ def _text(comparison: Comparison) -> str:
     return f"{lead}; of the rest {_text_of_compared(rest)}" if rest.outputs else lead
 
 
-def _outputs(comparison: Comparison) -> str:
+def _outputs(comparison: ReplayComparison) -> str:
     count = len(comparison.outputs)
     return f"{count} output" + "s" * (count != 1)
 
 
-def _text_of_compared(comparison: Comparison) -> str:
+def _text_of_compared(comparison: ReplayComparison) -> str:
     count, outputs = len(comparison.outputs), _outputs(comparison)
     if all(one.state == "not held" for one in comparison.outputs):
         return f"it was executed; its {outputs} were not kept, so there is nothing to compare with"
@@ -145,7 +145,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ReplayComparison:
     """All outputs of a replay. `unmeasured` says why rounding could not be measured, "" where it was or need
     not be."""
 
@@ -169,7 +169,7 @@ class Comparison:
 
 def compared(
     snapshot: Snapshot, values: Sequence[torch.Tensor], drawn_otherwise: Collection[str] = ()
-) -> Comparison:
+) -> ReplayComparison:
     """Hold what a replay gave against the snapshot's outputs. `drawn_otherwise` are those watched values, by
     name, that depend on random numbers of which the replay has drawn others."""
     given = snapshot.given()
@@ -184,7 +184,7 @@ def compared(
             found = _different(port.name, recorded, value, noise.get(f"output {number}"))
             other = found.state == "beyond rounding" and snapshot.tape.watched[number].name in drawn_otherwise
             rows.append(replace(found, other_draws=other))
-    return Comparison(tuple(rows), unmeasured)
+    return ReplayComparison(tuple(rows), unmeasured)
 
 
 def _noise(snapshot: Snapshot) -> tuple[Mapping[str, ReplayNoise], str]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from numdrift.harness.cli.progress import describe
-from numdrift.harness.launch.tail import Progress
+from numdrift.harness.launch.tail import JournalProgress
 
 
 @pytest.mark.parametrize(
@@ -16,4 +16,4 @@ from numdrift.harness.launch.tail import Progress
     ],
 )
 def test_a_slow_mode_has_its_seconds_a_step(steps: int, seconds: float, said: str) -> None:
-    assert describe(Progress(steps=steps, loss=0.5, seconds=seconds)) == said
+    assert describe(JournalProgress(steps=steps, loss=0.5, seconds=seconds)) == said

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from numdrift.harness.investigate.part_search import part_culprits, part_sentences
-from numdrift.harness.observers.partition.partition_parts import Call
+from numdrift.harness.observers.partition.partition_parts import PartCall
 
 LABELS = ("cpu", "toy")
-TANH = Call("aten::tanh", "train.py:12", "net.1")
-SORT = Call("aten::sort", "", "")
+TANH = PartCall("aten::tanh", "train.py:12", "net.1")
+SORT = PartCall("aten::sort", "", "")
 
 
 def found(**changes: Any) -> dict[str, Any]:

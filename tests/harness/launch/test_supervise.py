@@ -13,7 +13,7 @@ import pytest
 from numdrift.harness.errors import UsageError
 from numdrift.harness.launch.guest_process import Launch, environment, interpreter, start
 from numdrift.harness.launch.supervise import ProcessEnd, supervise
-from numdrift.harness.launch.tail import Progress, Tail
+from numdrift.harness.launch.tail import JournalProgress, Tail
 from numdrift.harness.records import frames
 from numdrift.harness.records.mode_spec import parse_mode
 
@@ -51,7 +51,7 @@ class Reported:
         self.events.append(f"started {name}")
         self.on_start()
 
-    def progressed(self, name: str, progress: Progress) -> None:
+    def progressed(self, name: str, progress: JournalProgress) -> None:
         self.events.append(f"progressed {name}")
 
     def ended(self, name: str, end: ProcessEnd) -> None:
@@ -203,9 +203,9 @@ def test_a_tail_reads_complete_lines_alone(tmp_path: Path) -> None:
     # then it says whether a step has ended since it last looked
     assert not tail.advance()
     events.write_bytes(first + second[:20])
-    assert tail.advance() and tail.progress == Progress(1, 0.5, 0.1)
+    assert tail.advance() and tail.progress == JournalProgress(1, 0.5, 0.1)
     assert not tail.advance()
     events.write_bytes(first + second)
     assert tail.advance() and tail.progress.steps == 2 and str(tail.progress.loss) == "nan"
     events.write_bytes(first + second + third)
-    assert tail.advance() and tail.progress == Progress(3, None, 0.3)
+    assert tail.advance() and tail.progress == JournalProgress(3, None, 0.3)

@@ -18,7 +18,7 @@ from numdrift.harness.errors import WorkerError, WorkerGone
 from numdrift.harness.launch.batch_plan import BatchPlan
 from numdrift.harness.launch.execute_batch import BatchResult, execute_together
 from numdrift.harness.launch.supervise import ProcessEnd
-from numdrift.harness.launch.tail import Progress
+from numdrift.harness.launch.tail import JournalProgress
 from numdrift.harness.localize.held_run import Worker
 from numdrift.harness.records import frames
 from numdrift.harness.records.mode_spec import parse_mode
@@ -61,7 +61,7 @@ STEP = 1
 class Quiet:
     def started(self, name: str) -> None: ...
 
-    def progressed(self, name: str, progress: Progress) -> None: ...
+    def progressed(self, name: str, progress: JournalProgress) -> None: ...
 
     def ended(self, name: str, end: ProcessEnd) -> None: ...
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from numdrift.kernels.lab.calls import Call, outputs, same, unwritten
+from numdrift.kernels.lab.calls import LabCall, outputs, same, unwritten
 
 aten = torch.ops.aten
 
@@ -10,7 +10,7 @@ aten = torch.ops.aten
 def test_outputs_of_an_op_that_only_writes_are_the_arguments_it_wrote_to() -> None:
     # given
     lists = [[torch.rand(3)] for _ in range(4)]
-    call = Call((*lists, [], [torch.tensor(1.0)]), {"lr": 0.1, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.0, "eps": 1e-8, "amsgrad": False, "maximize": False})  # fmt: skip
+    call = LabCall((*lists, [], [torch.tensor(1.0)]), {"lr": 0.1, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.0, "eps": 1e-8, "amsgrad": False, "maximize": False})  # fmt: skip
     overload = aten._fused_adam_.default
     # when
     found = outputs(overload, call, overload(*call.args, **call.kwargs))
@@ -22,7 +22,7 @@ def test_outputs_of_an_op_that_only_writes_are_the_arguments_it_wrote_to() -> No
 
 def test_running_statistics_of_a_batch_norm_are_outputs_although_its_schema_hides_them() -> None:
     mean, var = torch.zeros(2), torch.ones(2)
-    call = Call((torch.randn(4, 2, 3), None, None, mean, var, True, 0.1, 1e-5), {})
+    call = LabCall((torch.randn(4, 2, 3), None, None, mean, var, True, 0.1, 1e-5), {})
     overload = aten.native_batch_norm.default
     found = outputs(overload, call, overload(*call.args))
     assert [one.name for one in found] == ["output 0", "output 1", "output 2", "running_mean", "running_var"]
@@ -31,14 +31,14 @@ def test_running_statistics_of_a_batch_norm_are_outputs_although_its_schema_hide
 
 def test_an_argument_that_is_returned_counts_once() -> None:
     x = torch.ones(3)
-    found = outputs(aten.add_.Tensor, Call((x, x), {}), aten.add_.Tensor(x, x))
+    found = outputs(aten.add_.Tensor, LabCall((x, x), {}), aten.add_.Tensor(x, x))
     assert [(one.name, len(one.tensors)) for one in found] == [("", 1)]
 
 
 def test_outputs_that_are_none_are_left_out() -> None:
     x = torch.randn(4, 3)
     _, mean, rstd = aten.native_layer_norm(x, [3], None, None, 1e-5)
-    call = Call((x, x, [3], mean, rstd, None, None, [True, False, False]), {})
+    call = LabCall((x, x, [3], mean, rstd, None, None, [True, False, False]), {})
     overload = aten.native_layer_norm_backward.default
     assert [one.name for one in outputs(overload, call, overload(*call.args))] == ["output 0"]
 
@@ -46,7 +46,7 @@ def test_outputs_that_are_none_are_left_out() -> None:
 def test_copies_and_float64_leave_the_original_alone() -> None:
     # given
     x = torch.rand(4, 3).t()
-    call = Call(([x, x], torch.tensor(3)), {"dtype": torch.bfloat16})
+    call = LabCall(([x, x], torch.tensor(3)), {"dtype": torch.bfloat16})
     # when
     copy, wide = call.copy(), call.in_float64()
     copy.args[0][0].zero_()

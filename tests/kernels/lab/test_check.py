@@ -5,7 +5,7 @@ import torch
 
 from numdrift.harness.errors import NotAvailable
 from numdrift.kernels.lab.arguments import generated
-from numdrift.kernels.lab.check import Row, Subjects, check
+from numdrift.kernels.lab.check import CheckRow, Subjects, check
 from numdrift.kernels.registry import Kernel, built_in
 
 from .lab_kernels import kernel_of
@@ -15,13 +15,15 @@ REGISTRY = built_in()
 
 def rows(
     op: str, kernels: list[Kernel | str], inputs: str = "random", dtype: torch.dtype = torch.float32
-) -> list[Row]:
+) -> list[CheckRow]:
     found = [REGISTRY.kernel(op, one) if isinstance(one, str) else one for one in kernels]
     cases = generated(op, tuple(inputs.split(",")), dtype, 2048, 0)
     return check(REGISTRY.operation(op), Subjects(found), cases)
 
 
-def row(op: str, kernel: Kernel | str, inputs: str = "random", dtype: torch.dtype = torch.float32) -> Row:
+def row(
+    op: str, kernel: Kernel | str, inputs: str = "random", dtype: torch.dtype = torch.float32
+) -> CheckRow:
     (found,) = rows(op, [kernel], inputs, dtype)
     return found
 

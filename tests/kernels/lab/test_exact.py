@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from numdrift.kernels.lab import exact
-from numdrift.kernels.lab.calls import Call
+from numdrift.kernels.lab.calls import LabCall
 
 
 @given(st.integers(1, 2**160), st.integers(-1250, 900), st.sampled_from([-1, 1]))
@@ -36,7 +36,7 @@ def test_rounding_survives_numbers_beyond_any_float() -> None:
 def test_value_and_remainder_hold_the_result_to_twice_the_digits() -> None:
     # given x*y*z of three numbers of 53 bits, whose product has 159
     x, y, z = (1 + 2.0**-52, 3 - 2.0**-51, 5 + 2.0**-50)
-    calls = [Call(tuple(torch.tensor([one], dtype=torch.float64) for one in (x, y, z)), {})]
+    calls = [LabCall(tuple(torch.tensor([one], dtype=torch.float64) for one in (x, y, z)), {})]
     # when
     value, rest = exact.elementwise(lambda a, b, c: a * b * c, calls, np.zeros(1), np.array([0]))
     # then
@@ -49,7 +49,7 @@ def test_small_numbers_survive_large_ones_that_cancel() -> None:
     args = tuple(torch.tensor([one], dtype=torch.float64) for one in (5.8e25, 1.25e-28, 1.0))
     value, _ = exact.elementwise(
         lambda start, end, weight: start + weight * (end - start),
-        [Call(args, {})],
+        [LabCall(args, {})],
         np.zeros(1),
         np.array([0]),
     )
@@ -61,7 +61,7 @@ def test_what_mpmath_cannot_do_is_left_to_the_fallback() -> None:
     x = torch.tensor([math.nan, 0.0, -4.0, 4.0])
     fallback = np.array([1.0, 2.0, 3.0, 4.0])
     # when
-    value, rest = exact.elementwise(lambda v: 1 / mpmath.sqrt(v), [Call((x,), {})], fallback, np.arange(4))
+    value, rest = exact.elementwise(lambda v: 1 / mpmath.sqrt(v), [LabCall((x,), {})], fallback, np.arange(4))
     # then
     assert value.tolist() == [1.0, 2.0, 3.0, 0.5]
     assert rest.tolist() == [0, 0, 0, 0]
@@ -69,8 +69,10 @@ def test_what_mpmath_cannot_do_is_left_to_the_fallback() -> None:
 
 def test_tensors_broadcast_and_other_arguments_are_passed_on() -> None:
     calls = [
-        Call((torch.tensor([[1.0], [2.0]]), torch.tensor([10.0, 20.0]), 3), {"value": 0.5}),
-        Call(([torch.tensor([7.0]), torch.tensor([8.0])], [torch.tensor([1.0]), torch.tensor([2.0])], 0), {}),
+        LabCall((torch.tensor([[1.0], [2.0]]), torch.tensor([10.0, 20.0]), 3), {"value": 0.5}),
+        LabCall(
+            ([torch.tensor([7.0]), torch.tensor([8.0])], [torch.tensor([1.0]), torch.tensor([2.0])], 0), {}
+        ),
     ]
     value, _ = exact.elementwise(
         lambda a, b, c, value=1: a * b + c * value, calls, np.zeros(6), np.array([0, 1, 3, 4, 5])

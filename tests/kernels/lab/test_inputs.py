@@ -8,14 +8,16 @@ import torch
 
 from numdrift.harness.errors import UsageError
 from numdrift.kernels.lab.formats import format_of
-from numdrift.kernels.lab.inputs import INPUT_SETS, Part, parse_inputs, source
+from numdrift.kernels.lab.inputs import INPUT_SETS, InputPart, parse_inputs, source
 
 from ...row_by_row import table
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
-def elements(inputs: str, dtype: torch.dtype, part: Part = Part.REAL, count: int = 4000) -> torch.Tensor:
+def elements(
+    inputs: str, dtype: torch.dtype, part: InputPart = InputPart.REAL, count: int = 4000
+) -> torch.Tensor:
     return source(inputs, "tanh_backward", dtype, count, 0).elements(count, part=part)
 
 
@@ -35,9 +37,9 @@ def test_equal_seeds_give_equal_bits_and_leave_the_global_generator_alone(inputs
 
 @table("dtype", DTYPES, ids=str)
 @table("inputs", INPUT_SETS)
-@table(("part", "low"), [(Part.TANH, -1), (Part.SIGMOID, 0)])
+@table(("part", "low"), [(InputPart.TANH, -1), (InputPart.SIGMOID, 0)])
 def test_saved_outputs_are_within_the_range_of_their_activation(
-    inputs: str, dtype: torch.dtype, part: Part, low: int
+    inputs: str, dtype: torch.dtype, part: InputPart, low: int
 ) -> None:
     drawn = elements(inputs, dtype, part)
     numbers = drawn[~drawn.isnan()]
@@ -45,10 +47,10 @@ def test_saved_outputs_are_within_the_range_of_their_activation(
     assert inputs == "special" or len(numbers) == len(drawn)
 
 
-@pytest.mark.parametrize("part", [Part.TANH, Part.SIGMOID])
-def test_a_third_of_the_saturated_outputs_is_saturated_up_to_the_last_step(part: Part) -> None:
+@pytest.mark.parametrize("part", [InputPart.TANH, InputPart.SIGMOID])
+def test_a_third_of_the_saturated_outputs_is_saturated_up_to_the_last_step(part: InputPart) -> None:
     y = elements("saturated", torch.float32, part).double()
-    edge = torch.minimum((1 - y).abs(), y.abs()) if part is Part.SIGMOID else 1 - y.abs()
+    edge = torch.minimum((1 - y).abs(), y.abs()) if part is InputPart.SIGMOID else 1 - y.abs()
     assert (edge < 1e-3).double().mean() > 0.3
     assert (y == 1 - 2.0**-24).any()
 
@@ -88,7 +90,7 @@ def test_zero_and_special_hold_every_kind() -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_squares_of_ties_lie_half_way_between_two_numbers(dtype: torch.dtype) -> None:
     # given
-    squares = [Fraction(one) ** 2 for one in elements("ties", dtype, Part.TANH).tolist()]
+    squares = [Fraction(one) ** 2 for one in elements("ties", dtype, InputPart.TANH).tolist()]
     gaps = format_of(dtype).ulp(np.array([float(one) for one in squares]))
     # when each is counted in halves of the gap between the numbers around it
     halves = [square / (Fraction(float(gap)) / 2) for square, gap in zip(squares, gaps, strict=True)]

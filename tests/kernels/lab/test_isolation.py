@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from numdrift.harness.errors import KernelError, NotAvailable, UsageError
-from numdrift.kernels.lab.calls import Call
+from numdrift.kernels.lab.calls import LabCall
 from numdrift.kernels.lab.isolation import IsolatedKernel
 
 X, Y = torch.arange(6.0).reshape(2, 3), torch.full((2, 3), 0.5)
-CALL = Call((X, Y), {})
+CALL = LabCall((X, Y), {})
 
 GOOD = "def mul(x, y):\n    print('hello')\n    return x * y\n"
 C = """
@@ -37,7 +37,7 @@ def source(folder: Path, text: str, suffix: str = ".py") -> Path:
 def test_results_come_back_and_the_process_serves_again(tmp_path: Path) -> None:
     with IsolatedKernel("mul", source(tmp_path, GOOD)) as kernel:
         for _ in range(2):
-            results = kernel.run([CALL, Call((X.t(), Y.t()), {})])
+            results = kernel.run([CALL, LabCall((X.t(), Y.t()), {})])
             assert [one.name for result in results for one in result] == ["", ""]
             assert torch.equal(results[0][0].tensors[0], X * Y)
             assert torch.equal(results[1][0].tensors[0], (X * Y).t())
@@ -48,14 +48,14 @@ def test_c_is_compiled_and_called(tmp_path: Path) -> None:
     with IsolatedKernel("mul", source(tmp_path, C, ".c")) as kernel:
         assert torch.equal(kernel.run([CALL])[0][0].tensors[0], X * Y)
         with pytest.raises(NotAvailable, match="it computes float32 on"):
-            kernel.run([Call((X.double(), Y.double()), {})])
+            kernel.run([LabCall((X.double(), Y.double()), {})])
 
 
 def test_a_crash_is_an_error_and_the_next_call_starts_anew(tmp_path: Path) -> None:
     with IsolatedKernel("mul", source(tmp_path, SEGFAULT)) as kernel:
         with pytest.raises(KernelError, match="crashed with SIGSEGV"):
             kernel.run([CALL])
-        assert torch.equal(kernel.run([Call((Y, X), {})])[0][0].tensors[0], X * Y)
+        assert torch.equal(kernel.run([LabCall((Y, X), {})])[0][0].tensors[0], X * Y)
 
 
 def test_an_exit_is_an_error(tmp_path: Path) -> None:

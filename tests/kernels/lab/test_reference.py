@@ -6,13 +6,13 @@ import torch
 
 from numdrift.harness.errors import UsageError
 from numdrift.kernels.lab.arguments import Case
-from numdrift.kernels.lab.calls import Call
+from numdrift.kernels.lab.calls import LabCall
 from numdrift.kernels.lab.reference import describe, expected
 from numdrift.kernels.registry import Operation, built_in
 
 
 def case(*calls: tuple[object, ...]) -> Case:
-    return Case("random", "", tuple(Call(args, {}) for args in calls))
+    return Case("random", "", tuple(LabCall(args, {}) for args in calls))
 
 
 def plain(op: str) -> Operation:
@@ -59,7 +59,7 @@ def test_steps_of_an_optimizer_are_not_rounded() -> None:
     # given Adam in bfloat16 with a step count in float32
     from_ones = [torch.ones(3, dtype=torch.bfloat16) for _ in range(4)]
     settings = {"lr": 0.1, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.0, "eps": 1e-8, "amsgrad": False, "maximize": False}  # fmt: skip
-    call = Call((*([one] for one in from_ones), [], [torch.tensor(3.0)]), settings)
+    call = LabCall((*([one] for one in from_ones), [], [torch.tensor(3.0)]), settings)
     # when
     found = expected(plain("_fused_adam_"), Case("random", "", (call,)), 0)
     # then its outputs are the tensors that Adam writes, and the arguments stay as they were

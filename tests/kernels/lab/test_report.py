@@ -4,7 +4,7 @@ import json
 import math
 from dataclasses import replace
 
-from numdrift.kernels.lab.check import Row
+from numdrift.kernels.lab.check import CheckRow
 from numdrift.kernels.lab.measures import QUANTILES, Bias, Measures
 from numdrift.kernels.lab.report import as_data, by_kernel, summary
 
@@ -17,8 +17,8 @@ def measures(largest: float, *, z: float = 0.0, **more: object) -> Measures:
     return replace(plain, **more)  # type: ignore[arg-type]
 
 
-def row(inputs: str, *found: Measures, kernel: str = "fma", variant: str = "") -> Row:
-    return Row(kernel, inputs, variant, "measured", measures=found)
+def row(inputs: str, *found: Measures, kernel: str = "fma", variant: str = "") -> CheckRow:
+    return CheckRow(kernel, inputs, variant, "measured", measures=found)
 
 
 def test_each_measure_is_the_worst_for_itself() -> None:
@@ -54,7 +54,7 @@ def test_numbers_that_are_too_alike_prove_no_bias() -> None:
 
 
 def test_failures_name_their_inputs_unless_it_is_all_of_them() -> None:
-    failed = [Row("fma", name, "", "failed", "raised ValueError: x") for name in ("random", "ties")]
+    failed = [CheckRow("fma", name, "", "failed", "raised ValueError: x") for name in ("random", "ties")]
     assert summary(failed).remarks == "failed: raised ValueError: x"
     assert summary(failed).max_ulp is None and summary(failed).where == ""
     mixed = summary([failed[0], row("range", measures(2.0)), failed[1]])

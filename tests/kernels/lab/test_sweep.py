@@ -20,7 +20,7 @@ from numdrift.kernels.lab.sweep_candidates import Candidate
 from numdrift.kernels.lab.sweep_domain import ENCODINGS, Domain
 from numdrift.kernels.lab.sweep_native import fastest_reduction
 from numdrift.kernels.lab.sweep_result import BinErrors, KernelErrors, as_json
-from numdrift.kernels.lab.sweep_state import Progress
+from numdrift.kernels.lab.sweep_state import SweepProgress
 from numdrift.kernels.lab.sweep_subject import subject_of
 from numdrift.kernels.lab.sweep_zoom import zoom_on_worst
 
@@ -42,13 +42,13 @@ def swept(
 ) -> KernelErrors:
     encoding = one.subject.encoding
     domain = domain or Domain.whole(encoding)
-    progress = Progress.none(domain)
+    progress = SweepProgress.none(domain)
     Sweep(one, domain, reduction or fastest_reduction(encoding)[0], jobs, order or ()).run(progress)
     assert progress.finished(domain)
     return KernelErrors(one, domain, progress)
 
 
-def bits_of(result: Progress) -> tuple[bytes, bytes]:
+def bits_of(result: SweepProgress) -> tuple[bytes, bytes]:
     return result.bins.tobytes(), result.worst.tobytes()
 
 
@@ -188,7 +188,7 @@ def test_an_interrupted_sweep_goes_on_and_ends_with_the_same_bits(tmp_path: Path
     domain = float32_range()
     good = candidate("tanh", "float32", torch.tanh)
     reduction = fastest_reduction(domain.encoding)[0]
-    progress = Progress.none(domain)
+    progress = SweepProgress.none(domain)
 
     def interrupt(measured: int) -> None:
         if measured > domain.count // 10:

@@ -12,24 +12,24 @@ from numdrift.kernels.lab.sweep import Sweep
 from numdrift.kernels.lab.sweep_bins import reduce_run
 from numdrift.kernels.lab.sweep_candidates import Candidate
 from numdrift.kernels.lab.sweep_domain import ENCODINGS, Domain
-from numdrift.kernels.lab.sweep_state import Identity, Progress
+from numdrift.kernels.lab.sweep_state import Identity, SweepProgress
 from numdrift.kernels.lab.sweep_subject import subject_of
 
 FLOAT16 = ENCODINGS["float16"]
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> tuple[Path, Identity, Domain, Progress]:
+def kept(tmp_path: Path) -> tuple[Path, Identity, Domain, SweepProgress]:
     """A finished sweep of a few inputs, and the folder that keeps it."""
     domain = Domain.between(FLOAT16, 1.0, 2.0)
     subject = subject_of("tanh", FLOAT16)
     sweep = Sweep(Candidate(subject, "aten", torch.tanh, subject.overload, "0"), domain, reduce_run)
-    progress = Progress.none(domain)
+    progress = SweepProgress.none(domain)
     sweep.run(progress, tmp_path)
     return tmp_path, sweep.identity(), domain, progress
 
 
-Kept = tuple[Path, Identity, Domain, Progress]
+Kept = tuple[Path, Identity, Domain, SweepProgress]
 
 
 def test_what_is_kept_is_what_was_measured(kept: Kept) -> None:

@@ -27,7 +27,7 @@ from numdrift.kernels.swaps.counts import SwapCounts
 from numdrift.kernels.swaps.engine import Swaps
 from numdrift.kernels.swaps.request import swap_requests
 from numdrift.kernels.swaps.whole_graph import covered_names, fold, is_folded, unfold
-from numdrift.kernels.swaps.whole_groups import CALL, CompositeCall, Named, groups_of
+from numdrift.kernels.swaps.whole_groups import CALL, CompositeCall, NamedNode, groups_of
 
 Numdrift = Callable[..., "subprocess.CompletedProcess[str]"]
 Model = Callable[[], nn.Module]
@@ -307,7 +307,9 @@ def folded_linear() -> tuple[torch.fx.GraphModule, str]:
         nodes[name].meta[CALL] = 0
     results = {"mm": nodes["mm"].meta["val"]}
     overload = torch.ops.aten.linear.default
-    call = CompositeCall(0, "linear", overload, (Named("tanh"), Named("w_1")), {}, results, frozenset())
+    call = CompositeCall(
+        0, "linear", overload, (NamedNode("tanh"), NamedNode("w_1")), {}, results, frozenset()
+    )
     before = str(module.graph)
     module.graph = fold(
         module.graph, groups_of(module.graph, [call]), lambda _: pytest.fail("linear is enough")

@@ -16,7 +16,7 @@ import pytest
 from tests.harness.records.test_graph_record import run_at
 
 from numdrift.harness.backends.lazy.lazy_dump import BEGIN, parse
-from numdrift.harness.graphs.run_graphs import Execution, RunGraphs
+from numdrift.harness.graphs.run_graphs import GraphExecution, RunGraphs
 from numdrift.harness.records.graph_folder import LAZY_DUMP, lazy_dump
 from numdrift.harness.records.graph_record import Graph, Node
 
@@ -122,7 +122,7 @@ class Trained:
         return self.read.graph(name)
 
     @property
-    def executions(self) -> list[Execution]:
+    def executions(self) -> list[GraphExecution]:
         return list(self.read.executions)
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from numdrift.harness.graphs.diff.difference_record import Diff, Pair, Place
+from numdrift.harness.graphs.diff.difference_record import Diff, GraphPlace, NodePair
 from numdrift.harness.graphs.diff.graph_comparison import compare_graphs
 from numdrift.harness.graphs.run_graphs import RunGraphs, graphs_of
 from numdrift.harness.records.graph_record import Graph, Node, Value
@@ -230,15 +230,15 @@ def compared(folder: Path, a: Sequence[Graph], b: Sequence[Graph]) -> Diff:
     return compare_graphs(recorded(folder, "lazy", a), recorded(folder, "compile", b))
 
 
-def truths(graphs: Sequence[Graph]) -> dict[Place, str]:
+def truths(graphs: Sequence[Graph]) -> dict[GraphPlace, str]:
     return {
-        Place(graph.name, node.name): str(node.attributes["truth"])
+        GraphPlace(graph.name, node.name): str(node.attributes["truth"])
         for graph in graphs
         for node in graph.nodes
     }
 
 
-def wrong_pairs(diff: Diff, a: Sequence[Graph], b: Sequence[Graph]) -> list[Pair]:
+def wrong_pairs(diff: Diff, a: Sequence[Graph], b: Sequence[Graph]) -> list[NodePair]:
     """The pairs that put together what is not the same."""
     true_a, true_b = truths(a), truths(b)
     return [

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from numdrift.harness.errors import GraphsNotFound
-from numdrift.harness.graphs.diff.difference_record import Diff, OpCount, Place
+from numdrift.harness.graphs.diff.difference_record import Diff, GraphPlace, OpCount
 from numdrift.harness.graphs.diff.graph_comparison import compare_graphs
 from numdrift.harness.graphs.run_graphs import graphs_of
 from numdrift.harness.records.graph_record import Cut, Graph, Node
@@ -39,7 +39,7 @@ def test_the_founding_case_is_the_first_answer(tmp_path: Path) -> None:
     assert (group.kind, group.what, group.phase, group.module) == (
         "group", "aten.tanh_backward", "backward", "net.1",
     )  # fmt: skip
-    assert group.a == (Place("0-backward-pre", "tanh_backward"),)
+    assert group.a == (GraphPlace("0-backward-pre", "tanh_backward"),)
     assert [place.node for place in group.b] == ["mul", "sub", "mul_1"]
     assert {pair.what for pair in diff.pairs if pair.kind == "same"} == {
         "aten.mm", "aten.sum", "aten.permute", "aten.view",
@@ -227,7 +227,7 @@ def test_casts_of_one_side_are_told_with_their_places(tmp_path: Path) -> None:
     assert (cast.side, cast.phase, cast.from_dtype, cast.to_dtype, cast.count) == (
         "a", "forward", "bfloat16", "float32", 1,
     )  # fmt: skip
-    assert cast.places == (Place("0-forward-pre", "_to_copy_1"),)
+    assert cast.places == (GraphPlace("0-forward-pre", "_to_copy_1"),)
     assert "Only lazy casts bfloat16 to float32 in the forward (once)." in diff.answers
 
 

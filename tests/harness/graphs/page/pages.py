@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from numdrift.harness.graphs.culprit_marks import Mark
-from numdrift.harness.graphs.diff.difference_record import Cast, Diff, OpCount, Pair, Place, Side
+from numdrift.harness.graphs.diff.difference_record import Cast, Diff, GraphPlace, NodePair, OpCount, Side
 from numdrift.harness.graphs.page.diff_page import write_page
 from numdrift.harness.graphs.run_graphs import RunGraphs, graphs_of
 from numdrift.harness.records.graph_record import Cut, Graph, Value
@@ -27,20 +27,20 @@ CULPRIT = Mark(
 )
 
 
-def places(graph: str, *names: str) -> tuple[Place, ...]:
-    return tuple(Place(graph, name) for name in names)
+def places(graph: str, *names: str) -> tuple[GraphPlace, ...]:
+    return tuple(GraphPlace(graph, name) for name in names)
 
 
-def founding_pairs() -> list[Pair]:
+def founding_pairs() -> list[NodePair]:
     """Each node of compile's backward with its counterpart in lazy's; permute is t there."""
     pairs = [
-        Pair(
+        NodePair(
             "replaced" if "permute" in a else "same", "backward", "aten.t" if "permute" in a else "aten.mm",
             places(BACKWARD, a), places(BACKWARD, b), "module, source", "net.0",
         )
         for a, b in SAME
     ]  # fmt: skip
-    group = Pair(
+    group = NodePair(
         "group", "backward", "aten.tanh_backward", places(BACKWARD, "mul", "sub", "mul_1"),
         places(BACKWARD, "tanh_backward"), "module, source, sequence", "net.1",
     )  # fmt: skip
@@ -132,12 +132,14 @@ def chain_page(folder: Path, layers: int, whole: int) -> str:
     a, b = chain("compile", layers), chain("lazy", layers, frozenset({whole}))
     name, b_names = a.name, {one.name for one in b.nodes}
     pairs = [
-        Pair("same", "forward", f"aten.{one.op}", places(name, one.name), places(name, one.name), "module")
+        NodePair(
+            "same", "forward", f"aten.{one.op}", places(name, one.name), places(name, one.name), "module"
+        )
         for one in a.nodes
         if one.name in b_names
     ]
     split = places(name, f"erf_{whole}", f"mul_{whole}")
-    pairs.append(Pair("group", "forward", "aten.gelu", split, places(name, f"gelu_{whole}"), "module"))
+    pairs.append(NodePair("group", "forward", "aten.gelu", split, places(name, f"gelu_{whole}"), "module"))
     counts = [OpCount("forward", "aten.gelu", 0, 1)]
     diff = Diff(
         side("compile", (name,)), side("lazy", (name,)), ["compile decomposes gelu once."], counts, pairs, []
@@ -160,12 +162,12 @@ def cut_page(folder: Path, source: str = "train.py:33") -> str:
     )  # fmt: skip
     moved = {one.name for one in rest.nodes}
     pairs = [
-        replace(pair, b=[Place(rest.name if b.node in moved else b.graph, b.node) for b in pair.b])
+        replace(pair, b=[GraphPlace(rest.name if b.node in moved else b.graph, b.node) for b in pair.b])
         for pair in founding_pairs()
         if pair.kind != "replaced"
     ]
-    pairs.append(Pair("only-a", "backward", "aten.t", a=places(BACKWARD, "permute_2")))
-    pairs.append(Pair("only-b", "backward", "aten.t", b=places(BACKWARD, "t")))
+    pairs.append(NodePair("only-a", "backward", "aten.t", a=places(BACKWARD, "permute_2")))
+    pairs.append(NodePair("only-b", "backward", "aten.t", b=places(BACKWARD, "t")))
     diff = replace(
         founding_diff(), a=side("compile", (BACKWARD,)), b=side("lazy", (BACKWARD, rest.name)), pairs=pairs
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from numdrift.harness.graphs.culprit_marks import Mark
-from numdrift.harness.graphs.diff.difference_record import Pair
+from numdrift.harness.graphs.diff.difference_record import NodePair
 from numdrift.harness.graphs.page.diff_page import write_page
 from numdrift.harness.graphs.page.page_data import Texts
 from numdrift.harness.graphs.run_graphs import graphs_of
@@ -69,7 +69,10 @@ def hostile_page(folder: Path) -> str:
     values = {**pre.values, HOSTILE: Value(HOSTILE, (HOSTILE,), HOSTILE)}
     pre = replace(pre, nodes=(*pre.nodes, evil), values=values, notes=(HOSTILE,), hash=HOSTILE)
     diff = founding_diff()
-    pairs = [*diff.pairs, Pair("only-a", "backward", HOSTILE, a=places(BACKWARD, HOSTILE), module=HOSTILE)]
+    pairs = [
+        *diff.pairs,
+        NodePair("only-a", "backward", HOSTILE, a=places(BACKWARD, HOSTILE), module=HOSTILE),
+    ]
     side = replace(diff.a, run=HOSTILE, mode=HOSTILE, graphs=(BACKWARD,), cuts={HOSTILE: 1})
     diff = replace(diff, a=side, answers=[HOSTILE, HOSTILE], pairs=pairs)
     a = write_run(folder, "compile", [pre, post])

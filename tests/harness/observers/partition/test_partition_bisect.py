@@ -10,7 +10,7 @@ import torch.fx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from numdrift.harness.observers.partition.partition_parts import Call, Part
+from numdrift.harness.observers.partition.partition_parts import Part, PartCall
 from numdrift.harness.observers.partition.partitioned_module import partitioned
 from numdrift.harness.records.partition_limits import PartitionConfig
 from numdrift.harness.search import CARRIED, MOST_CARRIERS, Drifts, carriers
@@ -95,7 +95,7 @@ def test_an_inaccurate_kernel_of_a_backend_is_found_in_a_module() -> None:
     # given
     torch.manual_seed(0)
     module, x = MLP().eval(), torch.rand(4, INPUTS)
-    calls: dict[Part, Call] = {}
+    calls: dict[Part, PartCall] = {}
 
     def drift(only: frozenset[Part]) -> float:
         torch.compiler.reset()
