@@ -26,7 +26,6 @@ FILES = {
     "sweep": "the command, and the sweep that it shows",
     "replay": "the command, and the replay that it shows",
     "doctor": "the command, and the examination that it shows",
-    "attention": "of that family of ops: the kernels, and their records in the catalogue",
 }
 CLASSES: dict[str, str] = {}
 

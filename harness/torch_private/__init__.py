@@ -147,20 +147,6 @@ from .probing import (
     fake_mode,
     watch_compiled_graphs,
 )
-from .profiling import (
-    OpenRange,
-    around_cuts,
-    compilations,
-    lines_of_ops,
-    name_inductor_kernels,
-    open_ranges,
-    own_module_calls,
-    profiler_runs,
-    traced_activities,
-    watch_profilers,
-    watch_ranges,
-    without_profiler_messages,
-)
 from .script_compiles import (
     GraphBreak,
     around_compile_calls,
@@ -180,6 +166,20 @@ from .taping import (
     op_behind,
     registered_operation,
     storage_address,
+)
+from .torch_profiler import (
+    OpenRange,
+    around_cuts,
+    compilations,
+    lines_of_ops,
+    name_inductor_kernels,
+    open_ranges,
+    own_module_calls,
+    profiler_runs,
+    traced_activities,
+    watch_profilers,
+    watch_ranges,
+    without_profiler_messages,
 )
 from .untraced import is_wrapped, skip_frame, transformation_level, untraced, unwrapped
 from .xla import XLA_KEY, xla_counter, xla_hlo, xla_versions

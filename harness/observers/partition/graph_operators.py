@@ -14,7 +14,7 @@ from ...hooks.backend_adapter import Adapter
 from ...records.backend_work import SupportAnswer
 from ...records.partition_limits import operator_name
 from ...torch_private import is_operator
-from ...torch_private.partitioning import call_of, without_modes
+from ...torch_private.partitioner import call_of, without_modes
 
 
 class Support:

@@ -15,7 +15,7 @@ from ...records.mode_spec import ModeSpec
 from ...records.partition_limits import PartitionConfig
 from ...records.partition_record import GraphPartition
 from ...script.parallel import within_wrapper
-from ...torch_private.partitioning import call_in_place
+from ...torch_private.partitioner import call_in_place
 from .partition_backend import PartitioningBackend
 from .partition_journal import PARTITION, PartitionWriter
 from .partitioned_module import adapter_of

@@ -14,7 +14,7 @@ from ...errors import PartitionError
 from ...records.partition_limits import UNLIMITED, PartitionConfig
 from ...records.partition_record import CPU, GraphPartition, PartitionedOperator, Phase, SubgraphRow
 from ...torch_private import copied_graph, is_operator, returns_view
-from ...torch_private.partitioning import call_of, fuse
+from ...torch_private.partitioner import call_of, fuse
 from .graph_operators import Operator, Support, Written, operators_of, origin_names
 from .partition_parts import Part, PartCall
 

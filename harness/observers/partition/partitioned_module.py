@@ -15,7 +15,7 @@ from ...hooks.backend_adapter import Adapter, adapter_for
 from ...records.mode_spec import ModeSpec, parse_mode
 from ...records.partition_limits import OF_PROCESS, PartitionConfig, refuse_swaps
 from ...records.partition_record import GraphPartition, Partitioning
-from ...torch_private.partitioning import call_by_backend
+from ...torch_private.partitioner import call_by_backend
 from .partition_backend import PartitioningBackend
 from .partition_log import log_graph
 from .partition_parts import Part, PartCall
