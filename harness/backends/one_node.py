@@ -12,7 +12,7 @@ import torch.fx
 
 from ..records.backend_work import SupportAnswer
 from ..torch_private import copied_graph
-from ..torch_private.partitioning import without_modes
+from ..torch_private.partitioner import without_modes
 
 
 class Unanswerable(ValueError):
