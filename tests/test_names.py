@@ -27,7 +27,10 @@ FILES = {
     "replay": "the command, and the replay that it shows",
     "doctor": "the command, and the examination that it shows",
 }
-CLASSES: dict[str, str] = {}
+CLASSES = {
+    "Block": "reproducers are scripts of their own: a transformer's block, a residual network's",
+    "Culprit": "numdrift.Culprit is what a user sees of the record",
+}
 
 
 def defined(root: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
