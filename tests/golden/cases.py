@@ -1,4 +1,4 @@
-"""The investigations whose answers are kept, and how one is run: through the command line, in a folder of its own."""
+"""The investigations whose answers are kept, and how one is run: by the command line, in a folder of its own."""
 
 from __future__ import annotations
 

@@ -6,23 +6,25 @@ Dropped always, because two runs in a row differ in it:
   them: they come every few seconds, and so more or fewer on a busy machine
 - the folder: paths are said from the folder that the investigation ran in, those of installed packages from there on,
   of other absolute paths the last part is left
-JSON holds nothing of the environment (versions, host, process ids): it stands in the runs' own files, which are not read.
+JSON holds nothing of the environment (versions, host, process ids): that stands in the runs' own files, which are not
+read.
 
 Dropped unless `exact`, because they hang on the processor and the version of torch:
 - floats: one significant digit is left, and `differences` lets them be ten times larger or smaller. 0 stays 0. There
   are no borders as between classes of magnitude, at which a last bit decides
 - the sign and the size of `bias` (a number of standard deviations), which is any normal number for a right kernel
-- where rounding peaks: `max_absolute_step`, `max_relative_step`, `worst_step`, how many `values` the referee saw, `lead`
+- where rounding peaks: `max_absolute_step`, `max_relative_step`, `worst_step`, how many `values` the referee saw, and
+  `lead`, the number of a block
 - of a step's `tensors` the order, the distances and the names of those within rounding; the fields and the names beyond
-  the threshold stay. The worst `tensor` of a step stays where the step is beyond the threshold
+  the threshold stay. The worst `tensor` of a step, in the verdict's sentence too, stays where it is beyond the threshold
 - the `module` of a culprit that acts in several: `places` has them all
-- the order of culprits that carry less than half of the drift each: they are sorted by op
+- the order and the share of culprits that carry less than half of the drift each: they are sorted by op
 - numbers that stand alone in sentences, which become `#`. Those in names (`layers.3`, `bf16`, `train.py:111`) stay
 - how the columns of a table are filled with blanks
 
-Verdicts, steps, ops, modules, phases, kinds, lines, proofs, swaps, counts of runs and every word stay. They are the same
-on every processor as far as `cases.SAME_BITS` makes its bits the same; in exact mode the numbers are compared as well,
-which only one machine with one torch can promise.
+Verdicts, steps, ops, modules, phases, kinds, lines, proofs, swaps, counts of runs and every word stay. They are the
+same on every processor as far as `cases.SAME_BITS` makes its bits the same. In exact mode the numbers stay too, which
+only one machine with one torch can promise.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ FACTOR = 10.0
 """How many times larger or smaller a float may be."""
 
 HALF = 0.5
-"""Share of the drift from which on a culprit's place in the order is determined: no two others can have it."""
+"""Share of the drift from which on a culprit keeps its place in the order."""
 
 ANY = "#"
 TIMES = {"seconds"}
@@ -54,6 +56,7 @@ UNDERSTOOD = re.compile(r"^([\w-]+) (?:understood the script so|also):$")
 PACKAGES = re.compile(r"/[^\s'\",;:()]*/(?:site|dist)-packages/")
 ABSOLUTE = re.compile(r"(?<![\w.~-])/(?:[\w.+-]+/)+(?=[\w.+-])")
 NUMBER = re.compile(r"(?<![\w.:])\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?")
+WORST = re.compile(r"\([^();]*, step [\d,]+(?=; [\d.]+ would be a fault\))")
 BLANKS = re.compile(r"(?<=\S) {2,}")
 CULPRIT = re.compile(r"^  \d+\. ")
 SHARE = re.compile(r"\((\d+) % of the drift\)$")
@@ -74,7 +77,7 @@ def normalised_text(case: Case, said: Said, *, exact: bool = False) -> str:
     parts = [f"$ numdrift {asked}", *_lines(said.stdout, said.folder), "", "standard error:"]
     lines = [*parts, *_without_progress(_lines(said.stderr, said.folder))]
     if not exact:
-        lines = [BLANKS.sub("  ", NUMBER.sub(ANY, line)) for line in _in_order(lines[1:])]
+        lines = [BLANKS.sub("  ", _sentence(line)) for line in _in_order(lines[1:])]
         lines.insert(0, parts[0])
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -138,7 +141,7 @@ def _value(value: Any, key: str, folder: Path, exact: bool) -> Any:
         return [_value(inner, key, folder, exact) for inner in value]
     if isinstance(value, str):
         text = _without_places(value, folder)
-        return NUMBER.sub(ANY, text) if key in SENTENCES and not exact else text
+        return _sentence(text) if key in SENTENCES and not exact else text
     if exact or value is None or isinstance(value, bool):
         return value
     if key in PEAKS:
@@ -159,11 +162,14 @@ def _pair(pair: dict[str, Any], whole: Mapping[str, Any]) -> None:
             step["tensor"] = ANY
     for culprit in pair["culprits"]:
         if "bias" in culprit:
-            culprit["bias"] = {side: value and ANY for side, value in culprit["bias"].items()}
+            culprit["bias"] = dict.fromkeys(culprit["bias"], ANY)
         if len(culprit.get("places", ())) > 1:
             culprit["module"] = ANY
     carrying = [one for one in pair["culprits"] if (one.get("share_of_drift") or 0) >= HALF]
     others = [one for one in pair["culprits"] if one not in carrying]
+    for culprit in others:
+        if culprit.get("share_of_drift") is not None:
+            culprit["share_of_drift"] = ANY
     pair["culprits"] = carrying + sorted(
         others, key=lambda one: [str(one.get(key)) for key in ("kind", "op", "phase", "source", "places")]
     )
@@ -218,4 +224,9 @@ def _in_order(lines: Sequence[str]) -> list[str]:
 
 
 def _words(block: Sequence[str]) -> list[str]:
-    return [NUMBER.sub(ANY, line) for line in block]
+    return [_sentence(line) for line in block]
+
+
+def _sentence(text: str) -> str:
+    """The words without their numbers, and without the name of what differs most where that is rounding."""
+    return NUMBER.sub(ANY, WORST.sub(f"({ANY}", text))
