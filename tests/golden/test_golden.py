@@ -1,6 +1,6 @@
 """Investigations say what they said before: JSON and printed words, against the golden files beside this one.
 
-    python -m pytest tests/golden                                     # this checkout's numdrift
+    scripts/test --exhaustive tests/golden                            # this checkout's numdrift
     PYTHONPATH=/another/checkout/src python -m pytest tests/golden    # another one's
 
 Where a change is meant, `python -m tests.golden.make` writes the files again. `cases.py` says what is run, `normalise.py`
@@ -20,6 +20,7 @@ from .normalise import as_json, differences, normalised, normalised_text, text_d
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", CASES)
 def test_an_investigation_says_what_it_said(name: str, tmp_path: Path) -> None:
     case = CASES[name]
