@@ -78,7 +78,8 @@ class KernelNotFound(UsageError):
 
 
 class PartitionError(UsageError, ValueError):
-    """A module whose partition breaks a limit: `limit` is the setting's name, `found` what there is, `allowed` its value."""
+    """A module whose partition breaks a limit: `limit` is the setting's name, `found` what there is,
+    `allowed` its value."""
 
     def __init__(self, message: str, limit: str, found: float, allowed: float) -> None:
         super().__init__(message)

@@ -33,15 +33,16 @@ def analyze(
         found.percentage, [one.call.kind for one in found.unsupported]
         numdrift.analyze("train.py", mode="lazy", dry=True, verbosity=1, out="result.json").operators()
 
-    `mode` is one mode in full (`"compile,contract=fast"`), `module` the name behind `-m` in place of a script. `dry` captures
-    and lowers, and executes nothing. With `verbosity=1` what is written lists the backend's own instructions, too. `out` is
-    the report's file, beside which a page is written; nothing is without it. `runs` is the folder that the run itself is
-    recorded in, `timeout` in seconds (docs/guide/analyze.md).
+    `mode` is one mode in full (`"compile,contract=fast"`), `module` the name behind `-m` in place of a
+    script. `dry` captures and lowers, and executes nothing. With `verbosity=1` what is written lists the
+    backend's own instructions, too. `out` is the report's file, beside which a page is written; nothing is
+    without it. `runs` is the folder that the run itself is recorded in, `timeout` in seconds
+    (docs/guide/analyze.md).
 
-    Prints nothing unless `progress`. A script that fails leaves what it was given until then (`exit_code`, `ended_early`).
-    Raises UsageError, also for a mode or backend that there is not, NotAvailable for what the mode or this machine lacks,
-    AdoptionError where the script gave the backend nothing, KeyboardInterrupt when Ctrl-C ended the run.
-    """
+    Prints nothing unless `progress`. A script that fails leaves what it was given until then (`exit_code`,
+    `ended_early`). Raises UsageError, also for a mode or backend that there is not, NotAvailable for what the
+    mode or this machine lacks, AdoptionError where the script gave the backend nothing, KeyboardInterrupt
+    when Ctrl-C ended the run."""
     if verbosity not in (1, 2):
         raise UsageError(f"verbosity={verbosity} is none of 1 and 2")
     if steps is not None and steps < 1:
@@ -70,7 +71,8 @@ def planned_analysis(
     runs: Path,
     timeout: float | None,
 ) -> BatchPlan:
-    """The run of `numdrift.analyze` and `numdrift analyze`. Raises UsageError, also where the report could not be written."""
+    """The run of `numdrift.analyze` and `numdrift analyze`. Raises UsageError, also where the report could
+    not be written."""
     spec = parse_mode(mode)
     there = next((one for one in out.absolute().parents if one.exists()), None) if out is not None else None
     if out is not None and (out.is_dir() or (there is not None and not there.is_dir())):

@@ -134,19 +134,19 @@ def record(
             train(model)
         recording.run.losses()
 
-    `mode` is a mode in full, as `numdrift run --mode` takes it: `cpu`, `compile`, `"bad=cpu,kernel.tanh_backward=bf16"`.
-    In compile mode the outermost modules are compiled at their first call and are eager again after the block. Modules
-    and optimizers that were made or used before are recorded as well. Nothing is seeded: seed what two recordings are to
-    have in common, as `torch.manual_seed(0)` in the function that trains.
+    `mode` is a mode in full, as `numdrift run --mode` takes it: `cpu`, `compile`,
+    `"bad=cpu,kernel.tanh_backward=bf16"`. In compile mode the outermost modules are compiled at their first
+    call and are eager again after the block. Modules and optimizers that were made or used before are
+    recorded as well. Nothing is seeded: seed what two recordings are to have in common, as
+    `torch.manual_seed(0)` in the function that trains.
 
-    The run lies in `out`/`name`/MODE as one of `numdrift run` does: `name` is that of the investigation (default: the
-    notebook's or program's, numbered), `suffix` tags the batch, `force` replaces a run of this name. `record`, `steps`,
-    `keep_params` and `keep_budget` (MiB) are the command's options, `kernels` own kernels by their op. `reproducer` is what
-    the run is said to be of.
+    The run lies in `out`/`name`/MODE as one of `numdrift run` does: `name` is that of the investigation
+    (default: the notebook's or program's, numbered), `suffix` tags the batch, `force` replaces a run of this
+    name. `record`, `steps`, `keep_params` and `keep_budget` (MiB) are the command's options, `kernels` own
+    kernels by their op. `reproducer` is what the run is said to be of.
 
-    An exception of the block goes on; the run is `crashed` then. Raises UsageError for a mode that needs a process of its
-    own, and where this process is being recorded already.
-    """
+    An exception of the block goes on; the run is `crashed` then. Raises UsageError for a mode that needs a
+    process of its own, and where this process is being recorded already."""
     frame = sys._getframe(1)
     spec = parse_mode(mode)
     if record not in LEVELS:

@@ -30,8 +30,8 @@ Options = TypeVar("Options", bound=Callable[..., Any])
 class RunBatch:
     """The runs of one call in the order of their modes; `path` is the folder that they are in.
 
-    `exit_code` is that of the command line: 0 when every run completed, 3 when one did not, 2 for a mode that was wrong.
-    """
+    `exit_code` is that of the command line: 0 when every run completed, 3 when one did not, 2 for a mode that
+    was wrong."""
 
     path: Path
     runs: Sequence[RecordedRun]
@@ -88,13 +88,13 @@ def run(
         batch = numdrift.run("train.py", ["cpu", "compile"], ["--epochs", "3"], name="study")
         batch["compile"].losses()
 
-    `modes` are modes in full (`"fast=compile,contract=fast"`), or one text of plain ones (`"cpu,compile"`); the first is the
-    reference. `arguments` go to the script; `module` is the name behind `-m` in place of a script. The other options are the
-    command's (docs/guide/run.md): `keep_budget` in MiB, `timeout` in seconds a run, `steps` and the like as in `"0,5,10-19"`.
+    `modes` are modes in full (`"fast=compile,contract=fast"`), or one text of plain ones (`"cpu,compile"`);
+    the first is the reference. `arguments` go to the script; `module` is the name behind `-m` in place of a
+    script. The other options are the command's (docs/guide/run.md): `keep_budget` in MiB, `timeout` in
+    seconds a run, `steps` and the like as in `"0,5,10-19"`.
 
-    Prints nothing unless `progress`. A mode that fails is recorded as such and the others go on. Raises UsageError before
-    anything is started, KeyboardInterrupt when Ctrl-C ended the runs.
-    """
+    Prints nothing unless `progress`. A mode that fails is recorded as such and the others go on. Raises
+    UsageError before anything is started, KeyboardInterrupt when Ctrl-C ended the runs."""
     plan = planned_run(
         script,
         specs_of(modes),

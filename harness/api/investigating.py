@@ -31,7 +31,8 @@ from .investigation_results import Investigation, investigation_of
 DEFAULT_MODES = "cpu,compile"
 
 Localized = bool | Literal["all", "faults", "none"]
-"""Whose causes are looked for: of every pair that differs (True, `all`), of those beyond rounding, or of none (False)."""
+"""Whose causes are looked for: of every pair that differs (True, `all`), of those beyond rounding, or of none
+(False)."""
 
 
 def investigate(
@@ -61,17 +62,19 @@ def investigate(
     force: bool = False,
     progress: bool = False,
 ) -> Investigation:
-    """Decide whether modes differ by more than rounding, which side is right, and which op it is: `numdrift investigate`.
+    """Decide whether modes differ by more than rounding, which side is right, and which op it is: `numdrift
+    investigate`.
 
         found = numdrift.investigate("train.py", modes=["cpu", "compile"], arguments=["--epochs", "10"])
         found.pairs[0].verdict
         found.culprits_frame()
 
-    `modes` are as in `numdrift.run` (default cpu and compile). `script` may also be the folder of an investigation that is
-    recorded, and `suffix` one of its batches. What was run already under this `name` is not run again. `localize=False`
-    judges and looks for no cause. The other options are the command's (docs/guide/investigate.md): `state_budget` in MiB,
-    `timeout` in seconds a run, `envelope` and `seeds` count further trainings. Each run has `nproc` processes, with
-    `against_single` held against the first mode in one.
+    `modes` are as in `numdrift.run` (default cpu and compile). `script` may also be the folder of an
+    investigation that is recorded, and `suffix` one of its batches. What was run already under this `name` is
+    not run again. `localize=False` judges and looks for no cause. The other options are the command's
+    (docs/guide/investigate.md): `state_budget` in MiB, `timeout` in seconds a run, `envelope` and `seeds`
+    count further trainings. Each run has `nproc` processes, with `against_single` held against the first mode
+    in one.
 
     Prints nothing unless `progress`. Writes `investigation.json` into the folder. Raises UsageError before anything is
     started, KeyboardInterrupt when Ctrl-C ended the runs.
@@ -183,9 +186,9 @@ def localize(
 
         numdrift.localize("runs/study/cpu", "runs/study/compile", step=12).culprits_frame()
 
-    Both are runs of one investigation; what the verdict needs and is not there yet is run first. `step` is the one to look
-    into (default: the first significant one). Raises UsageError for runs that cannot be localized.
-    """
+    Both are runs of one investigation; what the verdict needs and is not there yet is run first. `step` is
+    the one to look into (default: the first significant one). Raises UsageError for runs that cannot be
+    localized."""
     teller = told(progress)
     findings, folder = localized(
         loaded(a),
@@ -205,7 +208,8 @@ def localize(
 def localized(
     a: RecordedRun, b: RecordedRun, progress: Progress, *, jobs: int, timeout: float | None, **asked: Any
 ) -> tuple[Findings, Path]:
-    """What `numdrift.localize` and `numdrift localize` do; `asked` are fields of the plan. Gives the findings and their folder."""
+    """What `numdrift.localize` and `numdrift localize` do; `asked` are fields of the plan. Gives the findings
+    and their folder."""
     runs = pair_to_localize(a, b)
     folder = InvestigationFolder(runs[0].path.parent)
     plan = InvestigationPlan(

@@ -57,7 +57,8 @@ class Comparison:
 
     @property
     def verdict(self) -> str | None:
-        """The pair's verdict; None while the experiments that decide are missing (`numdrift.investigate` makes them)."""
+        """The pair's verdict; None while the experiments that decide are missing (`numdrift.investigate`
+        makes them)."""
         return self.pair.verdict
 
     @property
@@ -101,9 +102,8 @@ class Investigation:
         found.pairs[0].verdict
         found.culprits_frame()
 
-    `content` is what `investigation.json` says (docs/guide/investigation-json.md), `said` what was told while it was made:
-    the rounds of runs, and what could not be done.
-    """
+    `content` is what `investigation.json` says (docs/guide/investigation-json.md), `said` what was told while
+    it was made: the rounds of runs, and what could not be done."""
 
     path: Path
     reproducer: str
@@ -125,7 +125,8 @@ class Investigation:
 
     @property
     def exit_code(self) -> int:
-        """That of the command line: 0 without drift beyond rounding, 1 where a person is needed, 3 where a run failed."""
+        """That of the command line: 0 without drift beyond rounding, 1 where a person is needed, 3 where a
+        run failed."""
         return max((pair.exit_code for pair in self.pairs), default=0)
 
     @property

@@ -21,10 +21,10 @@ TAKEN = (
 class Culprit:
     """One cause of a pair's drift.
 
-    `status` is `culprit` with both proofs, else `suspect`; `share_of_drift` is 0 to 1. `error_ulp` and `rho` are by side,
-    `a` and `b`. `script` is the standalone script that shows it, where one reproduces. `text` is for people, and `content`
-    has everything that `investigation.json` says (docs/guide/investigation-json.md).
-    """
+    `status` is `culprit` with both proofs, else `suspect`; `share_of_drift` is 0 to 1. `error_ulp` and `rho`
+    are by side, `a` and `b`. `script` is the standalone script that shows it, where one reproduces. `text` is
+    for people, and `content` has everything that `investigation.json` says
+    (docs/guide/investigation-json.md)."""
 
     kind: str
     status: str | None
@@ -48,10 +48,10 @@ class Culprit:
 class Pair:
     """What is known of two runs; `a` is the reference, both are labels.
 
-    `verdict` is identical, rounding, beyond-rounding, different-setup, nondeterministic, nonfinite or failed; None while
-    nothing decides, and then `undecided` says what would. `score` and `threshold` are multiples of the reference's rounding
-    noise. `exit_code` is that of the command line: 0 without drift beyond rounding. `content` is as in `Culprit`.
-    """
+    `verdict` is identical, rounding, beyond-rounding, different-setup, nondeterministic, nonfinite or failed;
+    None while nothing decides, and then `undecided` says what would. `score` and `threshold` are multiples of
+    the reference's rounding noise. `exit_code` is that of the command line: 0 without drift beyond rounding.
+    `content` is as in `Culprit`."""
 
     a: str
     b: str

@@ -1,4 +1,5 @@
-"""Arguments and options that several commands have, and those of recording as `records/run_request.py` declares them."""
+"""Arguments and options that several commands have, and those of recording as `records/run_request.py`
+declares them."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ nproc_option = click.option(
     default=1,
     show_default=True,
     metavar="N",
-    help="Processes of each run, started as torchrun --nproc-per-node N does; the first one's folder holds the others'.",
+    help="Processes of each run, started as torchrun --nproc-per-node N does; "
+    "the first one's folder holds the others'.",
 )
 name_option = click.option("--name", help="Name of the investigation (default: the script's, numbered).")
 timeout_option = click.option("--timeout", type=float, metavar="SECONDS", help="End a run that takes longer.")

@@ -41,7 +41,8 @@ def show(out: Console, found: Findings, *, verbose: bool = False) -> None:
     if found.training_runs or found.reused:
         reused = f", {found.reused} used again" if found.reused else ""
         out.print(
-            f"\n{found.training_runs} training run{'' if found.training_runs == 1 else 's'}{reused}, {found.steps_trained:,} steps, {found.seconds:.1f} s"
+            f"\n{found.training_runs} training run{'' if found.training_runs == 1 else 's'}{reused}, "
+            f"{found.steps_trained:,} steps, {found.seconds:.1f} s"
         )
 
 

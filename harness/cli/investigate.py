@@ -60,7 +60,8 @@ knobs_option = click.option(
 partition_bisect_option = click.option(
     "--partition-bisect",
     is_flag=True,
-    help="Also put ever smaller parts of the model on the mode's backend, the rest on the CPU, to find what carries the drift.",
+    help="Also put ever smaller parts of the model on the mode's backend, the rest on the CPU, to find "
+    "what carries the drift.",
 )
 
 

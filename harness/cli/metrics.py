@@ -40,7 +40,8 @@ found      graphs that a cache of compiled graphs had
 executed   graphs that were executed; where an operator is executed when it is called (cpu and other eager modes),
            each forward, backward and optimizer is one execution
 sizes      the nodes of the executed graphs
-falls back operators that the backend does not have, and graph breaks; read early: values that were read before a mark_step
+falls back operators that the backend does not have, and graph breaks; read early: values that were read before
+           a mark_step
 p50, p95   half of the values, and 95 of 100, are no larger
 The JSON holds `schema` (1) and `runs`; each has `by_step`, the seconds, bytes, counters and memory of each step.
 Exit codes: 0 shown, 2 wrong usage or no metrics taken, 3 a file cannot be read.

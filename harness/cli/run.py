@@ -81,7 +81,8 @@ A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
         "--resync",
         type=click.Path(path_type=Path),
         metavar="RUN",
-        help="Start each of --steps from the state that this run kept there: one step's drift, without what came before.",
+        help="Start each of --steps from the state that this run kept there: one step's drift, without "
+        "what came before.",
     ),
     sketches=nproc_option,
 )

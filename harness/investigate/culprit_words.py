@@ -62,7 +62,8 @@ def _errors(culprit: Culprit, a: str, b: str) -> str:
         if culprit.local_significance == "beyond-rounding"
         else "as rounding of its inputs"
     )
-    return f"{ulp['a']:.3g} ULP from double in {a}, {ulp['b']:.3g} in {b} (rho {rho['a']:.2g} and {rho['b']:.2g}: {said})"
+    errors = f"{ulp['a']:.3g} ULP from double in {a}, {ulp['b']:.3g} in {b}"
+    return f"{errors} (rho {rho['a']:.2g} and {rho['b']:.2g}: {said})"
 
 
 def _bound(culprit: Culprit, a: str, b: str) -> str:

@@ -78,8 +78,10 @@ class Laboratory:
                     _remove(folder)
                     continue
                 raise UsageError(
-                    f"{folder.path} is a run of another script, arguments or mode (or one that failed): choose another --name, "
-                    f"replace it with --force, or investigate what is there by `numdrift investigate {plan.investigation.path}`"
+                    f"{folder.path} is a run of another script, arguments or mode (or one that "
+                    f"failed): choose another --name, "
+                    f"replace it with --force, or investigate what is there by `numdrift investigate "
+                    f"{plan.investigation.path}`"
                 )
         if missing:
             position = [spec.name for spec in plan.modes]

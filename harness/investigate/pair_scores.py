@@ -108,7 +108,8 @@ def with_choices(scores: Scores, localized: Sequence[Localization]) -> Scores:
         _chosen(one, explained[one.step].choices) if one.step in explained else one for one in scores.steps
     )
     notes = [
-        f"step {step}: {explained[step].choices['flipped']} elements of {', '.join(explained[step].choices['ops'])} chose otherwise, "
+        f"step {step}: {explained[step].choices['flipped']} elements of "
+        f"{', '.join(explained[step].choices['ops'])} chose otherwise, "
         f"next to their edges; with the choices of the reference the drift is {explained[step].choices['score']:.3g}"
         for step in known
     ]
@@ -139,7 +140,8 @@ def without_unlooked(scores: Scores) -> Scores:
     notes = []
     if edges:
         notes.append(
-            f"step {_listed(edges)}: rounding alone turns a discrete choice there (a ReLU, a maximum or a comparison next to its "
+            f"step {_listed(edges)}: rounding alone turns a discrete choice there (a ReLU, a maximum "
+            f"or a comparison next to its "
             "edge), and the drift is held against that jump"
         )
     if left_out:

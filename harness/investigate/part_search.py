@@ -47,7 +47,8 @@ def check_parts(specs: Sequence[ModeSpec], plan: InvestigationPlan) -> None:
     reference, *others = specs
     if reference.base != "cpu":
         raise UsageError(
-            f"a bisection by partitions moves parts of the model to the CPU: the reference has to be cpu, not {reference}"
+            f"a bisection by partitions moves parts of the model to the CPU: the reference has to be "
+            f"cpu, not {reference}"
         )
     for spec in others:
         if spec.base == "cpu":
@@ -116,7 +117,8 @@ class _PartitionedStep:
             raise self._lacks("the mode itself did not take the step from the reference's state")
         if control >= CARRIED * self._own:
             raise self._lacks(
-                f"with the whole model on the CPU the step is at z {control:.3g} already, and at {self._own:.3g} in the mode"
+                f"with the whole model on the CPU the step is at z {control:.3g} already, and at "
+                f"{self._own:.3g} in the mode"
             )
         if not self._record.calls:
             raise self._lacks("; ".join(self._record.notes) or "no model was called in it")
@@ -250,7 +252,8 @@ def part_sentences(found: Mapping[str, Any] | None, labels: Sequence[str]) -> li
     left = whole
     for one in found["carriers"]:
         said.append(
-            f"{_named(one)} carries it: alone on {backend} z {one['alone']:.3g}; put on the CPU, z goes from {left:.3g} to "
+            f"{_named(one)} carries it: alone on {backend} z {one['alone']:.3g}; put on the CPU, z "
+            f"goes from {left:.3g} to "
             f"{one['without']:.3g}"
         )
         left = one["without"]
@@ -262,7 +265,8 @@ def _outside(found: Mapping[str, Any]) -> str:
         return f" ({found['asked']} partitions)"
     cpu = f" (those stay on the CPU: {', '.join(found['left_out'])})" if found["left_out"] else ""
     return (
-        f"; so these operators do not carry the drift one by one: it comes with what {found['backend']} makes of them together, "
+        f"; so these operators do not carry the drift one by one: it comes with what "
+        f"{found['backend']} makes of them together, "
         f"with operators that it does not have{cpu}, or from outside of the model, as the optimizer"
     )
 

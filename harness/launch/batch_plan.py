@@ -29,13 +29,14 @@ WITHOUT_COLLECTIVES = ("lazy", "xla")
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan(RunRequest):
-    """One reproducer in some modes; what is recorded of each run is the request that a plan is. `timeout` is in seconds a run.
+    """One reproducer in some modes; what is recorded of each run is the request that a plan is. `timeout` is
+    in seconds a run.
 
-    `kernels` are the user's own, as (op, path). `resync` is the folder of another run's states, from which the steps that
-    have one there start. `positions` are all modes of the batch that this plan is a part of (empty: its own). Of a plan of
-    one mode, `experiment` is what it makes for an investigation, and `serve` the path of a unix socket. Each run has `nproc`
-    processes, its ranks. With `pass_through` the one run has our standard input.
-    """
+    `kernels` are the user's own, as (op, path). `resync` is the folder of another run's states, from which
+    the steps that have one there start. `positions` are all modes of the batch that this plan is a part of
+    (empty: its own). Of a plan of one mode, `experiment` is what it makes for an investigation, and `serve`
+    the path of a unix socket. Each run has `nproc` processes, its ranks. With `pass_through` the one run has
+    our standard input."""
 
     script: Path
     modes: Sequence[ModeSpec]
@@ -66,12 +67,12 @@ def planned(
     resync: Path | str | None = None,
     **asked: Any,
 ) -> BatchPlan:
-    """A plan from what users say: a script (or module) and its arguments, and the name that its investigation is to have.
+    """A plan from what users say: a script (or module) and its arguments, and the name that its investigation
+    is to have.
 
-    With `resync`, a run, its steps start from the states that this run kept; their outcomes are kept then, for those are
-    what a resync is for. `asked` are fields of the plan. Raises UsageError, also for a run that kept no state of a step
-    that is asked for.
-    """
+    With `resync`, a run, its steps start from the states that this run kept; their outcomes are kept then,
+    for those are what a resync is for. `asked` are fields of the plan. Raises UsageError, also for a run that
+    kept no state of a step that is asked for."""
     suffix = check_name("--suffix", suffix) if suffix else ""
     reproducer, words = asked_for(None if script is None else str(script), module, tuple(arguments))
     plan = BatchPlan(

@@ -49,7 +49,8 @@ class BatchResult:
 
     @property
     def exit_code(self) -> int:
-        """0 when every run completed, 2 when a mode's specification was wrong or without effect, 3 when a run failed."""
+        """0 when every run completed, 2 when a mode's specification was wrong or without effect, 3 when a run
+        failed."""
         if self.interrupted:
             return 130
         refused = [run for run in self.runs if (run.journal.end or {}).get("status") == frames.REFUSED]

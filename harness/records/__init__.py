@@ -1,1 +1,2 @@
-"""All that crosses the border of a process or is written: plain records, their files and their codec. Standard library only."""
+"""All that crosses the border of a process or is written: plain records, their files and their codec.
+Standard library only."""

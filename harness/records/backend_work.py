@@ -16,11 +16,11 @@ class OperatorCall:
     """One execution of an operator on a backend, and whether the backend itself could do it.
 
     `kind` is the operator (`aten::mul`), `configuration` what of its call decides about support, readable, as
-    `complex64[4], complex64[4]`. `call` is the line of the script that it comes from (`train.py:24`, "" where that is not
-    known). `instructions` are what the backend made of it, in its own language. Where the backend could not do it,
-    `failure_at` says which part of the backend refused (`lazy core`, `inductor lowering`) and `reason` why; both are ""
-    for a supported one. `failing` are those of the instructions that it could not do, empty where that is all of them.
-    """
+    `complex64[4], complex64[4]`. `call` is the line of the script that it comes from (`train.py:24`, "" where
+    that is not known). `instructions` are what the backend made of it, in its own language. Where the backend
+    could not do it, `failure_at` says which part of the backend refused (`lazy core`, `inductor lowering`)
+    and `reason` why; both are "" for a supported one. `failing` are those of the instructions that it could
+    not do, empty where that is all of them."""
 
     kind: str
     configuration: str

@@ -39,8 +39,8 @@ NOT_WRITTEN = {JSON: "never"}
 """Metadata of a field that no file has."""
 
 UNLESS_EMPTY = {JSON: "unless empty"}
-"""Metadata of a field that is left out where it is empty, as it is by default. `EMPTY_IS_LEFT_OUT` says so of all fields of
-a class."""
+"""Metadata of a field that is left out where it is empty, as it is by default. `EMPTY_IS_LEFT_OUT` says so of
+all fields of a class."""
 
 UNCHECKED = {JSON: "unchecked"}
 """Metadata of a field that is taken as the file has it, whatever it is."""
@@ -275,8 +275,8 @@ def put(path: Path, text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FileForm(Generic[Record]):
-    """A kind of file that holds one record under a `schema`. `migrations` say how the content of an older schema becomes
-    that of the next one, `remedy` what helps where a file cannot be used."""
+    """A kind of file that holds one record under a `schema`. `migrations` say how the content of an older
+    schema becomes that of the next one, `remedy` what helps where a file cannot be used."""
 
     kind: type[Record]
     schema: int = 1

@@ -25,8 +25,8 @@ COMPILER_SETTING = "compiler-setting"
 
 @dataclass(frozen=True, slots=True)
 class SwappedIn:
-    """The reference with the culprit's side of b in it: its score against the reference as it is; None where that cannot
-    be executed."""
+    """The reference with the culprit's side of b in it: its score against the reference as it is; None where
+    that cannot be executed."""
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -66,8 +66,9 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class CulpritScript:
-    """The standalone script of a culprit: `path` is None without one, and then `why` says so; `output` is its last line,
-    `error_ulp` the errors of the one block that it shows, where a culprit's are the largest of all its places."""
+    """The standalone script of a culprit: `path` is None without one, and then `why` says so; `output` is its
+    last line, `error_ulp` the errors of the one block that it shows, where a culprit's are the largest of all
+    its places."""
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
     EMPTY_IS_LEFT_OUT: ClassVar[bool] = True
@@ -83,10 +84,10 @@ class CulpritScript:
 class Culprit:
     """Where a drift comes from. docs/guide/investigation-json.md says what each field is.
 
-    Three sorts have fields of their own: an op (`kernel`, `bound`, `largest_relative`, `lead`: the block that its script
-    shows), a way in which a mode executes (`name`, `policy`, and `swapped`: the key of a mode that takes its place), and a
-    difference in the set-up (`what`, `name`, `text`), which is the only one without a proof. By side is by "a" and "b".
-    `script` and `command` are added where the findings are put together.
+    Three sorts have fields of their own: an op (`kernel`, `bound`, `largest_relative`, `lead`: the block that
+    its script shows), a way in which a mode executes (`name`, `policy`, and `swapped`: the key of a mode that
+    takes its place), and a difference in the set-up (`what`, `name`, `text`), which is the only one without a
+    proof. By side is by "a" and "b". `script` and `command` are added where the findings are put together.
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True

@@ -16,8 +16,8 @@ def append_event(path: Path, event: str, **fields: Any) -> None:
 
 
 def complete_events(path: Path) -> Iterator[dict[str, Any]]:
-    """The complete lines; the last one of a killed process may be torn. Raises OSError, and ValueError for a line that is no
-    JSON."""
+    """The complete lines; the last one of a killed process may be torn. Raises OSError, and ValueError for a
+    line that is no JSON."""
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
         if line.endswith("\n"):
             yield json.loads(line)

@@ -21,14 +21,15 @@ RUN_FAILED = 3
 class PairFindings:
     """What is known of one pair; `a` is the reference.
 
-    `verdict` is a word of the design, None where nothing decides (then `undecided` says what would). `text` are
-    sentences for people. `score` and `threshold` are multiples of the reference's rounding noise. `closer_to_fp64` is a
-    mode's name, `equal`, or None without a referee. `steps` holds each step's score and those of its tensors,
-    `curve` and `lag` what the whole trainings say. `compiler` has the scores of a step with other stages and settings
-    of the compiler, `parts` those of a step with parts of the model on the mode's backend, `without` the whole training with the culprits swapped out. `runs_used` counts the trainings behind all this, `tests` the hybrids of
-    two tapes. Of runs of several processes `ranks` has the verdict of each rank, the worst of which is the pair's, and
-    `agreement` says of each run whether its ranks hold the same parameters.
-    """
+    `verdict` is a word of the design, None where nothing decides (then `undecided` says what would). `text`
+    are sentences for people. `score` and `threshold` are multiples of the reference's rounding noise.
+    `closer_to_fp64` is a mode's name, `equal`, or None without a referee. `steps` holds each step's score and
+    those of its tensors, `curve` and `lag` what the whole trainings say. `compiler` has the scores of a step
+    with other stages and settings of the compiler, `parts` those of a step with parts of the model on the
+    mode's backend, `without` the whole training with the culprits swapped out. `runs_used` counts the
+    trainings behind all this, `tests` the hybrids of two tapes. Of runs of several processes `ranks` has the
+    verdict of each rank, the worst of which is the pair's, and `agreement` says of each run whether its ranks
+    hold the same parameters."""
 
     a: str
     b: str

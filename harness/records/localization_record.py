@@ -18,8 +18,9 @@ RESULT = "localization.json"
 
 @dataclass(frozen=True, slots=True)
 class Localization:
-    """What was found in one step of a pair. `content` is the file's: `culprits` ranked, `score` before and `rest` after all of
-    them are swapped out, `tests` (hybrids executed), `seconds`, `notes`; `reason` where nothing could be found."""
+    """What was found in one step of a pair. `content` is the file's: `culprits` ranked, `score` before and
+    `rest` after all of them are swapped out, `tests` (hybrids executed), `seconds`, `notes`; `reason` where
+    nothing could be found."""
 
     path: Path
     content: Mapping[str, Any]

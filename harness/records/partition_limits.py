@@ -20,9 +20,10 @@ OF_PROCESS = ("dtype", "threads", "seed", "python", "timeout", "env")
 class PartitionConfig:
     """Limits of a partition, and operators that go to the CPU although the backend has them.
 
-    `min_operator_percentage_threshold` is the least fraction (0 to 1) of a graph's operators that the backend must support,
-    `min_subgraph_size` the least number of operators in any subgraph, `max_subgraph_count` the most subgraphs in a graph;
-    -1 is no limit. `ops_to_partition` are operators by name, `aten::log_softmax`; what autograd makes of them goes with them.
+    `min_operator_percentage_threshold` is the least fraction (0 to 1) of a graph's operators that the backend must
+    support, `min_subgraph_size` the least number of operators in any subgraph, `max_subgraph_count` the most subgraphs
+    in a graph; -1 is no limit. `ops_to_partition` are operators by name, `aten::log_softmax`; what autograd makes of
+    them goes with them.
 
     A forward and its backward are two graphs, and each must keep to the limits. Raises UsageError for what is no limit.
     """

@@ -54,9 +54,8 @@ class SubgraphRow:
 class GraphPartition:
     """How one graph is partitioned; `graph` numbers the captured graphs of a process from 0.
 
-    `as_written` says that operators are counted as the module calls them (`aten::linear`); those of a backward are counted
-    as autograd calls them. `violated` is what the limits have against it.
-    """
+    `as_written` says that operators are counted as the module calls them (`aten::linear`); those of a
+    backward are counted as autograd calls them. `violated` is what the limits have against it."""
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True  # what follows from the fields is written beside them
 
@@ -97,8 +96,8 @@ class GraphPartition:
 
 @dataclass(slots=True)
 class Partitioning:
-    """All graphs of a module that were partitioned so far. It grows: with other shapes, or in training and evaluation, a
-    module has other graphs."""
+    """All graphs of a module that were partitioned so far. It grows: with other shapes, or in training and
+    evaluation, a module has other graphs."""
 
     backend: str
     graphs: list[GraphPartition] = field(default_factory=list)

@@ -13,4 +13,5 @@ OWN = "numdrift"
 
 FORWARD = "forward"
 UNTRAINED = "no gradients"
-"""The phases that begin with the first call of a model with gradients, and with one before it that has none, an evaluation."""
+"""The phases that begin with the first call of a model with gradients, and with one before it that has none,
+an evaluation."""

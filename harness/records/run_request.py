@@ -4,9 +4,8 @@ A new recording option is declared here and nowhere else: a field, and a key of 
 
     graphs: bool = field(default=False, metadata=option("graphs", False, "Capture each mode's graphs."))
 
-makes `numdrift run --graphs`, `numdrift.run(graphs=True)`, `plan.graphs`, `config.graphs` and `"graphs": true` in config.json.
-What remains is the observer that heeds it.
-"""
+makes `numdrift run --graphs`, `numdrift.run(graphs=True)`, `plan.graphs`, `config.graphs` and `"graphs":
+true` in config.json. What remains is the observer that heeds it."""
 
 from __future__ import annotations
 
@@ -38,9 +37,9 @@ FIRST_STEPS = StepSelection(((0, 1),))
 class UserOption:
     """How users ask for a field: by `name` in Python, on the command line by `flag` (empty: made of the name).
 
-    `default` is as users give it, and its type says what kind of option it is; `read` makes the field's value of what they
-    give. `choices`, `metavar`, `variable` (of the environment) and `shows_default` are those of the command line.
-    """
+    `default` is as users give it, and its type says what kind of option it is; `read` makes the field's value
+    of what they give. `choices`, `metavar`, `variable` (of the environment) and `shows_default` are those of
+    the command line."""
 
     name: str
     default: Any
@@ -76,20 +75,21 @@ def _steps(flag: str, remedy: str, every: str | None = None) -> Callable[[str], 
 class RunRequest:
     """What is recorded of a run, and in what its training differs from the script's own. `value_budget` is in bytes.
 
-    `record` is the level at which `steps` are recorded. `graphs` asks for the graphs of `graph_steps`; of the ops in
-    `trace_kernels` the first calls are written down. `sketches` asks for linear sketches of every tensor, which runs with
-    sharded tensors have anyway. `instruments` are the bring-up tools that look on, by name, each with its options (JSON).
+    `record` is the level at which `steps` are recorded. `graphs` asks for the graphs of `graph_steps`; of the
+    ops in `trace_kernels` the first calls are written down. `sketches` asks for linear sketches of every
+    tensor, which runs with sharded tensors have anyway. `instruments` are the bring-up tools that look on, by
+    name, each with its options (JSON).
 
     `states` are the steps whose state is kept as it is at their beginning, `outcomes` those of which losses, gradients
     and the state after the step are kept, `tapes` those that are recorded as a tape and replayed `noise_replays` times
     with random rounding; None means none. `edge_replays` more have the rounding 16 times as strong, to see whether a
     discrete choice hangs on it.
 
-    `perturb` moves the initial parameters (those of each forced step, where steps start from another run's states) by one
-    ULP, drawn with this seed. `seed_shift` is added to every seed that the script sets. `until` is the last step that is
-    needed: the script is left, as by `sys.exit()`, when the step after it has ended. `module` is the name behind `-m`
-    when the script was asked for as a module. `strict` makes an error of what was not understood of the script.
-    """
+    `perturb` moves the initial parameters (those of each forced step, where steps start from another run's
+    states) by one ULP, drawn with this seed. `seed_shift` is added to every seed that the script sets.
+    `until` is the last step that is needed: the script is left, as by `sys.exit()`, when the step after it
+    has ended. `module` is the name behind `-m` when the script was asked for as a module. `strict` makes an
+    error of what was not understood of the script."""
 
     record: str = field(
         default="params",
@@ -158,7 +158,8 @@ class RunRequest:
         metadata=option(
             "states",
             None,
-            "Keep the training's state as it is at the beginning of these steps (all, or as in 0,5,10-19), for --resync.",
+            "Keep the training's state as it is at the beginning of these steps (all, or as in "
+            "0,5,10-19), for --resync.",
             _steps("--states", "write all, or steps as in 0,5,10-19", every="all"),
             metavar="LIST",
         ),
@@ -177,7 +178,8 @@ class RunRequest:
         metadata=option(
             "sketches",
             False,
-            "Keep a linear sketch of every tensor and gradient: sharded runs, which have them anyway, are compared with these.",
+            "Keep a linear sketch of every tensor and gradient: sharded runs, which have them anyway, "
+            "are compared with these.",
         ),
     )
     outcomes: StepSelection | None = None
@@ -195,7 +197,8 @@ class RunRequest:
 
 
 class RunOptions(TypedDict, total=False):
-    """What users may ask for, by the names of the Python interface: the parameters of `numdrift.run` that are options here."""
+    """What users may ask for, by the names of the Python interface: the parameters of `numdrift.run` that are
+    options here."""
 
     record: Level
     steps: str

@@ -13,13 +13,14 @@ the Frequency Moments, STOC 1996), so
 
     ||x||_2 is about sqrt((s_0**2 + ... + s_7**2) / 8)
 
-a projection to 8 dimensions in the sense of Johnson and Lindenstrauss (1984). The relative standard error of the mean
-square is at most sqrt(2 / 8) = 0.5. Where many elements take part the s_j are nearly normal and 8 * estimate**2 / ||x||**2
-has the chi-squared distribution with 8 degrees of freedom: 95 % of the estimates lie between 0.52 and 1.48 times the norm.
+a projection to 8 dimensions in the sense of Johnson and Lindenstrauss (1984). The relative standard error of
+the mean square is at most sqrt(2 / 8) = 0.5. Where many elements take part the s_j are nearly normal and 8 *
+estimate**2 / ||x||**2 has the chi-squared distribution with 8 degrees of freedom: 95 % of the estimates lie
+between 0.52 and 1.48 times the norm.
 
-Each s_j is summed in float64 in blocks of 512, whose sums are added with compensation (Neumaier 1974). By the usual
-analysis it is off by at most 256 * 2**-53 * sum |x_i|, which is ROUNDING * sum |x_i|, and sum |x_i| <= sqrt(n) * ||x||_2.
-"""
+Each s_j is summed in float64 in blocks of 512, whose sums are added with compensation (Neumaier 1974). By the
+usual analysis it is off by at most 256 * 2**-53 * sum |x_i|, which is ROUNDING * sum |x_i|, and sum |x_i| <=
+sqrt(n) * ||x||_2."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """What the support analysis writes in the script's process: `support.jsonl` in the run's folder, one object a line.
 
-    {"event": "backend", "name": "inductor", "instruction_set": "inductor", "dry": false, "versions": {"torch": "2.13.0"}}
-    {"event": "operator", "number": 3, "kind": "aten::mul", "configuration": "...", "call": "train.py:24", ...}
-    {"event": "counts", "step": 1, "counts": {"3": 2}}
-    {"event": "note", "text": "..."}
-    {"event": "end"}
+    {"event": "backend", "name": "inductor", "instruction_set": "inductor", "dry": false, "versions":
+    {"torch": "2.13.0"}} {"event": "operator", "number": 3, "kind": "aten::mul", "configuration": "...",
+    "call": "train.py:24", ...} {"event": "counts", "step": 1, "counts": {"3": 2}} {"event": "note", "text":
+    "..."} {"event": "end"}
 
 An operator has a line when a call of it is met that differs from all before; `counts` says how often each was called
 since the last such line. What was written survives a kill; a run that lacks its `end` was cut off.

@@ -31,7 +31,8 @@ FALLBACK = "fallback "
 """Begins the name of a graph that was executed because an op falls back; the op follows."""
 
 READS = ("read", "item")
-"""The names of graphs that were executed because a value was read; `item` is `.item()`, `float(tensor)`, `if tensor`."""
+"""The names of graphs that were executed because a value was read; `item` is `.item()`, `float(tensor)`, `if
+tensor`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +47,9 @@ class TimedWork:
 class StepMetrics:
     """One step, or what belongs to none: `name` is "setup", "rest" or "" for a step.
 
-    It began `at` seconds after the script and took `seconds`; `phases` has the seconds of its parts by name. `counters` are
-    what the backend's counters grew by, `memory` bytes at the end of the step (see observing/memory.py).
-    """
+    It began `at` seconds after the script and took `seconds`; `phases` has the seconds of its parts by name.
+    `counters` are what the backend's counters grew by, `memory` bytes at the end of the step (see
+    observing/memory.py)."""
 
     step: int | None
     name: str

@@ -25,7 +25,8 @@ OWN_REFERENCES = 3
 them."""
 
 KEPT = (
-    "numdrift.print (or after_step) shows values that the script has dropped by the end of the step: the graph that computes "
+    "numdrift.print (or after_step) shows values that the script has dropped by the end of the step: "
+    "the graph that computes "
     "them has them as further outputs, so it is not the graph of a run without; there are no more graphs"
 )
 

@@ -101,7 +101,8 @@ class DeviceRedirection:
             meant = None if device is None else torch.device(self.meant(device))
             if meant is not None and meant.type == "lazy":
                 raise AdoptionError(
-                    "torch.set_default_device cannot be lazy, which torch's lazy core does not survive: leave the default "
+                    "torch.set_default_device cannot be lazy, which torch's lazy core does not "
+                    "survive: leave the default "
                     'device out in this mode, and move the model and the data to os.environ["DEVICE"]'
                 )
             original(device)

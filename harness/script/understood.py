@@ -37,7 +37,8 @@ def say_ending(facts: AdoptionFacts, steps: int, loss_found: bool) -> None:
         facts.doubt(f"no step was seen to end: no optimizer's step() was called; {HOW_TO_SAY_THE_STEP}")
     elif not steps:
         facts.doubt(
-            "no training was seen: neither a backward() nor an optimizer's step() in the script's own process; where it "
+            "no training was seen: neither a backward() nor an optimizer's step() in the script's own "
+            "process; where it "
             f"trains in another way, {HOW_TO_SAY_THE_STEP}"
         )
     elif not loss_found:

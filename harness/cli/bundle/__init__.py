@@ -44,7 +44,8 @@ class BundleGroup(LazyGroup):
     summaries=COMMANDS,
     epilog=EXAMPLES,
     subcommand_metavar="INVESTIGATION | COMMAND [ARGS]...",
-    help="Pack an investigation into one archive, and open such an archive: findings, graphs, the culprits' scripts, snapshots.",
+    help="Pack an investigation into one archive, and open such an archive: findings, graphs, the "
+    "culprits' scripts, snapshots.",
 )
 def command() -> None:
     pass

@@ -27,8 +27,8 @@ Examples:
 
 \b
 Kinds of files: {", ".join(KINDS)}.
-`values` go in with --values only. A redacted bundle has digests (hash, min, max, mean, L2) in place of tensors and nothing
-of what the script printed.
+`values` go in with --values only. A redacted bundle has digests (hash, min, max, mean, L2) in place of tensors and
+nothing of what the script printed.
 """
 
 

@@ -28,8 +28,8 @@ Examples:
 
 \b
 Every file is checked against its SHA-256, and nothing is unpacked unless all are right. --replay executes snapshots:
-only ops that torch has registered, no code of the bundle's. --run-scripts executes the bundle's Python scripts with your
-rights: only for a bundle whose maker you trust.
+only ops that torch has registered, no code of the bundle's. --run-scripts executes the bundle's Python scripts
+with your rights: only for a bundle whose maker you trust.
 Exit codes: 0 opened (and everything that was replayed gives what was recorded, or cannot be compared because the mode
 draws other random numbers), 1 something does not, 2 wrong usage, 3 the bundle is damaged or was changed.
 """

@@ -28,7 +28,8 @@ Examples:
     package=__name__,
     summaries=COMMANDS,
     epilog=EXAMPLES,
-    help="Keep single executions of a training with their inputs, their outputs and their graph, and execute them again.",
+    help="Keep single executions of a training with their inputs, their outputs and their graph, and "
+    "execute them again.",
 )
 def command() -> None:
     pass

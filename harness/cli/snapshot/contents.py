@@ -72,7 +72,8 @@ def _heading(path: Path, snapshot: Snapshot) -> list[str]:
         ),
         (
             f"taken in mode {around.spec} with torch {around.torch}, {around.threads} threads, "
-            f"from {Path(around.script).name}; {in_mib(path.stat().st_size)}, holds {' and '.join(snapshot.held) or 'the graph'}"
+            f"from {Path(around.script).name}; {in_mib(path.stat().st_size)}, holds "
+            f"{' and '.join(snapshot.held) or 'the graph'}"
         ),
     ]
     if snapshot.reason != "chosen":

@@ -61,7 +61,8 @@ Without --steps, --executions, --graph, --on and a callback it is those of step 
 A callback says of each execution what is kept of it:
   def choose(name, device_index, execution_count, step):
       return "inputs outputs" if step == 5 else ""
-It answers "inputs", "outputs", "inputs outputs" or "" for nothing. A script gives its own by numdrift.on_snapshot(choose).
+It answers "inputs", "outputs", "inputs outputs" or "" for nothing.
+A script gives its own by numdrift.on_snapshot(choose).
 
 \b
 Snapshots are runs/<name>/<mode>/snapshots/<graph>-step000003-execution000003.safetensors. They hold parameters and
@@ -102,7 +103,8 @@ Exit codes: 0 done, 2 wrong usage (or nothing was there to be taken), 3 a run fa
     help="What is kept: inputs, outputs or both. The graph always is.",
 )  # fmt: skip
 @click.option(
-    "--limit-size", type=click.FloatRange(min=0, min_open=True), metavar="MIB", help="Disk that a run's snapshots take at most."
+    "--limit-size", type=click.FloatRange(min=0, min_open=True), metavar="MIB",
+    help="Disk that a run's snapshots take at most.",
 )  # fmt: skip
 @click.option("--limit-count", type=click.IntRange(min=1), metavar="N", help="Snapshots of a run at most.")
 @name_option
@@ -201,7 +203,8 @@ def _show(result: BatchResult, *, on: str, selects: bool, quiet: bool, json_path
 
 
 def _exit_code(result: BatchResult, taken: Mapping[str, Sequence[SnapshotEntry]], *, selects: bool) -> int:
-    """What was asked for decides: a script that only evaluates has no steps, and its executions are taken all the same."""
+    """What was asked for decides: a script that only evaluates has no steps, and its executions are taken all
+    the same."""
     if any(one.incomplete for entries in taken.values() for one in entries):
         return max(result.exit_code, NumdriftError.exit_code)
     if any(run.manifest.failed for run in result.runs) or result.interrupted:
@@ -218,7 +221,8 @@ def _nothing(run: FinishedRun, on: str) -> str:
         if run.manifest.failed:
             return ""
         return (
-            "no snapshot was taken: no execution was seen; give the script that calls the model (what this one printed is "
+            "no snapshot was taken: no execution was seen; give the script that calls the model (what "
+            "this one printed is "
             f"in {run.folder.stderr})"
         )
     told = next((text for text in run.manifest.notices if text.startswith(REASONS)), "")

@@ -1,13 +1,11 @@
 """What a partitioned process writes: `partition.jsonl`, one object a line.
 
-    {"event": "backend", "schema": 1, "mode": "compile", "backend": "inductor"}
-    {"event": "graph", "graph": 0, "phase": "forward", "module": "MLP", "operators": [...], "subgraphs": [...], ...}
-    {"event": "note", "text": "..."}
-    {"event": "check", "what": "output", "name": "0", "identical": true, "largest": 0.0}
-    {"event": "calls", "calls": [[0, 3, "aten::tanh", "train.py:12", "net.1"], ...]}
-    {"event": "bisection", "whole": 4.8e-07, "asked": 7, "carriers": [{"operators": [...], "alone": ..., "without": ...}]}
-    {"event": "failed", "message": "...", "exit_code": 2}
-    {"event": "end"}
+    {"event": "backend", "schema": 1, "mode": "compile", "backend": "inductor"} {"event": "graph", "graph": 0,
+    "phase": "forward", "module": "MLP", "operators": [...], "subgraphs": [...], ...} {"event": "note",
+    "text": "..."} {"event": "check", "what": "output", "name": "0", "identical": true, "largest": 0.0}
+    {"event": "calls", "calls": [[0, 3, "aten::tanh", "train.py:12", "net.1"], ...]} {"event": "bisection",
+    "whole": 4.8e-07, "asked": 7, "carriers": [{"operators": [...], "alone": ..., "without": ...}]} {"event":
+    "failed", "message": "...", "exit_code": 2} {"event": "end"}
 
 The calls are those of a process of which some are chosen: the number of the graph, that of the call in it,
 operator, line, module. A graph has its line when it is partitioned, also when it breaks a limit. What was

@@ -26,7 +26,8 @@ def lines(partition: GraphPartition) -> Iterator[str]:
         if not row.supported:
             yield f"{row.kind}, {row.call}: {row.reason}" if row.call else f"{row.kind}: {row.reason}"
     yield (
-        f"{partition.percentage:.2f}% of arithmetic operations ({partition.supported} of {partition.total}) are supported"
+        f"{partition.percentage:.2f}% of arithmetic operations ({partition.supported} of "
+        f"{partition.total}) are supported"
     )
     yield f"Num Partitions: {len(partition.subgraphs)}"
     for subgraph in partition.subgraphs:

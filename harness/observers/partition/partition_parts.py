@@ -9,7 +9,8 @@ Part = tuple[int, int]
 
 
 class PartCall(NamedTuple):
-    """What a part is: the operator as it was written, its line, and the path of the module that calls it (the outermost is "")."""
+    """What a part is: the operator as it was written, its line, and the path of the module that calls it (the
+    outermost is "")."""
 
     operator: str
     line: str

@@ -120,7 +120,8 @@ def _made(target: str) -> tuple[torch.nn.Module, Any]:
     inputs = getattr(module, EXAMPLES, getattr(source, EXAMPLES, None))
     if inputs is None:
         raise UsageError(
-            f"{target}: nothing says what the module is called with; give it an attribute, or {place} a variable or function, "
+            f"{target}: nothing says what the module is called with; give it an attribute, or {place} "
+            f"a variable or function, "
             f"named {EXAMPLES}: a tensor, a tuple of arguments, or a dict of named ones"
         )
     return module, inputs() if callable(inputs) and not isinstance(inputs, torch.Tensor) else inputs

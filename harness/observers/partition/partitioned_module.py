@@ -55,8 +55,8 @@ def partition(
 ) -> PartitionedModule:
     """Put what the mode's backend supports of a module there, and the rest on the CPU.
 
-        net = numdrift.partition(Net(), torch.rand(32, 784), mode="compile", config=PartitionConfig(max_subgraph_count=2))
-        net(x).sum().backward()
+        net = numdrift.partition(Net(), torch.rand(32, 784), mode="compile",
+        config=PartitionConfig(max_subgraph_count=2)) net(x).sum().backward()
 
     `inputs` are what the module is called with: a tensor, a sequence of arguments, or a mapping of named
     ones. The module is called with them once, where its buffers and the random generator are put back. Other
@@ -88,7 +88,8 @@ def partitioned(
     elsewhere = {one.device.type for one in [*module.parameters(), *module.buffers()]} - {"cpu"}
     if elsewhere:
         raise UsageError(
-            f"{type(module).__name__} is on {' and '.join(sorted(elsewhere))}; give a module on the CPU: the backend's part "
+            f"{type(module).__name__} is on {' and '.join(sorted(elsewhere))}; give a module on the "
+            f"CPU: the backend's part "
             "is moved when it runs"
         )
     name, file = type(module).__name__, file_of(module)

@@ -22,7 +22,10 @@ from .camera import Camera, Wish, is_finite
 from .compiled_tape import CompiledExecution
 from .snapshot_record import Circumstances, bytes_of_tensors
 
-NOTHING_SEEN = "no compiled graph was executed where it can be seen: the backend makes no graph of aten ops, or met nothing to compile"
+NOTHING_SEEN = (
+    "no compiled graph was executed where it can be seen: the backend makes no graph of aten ops, "
+    "or met nothing to compile"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

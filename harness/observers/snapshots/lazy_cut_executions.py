@@ -27,7 +27,8 @@ SYNCS = ("CachedCompile", "UncachedCompile")
 """What the lazy core counts at each execution of a graph."""
 
 UNSEEN = (
-    "the lazy core executed {} graphs beside those at its cuts (ops that fall back to the CPU, values that are read): no "
+    "the lazy core executed {} graphs beside those at its cuts (ops that fall back to the CPU, values "
+    "that are read): no "
     "snapshots are taken of them"
 )
 
