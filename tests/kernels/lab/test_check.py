@@ -44,8 +44,11 @@ def test_replay_in_float64_is_rounded_once(op: str, dtype: torch.dtype) -> None:
 def test_the_founding_case_has_the_errors_that_were_measured_for_it() -> None:
     # given saturated outputs of tanh, of which a third is within 1e-3 of 1
     aten, decomposed, low = rows("tanh_backward", ["aten", "decomposed", "bf16"], "saturated")
-    # then ATen's contracted 1 - y*y is off by a gap, the decomposed one by a thousand
-    assert 0.9 < aten.worst.error(1.0) < 1.6
+    # then ATen's 1 - y*y is off by a gap where its vector code contracts it, and the decomposed one by a thousand
+    is_contracted = (
+        torch.backends.cpu.get_cpu_capability() != "DEFAULT"
+    )  # plain C++ for any x86 has no fused op
+    assert (0.9 < aten.worst.error(1.0) < 1.6) == is_contracted
     assert 1000 < decomposed.worst.error(1.0) < 1500
     assert 800 < decomposed.worst.error(0.99) < 1100
     assert decomposed.worst.away.z > 6, "y*y rounds down just below 1"
@@ -56,7 +59,8 @@ def test_the_founding_case_has_the_errors_that_were_measured_for_it() -> None:
     assert 1e5 < low.worst.error(0.5) < 1e7
     # and the share of elements that differ
     assert aten.worst.differs == 0
-    assert decomposed.worst.differs is not None and 0.3 < decomposed.worst.differs < 0.9
+    assert decomposed.worst.differs is not None
+    assert 0.3 < decomposed.worst.differs < 0.9 if is_contracted else decomposed.worst.differs == 0
 
 
 def test_a_bfloat16_kernel_is_off_by_2_to_the_16_gaps_of_float32() -> None:
