@@ -11,6 +11,7 @@ import pytest
 from numdrift import load_run
 
 from ..conftest import ROOT, Numdrift
+from .lazy_bits import lazy_is_eager
 
 KINDS = ROOT / "tests" / "e2e" / "scripts" / "kinds.py"
 REPRODUCERS = ROOT / "reproducers"
@@ -111,11 +112,12 @@ def test_the_founding_case(numdrift: Numdrift, tmp_path: Path) -> None:
         *("investigate", REPRODUCERS / "sam_tanh.py", "--modes", "cpu,compile,lazy", "--name", "s"),
         *("--", "--epochs", "20"),
     )
-    # then compile differs from the first step on and by rounding only, lazy not at all
+    # then compile differs from the first step on and by rounding only, lazy at most as copies differ from views here
     found = json.loads((tmp_path / "runs" / "s" / "investigation.json").read_text())
     compiled, lazy = found["pairs"]
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (compiled["verdict"], lazy["verdict"]) == ("rounding", "identical")
+    is_eager = lazy_is_eager(numdrift, "runs/s", REPRODUCERS / "sam_tanh.py", "--epochs", "20")
+    assert (compiled["verdict"], lazy["verdict"]) == ("rounding", "identical" if is_eager else "rounding")
     assert compiled["first_differing_step"] == 0
     assert 0 < compiled["score"] < 16
     assert compiled["closer_to_fp64"] in ("cpu", "compile", "equal")

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+from .lazy_bits import lazy_is_eager
+
 Numdrift = Callable[..., "subprocess.CompletedProcess[str]"]
 SAM_TANH = Path(__file__).parents[2] / "reproducers" / "sam_tanh.py"
 
@@ -263,9 +265,11 @@ def test_the_numbers_of_the_guide(numdrift: Numdrift) -> None:
     def identical(a: str, b: str) -> bool:
         return "identical bit for bit" in numdrift("compare", f"runs/s/{a}", f"runs/s/{b}").stdout
 
-    assert identical("cpu", "lazy")
-    assert not identical("cpu", "cpu_dec")
-    assert identical("cpu_dec", "lazy_dec")
+    # lazy mode is eager where the library has one path for transposed views and for their copies, as the guide says
+    is_eager = lazy_is_eager(numdrift, "runs/s", SAM_TANH, "--epochs", "20")
+    assert identical("cpu", "lazy") == is_eager
+    assert not identical("cpu", "cpu_dec") and not identical("lazy", "lazy_dec")
+    assert identical("cpu_dec", "lazy_dec") == is_eager
     assert not identical("cpu", "compile")
     assert not identical("cpu", "two")
     assert identical("cpu", "three")
