@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ..conftest import ROOT, Numdrift
+from .lazy_bits import lazy_is_eager
 
 SAM_TANH = ROOT / "reproducers" / "sam_tanh.py"
 REDRAWN = ROOT / "tests" / "e2e" / "scripts" / "redrawn.py"
@@ -29,8 +30,9 @@ def test_the_founding_case(numdrift: Numdrift, tmp_path: Path) -> None:
     assert done.returncode == 1, done.stderr
     pairs = pairs_of(tmp_path / "runs" / "s")
 
-    # then lazy computes what eager computes
-    assert pairs["lazy"]["verdict"] == "identical"
+    # then lazy computes what eager computes, up to what a library makes of copies in place of transposed views
+    is_eager = lazy_is_eager(numdrift, "runs/s", SAM_TANH, "--epochs", "3")
+    assert pairs["lazy"]["verdict"] == ("identical" if is_eager else "rounding")
     assert pairs["lazy"]["culprits"] == []
 
     # and compile differs by rounding, from the decomposed tanh_backward and from generated code
@@ -70,7 +72,7 @@ def test_the_founding_case(numdrift: Numdrift, tmp_path: Path) -> None:
     }
     assert "aten.tanh_backward in the backward of" in done.stdout
 
-    assert bf16["without"]["identical"]
+    assert bf16["without"]["identical"] == is_eager and bf16["without"]["inside"]
     assert bf16["without"]["swaps"] == ["without kernel.tanh_backward=bf16"]
 
     # and its script shows it without numdrift
