@@ -146,10 +146,6 @@ def main(path: str, op: str, result: str) -> None:
     Path(result).write_text(json.dumps(asdict(tried(Path(path), op))), encoding="utf-8")
 
 
-if __name__ == "__main__":
-    main(*sys.argv[1:])
-
-
 # Calling a kernel as the op would be called, and refusing what the op would never do.
 
 
@@ -265,3 +261,7 @@ def _is_here(device: str) -> bool:
         return bool(torch.get_device_module(device).is_available())
     except (RuntimeError, AttributeError):
         return False
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
