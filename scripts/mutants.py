@@ -1,0 +1,93 @@
+"""How much the tests catch: mutants of the sources, each run against the tests that reach it.
+
+scripts/mutants run OUT [--tree CHECKOUT]    run the sample on a checkout, write a line a mutant; goes on where it was ended
+scripts/mutants table OUT                    killed and survived, by area; --survivors shows each survivor
+scripts/mutants compare BEFORE AFTER         both tables, and what was killed before and is not any more
+scripts/mutants where [--tree CHECKOUT]      which mutants of the sample are gone from a checkout, without running any
+scripts/mutants draw                         draw the sample anew; only for a new baseline
+
+The sample is scripts/mutants.json. A mutant is one statement made wrong, and is found again by its text and its function,
+whatever file it is in. Tests are run in forks of one process, on a copy of the checkout, one at a time. First every test
+that is not slow and does not run whole commands is run once, with probes in the mutants' statements: that says which tests
+reach which mutant. It is killed when a test fails that passes without it, or hangs.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from mutation import sample, table, trial
+
+ROOT = Path(__file__).parent.parent
+SAMPLE = Path(__file__).with_suffix(".json")
+
+
+def main() -> None:
+    given = _arguments()
+    match given.command:
+        case "draw":
+            drawn = sample.draw(given.tree)
+            sample.write(drawn, given.sample)
+            print(f"Wrote {given.sample}, {len(drawn)} mutants")
+        case "where":
+            _where(given)
+        case "run":
+            mutants, limits = sample.read(given.sample), trial.Limits(given.seconds)
+            trial.run(given.tree.resolve(), mutants, given.out, limits, slow=given.slow, area=given.area)
+            print(table.table(trial.read(given.out)))
+        case "table":
+            results = trial.read(given.out)
+            print(table.table(results))
+            for one in sample.read(given.sample) if given.survivors else ():
+                if one.id in results and results[one.id].result == "survived":
+                    print(f"\n{table.shown(one, results[one.id])}")
+        case "compare":
+            mutants = sample.read(given.sample)
+            print(table.comparison(mutants, trial.read(given.before), trial.read(given.after)))
+
+
+def _where(given: argparse.Namespace) -> None:
+    mutants = sample.read(given.sample)
+    places = sample.find(given.tree, mutants)
+    for one in mutants:
+        if one.id not in places:
+            print(f"{one.id} gone, {one.file} {one.function}\n  {one.before}")
+        elif places[one.id].found == "alike":
+            place = places[one.id]
+            print(
+                f"{one.id} alike, {place.statement.file}:{place.statement.node.lineno} {place.statement.function}"
+            )
+            print(f"  was {one.before}\n  is  {place.statement.text}\n  +   {place.after}")
+    found = [place.found for place in places.values()]
+    counts = ", ".join(f"{found.count(how)} {how}" for how in ("same", "moved", "alike"))
+    print(f"{len(mutants)} mutants: {counts}, {len(mutants) - len(places)} gone")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sample", type=Path, default=SAMPLE, help="the sample's file")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("draw", "where", "run"):
+        command = commands.add_parser(name)
+        command.add_argument("--tree", type=Path, default=ROOT, help="the checkout, this one by default")
+    run = commands.choices["run"]
+    run.add_argument("out", type=Path, help="the results, JSON lines; what the tests reach is kept beside it")
+    run.add_argument("--area", help="only the mutants of one area")
+    run.add_argument(
+        "--seconds", type=float, default=10.0, help="of tests that a mutant is tried against (10)"
+    )
+    run.add_argument("--slow", action="store_true", help="try survivors also against one file of tests/e2e")
+    shown = commands.add_parser("table")
+    shown.add_argument("out", type=Path)
+    shown.add_argument("--survivors", action="store_true")
+    compared = commands.add_parser("compare")
+    compared.add_argument("before", type=Path)
+    compared.add_argument("after", type=Path)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Which test reaches which mutant: one pass over the tests of a tree whose mutants' statements carry probes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from . import probe
+from .running import Forks
+from .sample import Place
+from .statements import Edit, inserted, probed
+from .tree import Copy, Restore, files_of, test_files
+
+LONGEST = 900.0
+"""Seconds for the tests of one file."""
+
+
+@dataclass(slots=True)
+class Reached:
+    """What the tests of one file reach.
+
+    seconds: of each test that passed, in the order of the file; a test that fails without any mutant tells nothing.
+    hits: the mutants that each reached, under "" those that were reached as the file was imported.
+    """
+
+    file: str
+    seconds: dict[str, float] = field(default_factory=dict)
+    hits: dict[str, list[str]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def mutants(self) -> set[str]:
+        return {one for found in self.hits.values() for one in found}
+
+
+def key_of(root: Path, ids: Iterable[str]) -> str:
+    """Stands for the content of a tree's Python files, and for a sample."""
+    digest = hashlib.sha256(json.dumps(sorted(ids)).encode())
+    for name in files_of(root):
+        if name.endswith((".py", ".c", ".toml")) and not name.startswith("scripts/"):
+            digest.update(name.encode() + b"\0" + (root / name).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def reach(
+    root: Path, copy: Copy, forks: Forks, places: Mapping[str, Place], kept: Path, key: str
+) -> list[Reached]:
+    """Run every test once that might reach one of the mutants; what `kept` knows already is not run again."""
+    known = _read(kept, key)
+    files = test_files(root, {place.statement.file for place in places.values()})
+    missing = [file for file in files if file not in known]
+    if missing:
+        restore = _put_probes(copy, places)
+        with kept.open("a", encoding="utf-8") as out:
+            for number, file in enumerate(missing, 1):
+                began = time.monotonic()
+                known[file] = _of_file(forks, file, list(places))
+                out.write(json.dumps({"key": key} | asdict(known[file])) + "\n")
+                out.flush()
+                spent = time.monotonic() - began
+                print(f"probes {number}/{len(missing)} {file} {spent:.1f} s", file=sys.stderr, flush=True)
+        for back in restore:
+            back()
+    return [known[file] for file in files]
+
+
+def _read(kept: Path, key: str) -> dict[str, Reached]:
+    known = {}
+    for line in kept.read_text(encoding="utf-8").splitlines() if kept.exists() else ():
+        facts = json.loads(line)
+        if facts.pop("key") == key:
+            known[facts["file"]] = Reached(**facts)
+    return known
+
+
+def _put_probes(copy: Copy, places: Mapping[str, Place]) -> list[Restore]:
+    of_file: dict[str, list[Edit]] = defaultdict(list)
+    for number, place in enumerate(places.values()):
+        of_file[place.statement.file] += probed(place.statement, f"{probe.NAME}({number})")
+    return [
+        copy.put(file, inserted((copy.folder / file).read_text(encoding="utf-8"), edits))
+        for file, edits in of_file.items()
+    ]
+
+
+def _of_file(forks: Forks, file: str, ids: list[str]) -> Reached:
+    folder = forks.work / "hits"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    outcome = forks.run([file], None, LONGEST, hits=folder)
+    hits = {}
+    for name, written in {"": "import", **outcome.numbers}.items():
+        path = folder / str(written)
+        if path.exists():
+            hits[name] = sorted({ids[int(number)] for number in path.read_text().split()})
+    return Reached(file, {name: outcome.seconds[name] for name in outcome.passed}, hits, outcome.failed)
