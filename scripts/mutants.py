@@ -34,7 +34,10 @@ def main() -> None:
             _where(given)
         case "run":
             mutants, limits = sample.read(given.sample), trial.Limits(given.seconds)
-            trial.run(given.tree.resolve(), mutants, given.out, limits, slow=given.slow, area=given.area)
+            root = given.tree.resolve()
+            trial.run(root, mutants, given.out, limits, area=given.area)
+            if given.slow is not None:
+                trial.run_slowly(root, mutants, given.out, limits, given.slow)
             print(table.table(trial.read(given.out)))
         case "table":
             results = trial.read(given.out)
@@ -79,7 +82,12 @@ def _arguments() -> argparse.Namespace:
     run.add_argument(
         "--seconds", type=float, default=10.0, help="of tests that a mutant is tried against (10)"
     )
-    run.add_argument("--slow", action="store_true", help="try survivors also against one file of tests/e2e")
+    run.add_argument(
+        "--slow",
+        nargs="*",
+        metavar="FILE",
+        help="then try survivors against slow tests, of some of tests/e2e",
+    )
     shown = commands.add_parser("table")
     shown.add_argument("out", type=Path)
     shown.add_argument("--survivors", action="store_true")

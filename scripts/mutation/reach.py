@@ -8,7 +8,7 @@ import shutil
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -16,9 +16,9 @@ from . import probe
 from .running import Forks
 from .sample import Place
 from .statements import Edit, inserted, probed
-from .tree import Copy, Restore, files_of, test_files
+from .tree import Copy, Restore, files_of
 
-LONGEST = 900.0
+LONGEST = 3600.0
 """Seconds for the tests of one file."""
 
 
@@ -49,26 +49,48 @@ def key_of(root: Path, ids: Iterable[str]) -> str:
     return digest.hexdigest()[:16]
 
 
-def reach(
-    root: Path, copy: Copy, forks: Forks, places: Mapping[str, Place], kept: Path, key: str
-) -> list[Reached]:
-    """Run every test once that might reach one of the mutants; what `kept` knows already is not run again."""
-    known = _read(kept, key)
-    files = test_files(root, {place.statement.file for place in places.values()})
-    missing = [file for file in files if file not in known]
-    if missing:
-        restore = _put_probes(copy, places)
-        with kept.open("a", encoding="utf-8") as out:
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What one pass over the tests needs.
+
+    kept: the file of what passes found. slow: whether the slow tests of a file run too.
+    """
+
+    copy: Copy
+    forks: Forks
+    places: Mapping[str, Place]
+    kept: Path
+    key: str
+    slow: bool = False
+
+    def over(self, files: Sequence[str]) -> list[Reached]:
+        """What the tests of these files reach; what `kept` knows already is not run again."""
+        known = _read(self.kept, self.key)
+        missing = [file for file in files if file not in known]
+        restore = _put_probes(self.copy, self.places) if missing else []
+        with self.kept.open("a", encoding="utf-8") as out:
             for number, file in enumerate(missing, 1):
                 began = time.monotonic()
-                known[file] = _of_file(forks, file, list(places))
-                out.write(json.dumps({"key": key} | asdict(known[file])) + "\n")
+                known[file] = self._of_file(file)
+                out.write(json.dumps({"key": self.key} | asdict(known[file])) + "\n")
                 out.flush()
                 spent = time.monotonic() - began
                 print(f"probes {number}/{len(missing)} {file} {spent:.1f} s", file=sys.stderr, flush=True)
         for back in restore:
             back()
-    return [known[file] for file in files]
+        return [known[file] for file in files]
+
+    def _of_file(self, file: str) -> Reached:
+        folder, ids = self.forks.work / "hits", list(self.places)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        outcome = self.forks.run([file], None, LONGEST, hits=folder, slow=self.slow)
+        hits = {}
+        for name, written in {"": "import", **outcome.numbers}.items():
+            path = folder / str(written)
+            if path.exists():
+                hits[name] = sorted({ids[int(number)] for number in path.read_text().split()})
+        return Reached(file, {name: outcome.seconds[name] for name in outcome.passed}, hits, outcome.failed)
 
 
 def _read(kept: Path, key: str) -> dict[str, Reached]:
@@ -88,16 +110,3 @@ def _put_probes(copy: Copy, places: Mapping[str, Place]) -> list[Restore]:
         copy.put(file, inserted((copy.folder / file).read_text(encoding="utf-8"), edits))
         for file, edits in of_file.items()
     ]
-
-
-def _of_file(forks: Forks, file: str, ids: list[str]) -> Reached:
-    folder = forks.work / "hits"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    outcome = forks.run([file], None, LONGEST, hits=folder)
-    hits = {}
-    for name, written in {"": "import", **outcome.numbers}.items():
-        path = folder / str(written)
-        if path.exists():
-            hits[name] = sorted({ids[int(number)] for number in path.read_text().split()})
-    return Reached(file, {name: outcome.seconds[name] for name in outcome.passed}, hits, outcome.failed)

@@ -7,41 +7,35 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .reach import Reached, key_of, reach
+from .reach import Pass, Reached, key_of
 from .running import Forks
 from .sample import Mutant, Place, find
 from .statements import replaced
-from .tree import Copy
+from .tree import Copy, files_of, test_files
 
-END_TO_END = {
-    "drift": "investigate",
-    "localize": "localize",
-    "worker": "localize",
-    "recorder": "batches",
-    "swaps": "swaps",
-    "runs": "batches",
-    "cli": "bad_input",
-    "investigate": "investigate",
-}
-"""The one file of tests/e2e, without its `test_`, that survivors of an area are tried against where that is asked for."""
+END_TO_END = ("bad_input", "batches", "investigate", "localize", "swaps")
+"""The files of tests/e2e, without `test_`, that survivors are tried against where nothing else is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """When it is enough.
 
-    tests: seconds of computing that the tests take without the mutant which it is tried against.
+    tests: seconds of computing that the tests take without the mutant which it is tried against. slow: the same of
+    slow tests.
     It is given up after `least` and three times what they take, longer on a busy machine, `most` at the latest.
     """
 
     tests: float
+    slow: float = 60.0
     least: float = 15.0
-    most: float = 180.0
+    most: float = 600.0
 
     def of(self, expected: float) -> float:
         busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
@@ -55,7 +49,7 @@ class Result:
     result: killed, survived or gone (its statement is not found in this tree).
     why: failed, timeout; of a survivor: passed, or "not reached" by any test that may run.
     place: file and line in this tree. found: whether the statement is the same, moved, or one alike.
-    tests: how many were to run. left_out: how many more reach it, beyond the limit.
+    tests: how many were to run. slow: whether slow ones were. left_out: how many more reach it, beyond the limit.
     test, said: the one that failed, and what it said; or the one that did not end.
     """
 
@@ -73,38 +67,69 @@ class Result:
     slow: bool = False
 
 
-def run(
-    root: Path, sample: Sequence[Mutant], out: Path, limits: Limits, *, slow: bool, area: str | None = None
-) -> None:
+def run(root: Path, sample: Sequence[Mutant], out: Path, limits: Limits, *, area: str | None = None) -> None:
     """Run every mutant of the sample, or of one area of it, that `out` has no result of, and append each as it ends.
 
     Survivors that tests reach which were left out are run again where the limits allow for more of those.
-
-    slow: try survivors also against a file of whole commands.
     """
-    key = key_of(root, [one.id for one in sample])
-    known = read(out, key)
-    places = find(root, sample)
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, out.open("a", encoding="utf-8") as written:
-        work = Path(folder)
-        copy = Copy(root, work / "copy")
-        forks = Forks(copy.folder, work)
-        reached = reach(root, copy, forks, places, out.with_suffix(".reach.jsonl"), key)
+    with _bench(root, sample, out) as bench:
+        files = test_files(root, {place.statement.file for place in bench.places.values()})
+        reached = bench.reach().over(files)
         for mutant in sample:
             if area not in (None, mutant.area):
                 continue
-            place, result = places.get(mutant.id), known.get(mutant.id)
+            place, known = bench.places.get(mutant.id), bench.known.get(mutant.id)
             chosen = choose(mutant.id, place, reached, limits.tests) if place else Choice()
-            if result is None or (result.result == "survived" and len(chosen.seconds) > result.tests):
-                result = _tried(mutant, place, copy, forks, chosen, limits)
-            if slow and place and result.result == "survived" and not result.slow:
-                result = _tried_slowly(mutant, place, copy, forks, result)
-            if result == known.get(mutant.id):
-                continue
-            written.write(json.dumps({"key": key} | asdict(result)) + "\n")
-            written.flush()
-            said = f"{mutant.id} {result.result} {result.why} {result.seconds:.1f} s {result.test}"
-            print(said, file=sys.stderr, flush=True)
+            if known is None or (known.result == "survived" and len(chosen.seconds) > known.tests):
+                bench.keep(_tried(mutant, place, bench, chosen, limits))
+
+
+def run_slowly(root: Path, sample: Sequence[Mutant], out: Path, limits: Limits, files: Sequence[str]) -> None:
+    """Try the survivors in `out` against these test files, slow tests included, or against those of END_TO_END."""
+    if not files:
+        wanted = {f"test_{name}.py" for name in END_TO_END}
+        files = [name for name in files_of(root) if Path(name).name in wanted and "e2e" in Path(name).parts]
+    with _bench(root, sample, out) as bench:
+        left = {id: one for id, one in bench.known.items() if one.result == "survived" and not one.slow}
+        reached = bench.reach(slow=True).over(files)
+        for id, before in left.items():
+            chosen = choose(id, bench.places[id], reached, limits.slow, others=False)
+            after = replace(before, slow=True)
+            if chosen.seconds:
+                after = replace(after, **_executed(bench.places[id], bench, chosen, limits))
+            bench.keep(after)
+
+
+@dataclass(slots=True)
+class Bench:
+    """A copy of a tree with all that a mutant needs; `known` are the results that its file has."""
+
+    copy: Copy
+    forks: Forks
+    places: dict[str, Place]
+    known: dict[str, Result]
+    out: Path
+    key: str
+
+    def reach(self, *, slow: bool = False) -> Pass:
+        kept = self.out.with_suffix(".reach-slow.jsonl" if slow else ".reach.jsonl")
+        return Pass(self.copy, self.forks, self.places, kept, self.key, slow)
+
+    def keep(self, result: Result) -> None:
+        self.known[result.id] = result
+        with self.out.open("a", encoding="utf-8") as written:
+            written.write(json.dumps({"key": self.key} | asdict(result)) + "\n")
+        said = f"{result.id} {result.result} {result.why} {result.seconds:.1f} s {result.test}"
+        print(said, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _bench(root: Path, sample: Sequence[Mutant], out: Path) -> Iterator[Bench]:
+    key = key_of(root, [one.id for one in sample])
+    known = read(out, key)
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        copy = Copy(root, Path(folder) / "copy")
+        yield Bench(copy, Forks(copy.folder, Path(folder)), find(root, sample), known, out, key)
 
 
 def read(path: Path, key: str | None = None) -> dict[str, Result]:
@@ -126,9 +151,7 @@ class Choice:
     left_out: int = 0
 
 
-def _tried(
-    mutant: Mutant, place: Place | None, copy: Copy, forks: Forks, chosen: Choice, limits: Limits
-) -> Result:
+def _tried(mutant: Mutant, place: Place | None, bench: Bench, chosen: Choice, limits: Limits) -> Result:
     if place is None:
         return Result(mutant.id, mutant.area, "gone")
     result = Result(
@@ -143,36 +166,61 @@ def _tried(
     )
     if not chosen.seconds:
         return result
-    ended = _executed(place, copy, forks, list(chosen.seconds), limits.of(sum(chosen.seconds.values())))
-    return replace(result, **ended)
+    return replace(result, **_executed(place, bench, chosen, limits))
 
 
-def _executed(place: Place, copy: Copy, forks: Forks, names: list[str], limit: float) -> dict[str, Any]:
-    """What a result says of the mutant when these tests have run."""
+def _executed(place: Place, bench: Bench, chosen: Choice, limits: Limits) -> dict[str, Any]:
+    """What a result says of the mutant when these tests have run.
+
+    A test from elsewhere that fails has to fail a second time, alone: it may only have been a busy machine's.
+    """
     began = time.monotonic()
     file = place.statement.file
-    source = (copy.folder / file).read_text(encoding="utf-8")
-    restore = copy.put(file, replaced(source, place.statement, place.after))
+    source = (bench.copy.folder / file).read_text(encoding="utf-8")
+    restore = bench.copy.put(file, replaced(source, place.statement, place.after))
+    left = dict(chosen.seconds)
     try:
-        outcome = forks.run(list(dict.fromkeys(name.partition("::")[0] for name in names)), names, limit)
+        while True:
+            ended = _ended(bench, left, limits)
+            test = ended["test"]
+            if ended["why"] != "failed" or test not in left or _is_near(test, place):
+                break
+            if _ended(bench, {test: left[test]}, limits)["result"] == "killed":
+                break
+            del left[test]
     finally:
         restore()
-    ended: dict[str, Any] = {"seconds": round(time.monotonic() - began, 2)}
-    for test, said in outcome.failed.items():
-        return ended | {"result": "killed", "why": "failed", "test": test, "said": said}
-    if outcome.timed_out:
-        return ended | {"result": "killed", "why": "timeout", "test": next(reversed(outcome.numbers), "")}
-    if outcome.code not in (0, 5):  # pytest's "passed" and "no tests"
-        return ended | {"result": "killed", "why": f"exit code {outcome.code}"}
-    return ended | {"result": "survived", "why": "passed"}
+    return ended | {"seconds": round(time.monotonic() - began, 2)}
 
 
-def choose(id: str, place: Place, reached: Sequence[Reached], most: float) -> Choice:
+def _ended(bench: Bench, tests: Mapping[str, float], limits: Limits) -> dict[str, Any]:
+    if not tests:
+        return {"result": "survived", "why": "passed", "test": "", "said": ""}
+    files = list(dict.fromkeys(name.partition("::")[0] for name in tests))
+    outcome = bench.forks.run(files, list(tests), limits.of(sum(tests.values())))
+    result, why, test, said = "killed", "failed", "", ""
+    if outcome.failed:
+        test, said = next(iter(outcome.failed.items()))
+    elif outcome.timed_out:
+        why, test = "timeout", next(reversed(outcome.numbers), "")
+    elif outcome.code not in (0, 5):  # pytest's "passed" and "no tests"
+        why = f"exit code {outcome.code}"
+    else:
+        result, why = "survived", "passed"
+    return {"result": result, "why": why, "test": test, "said": said}
+
+
+def _is_near(test: str, place: Place) -> bool:
+    """Whether a test lies in a folder named like that of the mutated file."""
+    return Path(place.statement.file).parent.name in Path(test.partition("::")[0]).parts
+
+
+def choose(id: str, place: Place, reached: Sequence[Reached], most: float, *, others: bool = True) -> Choice:
     """Choose the tests that a mutant is tried against.
 
     First those that reach it, file by file, the file that is named like the mutated one before all others; then the rest
     of the same files, as a value that one test computes may be what later ones look at. They take `most` seconds at most,
-    where no single one takes longer.
+    where no single one takes longer. Without `others` only tests that reach it are chosen, and the quick ones first.
     """
     files = sorted((one for one in reached if id in one.mutants), key=lambda one: _distance(one, id, place))
     ways: list[dict[str, float]] = [{}, {}]
@@ -183,6 +231,8 @@ def choose(id: str, place: Place, reached: Sequence[Reached], most: float) -> Ch
             ways[0 if reaches else 1][name] = seconds
     chosen: dict[str, float] = {}
     spent = 0.0
+    if not others:
+        ways = [dict(sorted(ways[0].items(), key=lambda one: one[1]))]
     for way in ways:
         for name, seconds in way.items():
             if spent + seconds <= most or (not chosen and seconds <= 3 * most):
@@ -193,32 +243,8 @@ def choose(id: str, place: Place, reached: Sequence[Reached], most: float) -> Ch
 
 def _distance(one: Reached, id: str, place: Place) -> tuple[int, float]:
     """Tests named like the file first, then those in a folder named like its folder, then others; quick ones before slow."""
-    source, test = Path(place.statement.file), Path(one.file)
-    stem = test.stem.removeprefix("test_")
+    source, stem = Path(place.statement.file), Path(one.file).stem.removeprefix("test_")
     cost = sum(seconds for name, seconds in one.seconds.items() if id in one.hits.get(name, ()))
-    if source.parent.name not in test.parts:
+    if not _is_near(one.file, place):
         return 3, cost
     return (0 if stem == source.stem else 1 if stem in source.stem or source.stem in stem else 2), cost
-
-
-def _tried_slowly(mutant: Mutant, place: Place, copy: Copy, forks: Forks, before: Result) -> Result:
-    """The same mutant tried against a file of whole commands, where this tree has it."""
-    name = f"test_{END_TO_END[mutant.area]}.py"
-    tests = copy.folder / "tests"
-    files = [str(path.relative_to(copy.folder)) for path in sorted(tests.rglob(name)) if "e2e" in path.parts]
-    seconds = _passing(forks, files[0]) if files else {}
-    if not seconds:
-        return replace(before, slow=True)
-    ended = _executed(place, copy, forks, list(seconds), 60 + 4 * sum(seconds.values()))
-    return replace(before, slow=True, **ended)
-
-
-_known_to_pass: dict[str, dict[str, float]] = {}
-
-
-def _passing(forks: Forks, file: str) -> dict[str, float]:
-    """The tests of a file that pass without any mutant, each with its seconds."""
-    if file not in _known_to_pass:
-        outcome = forks.run([file], None, 3600, slow=True)
-        _known_to_pass[file] = {name: outcome.seconds[name] for name in outcome.passed}
-    return _known_to_pass[file]
