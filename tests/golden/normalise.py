@@ -13,12 +13,14 @@ Dropped unless `exact`, because they hang on the processor and the version of to
 - floats: one significant digit is left, and `differences` lets them be ten times larger or smaller. 0 stays 0. There
   are no borders as between classes of magnitude, at which a last bit decides
 - the sign and the size of `bias` (a number of standard deviations), which is any normal number for a right kernel
-- where rounding peaks: `max_absolute_step`, `max_relative_step`, `worst_step`, how many `values` the referee saw, and
-  `lead`, the number of a block
+- where rounding peaks: `max_absolute_step`, `max_relative_step`, `worst_step` and `lead`, the number of a block; and how
+  sure the referee is: `values`, `median` and `significance`. What it says stays
 - of a step's `tensors` the order, the distances and the names of those within rounding; the fields and the names beyond
   the threshold stay. The worst `tensor` of a step, in the verdict's sentence too, stays where it is beyond the threshold
-- the `module` of a culprit that acts in several: `places` has them all
-- the order and the share of culprits that carry less than half of the drift each: they are sorted by op
+- which step is localized where none of several is beyond the threshold
+- the `module` of a culprit that acts in several: `places` has them all. Of one within rounding also its line (of which
+  the text has only those of culprits in one place) and the number of its `sites`
+- the order, the share and the script's number of culprits that carry less than half of the drift each: they are sorted
 - numbers that stand alone in sentences, which become `#`. Those in names (`layers.3`, `bf16`, `train.py:111`) stay
 - how the columns of a table are filled with blanks
 
@@ -46,7 +48,8 @@ HALF = 0.5
 
 ANY = "#"
 TIMES = {"seconds"}
-PEAKS = {"max_absolute_step", "max_relative_step", "worst_step", "values", "lead"}
+PEAKS = {"max_absolute_step", "max_relative_step", "worst_step", "lead"}
+SURE = {"values", "median", "significance"}
 SENTENCES = {"text", "notes", "noise", "undecided", "why", "output", "reasons", "message", "remedy"}
 
 SPEED = re.compile(r"  [\d,.]+ (?:steps/s|s/step)")
@@ -59,6 +62,8 @@ NUMBER = re.compile(r"(?<![\w.:])\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?")
 WORST = re.compile(r"\([^();]*, step [\d,]+(?=; [\d.]+ would be a fault\))")
 BLANKS = re.compile(r"(?<=\S) {2,}")
 CULPRIT = re.compile(r"^  \d+\. ")
+SEVERAL_PLACES = re.compile(r"^(  \d+\. .* of [^,]+, .*, [^ ]+):\d+(?= \()")
+LINE = re.compile(r":\d+$")
 SHARE = re.compile(r"\((\d+) % of the drift\)$")
 
 
@@ -151,28 +156,53 @@ def _value(value: Any, key: str, folder: Path, exact: bool) -> Any:
 
 def _pair(pair: dict[str, Any], whole: Mapping[str, Any]) -> None:
     """Drop in place what rounding decides; `whole` is the pair with all its digits."""
-    threshold = whole["threshold"] or 0.0
-    for step, measured in zip(pair["steps"], whole["steps"], strict=True):
-        tensors = measured["tensors"]
+    threshold = whole.get("threshold") or 0.0
+    for step, measured in zip(pair.get("steps", ()), whole.get("steps", ()), strict=True):
+        tensors = measured.get("tensors", ())
         step["tensors"] = {
-            "beyond": sorted(one["name"] for one in tensors if _beyond(one["score"], threshold)),
+            "beyond": sorted(one["name"] for one in tensors if _beyond(one.get("score"), threshold)),
             "fields": sorted({field for one in tensors for field in one}),
         }
-        if not _beyond(measured["score"], threshold):
+        if not _beyond(measured.get("score"), threshold):
             step["tensor"] = ANY
-    for culprit in pair["culprits"]:
-        if "bias" in culprit:
-            culprit["bias"] = dict.fromkeys(culprit["bias"], ANY)
-        if len(culprit.get("places", ())) > 1:
-            culprit["module"] = ANY
-    carrying = [one for one in pair["culprits"] if (one.get("share_of_drift") or 0) >= HALF]
-    others = [one for one in pair["culprits"] if one not in carrying]
+    for key in SURE & set(pair.get("referee") or ()):
+        pair["referee"][key] = ANY
+    chosen = len(whole.get("steps", ())) > 1 and not _beyond(whole.get("score"), threshold)
+    culprits = pair.get("culprits", [])
+    for culprit in culprits:
+        _culprit(culprit, step_is_chosen=chosen)
+    carrying = [one for one in culprits if _share(one) >= HALF]
+    others = [one for one in culprits if _share(one) < HALF]
     for culprit in others:
         if culprit.get("share_of_drift") is not None:
             culprit["share_of_drift"] = ANY
-    pair["culprits"] = carrying + sorted(
-        others, key=lambda one: [str(one.get(key)) for key in ("kind", "op", "phase", "source", "places")]
-    )
+        _without_numbers(culprit.get("script"), "path")
+    others.sort(key=lambda one: [str(one.get(key)) for key in ("kind", "op", "phase", "source", "places")])
+    culprits[:] = carrying + others
+
+
+def _culprit(culprit: dict[str, Any], *, step_is_chosen: bool) -> None:
+    if "bias" in culprit:
+        culprit["bias"] = dict.fromkeys(culprit["bias"], ANY)
+    if step_is_chosen:
+        culprit["step"] = ANY
+        _without_numbers(culprit, "command")
+        _without_numbers(culprit.get("script"), "path")
+    if len(culprit.get("places", ())) > 1:
+        culprit["module"] = ANY
+        if culprit.get("significance") == "rounding":
+            culprit["sites"] = ANY
+            if culprit.get("source"):
+                culprit["source"] = LINE.sub(f":{ANY}", culprit["source"])
+
+
+def _share(culprit: Mapping[str, Any]) -> float:
+    return float(culprit.get("share_of_drift") or 0)
+
+
+def _without_numbers(content: dict[str, Any] | None, key: str) -> None:
+    if content and content.get(key):
+        content[key] = NUMBER.sub(ANY, content[key])
 
 
 def _beyond(score: float | str | None, threshold: float) -> bool:
@@ -208,7 +238,7 @@ def _without_progress(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _in_order(lines: Sequence[str]) -> list[str]:
-    """The lines with the culprits of less than half of the drift sorted; each has one line and what is indented under it."""
+    """The lines with the culprits of less than half of the drift sorted, each with what is indented under it."""
     ordered, small = list[str](), list[list[str]]()
     for line in lines:
         share = SHARE.search(line)
@@ -228,5 +258,6 @@ def _words(block: Sequence[str]) -> list[str]:
 
 
 def _sentence(text: str) -> str:
-    """The words without their numbers, and without the name of what differs most where that is rounding."""
-    return NUMBER.sub(ANY, WORST.sub(f"({ANY}", text))
+    """The words without their numbers, without the name of what differs most where that is rounding, and without the
+    line of a culprit in several places."""
+    return NUMBER.sub(ANY, SEVERAL_PLACES.sub(rf"\1:{ANY}", WORST.sub(f"({ANY}", text)))

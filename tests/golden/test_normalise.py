@@ -24,6 +24,8 @@ def culprit(op: str, share: float, places: list[str]) -> dict[str, Any]:
         "module": places[0],
         "places": places,
         "kind": "kernel",
+        "significance": "beyond-rounding" if share > 0.5 else "rounding",
+        "sites": 4,
         "source": f"{FOLDER}/reproducers/train.py:11",
         "step": 1,
         "bias": {"a": -0.3, "b": 1.1},
@@ -46,6 +48,7 @@ CONTENT: dict[str, Any] = {
             "threshold": 16.07,
             "score": 12744.4,
             "first_significant_step": 1,
+            "referee": {"closer": "a", "median": 1.5},
             "steps": [
                 {
                     "step": 1,
@@ -118,6 +121,11 @@ CHANGES: dict[str, Change] = {
     "proof.swap_in.score_after": lambda _, pair: pair["culprits"][0]["proof"]["swap_in"].update(
         score_after=9.0
     ),
+    "culprits[0].sites": lambda _, pair: pair["culprits"][0].update(sites=5),
+    "referee.closer": lambda _, pair: pair["referee"].update(closer="b"),
+    "referee: is gone": lambda _, pair: pair.pop("referee"),
+    "steps: is gone": lambda _, pair: pair.pop("steps"),
+    "culprits: is gone": lambda _, pair: pair.pop("culprits"),
     "culprits: were 3, are 2": lambda _, pair: pair["culprits"].pop(),
     "text[0]": lambda _, pair: pair.update(text=["the largest drift of 3 steps is 1.27e+04 times the bound"]),
     "steps[0].tensor": lambda _, pair: pair["steps"][0].update(tensor="loss 1"),
@@ -177,6 +185,9 @@ def test_what_varies_is_let_pass() -> None:
     pair["steps"][0]["tensors"].reverse()
     pair["culprits"][1]["module"] = "layers.2"
     pair["culprits"][1]["bias"]["a"] = 2.0
+    pair["culprits"][1]["source"] = f"{FOLDER}/reproducers/train.py:15"
+    pair["culprits"][1]["sites"] = 3
+    pair["referee"]["median"] = 0.01
     pair["culprits"][1:] = reversed(pair["culprits"][1:])
     lines = (
         STDOUT.replace("90.4 s", "8 s")
