@@ -20,7 +20,7 @@ from numdrift.harness.errors import UsageError
 
 from .arguments import Case, how_to_record
 from .calls import LabCall
-from .inputs import CAPTURED
+from .input_sets import CAPTURED
 
 FOLDER = "kernels"
 

@@ -9,8 +9,6 @@ from enum import Enum
 
 import torch
 
-from numdrift.harness.errors import UsageError, nearest
-
 from . import formats as stress
 from .formats import Format, format_of
 
@@ -141,31 +139,3 @@ def _half_and_whole(numbers: torch.Tensor, source: Source) -> torch.Tensor:
 
 def _size(shape: Sequence[int]) -> int:
     return int(torch.Size(shape).numel())
-
-
-# The input sets by name. Imports no torch: a command's help lists them.
-
-INPUT_SETS = {
-    "random": "N(0, 1)",
-    "saturated": "N(0, 4^2), and activations up to one step from their limit",
-    "offset": "N(100, 0.1^2): a mean that dwarfs the deviation",
-    "range": "magnitudes log-uniform from 1e-30 to 1e30",
-    "subnormal": "subnormal numbers among N(0, 1)",
-    "zero": "0.0 and -0.0 among N(0, 1)",
-    "special": "NaN, infinities and extremes among N(0, 1)",
-    "ties": "numbers whose squares and sums lie half way between two numbers",
-}
-"""Name and description of each set."""
-
-CAPTURED = "captured"
-"""The set that a recorded run gives instead."""
-
-
-def parse_inputs(text: str) -> tuple[str, ...]:
-    """Read a list of set names, as in `random,saturated`. Raises UsageError, naming the nearest."""
-    names = tuple(dict.fromkeys(one.strip() for one in text.split(",")))
-    known = [*INPUT_SETS, CAPTURED]
-    for name in names:
-        if name not in known:
-            raise UsageError(f"there is no input set {name!r}; {nearest(name, known)}")
-    return names

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from numdrift.kernels.lab.inputs import INPUT_SETS
+from numdrift.kernels.lab.input_sets import INPUT_SETS
 from numdrift.kernels.registry import FLOATING, load_target
 
 from ..command_options import force_option, json_option

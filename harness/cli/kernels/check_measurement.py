@@ -13,7 +13,7 @@ from rich.text import Text
 from numdrift.kernels.lab.arguments import Case, generated, overloads
 from numdrift.kernels.lab.captured import captured
 from numdrift.kernels.lab.check import ABSENT, FAILED, CheckRow, Subjects, check
-from numdrift.kernels.lab.inputs import CAPTURED, INPUT_SETS, parse_inputs
+from numdrift.kernels.lab.input_sets import CAPTURED, INPUT_SETS, parse_inputs
 from numdrift.kernels.lab.measures import BIASED
 from numdrift.kernels.lab.reference import describe
 from numdrift.kernels.lab.report import SCHEMA, ErrorSummary, as_data, by_kernel, summary

@@ -8,7 +8,8 @@ import torch
 
 from numdrift.harness.errors import UsageError
 from numdrift.kernels.lab.formats import format_of
-from numdrift.kernels.lab.inputs import INPUT_SETS, InputPart, parse_inputs, source
+from numdrift.kernels.lab.input_sets import INPUT_SETS, parse_inputs
+from numdrift.kernels.lab.inputs import InputPart, source
 
 from ...row_by_row import table
 
