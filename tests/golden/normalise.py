@@ -13,6 +13,7 @@ Dropped unless `exact`, because they hang on the processor and the version of to
 - floats: one significant digit is left, and `differences` lets them be ten times larger or smaller. 0 stays 0. There
   are no borders as between classes of magnitude, at which a last bit decides
 - the sign and the size of `bias` (a number of standard deviations), which is any normal number for a right kernel
+- the names of a culprit's `kernel`: `aten` is said of a mode whose kernel has the very bits of torch's own
 - where rounding peaks: `max_absolute_step`, `max_relative_step`, `worst_step` and `lead`, the number of a block; and how
   sure the referee is: `values`, `median` and `significance`. What it says stays
 - of a step's `tensors` the order, the distances and the names of those within rounding; the fields and the names beyond
@@ -182,6 +183,7 @@ def _pair(pair: dict[str, Any], whole: Mapping[str, Any]) -> None:
 
 
 def _culprit(culprit: dict[str, Any], *, step_is_chosen: bool) -> None:
+    culprit.pop("kernel", None)
     if "bias" in culprit:
         culprit["bias"] = dict.fromkeys(culprit["bias"], ANY)
     if step_is_chosen:
