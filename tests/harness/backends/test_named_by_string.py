@@ -43,4 +43,4 @@ def test_every_class_that_is_named_by_a_string_is_there() -> None:
 
 def test_every_mode_has_its_class() -> None:
     for base in registry.names():
-        assert registry.load(base).prepare, base
+        assert callable(registry.load(base).prepare), base
