@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 from numdrift.harness.cli.program import program
@@ -54,6 +55,25 @@ if __name__ == "__main__":
 )
 
 
+WITHIN_ROUNDING = 1e-5
+"""Far above the last bits that another path of a library changes in these few operators, far below any fault."""
+
+
+def lazy_has_eagers_bits() -> bool:
+    """Whether products of this size have the same bits with a transposed weight, as eagerly, and with a copy of it that
+    lies row by row, as in lazy mode. On some processors the library takes another path for the copy."""
+    torch.manual_seed(0)
+    drawn = [
+        (torch.rand(6, inner), torch.rand(outer, inner) - 0.5, torch.rand(outer))
+        for inner, outer in ((8, 16), (16, 4))
+        for _ in range(200)
+    ]
+    return all(
+        torch.equal(torch.addmm(bias, x, weight.t()), torch.addmm(bias, x, weight.t().contiguous()))
+        for x, weight, bias in drawn
+    )
+
+
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
     file = tmp_path / "net.py"
@@ -78,8 +98,12 @@ def test_a_training_whose_batch_norm_is_on_the_cpu_is_the_training(numdrift: Num
     assert (forward["supported"], forward["total"], forward["percentage"]) == (4, 5, 80.0)
     assert backward["phase"] == "backward" and not backward["violated"]
     # and losses, parameters and buffers are those of the training as it is
-    assert found["steps"] == 3 and found["comparison"]["identical"]
-    assert "Identical to the unpartitioned run on the CPU, in all 3 steps." in done.stdout
+    assert found["steps"] == 3
+    if lazy_has_eagers_bits():
+        assert found["comparison"]["identical"]
+        assert "Identical to the unpartitioned run on the CPU, in all 3 steps." in done.stdout
+    else:
+        assert (found["comparison"]["losses"]["max_relative"] or 0.0) < WITHIN_ROUNDING
     assert "80.00% of operators (4 of 5) are supported by lazy (TorchScript)" in done.stdout
 
 
@@ -90,8 +114,11 @@ def test_a_module_is_held_against_itself_and_a_limit_is_one_line(numdrift: Numdr
     # then
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    checks = {one["what"]: one["identical"] for one in found["checks"]}
-    assert checks == {"output": True, "gradient": True} and len(found["checks"]) == 1 + 6
+    assert [one["what"] for one in found["checks"]] == ["output"] + 6 * ["gradient"]
+    if lazy_has_eagers_bits():
+        assert all(one["identical"] for one in found["checks"])
+    else:
+        assert all(one["largest"] <= WITHIN_ROUNDING * one["scale"] for one in found["checks"])
     # and of a training it ends the script before its first step
     limited = numdrift("partition", written, "--mode", "lazy", "--max-subgraph-count", "2")
     assert limited.returncode == 2
