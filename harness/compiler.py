@@ -117,9 +117,7 @@ def _texts(path: Path, seen: set[Path]) -> Iterator[str]:
             yield from _texts(header, seen)
 
 
-def _place(
-    source: CSource, content: str, compiler: tuple[str, ...], folder: Path, tuning: tuple[str, ...]
-) -> Library:
+def _place(source: CSource, content: str, compiler: tuple[str, ...], folder: Path, tuning: tuple[str, ...]) -> Library:
     """Where the library goes: a name made from everything that decides its bytes."""
     binary = Path(compiler[0]).resolve()
     status = binary.stat()

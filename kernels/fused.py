@@ -63,8 +63,7 @@ def _as_tensors(operands: Sequence[Operand]) -> tuple[list[torch.Tensor], torch.
     inside = dtype if dtype.itemsize >= 4 else torch.float32
     device = given[0].device
     tensors = [
-        one if isinstance(one, torch.Tensor) else torch.full((), one, dtype=inside, device=device)
-        for one in operands
+        one if isinstance(one, torch.Tensor) else torch.full((), one, dtype=inside, device=device) for one in operands
     ]
     return tensors, dtype
 

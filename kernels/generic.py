@@ -112,9 +112,7 @@ def _rounded(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 def _narrowed(result: Any, dtypes: list[torch.dtype], args: Any, wide_args: Any) -> Any:
     """The result in the dtypes of the op; an argument that the op returns is the original argument."""
-    originals = {
-        id(wide): original for wide, original in zip(tensors_in(wide_args), tensors_in(args), strict=True)
-    }
+    originals = {id(wide): original for wide, original in zip(tensors_in(wide_args), tensors_in(args), strict=True)}
     dtype = iter(dtypes)
 
     def narrow(value: Any) -> Any:

@@ -122,9 +122,7 @@ class KernelRegistry:
     def register(self, operation: Operation, kernels: Iterable[Kernel]) -> None:
         """Add an op and its kernels. Raises ValueError, naming both, when a name is taken."""
         if operation.name in self._operations:
-            raise ValueError(
-                f"op {operation.name!r} is registered already: {self._operations[operation.name]}"
-            )
+            raise ValueError(f"op {operation.name!r} is registered already: {self._operations[operation.name]}")
         self._operations[operation.name] = operation
         self._kernels[operation.name] = {}
         for kernel in kernels:
@@ -143,9 +141,7 @@ class KernelRegistry:
     def operation(self, op: str) -> Operation:
         """The record of an op; a plain one for an op without an entry."""
         name = op.partition(".")[0]
-        return self._operations.get(op) or self._operations.get(
-            name, Operation(op, "unregistered", f"aten.{op}")
-        )
+        return self._operations.get(op) or self._operations.get(name, Operation(op, "unregistered", f"aten.{op}"))
 
     def kernels(self, op: str) -> tuple[Kernel, ...]:
         """Every kernel of an op: its own, and those that every op has where it has none of that name."""

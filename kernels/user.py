@@ -119,9 +119,7 @@ def _import_error(op: str, path: Path, error: BaseException) -> NumdriftError:
         return NotAvailable(
             f"kernel {op}={path}", f"it imports {error.name}, which is neither installed here nor beside it"
         )
-    lines = [
-        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
-    ]
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     place = f"line {lines[-1]}" if lines else "its import"
     return UsageError(f"{path}: {place} raises {type(error).__name__}: {message}")
 
@@ -149,9 +147,7 @@ def _text(module: Any, path: Path, name: str, default: str) -> str:
     return value
 
 
-def _words(
-    module: Any, path: Path, name: str, default: tuple[str, ...], known: tuple[str, ...]
-) -> tuple[str, ...]:
+def _words(module: Any, path: Path, name: str, default: tuple[str, ...], known: tuple[str, ...]) -> tuple[str, ...]:
     value = getattr(module, name, default)
     if not isinstance(value, (tuple, list)) or not value or not all(isinstance(one, str) for one in value):
         raise UsageError(f'{path}: {name} is {value!r}; it is a tuple of texts such as ("{known[0]}",)')

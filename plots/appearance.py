@@ -189,9 +189,7 @@ def _powers_of_ten(low: float, high: float, most: int) -> list[float]:
     return [float(10.0**exponent) for exponent in exponents[::stride]]
 
 
-def _wrapped(
-    figure: Figure, text: str, inches: float, *, size: float, weight: str = "normal", indent: str = ""
-) -> str:
+def _wrapped(figure: Figure, text: str, inches: float, *, size: float, weight: str = "normal", indent: str = "") -> str:
     """Break the text into lines that are no wider than this."""
     characters = max(len(text), 1)
     while True:
@@ -215,9 +213,7 @@ def save(figure: Figure, path_without_suffix: Path, formats: Sequence[str] = ("p
     written = []
     for suffix in formats:
         path = path_without_suffix.with_name(f"{path_without_suffix.name}.{suffix}")
-        metadata = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(
-            suffix
-        )
+        metadata = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(suffix)
         with mpl.rc_context({"svg.hashsalt": "numdrift"}):
             figure.savefig(path, format=suffix, metadata=metadata)
         written.append(path)

@@ -87,9 +87,7 @@ def resolved(curves: Sequence[Curve], reference: str | None = None) -> list[Curv
     if missing:
         raise ValueError(f"no curve is called {', '.join(missing)}; there are {', '.join(labels)}")
     return [
-        curve
-        if curve.reference is not None or curve.label == reference
-        else replace(curve, reference=reference)
+        curve if curve.reference is not None or curve.label == reference else replace(curve, reference=reference)
         for curve in curves
     ]
 

@@ -139,9 +139,7 @@ def _draw_cells(figure: Figure, axes: Axes, columns: Columns) -> None:
     edges = np.arange(count + 1) - 0.5, np.arange(tensors + 1) - 0.5
     grey = LinearSegmentedColormap.from_list("absent", [_ABSENT, _ABSENT])
     axes.pcolormesh(*edges, absent, cmap=grey, zorder=1)
-    axes.add_patch(
-        Rectangle((-0.5, -0.5), count, tensors, fill=False, edgecolor="#9a9a9a", linewidth=0.8, zorder=2.5)
-    )
+    axes.add_patch(Rectangle((-0.5, -0.5), count, tensors, fill=False, edgecolor="#9a9a9a", linewidth=0.8, zorder=2.5))
     cells = axes.pcolormesh(*edges, drawn, cmap=colors, norm=norm, zorder=1)
     axes.set_xlim(-0.5, count - 0.5)
     axes.set_ylim(tensors - 0.5, -0.5)

@@ -141,9 +141,7 @@ def _draw_with_lonely_points(axes: Axes, steps: NDArray[np.int64], values: Float
     before, after = np.r_[np.nan, values[:-1]], np.r_[values[1:], np.nan]
     lonely = ~np.isnan(values) & np.isnan(before) & np.isnan(after)
     if lonely.any():
-        axes.plot(
-            steps[lonely], values[lonely], linestyle="none", marker="o", markersize=2.2, color=_RUN.color
-        )
+        axes.plot(steps[lonely], values[lonely], linestyle="none", marker="o", markersize=2.2, color=_RUN.color)
 
 
 def _mark_level(axes: Axes, level: float, text: str) -> None:

@@ -73,9 +73,7 @@ def kernel_errors(rows: Sequence[ErrorsOfKernel], *, title: str) -> Figure:
 def _draw_kernel(axes: Axes, kernel: str, errors: Sequence[Sequence[float]], inputs: Sequence[str]) -> None:
     for place, quantiles in enumerate(errors):
         if not quantiles:
-            axes.text(
-                FLOOR, place, "not measured, or nothing finite", fontsize=_TEXT, color="#777777", va="center"
-            )
+            axes.text(FLOOR, place, "not measured, or nothing finite", fontsize=_TEXT, color="#777777", va="center")
             continue
         at = dict(zip(QUANTILES, _drawn(quantiles), strict=True))
         color = PALETTE[(place + 1) % len(PALETTE)]
@@ -138,11 +136,7 @@ def _explain(figure: Figure) -> None:
         Line2D([], [], color=grey, marker="o", markersize=4, linewidth=0, label="median"),
         Line2D([], [], color=grey, linewidth=4.5, alpha=0.45, label="5 % to 95 %"),
         Line2D([], [], color=grey, marker="|", markersize=6, linewidth=0, label="99 %"),
-        Line2D(
-            [], [], color=grey, marker="|", markersize=9, markeredgewidth=1.8, linewidth=1, label="largest"
-        ),
-        Line2D(
-            [], [], color="#444444", linewidth=0.8, linestyle=(0, (2, 2)), label="half an ULP: rounded once"
-        ),
+        Line2D([], [], color=grey, marker="|", markersize=9, markeredgewidth=1.8, linewidth=1, label="largest"),
+        Line2D([], [], color="#444444", linewidth=0.8, linestyle=(0, (2, 2)), label="half an ULP: rounded once"),
     ]
     figure.legend(handles=handles, loc="outside lower left", ncols=5, frameon=False, fontsize=_TEXT + 1)

@@ -132,6 +132,4 @@ def _draw_with_gaps(axes: Axes, stroke: Stroke, steps: Steps, values: Floats) ->
 
 def _say_nothing_to_draw(axes: Axes) -> None:
     axes.set_yticks([])
-    axes.text(
-        0.5, 0.5, "no drift to draw", transform=axes.transAxes, ha="center", va="center", color="#555555"
-    )
+    axes.text(0.5, 0.5, "no drift to draw", transform=axes.transAxes, ha="center", va="center", color="#555555")

@@ -66,9 +66,7 @@ def _draw_bar(axes: Axes, place: int, mode: ModeTimes, order: Sequence[str], lon
         if time <= 0:
             continue
         color = _color(number)
-        axes.barh(
-            place, time, 0.62, left=begin, color=color, hatch=_hatch(number), edgecolor="white", linewidth=0
-        )
+        axes.barh(place, time, 0.62, left=begin, color=color, hatch=_hatch(number), edgecolor="white", linewidth=0)
         if time >= _LABELLED * longest:
             axes.text(
                 begin + time / 2,
@@ -81,9 +79,7 @@ def _draw_bar(axes: Axes, place: int, mode: ModeTimes, order: Sequence[str], lon
                 bbox={"boxstyle": "round,pad=0.15", "facecolor": color, "edgecolor": "none"},
             )
         begin += time
-    axes.text(
-        begin + 0.008 * longest, place, f"{begin:.3g} ms", va="center", fontsize=_TEXT, fontweight="bold"
-    )
+    axes.text(begin + 0.008 * longest, place, f"{begin:.3g} ms", va="center", fontsize=_TEXT, fontweight="bold")
 
 
 def _finish(axes: Axes, modes: Sequence[str], longest: float) -> None:

@@ -96,11 +96,7 @@ def _draw(axes: Axes, mode: TimelineStep) -> None:
         axes.set_xlim(steps[0] - 0.6, steps[-1] + 0.6)
     finish_axes(axes, x_label="step", y_label="ms")
     _label_cut_off(axes, steps, totals, ceiling)
-    median = (
-        f", half of the steps take {_written(float(np.median(totals)))} or less"
-        if steps.size
-        else ": no step"
-    )
+    median = f", half of the steps take {_written(float(np.median(totals)))} or less" if steps.size else ": no step"
     named = axes.set_title(f"{mode.mode}{median}", loc="left", fontsize=_TEXT + 1, fontweight="bold", pad=4)
     named.set_parse_math(False)
 

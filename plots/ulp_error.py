@@ -162,9 +162,7 @@ def _interesting(envelopes: Sequence[UlpEnvelope]) -> tuple[float, float]:
     return float(low - wider), float(high + wider)
 
 
-def _together(
-    places: Floats, largest: Floats, mean: Floats, low: float, high: float
-) -> tuple[Floats, Floats, Floats]:
+def _together(places: Floats, largest: Floats, mean: Floats, low: float, high: float) -> tuple[Floats, Floats, Floats]:
     """The rows in a range, neighbours taken together until they are few: the largest, and the mean of the
     means."""
     inside = (places >= low) & (places <= high)
@@ -204,9 +202,7 @@ def _label_inputs(axes: Axes, *, negative: bool) -> None:
         texts = [f"${sign}10^{{{place:.0f}}}$" for place in places]
     inside = (places >= low) & (places <= high)
     axes.xaxis.set_major_locator(FixedLocator(list(places[inside])))
-    axes.xaxis.set_major_formatter(
-        FixedFormatter([text for text, shown in zip(texts, inside, strict=True) if shown])
-    )
+    axes.xaxis.set_major_formatter(FixedFormatter([text for text, shown in zip(texts, inside, strict=True) if shown]))
     axes.set_xlabel("negative inputs" if negative else "positive inputs", fontsize=_TEXT_SIZE + 1)
     if negative:
         axes.invert_xaxis()

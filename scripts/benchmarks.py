@@ -132,9 +132,7 @@ def swaps(pairs: int) -> None:
                 specs = ["--mode", f"plain={mode}", "--mode", f"swapped={mode},kernel.tanh_backward=fma"]
                 command = [*NUMDRIFT, "run", str(script), *specs, "--out", folder, *arguments]
                 subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
-                without, with_swap = (
-                    _median_step(Path(folder, "sam_tanh", name)) for name in ("plain", "swapped")
-                )
+                without, with_swap = (_median_step(Path(folder, "sam_tanh", name)) for name in ("plain", "swapped"))
             plain.append(without)
             ratios.append(with_swap / without)
         print(
@@ -159,12 +157,8 @@ BENCHMARKS: dict[str, Callable[[int], None]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "which", nargs="*", default=list(BENCHMARKS), help=f"{', '.join(BENCHMARKS)} (default: all)"
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("which", nargs="*", default=list(BENCHMARKS), help=f"{', '.join(BENCHMARKS)} (default: all)")
     parser.add_argument("--pairs", type=int, default=5, help="how often each command is run")
     args = parser.parse_args()
     unknown = [name for name in args.which if name not in BENCHMARKS]

@@ -58,9 +58,7 @@ def _where(given: argparse.Namespace) -> None:
             print(f"{one.id} gone, {one.file} {one.function}\n  {one.before}")
         elif places[one.id].found == "alike":
             place = places[one.id]
-            print(
-                f"{one.id} alike, {place.statement.file}:{place.statement.node.lineno} {place.statement.function}"
-            )
+            print(f"{one.id} alike, {place.statement.file}:{place.statement.node.lineno} {place.statement.function}")
             print(f"  was {one.before}\n  is  {place.statement.text}\n  +   {place.after}")
     found = [place.found for place in places.values()]
     counts = ", ".join(f"{found.count(how)} {how}" for how in ("same", "moved", "alike"))
@@ -68,9 +66,7 @@ def _where(given: argparse.Namespace) -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sample", type=Path, default=SAMPLE, help="the sample's file")
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("draw", "where", "run"):
@@ -79,9 +75,7 @@ def _arguments() -> argparse.Namespace:
     run = commands.choices["run"]
     run.add_argument("out", type=Path, help="the results, JSON lines; what the tests reach is kept beside it")
     run.add_argument("--area", help="only the mutants of one area")
-    run.add_argument(
-        "--seconds", type=float, default=10.0, help="of tests that a mutant is tried against (10)"
-    )
+    run.add_argument("--seconds", type=float, default=10.0, help="of tests that a mutant is tried against (10)")
     run.add_argument(
         "--slow",
         nargs="*",

@@ -57,9 +57,7 @@ def drawn(picture: Path) -> dict[str, list[str]]:
 def draw(root: Path, picture: Path) -> None:
     arrows, top_down = arrows_in(root), LEVELS[::-1]
     matplotlib.use("svg")
-    matplotlib.rcParams.update(
-        {"svg.fonttype": "none", "svg.hashsalt": "levels", "font.family": "sans-serif"}
-    )
+    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "levels", "font.family": "sans-serif"})
     from matplotlib import pyplot  # the backend is chosen first
     from matplotlib.patches import Rectangle
 

@@ -25,9 +25,7 @@ def table(
 ) -> Callable[[Test], Test]:
     """As `pytest.mark.parametrize`, in one test; `ids` makes a value readable."""
     wanted = (names,) if isinstance(names, str) else names
-    listed = [
-        row.values if hasattr(row, "marks") else (row,) if isinstance(names, str) else row for row in rows
-    ]
+    listed = [row.values if hasattr(row, "marks") else (row,) if isinstance(names, str) else row for row in rows]
     if not listed:
         raise ValueError(f"the table of {wanted} has no row")
 
@@ -40,9 +38,7 @@ def table(
                 try:
                     test(**values, **fixtures)
                 except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001, it is told below
-                    failed.append(
-                        (", ".join(f"{name}={ids(value)}" for name, value in values.items()), error)
-                    )
+                    failed.append((", ".join(f"{name}={ids(value)}" for name, value in values.items()), error))
             if failed:
                 told = "\n".join(f"{row}: {type(error).__name__}: {error}" for row, error in failed)
                 raise AssertionError(f"{len(failed)} of {len(listed)} rows:\n{told}") from failed[0][1]

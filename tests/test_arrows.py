@@ -23,9 +23,7 @@ STANDARD_LIBRARY = tuple(sorted(sys.stdlib_module_names))
 
 
 def package_of(level: str) -> str:
-    return (
-        f"numdrift.{level}" if level in ("kernels", "plots", "reproducers") else f"numdrift.harness.{level}"
-    )
+    return f"numdrift.{level}" if level in ("kernels", "plots", "reproducers") else f"numdrift.harness.{level}"
 
 
 GUESTS = tuple(package_of(level) for level in GUEST_LEVELS)
@@ -50,11 +48,7 @@ ARROWS = [
     Arrow(
         "guests of the training process import torch, the standard library and each other",
         of=(
-            *(
-                f"harness/{level}"
-                for level in GUEST_LEVELS
-                if level not in ("kernels", "errors", "compiler", "search")
-            ),
+            *(f"harness/{level}" for level in GUEST_LEVELS if level not in ("kernels", "errors", "compiler", "search")),
             "harness/errors.py",
             "harness/compiler.py",
             "harness/search.py",
@@ -115,10 +109,7 @@ ARROWS = [
     Arrow(
         "nothing that runs in the training process imports the lab",
         of=(
-            *(
-                f"harness/{level}"
-                for level in ("tape", "hooks", "script", "backends", "observers", "recorder")
-            ),
+            *(f"harness/{level}" for level in ("tape", "hooks", "script", "backends", "observers", "recorder")),
             "kernels/swaps",
             "kernels/implementations",
             "kernels/catalogue",

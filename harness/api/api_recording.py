@@ -104,13 +104,7 @@ class Recording:
         self._run = load_run(self.path)
 
     def __repr__(self) -> str:
-        state = (
-            "not begun"
-            if not self._began
-            else "under way"
-            if self._run is None
-            else self._run.manifest.status
-        )
+        state = "not begun" if not self._began else "under way" if self._run is None else self._run.manifest.status
         return f"Recording({str(self._spec)!r}, {str(self.path)!r}, {state})"
 
 
@@ -163,9 +157,7 @@ def record(
         mode=spec,
         journal=str(folder.journal.absolute()),
         kernels=tuple((op, str(path.absolute())) for op, path in own),
-        **requested(
-            {"record": record, "steps": steps, "keep_params": keep_params, "keep_budget": keep_budget}
-        ),
+        **requested({"record": record, "steps": steps, "keep_params": keep_params, "keep_budget": keep_budget}),
     )
     manifest = RunManifest(
         mode=spec.name,

@@ -142,9 +142,7 @@ def investigated(
         folder, specs = InvestigationFolder(runs[0].path.parent), []
     else:
         if against_single and nproc < 2:
-            raise UsageError(
-                "--against-single holds several processes against one: say how many, as in --nproc 2"
-            )
+            raise UsageError("--against-single holds several processes against one: say how many, as in --nproc 2")
         specs = compared_modes(modes or parse_modes(DEFAULT_MODES), alone=against_single)
         folder = choose_investigation(Path(out), reproducer.named_after, name, "")
     plan = InvestigationPlan(

@@ -74,9 +74,7 @@ class Comparison:
         """The losses of both by step, and their distances: columns a, b, absolute, relative (to a)."""
         sides = [(one.journal.steps, [step.loss for step in one.journal.steps]) for one in (self.a, self.b)]
         (steps_a, losses_a), (steps_b, losses_b) = sides
-        steps, a, b = common_losses(
-            [one.step for one in steps_a], losses_a, [one.step for one in steps_b], losses_b
-        )
+        steps, a, b = common_losses([one.step for one in steps_a], losses_a, [one.step for one in steps_b], losses_b)
         columns = {
             "a": a,
             "b": b,
@@ -150,9 +148,7 @@ class Investigation:
 
     def verdicts(self) -> pd.DataFrame:
         """A row a pair: its verdict, steps, score and threshold."""
-        return _frame(
-            [{name: getattr(pair, name) for name in PAIR_COLUMNS} for pair in self.pairs], PAIR_COLUMNS
-        )
+        return _frame([{name: getattr(pair, name) for name in PAIR_COLUMNS} for pair in self.pairs], PAIR_COLUMNS)
 
     def culprits_frame(self) -> pd.DataFrame:
         """A row a culprit of each pair: what and where it is, its share of the drift, and its proofs."""
@@ -183,9 +179,7 @@ def load_investigation(path: Path | str) -> Investigation:
         raise RunNotFound(f"{folder} has no {INVESTIGATION}: numdrift.investigate makes one")
     content = known_findings(folder / INVESTIGATION)
     if content is None:
-        raise JournalError(
-            folder / INVESTIGATION, "is damaged, or of a schema that this version does not know"
-        )
+        raise JournalError(folder / INVESTIGATION, "is damaged, or of a schema that this version does not know")
     return investigation_of(content, folder)
 
 

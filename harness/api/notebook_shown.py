@@ -70,9 +70,7 @@ def _pairs(pairs: Sequence[Pair]) -> str:
 def _pair(pair: Pair) -> str:
     said = "".join(f"<p>{escape(sentence)}</p>" for sentence in pair.text)
     notes = "".join(f"<p><i>{escape(note)}</i></p>" for note in pair.notes)
-    return (
-        f"<h4>{escape(pair.b)} against {escape(pair.a)}: {_verdict(pair)}</h4>{said}{_culprits(pair)}{notes}"
-    )
+    return f"<h4>{escape(pair.b)} against {escape(pair.a)}: {_verdict(pair)}</h4>{said}{_culprits(pair)}{notes}"
 
 
 def _culprits(pair: Pair) -> str:

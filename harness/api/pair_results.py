@@ -79,10 +79,7 @@ def pair_of(content: Mapping[str, Any]) -> Pair:
     content = with_numbers(content)
     return Pair(
         **{name: content[name] for name in ("a", "b", "verdict", "undecided", "score", "threshold")},
-        **{
-            name: content[name]
-            for name in ("first_differing_step", "first_significant_step", "closer_to_fp64")
-        },
+        **{name: content[name] for name in ("first_differing_step", "first_significant_step", "closer_to_fp64")},
         text=tuple(content["text"]),
         notes=tuple(content["notes"]),
         culprits=tuple(culprit_of(one, content["a"], content["b"]) for one in content["culprits"]),

@@ -50,9 +50,7 @@ def partitioned(
         if place.endswith(".py") and not Path(place).is_file():
             raise UsageError(f"there is no file {place}; give it as FILE.py:FACTORY")
         say(f"{spec.name}: partitioning {target}")
-        return partition_module(
-            target, spec, config, out, name, inference=inference, bisect=bisect, timeout=timeout
-        )
+        return partition_module(target, spec, config, out, name, inference=inference, bisect=bisect, timeout=timeout)
     if inference:
         raise UsageError("--inference is of a module (FILE.py:FACTORY); a script evaluates where it does")
     if bisect:

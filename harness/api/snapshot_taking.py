@@ -35,9 +35,7 @@ def planned_snapshots(
     Raises UsageError.
     """
     if until_drift and len(modes) < 2:
-        raise UsageError(
-            "--on drift needs two modes, the first of which is the reference, as in --modes cpu,compile"
-        )
+        raise UsageError("--on drift needs two modes, the first of which is the reference, as in --modes cpu,compile")
     return planned(
         script,
         module,

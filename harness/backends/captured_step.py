@@ -66,9 +66,7 @@ class Edges:
         name = self._free_name(wanted)
         self._writes += 1
         place = _place(tensor)
-        carried = Carried(
-            name, self._writes, place, StorageWeakRef(tensor.untyped_storage()) if place else None
-        )
+        carried = Carried(name, self._writes, place, StorageWeakRef(tensor.untyped_storage()) if place else None)
         self._by_object[tensor] = carried
         if place is not None:
             self._by_place[place] = carried
@@ -220,8 +218,7 @@ class CapturedStep:
         for node in nodes:
             edges = [numbers.setdefault(one, len(numbers)) for one in (*node.inputs, *node.outputs)]
             kinds = [
-                (values[one].dtype, values[one].shape, values[one].binding.partition(" ")[0])
-                for one in node.outputs
+                (values[one].dtype, values[one].shape, values[one].binding.partition(" ")[0]) for one in node.outputs
             ]
             facts = (
                 node.full_op,

@@ -36,9 +36,7 @@ class KernelCall:
     """One call of a kernel, and how it went. A number in a tensor's place is given to the kernel as torch had
     made it."""
 
-    def __init__(
-        self, kernel: torch_private.DeviceKernel, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, kernel: torch_private.DeviceKernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.done = self.failed = False
         self.outputs: Any = None
         self.kernel = kernel
@@ -86,9 +84,7 @@ class _Call:
 
 
 @contextmanager
-def observe_device(
-    backend: DeviceBackend, script: str, told: Callable[[OperatorCall], None]
-) -> Iterator[None]:
+def observe_device(backend: DeviceBackend, script: str, told: Callable[[OperatorCall], None]) -> Iterator[None]:
     """Within the context `told` hears of each operator that the device is given. Raises what has failed in
     here."""
     observer = _Observer(backend, ScriptLines(script), told)
@@ -106,9 +102,7 @@ def observe_device(
 class _Observer:
     """Follows the calls; `error` is what has failed in here, from when on calls go past."""
 
-    def __init__(
-        self, backend: DeviceBackend, lines: ScriptLines, told: Callable[[OperatorCall], None]
-    ) -> None:
+    def __init__(self, backend: DeviceBackend, lines: ScriptLines, told: Callable[[OperatorCall], None]) -> None:
         self.error: Exception | None = None
         self._backend = backend
         self._lines = lines
@@ -187,9 +181,7 @@ class _Observer:
         device = self._backend.device
         reason = "no kernel of the backend: executed on the CPU, which cuts the graph"
         if any(one.device.type != device for one in tensors_among(outputs)):
-            return (
-                f"{reason}; its results stay on the CPU, where the next operator looks for {device} tensors"
-            )
+            return f"{reason}; its results stay on the CPU, where the next operator looks for {device} tensors"
         return reason
 
     def _failed(self, call: _Call, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception) -> None:

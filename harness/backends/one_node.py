@@ -167,9 +167,7 @@ def graph_on(
             name: torch.device(device) if isinstance(value, torch.device) else value
             for name, value in node.kwargs.items()
         }
-        args = tuple(
-            torch.device(device) if isinstance(value, torch.device) else value for value in node.args
-        )
+        args = tuple(torch.device(device) if isinstance(value, torch.device) else value for value in node.args)
         node.kwargs, node.args = named, args
     there.recompile()
 

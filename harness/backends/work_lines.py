@@ -106,9 +106,7 @@ class GraphLines:
         for kernel, count in Counter(kernels).items():
             name = _plain(kernel.replace("::", "."))
             nodes = [self.lowered.get(name, [])]
-            nodes += [
-                found.get(one, []) for found in (self.complex_, self.present) for one in (name, _family(name))
-            ]
+            nodes += [found.get(one, []) for found in (self.complex_, self.present) for one in (name, _family(name))]
             known = (_taken(lines, count) for lines in nodes if all(lines))
             for line in next(filter(None, known), [""] * count):
                 yield kernel, line

@@ -134,9 +134,7 @@ def _show(analysis: SupportAnalysis, out: Console, *, instructions: bool) -> Non
     for note in record.notes:
         out.print(note, soft_wrap=True)
     how = "captured without executing it" if record.dry else manifest.status
-    steps = (
-        f"{manifest.steps:,} {'step' if manifest.steps == 1 else 'steps'}" if manifest.steps else "no step"
-    )
+    steps = f"{manifest.steps:,} {'step' if manifest.steps == 1 else 'steps'}" if manifest.steps else "no step"
     out.print(
         f"{analysis.mode} supports {report.percentage} of {len(report.instructions)} different "
         f"{record.instruction_set} instructions ({record.backend}; {steps}, {how}).",

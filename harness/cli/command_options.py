@@ -31,12 +31,8 @@ strict_option = click.option(
     is_flag=True,
     help="Make an error of what was not understood of the script, in place of a doubt.",
 )
-modes_option = click.option(
-    "--modes", "listed", metavar="LIST", help="Modes by base, as in cpu,compile,lazy."
-)
-mode_option = click.option(
-    "--mode", "single", multiple=True, metavar="SPEC", help="One mode in full; may be repeated."
-)
+modes_option = click.option("--modes", "listed", metavar="LIST", help="Modes by base, as in cpu,compile,lazy.")
+mode_option = click.option("--mode", "single", multiple=True, metavar="SPEC", help="One mode in full; may be repeated.")
 nproc_option = click.option(
     "--nproc",
     type=click.IntRange(min=1),
@@ -56,9 +52,7 @@ out_option = click.option(
     show_default=True,
     help="The folder that investigations are in.",
 )
-json_option = click.option(
-    "--json", "json_path", metavar="PATH", help="Write the result as JSON (- for stdout)."
-)
+json_option = click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON (- for stdout).")
 force_option = click.option("--force", is_flag=True, help="Replace outputs that exist.")
 
 
@@ -73,9 +67,7 @@ def recording_options(**before: Decorator) -> Decorator:
     """An option for each field of a run that users may ask for, and before the field of that name another option."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for field, option in reversed(
-            user_options().items()
-        ):  # the last decorator is the first line of --help
+        for field, option in reversed(user_options().items()):  # the last decorator is the first line of --help
             command = _click_option(option)(command)
             if field in before:
                 command = before[field](command)

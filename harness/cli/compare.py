@@ -35,9 +35,7 @@ Exit codes: 0 identical or rounding, 1 beyond rounding, undecided or another ver
 """
 
 
-@click.command(
-    epilog=EXAMPLES, help="Compare two runs, or every run of an investigation with its batch's first."
-)
+@click.command(epilog=EXAMPLES, help="Compare two runs, or every run of an investigation with its batch's first.")
 @click.argument("paths", nargs=-1, metavar="[RUN_A RUN_B | INVESTIGATION]")
 @click.option("--suffix", "suffixes", multiple=True, metavar="TAG", help="Only this batch; may be repeated.")
 @click.option(

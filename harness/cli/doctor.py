@@ -25,9 +25,7 @@ Examples:
 """
 
 
-@click.command(
-    epilog=EXAMPLES, help="Try every mode on a training of two steps and say what is missing for it."
-)
+@click.command(epilog=EXAMPLES, help="Try every mode on a training of two steps and say what is missing for it.")
 @click.option("--modes", metavar="LIST", help="Only these bases.")
 @json_option
 def command(modes: str | None, json_path: str | None) -> int:
@@ -52,9 +50,7 @@ def _show(examination: Examination) -> None:
     facts.add_row("numdrift", version("numdrift"))
     facts.add_row("python", platform.python_version())
     facts.add_row("torch", str(environment.get("torch", "not importable")))
-    facts.add_row(
-        "cpu", f"{environment.get('cpu_capability', '-')}, {environment.get('threads', '-')} threads"
-    )
+    facts.add_row("cpu", f"{environment.get('cpu_capability', '-')}, {environment.get('threads', '-')} threads")
     facts.add_row("digests", str(environment.get("digest", "-")))
     compiler = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)
     facts.add_row("C++ compiler", compiler or "none: compile mode needs one (Debian: apt-get install g++)")
@@ -62,7 +58,5 @@ def _show(examination: Examination) -> None:
     out.print()
     rows = table("mode", "works", "what it is", "what is missing", "remedy")
     for finding in examination.findings:
-        rows.add_row(
-            finding.mode, "yes" if finding.works else "no", finding.summary, finding.reason, finding.remedy
-        )
+        rows.add_row(finding.mode, "yes" if finding.works else "no", finding.summary, finding.reason, finding.remedy)
     out.print(rows)

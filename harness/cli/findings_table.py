@@ -74,7 +74,5 @@ def _show_steps(out: Console, pair: PairFindings) -> None:
     for step in pair.steps:
         tensors = sorted(step["tensors"], key=lambda one: -one["score"])[:WORST_SHOWN]
         worst = ", ".join(f"{one['name']} {number(one['score'])}" for one in tensors if one["score"])
-        rows.add_row(
-            f"  {step['step']:,}", number(step["score"]), "yes" if step["taped"] else "", worst or "identical"
-        )
+        rows.add_row(f"  {step['step']:,}", number(step["score"]), "yes" if step["taped"] else "", worst or "identical")
     out.print(rows)

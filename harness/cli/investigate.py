@@ -74,12 +74,8 @@ partition_bisect_option = click.option(
 @arguments_argument
 @click.option("--modes", "listed", metavar="LIST", help=f"Modes by base (default {DEFAULT_MODES}).")
 @mode_option
-@click.option(
-    "--name", help="Name of the investigation (default: the script's, numbered); one that exists goes on."
-)
-@click.option(
-    "--suffix", metavar="TAG", help="Which batch of a recorded investigation (default: its newest)."
-)
+@click.option("--name", help="Name of the investigation (default: the script's, numbered); one that exists goes on.")
+@click.option("--suffix", metavar="TAG", help="Which batch of a recorded investigation (default: its newest).")
 @click.option(
     "--steps",
     metavar="LIST",
@@ -163,9 +159,7 @@ def command(
     if quiet:
         for pair in found.pairs:
             if pair.exit_code:
-                console(stderr=True).print(
-                    f"numdrift: {pair.b} against {pair.a}: {pair.text[0]}", soft_wrap=True
-                )
+                console(stderr=True).print(f"numdrift: {pair.b} against {pair.a}: {pair.text[0]}", soft_wrap=True)
     elif json_path != "-":
         show(console(), found, verbose=verbose)
     return found.exit_code

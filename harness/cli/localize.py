@@ -40,9 +40,7 @@ Exit codes: 0 no drift beyond rounding, 1 drift beyond rounding or a verdict tha
 @knobs_option
 @partition_bisect_option
 @timeout_option
-@click.option(
-    "--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Runs side by side at a time."
-)
+@click.option("--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Runs side by side at a time.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but the findings.")
 @force_option
 @json_option

@@ -56,9 +56,7 @@ Exit codes: 0 shown, 2 wrong usage or no metrics taken, 3 a file cannot be read.
 @target_argument
 @mode_option
 @click.option("--steps", is_flag=True, help="Also a table of the steps.")
-@click.option(
-    "--text", is_flag=True, help="The report in the form that torch_xla and torch's lazy core print."
-)
+@click.option("--text", is_flag=True, help="The report in the form that torch_xla and torch's lazy core print.")
 @click.option("--all", "everything", is_flag=True, help="Every step, counter and place, however many.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but what is asked for by --text or --json.")
 @out_option
@@ -137,9 +135,7 @@ def _table(summaries: Sequence[MetricsSummary]) -> object:
         ("from device", lambda one: one.from_device),
     ):
         _add_transfers(add, name, direction)
-    add(
-        "falls back", lambda one: _count(sum(found.count for found in one.fragmentation if not found.is_read))
-    )
+    add("falls back", lambda one: _count(sum(found.count for found in one.fragmentation if not found.is_read)))
     add("read early", lambda one: _count(sum(found.count for found in one.fragmentation if found.is_read)))
     add("peak memory", lambda one: size(one.peak))
     add("  of the device", lambda one: size(one.device_peak))
@@ -205,8 +201,7 @@ def _show_steps(out: Console, one: MetricsSummary, everything: bool) -> None:
 def _cells(part: StepMetrics) -> list[str]:
     compiles, executed = list(part.of("compile")), list(part.of("execute"))
     moved = {
-        name: sum(one.size or 0 for one in part.of("transfer") if one.name == name)
-        for name in (TO_DEVICE, FROM_DEVICE)
+        name: sum(one.size or 0 for one in part.of("transfer") if one.name == name) for name in (TO_DEVICE, FROM_DEVICE)
     }
     return [
         part.name or f"{part.step:,}",
@@ -235,9 +230,7 @@ def duration(seconds: float | None) -> str:
         return "0"
     for unit, name in ((1.0, "s"), (1e-3, "ms")):
         if seconds >= unit:
-            return (
-                f"{seconds / unit:,.3g} {name}" if seconds < 1000 * unit else f"{seconds / unit:,.0f} {name}"
-            )
+            return f"{seconds / unit:,.3g} {name}" if seconds < 1000 * unit else f"{seconds / unit:,.0f} {name}"
     return f"{seconds * 1e6:.3g} µs"
 
 

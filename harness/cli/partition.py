@@ -93,9 +93,7 @@ Exit codes: 0 partitioned, 2 wrong usage or a limit that is broken, 3 the script
     is_flag=True,
     help="Of a module: find the operators that carry its drift, by moving parts of it to the CPU.",
 )
-@click.option(
-    "--check", is_flag=True, help="Of a script: run it unpartitioned, too, and say how far apart both are."
-)
+@click.option("--check", is_flag=True, help="Of a script: run it unpartitioned, too, and say how far apart both are.")
 @click.option(
     "--steps",
     type=click.IntRange(min=1),
@@ -177,9 +175,7 @@ def _show_graph(out: Console, graph: GraphPartition, backend: str) -> None:
                 row.configuration, row.call, _why(row),
             )  # fmt: skip
     out.print(rows)
-    out.print(
-        f"{graph.percentage:.2f}% of operators ({graph.supported} of {graph.total}) are supported by {backend}"
-    )
+    out.print(f"{graph.percentage:.2f}% of operators ({graph.supported} of {graph.total}) are supported by {backend}")
     rows = table(">subgraph", "runs on", ">operators", "which")
     for subgraph in graph.subgraphs:
         which = ", ".join(f"{kind}:{count}" for kind, count in subgraph.operators.items())
@@ -257,9 +253,7 @@ def _show_bisection(out: Console, found: BisectionRecord) -> None:
         )
         rows.add_row(kinds, modules, lines, number(carrier.alone), number(carrier.without))
     out.print(rows)
-    out.print(
-        f"The whole module drifts by {number(found.whole)} (relative); {found.asked} partitions were executed."
-    )
+    out.print(f"The whole module drifts by {number(found.whole)} (relative); {found.asked} partitions were executed.")
 
 
 def _compared(done: Partitioned) -> str:

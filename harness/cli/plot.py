@@ -54,9 +54,7 @@ envelope and drift draw a picture for each pair of modes.
 
 @click.command(epilog=EXAMPLES, help="Draw what is known of an investigation (default: the newest).")
 @click.argument("investigation", required=False)
-@click.option(
-    "--what", type=click.Choice(SUBJECTS), default=SUBJECTS[0], show_default=True, help="What to draw."
-)
+@click.option("--what", type=click.Choice(SUBJECTS), default=SUBJECTS[0], show_default=True, help="What to draw.")
 @click.option(
     "--suffix",
     "suffixes",
@@ -80,9 +78,7 @@ def command(
     force: bool,
 ) -> int:
     if what in ("envelope", "drift") and suffixes:
-        raise UsageError(
-            f"--suffix is of batches of losses: leave it out, --what {what} draws pairs of modes"
-        )
+        raise UsageError(f"--suffix is of batches of losses: leave it out, --what {what} draws pairs of modes")
     folder = find_investigation(out, investigation, suffixes=suffixes)
     if what == "loss":
         figures = loss_figures(folder, suffixes, output)

@@ -105,9 +105,7 @@ def command(
 ) -> int:
     shown: dict[str, Any] = {"tensorboard": tensorboard, "top": top, "quiet": quiet, "json_path": json_path}
     if script is not None and asked["module"] is None:
-        runs_asked_for = bool(single) or any(
-            one is not None for one in (listed, asked["steps"], asked["duration"])
-        )
+        runs_asked_for = bool(single) or any(one is not None for one in (listed, asked["steps"], asked["duration"]))
         recorded = profiled_before(script, asks_for_runs=runs_asked_for)
         if recorded is not None:
             return _report(recorded, [profile_of(run) for run in recorded], **shown)
@@ -170,9 +168,7 @@ UNSTEADY = 2.0
 """The longest step by the shortest, from which on their mean is doubted."""
 
 
-def show_profiles(
-    runs: Sequence[RecordedRun], profiles: Sequence[RunProfile], out: Console, top: int
-) -> None:
+def show_profiles(runs: Sequence[RecordedRun], profiles: Sequence[RunProfile], out: Console, top: int) -> None:
     """Print the tables of the modes that were traced, and what is to be known of them."""
     traced = [one for one in profiles if one.steps]
     for profile in traced:
@@ -219,8 +215,7 @@ def draw_phases(folder: Path, profiles: Sequence[RunProfile]) -> list[Path]:
     traced = [one for one in profiles if one.steps]
     order = [row.name for row in by_phase(traced)]
     times = [
-        ModeTimes(one.mode, {row.phase: row.milliseconds / len(one.steps) for row in one.phases})
-        for one in traced
+        ModeTimes(one.mode, {row.phase: row.milliseconds / len(one.steps) for row in one.phases}) for one in traced
     ]
     return save(phase_times(times, order, title=f"{folder.name} · time of a step by phase"), folder / PICTURE)
 
@@ -237,9 +232,7 @@ def _in_a_line(profile: RunProfile) -> str:
         compiled = [f"{one.step}" for one in before if one.compiled]
         why = f", compiling in {', '.join(compiled)}" if compiled else ", where nothing was compiled"
         why = "" if all(one.compiled is None for one in before) else why
-        count = (
-            f"steps {before[0].step} to {before[-1].step}" if len(before) > 1 else f"step {before[0].step}"
-        )
+        count = f"steps {before[0].step} to {before[-1].step}" if len(before) > 1 else f"step {before[0].step}"
         text += f"; left out {count}{why}"
     if profile.over in OVER:
         text += (

@@ -46,8 +46,7 @@ class TerminalReporter:
         )
         width = max(len(name) for name in names)
         self._tasks: dict[str, TaskID] = {
-            name: self._progress.add_task(name.ljust(width), total=None, start=False, said="waiting")
-            for name in names
+            name: self._progress.add_task(name.ljust(width), total=None, start=False, said="waiting") for name in names
         }
         self._steps: dict[str, int] = {}
 
@@ -145,8 +144,5 @@ class UnderstoodLines:
         self._said |= {(one.kind, one.text) for one in new}
         return [
             title,
-            *(
-                f"  {one.kind:<12}{one.text}{f' ({Path(one.source).name})' if one.source else ''}"
-                for one in new
-            ),
+            *(f"  {one.kind:<12}{one.text}{f' ({Path(one.source).name})' if one.source else ''}" for one in new),
         ]

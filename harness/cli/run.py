@@ -60,9 +60,7 @@ A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
 """
 
 
-@click.command(
-    epilog=EXAMPLES, help="Run SCRIPT in each mode, in a process of its own, and record what happens."
-)
+@click.command(epilog=EXAMPLES, help="Run SCRIPT in each mode, in a process of its own, and record what happens.")
 @script_argument
 @arguments_argument
 @modes_option
@@ -134,17 +132,13 @@ def _pass_through(plan: BatchPlan) -> int:
     return 128 - code if code < 0 else code
 
 
-def _show(
-    plan: BatchPlan, result: BatchResult, out: Console, *, quiet: bool, verbose: bool, to_stdout: bool
-) -> None:
+def _show(plan: BatchPlan, result: BatchResult, out: Console, *, quiet: bool, verbose: bool, to_stdout: bool) -> None:
     if to_stdout and not quiet:
         rows = table("mode", "status", ">steps", ">first loss", ">last loss", ">seconds")
         for run in result.runs:
             manifest, losses = run.manifest, run.journal.losses
             first, last = (f"{losses[0]:.6g}", f"{losses[-1]:.6g}") if losses else ("-", "-")
-            rows.add_row(
-                manifest.mode, manifest.status, f"{manifest.steps:,}", first, last, f"{manifest.seconds:.1f}"
-            )
+            rows.add_row(manifest.mode, manifest.status, f"{manifest.steps:,}", first, last, f"{manifest.seconds:.1f}")
             for one in manifest.ranks[1:]:  # rank 0 is the run itself
                 loss = f"{one['losses'][-1]:.6g}" if one["losses"] else "-"
                 rows.add_row(f"  rank {one['rank']}", str(one["status"]), f"{one['steps']:,}", "", loss, "")
@@ -199,9 +193,7 @@ def _show_kernel_calls(result: BatchResult, out: Console, ops: Sequence[str]) ->
         for call in run.journal.events("kernel-call"):
             place = "-" if call["module"] is None else call["module"] or "(root)"
             arguments, results = "\n".join(call["arguments"]), "\n".join(call["results"])
-            rows.add_row(
-                run.manifest.mode, call["op"], call["kernel"], call["phase"], place, arguments, results
-            )
+            rows.add_row(run.manifest.mode, call["op"], call["kernel"], call["phase"], place, arguments, results)
     out.print()
     out.print(rows if rows.row_count else f"No mode showed a call of {' or '.join(ops)}.")
     for mode, op in _unseen(result, ops):
@@ -211,9 +203,7 @@ def _show_kernel_calls(result: BatchResult, out: Console, ops: Sequence[str]) ->
             soft_wrap=True,
         )
     if any((run.folder.path / "kernels").exists() for run in result.runs):
-        out.print(
-            "Their inputs are kept: numdrift kernels check OP --captured RUN measures every kernel on them."
-        )
+        out.print("Their inputs are kept: numdrift kernels check OP --captured RUN measures every kernel on them.")
 
 
 def _unseen(result: BatchResult, ops: Sequence[str]) -> Iterator[tuple[str, str]]:

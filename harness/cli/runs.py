@@ -184,9 +184,7 @@ def _last_logged(run: RecordedRun) -> dict[str, float]:
 
 def _calls(counts: Mapping[str, int]) -> str:
     """How often a swapped kernel ran, in words."""
-    phases = [
-        f"{counts[phase]:,} in the {phase}" for phase in ("forward", "backward", "optimizer") if counts[phase]
-    ]
+    phases = [f"{counts[phase]:,} in the {phase}" for phase in ("forward", "backward", "optimizer") if counts[phase]]
     traced = [f"{counts['traced']:,} places in compiled graphs"] if counts["traced"] else []
     return "calls: " + (", ".join([*phases, *traced]) or "none")
 

@@ -104,9 +104,7 @@ def _place(entry: TensorEntry) -> tuple[object, ...] | None:
 
 
 def _parameters(run: RecordedRun) -> dict[str, TensorEntry]:
-    return {
-        one.name: one for table in run.journal.tables.values() for one in table if one.kind == "parameter"
-    }
+    return {one.name: one for table in run.journal.tables.values() for one in table if one.kind == "parameter"}
 
 
 def _differences(

@@ -146,9 +146,7 @@ def read_table(path: Path) -> CalibrationTable:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if data["schema"] not in range(1, SCHEMA + 1):
-            raise JournalError(
-                path, f"is of a schema that this version does not know (it knows 1 to {SCHEMA})"
-            )
+            raise JournalError(path, f"is of a schema that this version does not know (it knows 1 to {SCHEMA})")
         rows = {name: _row(row) for name, row in data["backends"].items()}
         return CalibrationTable(_row(data["default"]), rows)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

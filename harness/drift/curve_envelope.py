@@ -114,9 +114,7 @@ class Envelope:
         sentences = []
         known = self.steps[~np.isnan(self.ratio)]
         if self.horizon is not None and not self.judged.size:
-            sentences.append(
-                f"from its first step on this script cannot distinguish {mode} from a one-ULP change"
-            )
+            sentences.append(f"from its first step on this script cannot distinguish {mode} from a one-ULP change")
         elif self.horizon is not None and self.onset is not None:
             sentences.append(
                 f"from step {self.horizon} on a one-ULP change alone moves the loss by more than {100 * CHAOS:g} %, "
@@ -162,9 +160,7 @@ class Envelope:
         onset, horizon = (None if data[name] is None else int(data[name]) for name in ("onset", "horizon"))
         ratio = _ratio(reference, run, envelope)
         worst = _worst(steps, ratio, horizon)
-        return cls(
-            steps, reference, run, envelope, ratio, onset, horizon, *worst, int(data.get("members") or 0)
-        )
+        return cls(steps, reference, run, envelope, ratio, onset, horizon, *worst, int(data.get("members") or 0))
 
 
 def loss_envelope(

@@ -141,9 +141,7 @@ def whole_batch_compared(single: RecordedRun, several: RecordedRun) -> RunCompar
 def _losses(single: RecordedRun, ranks: Sequence[RecordedRun]) -> LossDrift:
     means = mean_losses(ranks)
     steps = single.journal.steps
-    return loss_drift(
-        [one.step for one in steps], [one.loss for one in steps], list(means), list(means.values())
-    )
+    return loss_drift([one.step for one in steps], [one.loss for one in steps], list(means), list(means.values()))
 
 
 def _distances(single: RecordedRun, ranks: Sequence[RecordedRun]) -> Iterator[list[TensorDistance]]:
@@ -165,9 +163,7 @@ def _best(found: TensorDistance, value: TensorDistance | None) -> TensorDistance
     return value if found.what == "value" else replace(found, rank=value.rank if found.relative_l2 else None)
 
 
-def _estimated(
-    step: int, ours: WholeStep, theirs: WholeStep
-) -> Iterator[tuple[tuple[What, str], TensorDistance]]:
+def _estimated(step: int, ours: WholeStep, theirs: WholeStep) -> Iterator[tuple[tuple[What, str], TensorDistance]]:
     for key, a in ours.items():
         b = theirs.get(key)
         if b is not None and a.numel == b.numel and (found := _estimate(a, b)) is not None:
@@ -207,9 +203,7 @@ def _exact(single: RecordedRun, ranks: Sequence[RecordedRun], step: int) -> Mapp
         if b is not None and a.shape == b.shape and a.dtype.kind in "fc":
             distance = _relative(_norm(a, b), _norm(a))
             rank = _farthest(a, b, places[name], ranks) if distance else None
-            found[name] = TensorDistance(
-                step, "value", name, distance, "values", rank, not math.isfinite(distance)
-            )
+            found[name] = TensorDistance(step, "value", name, distance, "values", rank, not math.isfinite(distance))
     return found
 
 
@@ -228,14 +222,8 @@ def _farthest(a: Array, b: Array, shards: Sequence[Shard | None], ranks: Sequenc
     """The rank whose part is farthest away, None for a tensor that is not sharded."""
     parts = {}
     for rank, shard in enumerate(shards):
-        if (
-            shard is not None
-            and shard.offset is not None
-            and any(word != "replicate" for word in shard.placements)
-        ):
-            entry = next(
-                one for table in ranks[rank].journal.tables.values() for one in table if one.shard == shard
-            )
+        if shard is not None and shard.offset is not None and any(word != "replicate" for word in shard.placements):
+            entry = next(one for table in ranks[rank].journal.tables.values() for one in table if one.shard == shard)
             block = block_of(shard, entry.shape)
             parts[rank] = _norm(a[block], b[block])
     return max(parts, key=lambda rank: parts[rank], default=None)

@@ -81,9 +81,7 @@ def lag_test(pairs: Sequence[tuple[LossSeries, LossSeries]], *, mode: str, compa
         text = f"no systematic lag: {mode} needs {steps} to the same loss ({evidence})"
     elif median == 0:
         change = "more" if slower else "fewer"
-        text = (
-            f"{mode} needs {change} steps to the same loss, the median being 0 ({evidence}): a systematic lag"
-        )
+        text = f"{mode} needs {change} steps to the same loss, the median being 0 ({evidence}): a systematic lag"
     else:
         lag = "lag" if median > 0 else "lead"
         text = f"{mode} needs {_percent(median)} steps to the same loss ({evidence}): a systematic {lag}"

@@ -78,9 +78,7 @@ def common_losses(
     """Return the steps at which both runs have a loss, and the losses of both at these steps."""
     recorded_steps_a, recorded_a = recorded_losses(steps_a, losses_a)
     recorded_steps_b, recorded_b = recorded_losses(steps_b, losses_b)
-    steps, in_a, in_b = np.intersect1d(
-        recorded_steps_a, recorded_steps_b, assume_unique=True, return_indices=True
-    )
+    steps, in_a, in_b = np.intersect1d(recorded_steps_a, recorded_steps_b, assume_unique=True, return_indices=True)
     return steps, recorded_a[in_a], recorded_b[in_b]
 
 

@@ -55,12 +55,8 @@ def nonfinite(a: RecordedRun, b: RecordedRun) -> Nonfinite | None:
         first_a = first_a or _first(step, ours)
         first_b = first_b or _first(step, theirs)
         if loss is None:
-            loss = next(
-                (one for one in _values(step, ours) if one.what == "loss" and theirs["loss", one.name]), None
-            )
-        if only is None and (
-            key := next((one for one in ours if bool(ours[one]) != bool(theirs[one])), None)
-        ):
+            loss = next((one for one in _values(step, ours) if one.what == "loss" and theirs["loss", one.name]), None)
+        if only is None and (key := next((one for one in ours if bool(ours[one]) != bool(theirs[one])), None)):
             in_b = bool(theirs[key])
             only = NonfiniteValue(step, *key, holds=theirs[key] or ours[key])
     if first_a is None and first_b is None:

@@ -141,9 +141,7 @@ def _readable(
 ) -> tuple[dict[str, object], dict[str, object]]:
     """The bits of the tensors that both runs have and could read; a gradient may be absent, which is
     readable."""
-    names = [
-        name for name in a if name in b and all(one is None or one.readable for one in (a[name], b[name]))
-    ]
+    names = [name for name in a if name in b and all(one is None or one.readable for one in (a[name], b[name]))]
     return {name: bits(a[name]) for name in names}, {name: bits(b[name]) for name in names}
 
 
@@ -178,9 +176,7 @@ class GeneratorDifference:
 def generator_differences(a: RecordedRun, b: RecordedRun) -> list[GeneratorDifference]:
     """The first difference of each generator, in the order of steps."""
     records = common_steps(a.journal, b.journal)
-    names = dict.fromkeys(
-        name for ours, theirs in records for name in ours.generators if name in theirs.generators
-    )
+    names = dict.fromkeys(name for ours, theirs in records for name in ours.generators if name in theirs.generators)
     found = [one for name in names if (one := _first_difference(name, records)) is not None]
     return sorted(found, key=lambda one: one.step)
 

@@ -103,9 +103,7 @@ def step_errors(a: TensorFile, b: TensorFile, exact: TensorFile, noise: Noise) -
     return StepErrors(noise.step, tuple(one for one in errors if one is not None))
 
 
-def accuracy(
-    steps: Sequence[StepErrors], a: str = "the reference", b: str = "the other mode"
-) -> Accuracy | None:
+def accuracy(steps: Sequence[StepErrors], a: str = "the reference", b: str = "the other mode") -> Accuracy | None:
     """Say who is closer over all steps, `a` and `b` being their names; None without a value that differs."""
     ratios = [one.ratio for step in steps for one in step.tensors if math.isfinite(one.ratio)]
     middle = _median(ratios)
@@ -129,9 +127,7 @@ def _side_of_every_step(steps: Sequence[StepErrors]) -> str:
     """The side that is closer in each of several steps, as the second rule has it; empty without one."""
     sides = set()
     for step in steps:
-        telling = [
-            one.ratio for one in step.tensors if math.isfinite(one.ratio) and abs(one.ratio) >= MATERIAL
-        ]
+        telling = [one.ratio for one in step.tensors if math.isfinite(one.ratio) and abs(one.ratio) >= MATERIAL]
         if len(telling) < LEAST_MATERIAL or abs(statistics.median(telling)) < MEDIAN / 2:
             return ""
         closer_a = sum(one > 0 for one in telling)
@@ -160,8 +156,7 @@ def _text(closer: str, middle: float, values: tuple[int, int], a: str, b: str) -
     winner, loser = (a, b) if closer == "a" else (b, a)
     where = "" if telling == count else f"in {telling} of {count} values that differ "
     text = (
-        f"{winner} is closer to the step in double: {where}"
-        f"the typical error of {loser} is {times:.2g} times as large"
+        f"{winner} is closer to the step in double: {where}the typical error of {loser} is {times:.2g} times as large"
     )
     if closer == "b" and middle <= -MEDIAN:
         text += f"; so {a}, the reference, is the less accurate side"
@@ -171,8 +166,7 @@ def _text(closer: str, middle: float, values: tuple[int, int], a: str, b: str) -
 def _comparable(name: str, a: TensorFile, b: TensorFile, exact: TensorFile) -> bool:
     found = [file.tensors.get(name) for file in (a, b, exact)]
     return all(
-        one is not None and is_floating(one) and found[0] is not None and one.shape == found[0].shape
-        for one in found
+        one is not None and is_floating(one) and found[0] is not None and one.shape == found[0].shape for one in found
     )
 
 

@@ -74,11 +74,7 @@ class RunComparison:
     def to_json(self) -> dict[str, Any]:
         """What it says, as plain values."""
         content = asdict(self) | {"identical": self.identical}
-        return (
-            content
-            if self.whole_batch
-            else {key: one for key, one in content.items() if key != "whole_batch"}
-        )
+        return content if self.whole_batch else {key: one for key, one in content.items() if key != "whole_batch"}
 
 
 def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:
@@ -96,9 +92,7 @@ def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:
         if run.journal.damage:
             notes.append(run.journal.damage)
     if a.manifest.script_sha256 != b.manifest.script_sha256:
-        notes.append(
-            f"the runs are of different scripts: {a.manifest.reproducer} and {b.manifest.reproducer}"
-        )
+        notes.append(f"the runs are of different scripts: {a.manifest.reproducer} and {b.manifest.reproducer}")
     if list(a.manifest.arguments) != list(b.manifest.arguments):
         notes.append(f"the script's arguments differ: {_joined(a)} and {_joined(b)}")
     for key in ("torch", "python", "cpu_capability"):
@@ -106,9 +100,7 @@ def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:
         if left != right:
             notes.append(f"{key} differs: {left} and {right}")
     if step is None:
-        notes.append(
-            "no step of which both runs kept their parameters (recorded with --record params or above)"
-        )
+        notes.append("no step of which both runs kept their parameters (recorded with --record params or above)")
     return RunComparison(
         a=a.manifest.label,
         b=b.manifest.label,

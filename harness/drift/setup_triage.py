@@ -58,9 +58,7 @@ def initial_differences(
             found.append(SetupDifference("initial", 0, lacking[0], text))
     states = (state_a, state_b) if _of_the_beginning(state_a) and _of_the_beginning(state_b) else (None, None)
     others = [
-        other
-        for name in left
-        if name in right and (other := _other(left[name], right[name], *states)) is not None
+        other for name in left if name in right and (other := _other(left[name], right[name], *states)) is not None
     ]
     found += _grouped([one for one in others if not one.rounding], "")
     found += _grouped([one for one in others if one.rounding], "rounding")
@@ -71,9 +69,7 @@ def _of_the_beginning(state: TensorFile | None) -> bool:
     return state is not None and state.facts.get("step") == 0
 
 
-def _other(
-    a: InitialTensor, b: InitialTensor, state_a: TensorFile | None, state_b: TensorFile | None
-) -> _Other | None:
+def _other(a: InitialTensor, b: InitialTensor, state_a: TensorFile | None, state_b: TensorFile | None) -> _Other | None:
     """How two tensors of one name differ; None when they do not, or when nobody can tell."""
     if a.shape != b.shape:
         return _Other(a.name, f"is of shape {list(a.shape)} against {list(b.shape)}", None, False)
@@ -165,8 +161,7 @@ def setup_differences(
     drifting_from = first_computed_difference(a, b)
     # A mode without autocast computes in another precision than one that has it
     without = [
-        any(doubt["text"].startswith(NO_AUTOCAST) for doubt in run.manifest.adopted.get("doubts", ()))
-        for run in (a, b)
+        any(doubt["text"].startswith(NO_AUTOCAST) for doubt in run.manifest.adopted.get("doubts", ())) for run in (a, b)
     ]
     if without[0] == without[1]:
         of_autocast = []

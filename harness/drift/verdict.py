@@ -145,9 +145,7 @@ def _nonfinite(evidence: VerdictEvidence) -> Verdict | None:
 def _identical(evidence: VerdictEvidence) -> Verdict | None:
     if not evidence.identical:
         return None
-    return Verdict(
-        "identical", f"identical: all that {evidence.a} and {evidence.b} recorded has the same bits"
-    )
+    return Verdict("identical", f"identical: all that {evidence.a} and {evidence.b} recorded has the same bits")
 
 
 def _beyond_rounding(evidence: VerdictEvidence) -> Verdict | None:
@@ -184,9 +182,7 @@ def _undecided(evidence: VerdictEvidence) -> Verdict | None:
             f"and the rounding noise of {evidence.a} was not measured"
         )
         return _no_word(f"{reason}: run `{evidence.command}`, {REMEDY} and measures the noise", doubtful.step)
-    if worst_of(evidence.steps) == 0.0 and not any(
-        one.kind == "initial" and one.harmless for one in evidence.setup
-    ):
+    if worst_of(evidence.steps) == 0.0 and not any(one.kind == "initial" and one.harmless for one in evidence.setup):
         looked = {one.step for one in evidence.steps}
         remedy = (
             f"look at that step (--steps {first})"
@@ -232,11 +228,7 @@ def _worst(steps: Sequence[StepScore]) -> StepScore | None:
 
 
 def _largest(steps: Sequence[StepScore], worst: StepScore) -> str:
-    of = (
-        "the drift of the one step that was scored"
-        if len(steps) == 1
-        else f"the largest drift of {len(steps)} steps"
-    )
+    of = "the drift of the one step that was scored" if len(steps) == 1 else f"the largest drift of {len(steps)} steps"
     if math.isinf(worst.score):
         return f"{of} is beyond any rounding"
     return f"{of} is {worst.score:.3g} times the reference's own rounding noise"
@@ -247,11 +239,7 @@ def _notes(evidence: VerdictEvidence, verdict: Verdict) -> tuple[str, ...]:
     causes = [] if verdict.word == "different-setup" else [one for one in evidence.setup if one.counts]
     notes = [one.text for one in causes]
     notes += [f"{one.text} (rounding)" for one in evidence.setup if one.harmless == "rounding"]
-    notes += [
-        f"{one.text}; nothing is drawn from it afterwards"
-        for one in evidence.setup
-        if one.harmless == "unused"
-    ]
+    notes += [f"{one.text}; nothing is drawn from it afterwards" for one in evidence.setup if one.harmless == "unused"]
     if evidence.nonfinite is not None and verdict.word != "nonfinite":
         notes.append(evidence.nonfinite.text)
     significant = _significant(evidence)

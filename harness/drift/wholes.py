@@ -57,17 +57,13 @@ def whole_steps(ranks: Sequence[RecordedRun]) -> Iterator[tuple[int, WholeStep]]
                 shards = [_shard(entries[rank], spread[rank], what, name) for rank in range(len(ranks))]
                 if any(one is None for one in parts):
                     continue
-                whole = _whole(
-                    [one for one in parts if one is not None], shards, _sketch(beside, what, name, shards)
-                )
+                whole = _whole([one for one in parts if one is not None], shards, _sketch(beside, what, name, shards))
                 if whole is not None:
                     found[what, name] = whole
         yield step, found
 
 
-def whole_values(
-    ranks: Sequence[RecordedRun], step: int
-) -> tuple[dict[str, Array], dict[str, list[Shard | None]]]:
+def whole_values(ranks: Sequence[RecordedRun], step: int) -> tuple[dict[str, Array], dict[str, list[Shard | None]]]:
     """The kept values of a step put together from the ranks' parts, and where each rank's part lies.
 
     Left out is what cannot be put together. Raises KeyError where a rank has not kept the step.
@@ -139,9 +135,7 @@ def _sketch(
     return added(found)
 
 
-def _whole(
-    parts: Sequence[Digest], shards: Sequence[Shard | str | None], sketch: Sketch | None
-) -> WholeDigest | None:
+def _whole(parts: Sequence[Digest], shards: Sequence[Shard | str | None], sketch: Sketch | None) -> WholeDigest | None:
     spread = any(shard == "spread" or (isinstance(shard, Shard) and not _is_block(shard)) for shard in shards)
     # The ranks whose parts make the whole: rank 0 of copies that no mesh knows of
     counting = [

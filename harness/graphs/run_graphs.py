@@ -135,9 +135,7 @@ class RunGraphs:
                 continue
             facts = {name: value for name, value in line.items() if name != "event"}
             try:
-                if not all(
-                    isinstance(facts[name], kind) for name, kind in INDEX_TYPES.items() if name in facts
-                ):
+                if not all(isinstance(facts[name], kind) for name, kind in INDEX_TYPES.items() if name in facts):
                     raise TypeError
                 found.append(make(facts))
             except (TypeError, KeyError):
@@ -205,9 +203,7 @@ def _flaw(data: Any) -> str:
         ("a node", Node, nodes if isinstance(nodes, list) else []),
         ("its cut", Cut, [data["cut"]] if data.get("cut") else []),
     ):
-        known = {
-            one.name: one.default is MISSING and one.default_factory is MISSING for one in fields(record)
-        }
+        known = {one.name: one.default is MISSING and one.default_factory is MISSING for one in fields(record)}
         for one in found:
             if not isinstance(one, dict):
                 return f"{what} is no JSON object"

@@ -60,9 +60,7 @@ class Audience:
         self._told: dict[str, tuple[Observer, ...]] = {}
         self._stopped: set[Part] = set()
 
-    def take_seats(
-        self, seats: Sequence[Seat], config: RunConfig, around: Callable[[Seat], Surroundings]
-    ) -> None:
+    def take_seats(self, seats: Sequence[Seat], config: RunConfig, around: Callable[[Seat], Surroundings]) -> None:
         """Make the observers that a run wants; `around` gives what each works with.
 
         Raises what one of a needed part raises, a UsageError where the run makes no sense.
@@ -72,9 +70,7 @@ class Audience:
                 continue
             try:
                 module, _, name = seat.made_by.partition(":")
-                made = getattr(importlib.import_module(f"numdrift.harness.observers.{module}"), name)(
-                    around(seat)
-                )
+                made = getattr(importlib.import_module(f"numdrift.harness.observers.{module}"), name)(around(seat))
             except Exception as error:
                 if seat.part.needed:
                     raise

@@ -39,9 +39,7 @@ class Adapter(Protocol):
     def versions(self) -> Mapping[str, str]:
         """Versions of what takes part, by name (`torch`, `torch_xla`)."""
 
-    def observe_support(
-        self, script: str, told: Callable[[OperatorCall], None]
-    ) -> AbstractContextManager[None]:
+    def observe_support(self, script: str, told: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
         """Within the context `told` hears of every operator that the backend is given. `script` is the path
         of the training script, for the lines. Changes no bit of the results. Raises NotAvailable when it is
         called, not within."""

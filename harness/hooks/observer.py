@@ -74,9 +74,7 @@ class Observer:
     def tensors_found(self, step: int) -> None:
         """Parameters of no module were found, before their first update."""
 
-    def backward_started(
-        self, step: int, started: Sequence[torch.Tensor], losses: Sequence[torch.Tensor]
-    ) -> None:
+    def backward_started(self, step: int, started: Sequence[torch.Tensor], losses: Sequence[torch.Tensor]) -> None:
         """A backward from the tensors `started` is about to run; `losses` are the script's own that they
         stand for."""
 

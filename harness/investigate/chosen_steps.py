@@ -22,9 +22,7 @@ STATE_SHARE = 9
 (parameters and Adam's two moments), once for the gradients left over, five times for the outcome."""
 
 
-def forced_steps(
-    count: int, first_differing: Iterable[int], bytes_a_step: int, budget: int
-) -> tuple[int, ...]:
+def forced_steps(count: int, first_differing: Iterable[int], bytes_a_step: int, budget: int) -> tuple[int, ...]:
     """The steps of a training of `count` steps to start from the reference's state.
 
     The first ones, where pairs first differed, the last, and the rest evenly spaced, as many as

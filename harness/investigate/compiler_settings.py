@@ -122,9 +122,7 @@ def settings_of(evidence: PairEvidence) -> dict[str, Any] | None:
     """
     made = evidence.experiments("b", "set")
     for step in sorted({one.step for one in made if one.step is not None}):
-        whole = next(
-            (found for run in evidence.started if (found := _score(evidence, run, step)) is not None), None
-        )
+        whole = next((found for run in evidence.started if (found := _score(evidence, run, step)) is not None), None)
         if whole is None:
             continue
         known = {
@@ -134,9 +132,7 @@ def settings_of(evidence: PairEvidence) -> dict[str, Any] | None:
         }
         texts = [text for text, _ in variants_of(spec_of(evidence.b))]
         scores = {text: known[name] for text in texts if (name := text.replace("=", ".")) in known}
-        stages = {
-            text.removeprefix("backend="): scores[text] for text in scores if text.startswith("backend=")
-        }
+        stages = {text.removeprefix("backend="): scores[text] for text in scores if text.startswith("backend=")}
         settings = {text: score for text, score in scores.items() if not text.startswith("backend=")}
         return {"step": step, "score": whole, "stages": stages, "settings": settings}
     return None
@@ -167,9 +163,7 @@ def setting_sentences(found: Mapping[str, Any] | None, threshold: float) -> list
     return said
 
 
-def setting_culprits(
-    found: Mapping[str, Any] | None, labels: Sequence[str], threshold: float
-) -> list[Culprit]:
+def setting_culprits(found: Mapping[str, Any] | None, labels: Sequence[str], threshold: float) -> list[Culprit]:
     """The stage that makes a drift beyond rounding, and the setting that takes it away, for where no op
     could be named."""
     if found is None or found["score"] <= threshold:

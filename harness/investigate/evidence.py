@@ -159,9 +159,7 @@ def evidence_for(a: RecordedRun, b: RecordedRun) -> PairEvidence:
     found = folder.of_pair(a.path.name, b.path.name)
     ours = {one: run for one, run in found.items() if one.run == a.path.name}
     if a.path.parent != b.path.parent:
-        return PairEvidence(
-            a, b, {"a": {one: run for one, run in ours.items() if not one.reference}, "b": {}}
-        )
+        return PairEvidence(a, b, {"a": {one: run for one, run in ours.items() if not one.reference}, "b": {}})
     theirs = {one: run for one, run in found.items() if one.run == b.path.name}
     localized = folder.path.glob(f"{b.path.name}-localized-{a.path.name}-*")
     bisected = folder.path.glob(f"{b.path.name}-parts-{a.path.name}-*.json")

@@ -26,13 +26,9 @@ def compared_modes(specs: Sequence[ModeSpec], *, alone: bool = False) -> list[Mo
     processes.
     """
     if len(specs) < 2 and not alone:
-        raise UsageError(
-            f"an investigation needs a reference and a mode to hold against it, not {specs[0]} alone"
-        )
+        raise UsageError(f"an investigation needs a reference and a mode to hold against it, not {specs[0]} alone")
     return [
-        replace(spec, fallback_random="on")
-        if spec.base == "compile" and spec.fallback_random is None
-        else spec
+        replace(spec, fallback_random="on") if spec.base == "compile" and spec.fallback_random is None else spec
         for spec in specs
     ]
 

@@ -259,11 +259,7 @@ def _loss_sentence(compared: RunComparison, verdict: Verdict) -> str:
     return (
         f"the losses differ from step {losses.first_differing_step} on, by at most {losses.max_relative:.2g} of their "
         f"value (step {losses.max_relative_step})"
-        + (
-            "; that alone says nothing, as training magnifies rounding"
-            if verdict.word in ("rounding", None)
-            else ""
-        )
+        + ("; that alone says nothing, as training magnifies rounding" if verdict.word in ("rounding", None) else "")
     )
 
 

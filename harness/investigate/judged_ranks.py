@@ -80,8 +80,6 @@ def _described(rank: int, found: PairFindings) -> Mapping[str, Any]:
 
 def _with_agreement(found: PairFindings, a: RecordedRun, b: RecordedRun) -> PairFindings:
     """Add whether the ranks of each run hold the same parameters."""
-    agreements = {
-        run.manifest.label: run.manifest.agreement for run in (a, b) if run.manifest.agreement is not None
-    }
+    agreements = {run.manifest.label: run.manifest.agreement for run in (a, b) if run.manifest.agreement is not None}
     notes = [f"{label}: {one['text']}" for label, one in agreements.items()]
     return replace(found, agreement=agreements, notes=[*found.notes, *notes])

@@ -167,9 +167,7 @@ def repeating(run: RecordedRun, experiment: Experiment, **changes: Any) -> Batch
     return BatchPlan(**{**asked, **changes})
 
 
-def begun_in(
-    states: Path, run: RecordedRun, experiment: Experiment, steps: Sequence[int], **changes: Any
-) -> BatchPlan:
+def begun_in(states: Path, run: RecordedRun, experiment: Experiment, steps: Sequence[int], **changes: Any) -> BatchPlan:
     """A plan that runs the recorded run once more, these steps from the states in this folder, and ends
     after the last of them."""
     return repeating(

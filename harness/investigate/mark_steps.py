@@ -46,9 +46,7 @@ class MarkSteps:
         """Whether lazy tensors gave what their ops one by one do not give."""
         found = known(inquiry)
         is_lazy = spec_of(inquiry.evidence.b).base == "lazy"
-        return (
-            is_lazy and found is not None and bool(found.op_by_op_differs) and "policies" not in found.content
-        )
+        return is_lazy and found is not None and bool(found.op_by_op_differs) and "policies" not in found.content
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
         for inquiry in inquiries:
@@ -85,8 +83,7 @@ def _try_policies(laboratory: Laboratory, inquiry: Inquiry, found: Localization)
     if stand_in is None:
         return
     scores = {
-        policy: _score(inquiry, stand_in, folder.find(inquiry.experiment("cut", policy)))
-        for policy in (own, *others)
+        policy: _score(inquiry, stand_in, folder.find(inquiry.experiment("cut", policy))) for policy in (own, *others)
     }
     before = scores[own]
     if not before:
@@ -112,9 +109,7 @@ def _score(inquiry: Inquiry, stand_in: RecordedRun, run: RecordedRun | None) -> 
     if run is None or reference is None or inquiry.step not in outcome_steps(run.path):
         return math.inf
     noise = read_noise(reference.path, inquiry.step) or Noise(inquiry.step, 0, {})
-    scored = score_step(
-        read_outcome(stand_in.path, inquiry.step), read_outcome(run.path, inquiry.step), noise
-    )
+    scored = score_step(read_outcome(stand_in.path, inquiry.step), read_outcome(run.path, inquiry.step), noise)
     return worst_of([scored])
 
 

@@ -77,9 +77,7 @@ def investigate(plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
     return investigate_runs(runs, plan, laboratory)
 
 
-def investigate_runs(
-    runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory
-) -> Findings:
+def investigate_runs(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
     """The same for runs that are recorded already; the first is the reference."""
     findings = _found(runs, plan, laboratory)
     findings.write(runs[0].path.parent)
@@ -118,9 +116,7 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Lab
     """Make the experiments that a verdict needs: each mode repeated, chosen steps begun in one state, the
     noise of these steps and their values in double, and whole trainings where they are asked for."""
     reference = runs[0]
-    others = [
-        run for run in runs[1:] if run.journal.steps and run.manifest.status in ("complete", "nonfinite")
-    ]
+    others = [run for run in runs[1:] if run.journal.steps and run.manifest.status in ("complete", "nonfinite")]
     if not reference.journal.steps or not others:
         return
     compared = [compare_runs(reference, run) for run in others]
@@ -183,9 +179,7 @@ def _asked(
         question.look(laboratory, asking, plan)
         for one in asking:
             b = one.evidence.b
-            known[b.path] = judge_pair(
-                evidence_for(runs[0], b), comparisons=len(findings.pairs), step=plan.step
-            )
+            known[b.path] = judge_pair(evidence_for(runs[0], b), comparisons=len(findings.pairs), step=plan.step)
         findings = replace(findings, pairs=list(known.values()))
     return findings
 

@@ -75,9 +75,7 @@ def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: Invest
             stack.enter_context(_localizer(inquiry, config, laboratory.progress))
             runs.append(run)
         if runs:
-            said = ", ".join(
-                f"step {inquiry.step} of {inquiry.evidence.b.manifest.label}" for inquiry in inquiries
-            )
+            said = ", ".join(f"step {inquiry.step} of {inquiry.evidence.b.manifest.label}" for inquiry in inquiries)
             laboratory.make(Round(f"localizing {said}", runs))
 
 
@@ -141,18 +139,14 @@ def _reference_tape(laboratory: Laboratory, inquiry: Inquiry) -> Path | None:
         if tape_path(run.path, inquiry.step).exists():
             return run.path
     if (reason := _never_taped(inquiry)) is not None:
-        laboratory.progress.say(
-            f"step {inquiry.step} of {a.manifest.label}: {reason}; its cause is not looked for"
-        )
+        laboratory.progress.say(f"step {inquiry.step} of {a.manifest.label}: {reason}; its cause is not looked for")
         return None
     steps, taped = selection([inquiry.step]), Experiment("taped-at", a.path.name, step=inquiry.step)
     plan = repeating(a, taped, outcomes=steps, tapes=steps, until=inquiry.step)
     laboratory.make(Round(f"tape of step {inquiry.step}", [plan]))
     made = EvidenceFolder.of(a).find(taped)
     if made is None or not tape_path(made.path, inquiry.step).exists():
-        laboratory.progress.say(
-            f"step {inquiry.step} of {a.manifest.label} has no tape: its cause is not looked for"
-        )
+        laboratory.progress.say(f"step {inquiry.step} of {a.manifest.label} has no tape: its cause is not looked for")
         return None
     return made.path
 
@@ -253,9 +247,7 @@ def _placed(found: Localization, evidence: PairEvidence) -> Localization:
     the runs are read."""
     runs = shlex.join(str(run.path) for run in (evidence.a, evidence.b))
     command = f"numdrift localize {runs} --step {found.step}"
-    culprits = [
-        replace(one, command=command, script=_script(found.path, one.script)) for one in found.culprits
-    ]
+    culprits = [replace(one, command=command, script=_script(found.path, one.script)) for one in found.culprits]
     return replace(found, content={**found.content, "culprits": culprits})
 
 

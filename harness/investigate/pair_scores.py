@@ -76,9 +76,7 @@ def score_of(evidence: PairEvidence, run: RecordedRun, step: int) -> StepScore |
     if step not in outcomes or step not in outcome_steps(run.path):
         return None
     a = read_outcome(outcomes[step].path, step)
-    return score_step(
-        a, outcome_against(evidence, run, step), _noise_of(step, a, _taped_noise(evidence)[0], evidence)
-    )
+    return score_step(a, outcome_against(evidence, run, step), _noise_of(step, a, _taped_noise(evidence)[0], evidence))
 
 
 def _noise_of(step: int, a: TensorFile, noises: dict[int, Noise], evidence: PairEvidence) -> Noise:
@@ -92,9 +90,7 @@ def _noise_of(step: int, a: TensorFile, noises: dict[int, Noise], evidence: Pair
 
 def suspicious_steps(scores: Scores) -> list[int]:
     """The steps beyond the threshold that were not looked at closer."""
-    return [
-        one.step for one in scores.steps if worst_of([one]) > scores.threshold.fault and not one.looked_closer
-    ]
+    return [one.step for one in scores.steps if worst_of([one]) > scores.threshold.fault and not one.looked_closer]
 
 
 def with_choices(scores: Scores, localized: Sequence[Localization]) -> Scores:
@@ -104,9 +100,7 @@ def with_choices(scores: Scores, localized: Sequence[Localization]) -> Scores:
     known = [one.step for one in scores.steps if one.step in explained]
     if not known:
         return scores
-    steps = tuple(
-        _chosen(one, explained[one.step].choices) if one.step in explained else one for one in scores.steps
-    )
+    steps = tuple(_chosen(one, explained[one.step].choices) if one.step in explained else one for one in scores.steps)
     notes = [
         f"step {step}: {explained[step].choices['flipped']} elements of "
         f"{', '.join(explained[step].choices['ops'])} chose otherwise, "
@@ -189,11 +183,7 @@ def _how(noises: dict[int, Noise], evidence: PairEvidence) -> str:
         steps = ", ".join(map(str, sorted(noises)))
         return f"{replays} replays with random rounding of the tape of step {steps}"
     count = len(evidence.several("a", "ulp"))
-    return (
-        f"{count} runs of the script from states that are one ULP off"
-        if count
-        else "rounding of the results alone"
-    )
+    return f"{count} runs of the script from states that are one ULP off" if count else "rounding of the results alone"
 
 
 def accuracy_of(evidence: PairEvidence) -> Accuracy | None:

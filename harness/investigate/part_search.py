@@ -150,9 +150,7 @@ class _PartitionedStep:
         self._runs += len(sets)
         sizes = " and ".join(str(len(one)) for one in sets)
         of = f" of {len(self._record.calls)}" if self._record.calls else ""
-        title = (
-            f"step {self._inquiry.step} of {b.manifest.label} in parts: {sizes}{of} operators on its backend"
-        )
+        title = f"step {self._inquiry.step} of {b.manifest.label} in parts: {sizes}{of} operators on its backend"
         plans = [self._run(one, only) for one, only in zip(made, sets, strict=True)]
         self._laboratory.make(Round(title, plans))
         return [self._score_of(one) for one in made]
@@ -276,9 +274,7 @@ def _named(carrier: Mapping[str, Any]) -> str:
 
 
 def _call_named(call: PartCall) -> str:
-    return (
-        f"{call.operator}{f' of {call.module}' if call.module else ''}{f', {call.line}' if call.line else ''}"
-    )
+    return f"{call.operator}{f' of {call.module}' if call.module else ''}{f', {call.line}' if call.line else ''}"
 
 
 def part_culprits(found: Mapping[str, Any] | None, threshold: float) -> Iterator[Culprit]:

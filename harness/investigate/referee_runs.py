@@ -45,9 +45,7 @@ def run_referee(folder: EvidenceFolder, runs: Sequence[RecordedRun], progress: P
         progress.say(f"the fp64 referee gave no answer: {error}")
         return
     if done.returncode:
-        progress.say(
-            f"the fp64 referee failed (exit code {done.returncode}): {_last_line(log)}; all of it is in {log}"
-        )
+        progress.say(f"the fp64 referee failed (exit code {done.returncode}): {_last_line(log)}; all of it is in {log}")
 
 
 @contextmanager

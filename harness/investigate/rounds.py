@@ -73,9 +73,7 @@ def choose(
         free = shutil.disk_usage(reference.path).free
         steps = forced_steps(count, firsts, size, min(plan.state_budget, free // 4))
     if not steps:
-        raise UsageError(
-            f"--steps {plan.steps} names no step of this training, which has the steps 0 to {count - 1}"
-        )
+        raise UsageError(f"--steps {plan.steps} names no step of this training, which has the steps 0 to {count - 1}")
     progress.say(
         f"{len(steps)} of {count} steps are started from the state of {reference.manifest.label}; their states take "
         f"about {max(0.1, len(steps) * size / 2**20):,.1f} MiB a mode in {EvidenceFolder.of(reference).path}"
@@ -86,9 +84,7 @@ def choose(
 def controls(reference: RecordedRun, others: Sequence[RecordedRun], chosen: ChosenSteps) -> Round:
     """Each mode against itself; the reference keeps states, outcomes and tapes while it is at it."""
     steps, first = selection(chosen.forced), selection(chosen.forced[:1])
-    plans = [
-        repeating(reference, _again(reference), states=steps, outcomes=steps, tapes=selection(chosen.taped))
-    ]
+    plans = [repeating(reference, _again(reference), states=steps, outcomes=steps, tapes=selection(chosen.taped))]
     plans += [repeating(run, _again(run), states=first) for run in others]
     return Round("controls", plans)
 
@@ -123,9 +119,7 @@ def noise_without_tape(reference: RecordedRun, chosen: ChosenSteps, progress: Pr
         f"its noise is measured by {RERUNS} runs of the script"
     )
     made = [Experiment("ulp", reference.path.name, detail=str(seed)) for seed in range(RERUNS)]
-    plans = [
-        begun_in(states, reference, one, chosen.forced, perturb=seed + 1) for seed, one in enumerate(made)
-    ]
+    plans = [begun_in(states, reference, one, chosen.forced, perturb=seed + 1) for seed, one in enumerate(made)]
     return Round("noise", plans)
 
 
@@ -144,19 +138,13 @@ def date_onset(
         b = run.path.name
         for number in range(MOST_ONSET_ROUNDS):
             scores = scores_of(evidence_for(reference, run))
-            steps = steps_between(
-                scores.steps, scores.threshold.fault, most_states(reference, plan.state_budget)
-            )
+            steps = steps_between(scores.steps, scores.threshold.fault, most_states(reference, plan.state_budget))
             if not steps:
                 break
             ours, theirs = (Experiment("onset", *names, detail=str(number)) for names in ((a, b), (b, a)))
-            title = (
-                f"where {run.manifest.label} begins to drift, between step {steps[0] - 1} and {steps[-1] + 1}"
-            )
+            title = f"where {run.manifest.label} begins to drift, between step {steps[0] - 1} and {steps[-1] + 1}"
             kept = selection(steps)
-            laboratory.make(
-                Round(title, [repeating(reference, ours, states=kept, outcomes=kept, until=steps[-1])])
-            )
+            laboratory.make(Round(title, [repeating(reference, ours, states=kept, outcomes=kept, until=steps[-1])]))
             states = EvidenceFolder.of(reference).path / ours.name / STATES
             if states.is_dir():
                 laboratory.make(Round(FROM_THE_STATE, [begun_in(states, run, theirs, steps)]))

@@ -95,9 +95,7 @@ def is_left_over(runs: Sequence[RecordedRun], findings: Findings, trained: Round
     return False
 
 
-def trained_without(
-    evidence: PairEvidence, verdict: str | None, culprits: Sequence[Culprit]
-) -> dict[str, Any] | None:
+def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Sequence[Culprit]) -> dict[str, Any] | None:
     """What the whole training without the culprits says: `spec`, `swaps`, `status`, `identical`,
     `first_differing_step`, `envelope` and `inside` (None where that is not known); `left` and `text` alone
     where it cannot be made.

@@ -71,11 +71,7 @@ def _check_backend(spec: ModeSpec, requests: Sequence[SwapRequest]) -> None:
     if spec.base != "compile":
         return
     for request in requests:
-        if (
-            request.from_decomposition
-            and spec.backend not in (None, "inductor")
-            and _is_composite(request.op)
-        ):
+        if request.from_decomposition and spec.backend not in (None, "inductor") and _is_composite(request.op):
             raise UsageError(
                 f"{request}: aten.{request.op} is kept whole in the graphs that Inductor is given, and backend "
                 f"{spec.backend} has no such graphs; leave the key out, or choose backend=inductor"

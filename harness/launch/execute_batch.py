@@ -78,9 +78,7 @@ def execute_together(plans: Sequence[BatchPlan], reporter: Reporter, jobs: int) 
         check_plan(plan)
     prepared = {spec.name: _prepare(plan, spec) for plan in plans for spec in plan.modes}
     if len(prepared) != sum(len(plan.modes) for plan in plans):
-        raise ValueError(
-            f"two modes have one name among {[spec.name for one in plans for spec in one.modes]}"
-        )
+        raise ValueError(f"two modes have one name among {[spec.name for one in plans for spec in one.modes]}")
     finished: dict[str, FinishedRun] = {}
 
     def write_down(launch: Launch, end: ProcessEnd) -> None:
@@ -205,9 +203,7 @@ def _close_rank(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
         steps=len(journal.steps),
         seconds=round(end.seconds, 3),
         exit_code=end.returncode,
-        swaps=swaps_of_run(
-            spec, folder.journal, [one for event in journal.events("swaps") for one in event["swaps"]]
-        ),
+        swaps=swaps_of_run(spec, folder.journal, [one for event in journal.events("swaps") for one in event["swaps"]]),
         problems=never_executed(spec, folder.journal, _modules_seen(journal))
         if outcome.status == "complete" and journal.steps
         else [],

@@ -26,18 +26,14 @@ class Reproducer:
         return Path(self.module.rpartition(".")[2]) if self.module else self.path
 
 
-def asked_for(
-    script: str | None, module: str | None, arguments: Sequence[str]
-) -> tuple[Reproducer, tuple[str, ...]]:
+def asked_for(script: str | None, module: str | None, arguments: Sequence[str]) -> tuple[Reproducer, tuple[str, ...]]:
     """The reproducer and its arguments from a command line; behind `-m` the first argument stands in place of a script.
 
     Raises UsageError when neither is given or the module is not found.
     """
     if module is None:
         if script is None:
-            raise UsageError(
-                "no script is given; give the path of a training script, or -m and a module's name"
-            )
+            raise UsageError("no script is given; give the path of a training script, or -m and a module's name")
         return Reproducer(find_script(script)), tuple(arguments)
     return find_module(module), (*([] if script is None else [script]), *arguments)
 
@@ -53,9 +49,7 @@ def find_script(text: str) -> Path:
             first = file.readline(256)
         if first.startswith(b"#!") and b"python" in first:
             return Path(found)
-        raise UsageError(
-            f"{text} is {found}, which is no Python program; give the training script that it starts"
-        )
+        raise UsageError(f"{text} is {found}, which is no Python program; give the training script that it starts")
     return path
 
 

@@ -150,9 +150,7 @@ class RunningRanks:
         ranks = [replace(launch, others=()), *launch.others]
         port = free_port()
         self.began = time.monotonic()
-        self._running = [
-            Running(_with_variables(one, rank, len(ranks), port)) for rank, one in enumerate(ranks)
-        ]
+        self._running = [Running(_with_variables(one, rank, len(ranks), port)) for rank, one in enumerate(ranks)]
         self.tail = self._running[0].tail
         self._ends: dict[int, ProcessEnd] = {}
         self._failed_at: float | None = None
@@ -203,9 +201,7 @@ class RunningRanks:
             stopped = next((place for place, end in enumerate(ends) if end.why == why), 0)
             rank = stopped if rank is None else rank
         found = ends[rank or 0]
-        return ProcessEnd(
-            found.returncode, found.why if why == "exited" else why, seconds, found.at, rank or 0, ends
-        )
+        return ProcessEnd(found.returncode, found.why if why == "exited" else why, seconds, found.at, rank or 0, ends)
 
 
 def first_to_fail(launches: Sequence[Launch], ends: Sequence[ProcessEnd]) -> int | None:
@@ -214,9 +210,7 @@ def first_to_fail(launches: Sequence[Launch], ends: Sequence[ProcessEnd]) -> int
     The others fail because of it: their peer is gone. What a rank has written last tells when it failed; its process
     may live on for a while, and another's end may be seen before.
     """
-    failed = [
-        rank for rank, end in enumerate(ends) if end.returncode and end.why in ("exited", "out-of-memory")
-    ]
+    failed = [rank for rank, end in enumerate(ends) if end.returncode and end.why in ("exited", "out-of-memory")]
     return min(failed, key=lambda rank: _failed_at(launches[rank], ends[rank]), default=None)
 
 

@@ -80,13 +80,9 @@ def align(a: StorageFlow, b: StorageFlow) -> list[Block]:
     """Pair the nodes of two tapes; every node is in one block."""
     modules = _has_modules(a) and _has_modules(b)
     left, right = _units(a, modules=modules), _units(b, modules=modules)
-    firm = _paired(
-        left, right, {}, lambda unit: unit.place[:2], lambda unit: (unit.place, unit.name, unit.look)
-    )
+    firm = _paired(left, right, {}, lambda unit: unit.place[:2], lambda unit: (unit.place, unit.name, unit.look))
     loose = _paired(left, right, firm, lambda unit: unit.place, lambda unit: unit.name)
-    loose |= _paired(
-        left, right, firm | loose, lambda unit: unit.place[:2], lambda unit: (unit.name, unit.look)
-    )
+    loose |= _paired(left, right, firm | loose, lambda unit: unit.place[:2], lambda unit: (unit.name, unit.look))
     while True:
         blocks, cycles = _with_cycles(a, b, _blocks(left, right, firm | loose, apart=False))
         if cycles:
@@ -100,9 +96,7 @@ def align(a: StorageFlow, b: StorageFlow) -> list[Block]:
         loose = {i: j for i, j in loose.items() if i not in unpaired}
 
 
-def _blocks(
-    left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: dict[int, int], *, apart: bool
-) -> list[Block]:
+def _blocks(left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: dict[int, int], *, apart: bool) -> list[Block]:
     """The pairs, and what lies between them; `apart` tells what lies in several visits of one place apart."""
     blocks = [Block(left[i].nodes, right[j].nodes, left[i].name == right[j].name) for i, j in pairs.items()]
     return [*blocks, *_gaps(left, right, pairs, apart=apart)]
@@ -131,9 +125,7 @@ def _units(flow: StorageFlow, *, modules: bool) -> list[OpUnit]:
     again, own = recomputed(flow), dict[int, Hashable]()
     for number, node in enumerate(flow.nodes):
         compiled = node.call.compiled
-        key = (
-            number if compiled is None else (compiled.graph, compiled.group, node.call.phase, node.iteration)
-        )
+        key = number if compiled is None else (compiled.graph, compiled.group, node.call.phase, node.iteration)
         own[number] = own[again[number]] if number in again else key
         groups.setdefault(own[number], []).append(number)
     states = {use.value.slot: name for name, use in flow.watched.items() if name.startswith(STATES)}
@@ -179,9 +171,7 @@ def _unit(
     call = node.call
     where = call.owners if call.module is None else (call.module if modules else None)
     shapes = tuple(use.view.size for use in last.made)
-    read = {
-        states[use.value.slot] for one in members for use in flow.nodes[one].reads if use.value.slot in states
-    }
+    read = {states[use.value.slot] for one in members for use in flow.nodes[one].reads if use.value.slot in states}
     gradients = sorted(ends[use.value] for use in last.made if use.value in ends)
     look = (*shapes, *sorted(read), *gradients)
     return OpUnit(tuple(members), (node.iteration, call.phase, where), op_name(node), look)
@@ -226,16 +216,10 @@ def _common(
     if a == b:
         return dict(zip(mine, yours, strict=True))
     matcher = difflib.SequenceMatcher(None, a, b, autojunk=False)
-    return {
-        mine[match.a + k]: yours[match.b + k]
-        for match in matcher.get_matching_blocks()
-        for k in range(match.size)
-    }
+    return {mine[match.a + k]: yours[match.b + k] for match in matcher.get_matching_blocks() for k in range(match.size)}
 
 
-def _gaps(
-    left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: dict[int, int], *, apart: bool
-) -> Iterator[Block]:
+def _gaps(left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: dict[int, int], *, apart: bool) -> Iterator[Block]:
     """What lies, unpaired, behind the same pair of one place, as one block; with `apart` also in the same
     visit of it."""
     found: dict[Hashable, tuple[list[int], list[int]]] = {}

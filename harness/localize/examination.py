@@ -125,8 +125,7 @@ def slice_of(
         made |= {use.value for use in node.made}
     calls = tuple(flow.nodes[number].call for number in nodes)
     watched = tuple(
-        Watched(len(calls), f"output {number}", use.view, torch.empty(0))
-        for number, use in enumerate(outputs)
+        Watched(len(calls), f"output {number}", use.view, torch.empty(0)) for number, use in enumerate(outputs)
     )
     return Tape(flow.tape.step, flow.tape.slots, inputs, calls, watched)
 
@@ -166,9 +165,7 @@ def examine(
     return results
 
 
-def _examined(
-    execution: MixtureExecution, suspect: Suspect, before: Memory, *, kept: bool, errors: bool
-) -> Examined:
+def _examined(execution: MixtureExecution, suspect: Suspect, before: Memory, *, kept: bool, errors: bool) -> Examined:
     pair, number = execution.pair, suspect.block
     compared = _compared(pair, number)
     if not compared:
@@ -238,9 +235,7 @@ def _slices(
     return found
 
 
-def _errors(
-    slices: Mapping[Side, Tape], results: Mapping[str, list[torch.Tensor]]
-) -> dict[Side, LocalError] | None:
+def _errors(slices: Mapping[Side, Tape], results: Mapping[str, list[torch.Tensor]]) -> dict[Side, LocalError] | None:
     """Each side's error against side a's calls in double; against its own where only it can be executed
     so."""
     for side in SIDES:

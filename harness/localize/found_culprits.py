@@ -99,9 +99,7 @@ class Describer:
         if cause.kind != KERNEL:
             return None
         leads = [self._pair.blocks[site.lead] for site in cause.sites]
-        return {
-            side: self._kernel(side, [number for one in leads for number in one.of(side)]) for side in SIDES
-        }
+        return {side: self._kernel(side, [number for one in leads for number in one.of(side)]) for side in SIDES}
 
     def _op(self, cause: Cause, node: FlowNode) -> str:
         names = cause.ops["a"] or cause.ops["b"]
@@ -147,8 +145,7 @@ class Describer:
             is_beyond(came, self._threshold) or measured.together > 0 if beyond else not came.is_none
         )
         goes = went is not None and (
-            rest is not None
-            and (not is_beyond(rest, self._threshold) if beyond else rest.amount < whole.amount)
+            rest is not None and (not is_beyond(rest, self._threshold) if beyond else rest.amount < whole.amount)
         )
         return Proof(
             SwappedIn(bool(comes), score_before=0.0, score_after=_score(came)),

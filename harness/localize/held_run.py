@@ -77,9 +77,7 @@ class Worker:
         fields = self._ask({"request": "facts"}).fields
         with self._understanding():
             steps = tuple(int(step) for step in fields["steps"])
-            return Facts(
-                str(fields["torch"]), int(fields["threads"]), str(fields["mode"]), int(fields["pid"]), steps
-            )
+            return Facts(str(fields["torch"]), int(fields["threads"]), str(fields["mode"]), int(fields["pid"]), steps)
 
     def digests(self, step: int) -> list[list[str | None]]:
         """For each call the digests of what its real execution gave: fresh outputs, then written
@@ -200,9 +198,7 @@ class WorkerCalls:
         memory, starts = _spans(list(views_in(call)), tensors)
         outputs, written = self._worker.execute(self._step, node.execution.position, memory)
         for use in node.writes:
-            _put_back(
-                use.view, written[use.value.slot], starts[use.value.slot], tensors, list(views_in(call))
-            )
+            _put_back(use.view, written[use.value.slot], starts[use.value.slot], tensors, list(views_in(call)))
         return [
             answer if isinstance(recorded, View) else recorded
             for answer, recorded in zip(outputs, call.outputs, strict=True)

@@ -122,9 +122,7 @@ class Mixture:
 class MixtureExecution:
     """One execution of a mixture, block by block, by the pair's kernels unless others are given."""
 
-    def __init__(
-        self, pair: TapePair, mixture: Mixture, kernels: Mapping[Side, Kernels] | None = None
-    ) -> None:
+    def __init__(self, pair: TapePair, mixture: Mixture, kernels: Mapping[Side, Kernels] | None = None) -> None:
         far = other(mixture.base)
         sources: dict[FlowValue, Side] = {
             value: (far if value in mixture.inputs else mixture.base) for value in pair.links.of["a"]
@@ -241,9 +239,7 @@ def run_node(
         memory.put(side, use.value, storages[use.value.slot])
 
 
-def storage_read(
-    memory: Memory, side: Side, use: Use, far: Use | None, node: FlowNode
-) -> torch.UntypedStorage:
+def storage_read(memory: Memory, side: Side, use: Use, far: Use | None, node: FlowNode) -> torch.UntypedStorage:
     """The storage that a node reads: the other side's in place of its own where that is to be had."""
     if far is not None:
         views = {layout_of(one.view) for one in node.reads if one.value.slot == use.value.slot}

@@ -113,9 +113,7 @@ Bounds = dict[tuple[str, torch.dtype], torch.Tensor]
 def _bounds(versions: Sequence[Tape]) -> Bounds:
     """Those of the first version that is a single op whose bound is known."""
     for tape in versions:
-        with suppress(
-            Exception
-        ):  # an op may raise anything on doubles, and the other errors are known without bounds
+        with suppress(Exception):  # an op may raise anything on doubles, and the other errors are known without bounds
             found = _bounds_of(tape)
             if found:
                 return found

@@ -31,9 +31,7 @@ from .verification import Digests, Found, foreign_blocks, verify
 # of them matters.
 
 
-def taken_apart(
-    tests: HybridTests, examined: Mapping[int, Examined], sites: Sequence[SwapSite]
-) -> list[SwapSite]:
+def taken_apart(tests: HybridTests, examined: Mapping[int, Examined], sites: Sequence[SwapSite]) -> list[SwapSite]:
     """The sites, each that can be in parts: every kernel for itself, and what differs otherwise with what
     lies between."""
     found: list[SwapSite] = []
@@ -57,9 +55,7 @@ def _is_kernel(pair: TapePair, examined: Examined) -> bool:
     return examined.differs is True and suspect.kind == "kernel" and pair.blocks[suspect.block].paired
 
 
-def _stand_for(
-    tests: HybridTests, examined: Mapping[int, Examined], parts: Sequence[SwapSite], site: SwapSite
-) -> bool:
+def _stand_for(tests: HybridTests, examined: Mapping[int, Examined], parts: Sequence[SwapSite], site: SwapSite) -> bool:
     """Whether the parts together make and take away the very drift of the site, and each can be exchanged
     alone."""
     causes = causes_of(tests.pair, examined, parts)
@@ -144,8 +140,7 @@ def localize_step(sides: Mapping[Side, Held], noise: Noise, threshold: float, sa
         differing = {number for number, one in examined.items() if one.differs is not False}
         chosen = with_choices_of_reference(pair, scorer, differing)
     controls = {
-        side: Scorer(sides[side].tape.expected(), noise).drift(execute(pair, Mixture(side))).is_none
-        for side in SIDES
+        side: Scorer(sides[side].tape.expected(), noise).drift(execute(pair, Mixture(side))).is_none for side in SIDES
     }
 
     def kernel(side: Side, numbers: Sequence[int]) -> str | None:
@@ -197,17 +192,13 @@ def _aligned(pair: TapePair, labels: Mapping[Side, str]) -> str:
     return f"{calls} calls aligned: {matched} of {len(pair.blocks)} blocks are the same op"
 
 
-def _notes(
-    controls: Mapping[Side, bool], kernels: Mapping[Side, Found], held: Mapping[Side, Held]
-) -> list[str]:
+def _notes(controls: Mapping[Side, bool], kernels: Mapping[Side, Found], held: Mapping[Side, Held]) -> list[str]:
     found = []
     labels = {side: held[side].label for side in SIDES}
     for side in SIDES:
         found += [f"{note}; its kernels are executed alone instead" for note in held[side].notes]
         if not controls[side]:
-            found.append(
-                f"the tape of {labels[side]}, executed by its own kernels, does not give its own bits again"
-            )
+            found.append(f"the tape of {labels[side]}, executed by its own kernels, does not give its own bits again")
         if kernels[side].in_context:
             found.append(
                 f"{len(kernels[side].in_context)} calls of {labels[side]} give other bits alone "

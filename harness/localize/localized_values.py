@@ -61,9 +61,7 @@ def show_blocks(pair: TapePair, found: Mapping[int, Suspect]) -> dict[int, Shown
     return shown
 
 
-def _shown(
-    execution: MixtureExecution, number: int, examined: Examined, before: Memory
-) -> ShownBlock | NotShown:
+def _shown(execution: MixtureExecution, number: int, examined: Examined, before: Memory) -> ShownBlock | NotShown:
     slices = examined.slices
     if slices is None or any(side not in slices for side in SIDES):
         return NotShown(examined.why or "its inputs cannot be told apart from those of its neighbours")
@@ -71,9 +69,7 @@ def _shown(
     memories: dict[Side, Memory] = {"a": ours, "b": execution.memory}
     try:
         execution.run_as("a", number, ours)
-        results = {
-            side: _outputs(execution.pair, number, side, slices[side], memories[side]) for side in SIDES
-        }
+        results = {side: _outputs(execution.pair, number, side, slices[side], memories[side]) for side in SIDES}
     except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not its own
         return NotShown(in_words(error))
     reference, exact, live = _exact(slices)
@@ -87,11 +83,7 @@ def _outputs(pair: TapePair, number: int, side: Side, block: Tape, memory: Memor
     found = []
     for one in block.watched:
         slot = one.view.slot
-        versions = [
-            value.version
-            for value, node in flow.makers.items()
-            if value.slot == slot and home[node] <= number
-        ]
+        versions = [value.version for value, node in flow.makers.items() if value.slot == slot and home[node] <= number]
         use = Use(one.view, FlowValue(slot, max(versions, default=0)))
         found.append(memory.tensor(side, use).clone())
     return found
@@ -119,9 +111,7 @@ def _in_double(block: Tape) -> tuple[Sequence[torch.Tensor], bool] | None:
 # The tensors of a standalone script: what lies in its file, under which name, and how views of it are
 # written.
 
-RESERVED = re.compile(
-    r"_.*|[gt]\d+|torch|json|math|sys|Path|DTYPES|DEVICES|load|error|bits|exact|side_[ab]|held"
-)
+RESERVED = re.compile(r"_.*|[gt]\d+|torch|json|math|sys|Path|DTYPES|DEVICES|load|error|bits|exact|side_[ab]|held")
 """Names that scripts use themselves."""
 
 CALLED = {"self": "x"}
@@ -147,11 +137,7 @@ class ScriptTensor:
         mine, theirs = (self.offset, self.size, self.stride), (view.offset, view.size, view.stride)
         if mine == theirs:
             return self.name
-        if (
-            len(self.size) == 2
-            and theirs == (self.offset, self.size[::-1], self.stride[::-1])
-            and 0 not in self.size
-        ):
+        if len(self.size) == 2 and theirs == (self.offset, self.size[::-1], self.stride[::-1]) and 0 not in self.size:
             return f"{self.name}.t()"
         whole = math.prod(self.size) == math.prod(view.size) and self.offset == view.offset
         if whole and is_contiguous(self.size, self.stride) and is_contiguous(view.size, view.stride):
@@ -195,8 +181,7 @@ class Values:
 
 def is_contiguous(size: Sequence[int], stride: Sequence[int]) -> bool:
     return 0 in size or all(
-        n == 1 or step == math.prod(size[at + 1 :])
-        for at, (n, step) in enumerate(zip(size, stride, strict=True))
+        n == 1 or step == math.prod(size[at + 1 :]) for at, (n, step) in enumerate(zip(size, stride, strict=True))
     )
 
 

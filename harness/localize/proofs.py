@@ -55,8 +55,7 @@ def prove(tests: HybridTests, causes: Sequence[Cause], threshold: float) -> Proo
     chosen = [*alone, *(one for one in together if one not in alone)]
     proofs = [_proof(tests, cause, whole) for cause in causes[:FEW] if cause not in chosen]
     significant = [
-        replace(_proof(tests, cause, whole), together=len(together) - 1 if cause in together else 0)
-        for cause in chosen
+        replace(_proof(tests, cause, whole), together=len(together) - 1 if cause in together else 0) for cause in chosen
     ]
     return Proofs(
         whole,

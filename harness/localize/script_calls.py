@@ -61,9 +61,7 @@ class CallWriter:
         for slot, data in self._block.inputs.items():
             base, content = base_of(data, views[slot])
             self._named[slot] = replace(base, name=self._parameter(wishes.get(slot, "tensor"), content))
-        self._written = list(
-            dict.fromkeys(view.slot for call in self._block.calls for view in _written(call))
-        )
+        self._written = list(dict.fromkeys(view.slot for call in self._block.calls for view in _written(call)))
         for slot in self._written:
             if slot in self._named:
                 name = self._named[slot].name
@@ -78,8 +76,7 @@ class CallWriter:
         for number, call in enumerate(self._block.calls):
             self._write(call, read[number])
         outputs = [
-            self._output(one.view, result, stem)
-            for one, result in zip(self._block.watched, results, strict=True)
+            self._output(one.view, result, stem) for one, result in zip(self._block.watched, results, strict=True)
         ]
         self._code.lines.append(f"return [{', '.join(outputs)}]")
         return self._code
@@ -116,9 +113,7 @@ class CallWriter:
         for output, fresh in zip(call.outputs, call.fresh, strict=True):
             if fresh and isinstance(output, View) and output.slot in read:
                 self._made += 1
-                named = ScriptTensor(
-                    f"t{self._made}", output.dtype, output.offset, output.size, output.stride
-                )
+                named = ScriptTensor(f"t{self._made}", output.dtype, output.offset, output.size, output.stride)
                 self._named[output.slot] = named
                 names.append(named.name)
             else:
@@ -166,9 +161,7 @@ class CallWriter:
         return name
 
 
-def recorded(
-    result: torch.Tensor, stem: str, code: SideCode, values: Values, written: Sequence[str] = ()
-) -> str:
+def recorded(result: torch.Tensor, stem: str, code: SideCode, values: Values, written: Sequence[str] = ()) -> str:
     """A recorded result as a parameter of the function, which does not write it."""
     name = values.add(stem, result.contiguous(), written)
     if name not in code.parameters:

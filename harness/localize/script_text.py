@@ -38,9 +38,7 @@ def error(results, exact):
     return [max(one) for one in zip(*worst)]
 '''
 
-PRINTED = (
-    'f"{name}: largest error {ulp:.6g} ULP (recorded: {expected:.6g}), relative L2 distance {distance:.3g}"'
-)
+PRINTED = 'f"{name}: largest error {ulp:.6g} ULP (recorded: {expected:.6g}), relative L2 distance {distance:.3g}"'
 DIFFER = "(~torch.isclose(x, y.to(x.dtype), rtol=0, atol=0, equal_nan=True)).sum().item()"
 
 
@@ -107,9 +105,7 @@ class Script:
             lines.append('values = {name: one.to(DEVICES.get(name, "cpu")) for name, one in values.items()}')
         if self.ulps:
             lines += self._exact()
-        sides = ", ".join(
-            f"({self.labels[side]!a}, {self._function(side)}, {self._expected(side)})" for side in SIDES
-        )
+        sides = ", ".join(f"({self.labels[side]!a}, {self._function(side)}, {self._expected(side)})" for side in SIDES)
         lines += ["results, reproduced = [], True", f"for name, side, expected in ({sides}):"]
         lines.append("    results.append(side(**values))")
         if self.ulps:

@@ -121,15 +121,11 @@ def _inductor(spec: str) -> tuple[str, ...]:
     )
 
 
-def _sentences(
-    way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Side, ShownMode]
-) -> Iterator[str]:
+def _sentences(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Side, ShownMode]) -> Iterator[str]:
     a, b = modes["a"], modes["b"]
     where = f" of {culprit.module}" if culprit.module else ""
     source = f" ({culprit.source})" if culprit.source else ""
-    yield (
-        f"{culprit.op} in the {culprit.phase}{where}{source}: {b.label} against {a.label} without numdrift."
-    )
+    yield (f"{culprit.op} in the {culprit.phase}{where}{source}: {b.label} against {a.label} without numdrift.")
     for side in SIDES:
         yield _how(way.kinds[side], block, side, modes)
     exact = f"Errors: against side_{block.reference} in double precision{'' if way.computed else ', as recorded'}. "
@@ -180,9 +176,7 @@ def write_scripts(found: LocalizedStep, modes: Mapping[Side, ShownMode], folder:
     for answer, path in zip(answers, paths, strict=True):
         if answer.path is None:
             _remove(path)
-    found.culprits[:] = [
-        replace(one, script=answer) for one, answer in zip(found.culprits, answers, strict=True)
-    ]
+    found.culprits[:] = [replace(one, script=answer) for one, answer in zip(found.culprits, answers, strict=True)]
     return [path.name for path, answer in zip(paths, answers, strict=True) if answer.path is not None]
 
 

@@ -29,9 +29,7 @@ class Memory:
     one of that side.
     """
 
-    def __init__(
-        self, flows: Flows, links: Links, lifetimes: Lifetimes, taken_from: Mapping[FlowValue, Side]
-    ) -> None:
+    def __init__(self, flows: Flows, links: Links, lifetimes: Lifetimes, taken_from: Mapping[FlowValue, Side]) -> None:
         self._flows = flows
         self._links = links
         self._lifetimes = lifetimes
@@ -99,9 +97,7 @@ class Memory:
         back = self._links.of[far].get(link.value)
         return self._is_input(far, link.value) or (back is not None and back.value != value)
 
-    def _converted(
-        self, side: Side, value: FlowValue, link: Link, *, whole: bool = False
-    ) -> torch.UntypedStorage:
+    def _converted(self, side: Side, value: FlowValue, link: Link, *, whole: bool = False) -> torch.UntypedStorage:
         far = other(side)
         theirs = self.storage(far, link.value)
         slot = self._flows[side].tape.slots[value.slot]

@@ -123,9 +123,7 @@ def _join_equal(pair: TapePair, examined: Mapping[int, Examined], groups: Groups
                     groups.join(number, maker)
 
 
-def _join_backward(
-    pair: TapePair, examined: Mapping[int, Examined], flagged: set[int], groups: Groups
-) -> None:
+def _join_backward(pair: TapePair, examined: Mapping[int, Examined], flagged: set[int], groups: Groups) -> None:
     """Join backward ops that are others to the forward ops that are others and made them."""
     rewritten = {number for number in flagged if examined[number].suspect.kind in ("structure", "arguments")}
     for side in SIDES:
@@ -159,9 +157,7 @@ def _join_moved(pair: TapePair, examined: Mapping[int, Examined], flagged: set[i
             gone.setdefault((look, sides[0]), []).append(number)
 
 
-def _join_rewired(
-    pair: TapePair, examined: Mapping[int, Examined], flagged: set[int], groups: Groups
-) -> None:
+def _join_rewired(pair: TapePair, examined: Mapping[int, Examined], flagged: set[int], groups: Groups) -> None:
     """Join a backward that takes its gradients from elsewhere to the rewritten forward of its module that
     made it so."""
     structural = [number for number in sorted(flagged) if examined[number].suspect.kind == "structure"]
@@ -179,9 +175,7 @@ def _join_rewired(
 def _only_adds_up(pair: TapePair, number: int) -> bool:
     """Whether a block does no more than autograd itself does, which adds gradients up: other ops are the
     script's."""
-    return pair.blocks[number].is_pair or all(
-        name == "add" for side in SIDES for name in names_of(pair, number, side)
-    )
+    return pair.blocks[number].is_pair or all(name == "add" for side in SIDES for name in names_of(pair, number, side))
 
 
 def _are_related(one: str | None, another: str | None) -> bool:

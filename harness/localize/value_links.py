@@ -140,9 +140,7 @@ def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[
     """Say what differs, empty where nothing does. Both calls are of one op, in place or not."""
     ours, theirs = _by_name(left), _by_name(right)
     found = []
-    if left.call.op.rpartition(".")[2] == right.call.op.rpartition(".")[2] and len(ours[""]) != len(
-        theirs[""]
-    ):
+    if left.call.op.rpartition(".")[2] == right.call.op.rpartition(".")[2] and len(ours[""]) != len(theirs[""]):
         found.append(f"{len(ours[''])} arguments against {len(theirs[''])}")
     for name in ours:
         for (mine, use), (yours, used) in zip(ours[name], theirs.get(name, []), strict=False):
@@ -218,11 +216,7 @@ def _plain(mine: Any, yours: Any) -> list[str]:
 
 def _shown(value: Any) -> str:
     return (
-        f"{value:.6g}"
-        if isinstance(value, float)
-        else _name(value)
-        if isinstance(value, torch.dtype)
-        else str(value)
+        f"{value:.6g}" if isinstance(value, float) else _name(value) if isinstance(value, torch.dtype) else str(value)
     )
 
 

@@ -172,9 +172,7 @@ def _digest_with_torch(tensor: torch.Tensor) -> Digest:
     with torch.no_grad(), _without_dispatch_modes():
         flat = (torch.view_as_real(plain) if plain.is_complex() else plain).reshape(-1)
         summed = plain.dtype in _ALL_CODES
-        return Digest(
-            _hash(flat.view(torch.uint8)), plain.numel(), *(_statistics(flat) if summed else _NO_STATISTICS)
-        )
+        return Digest(_hash(flat.view(torch.uint8)), plain.numel(), *(_statistics(flat) if summed else _NO_STATISTICS))
 
 
 _NO_STATISTICS = (0, 0, math.nan, math.nan, math.nan, math.nan)

@@ -23,12 +23,8 @@ class GraphRecording(Observer):
         config, mode = around.config, around.mode
         self._guard = around.guard(self)
         self._folder = GraphFolder(around.folder / FOLDER, config.mode.name)
-        request = CaptureRequest(
-            self._folder, config.script, config.graph_steps, around.bound, self._capture_failed
-        )
-        self._capture: Capture | None = capture_for(
-            "compile" if compiles(mode) else config.mode.base, request
-        )
+        request = CaptureRequest(self._folder, config.script, config.graph_steps, around.bound, self._capture_failed)
+        self._capture: Capture | None = capture_for("compile" if compiles(mode) else config.mode.base, request)
         if self._capture is None:
             reason = f"graphs cannot be captured on {mode.device}"
             self._folder.unavailable("pre", reason)
@@ -45,9 +41,7 @@ class GraphRecording(Observer):
         if self._capture is not None:
             self._capture.adopted(module)
 
-    def backward_started(
-        self, step: int, started: Sequence[torch.Tensor], losses: Sequence[torch.Tensor]
-    ) -> None:
+    def backward_started(self, step: int, started: Sequence[torch.Tensor], losses: Sequence[torch.Tensor]) -> None:
         if self._capture is not None:
             self._capture.backward_started(started)
 

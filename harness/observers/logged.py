@@ -34,9 +34,7 @@ class LoggedValues:
             for name, value in values.items():
                 kept = _kept(value, any_size=name == LOSS)
                 if kept is None:
-                    self._doubt(
-                        f"numdrift.log: {name} is no single number ({_described(value)}) and is not recorded"
-                    )
+                    self._doubt(f"numdrift.log: {name} is no single number ({_described(value)}) and is not recorded")
                 elif name == LOSS:
                     self._losses.setdefault(step, []).append(kept)
                 else:
@@ -46,9 +44,7 @@ class LoggedValues:
         """Give what was said since the last time, step by step, and forget it."""
         losses, self._losses = self._losses, {}
         values, self._values = self._values, {}
-        return tuple(
-            Said(step, losses.get(step, ()), values.get(step, {})) for step in sorted({*losses, *values})
-        )
+        return tuple(Said(step, losses.get(step, ()), values.get(step, {})) for step in sorted({*losses, *values}))
 
 
 def _kept(value: Any, *, any_size: bool) -> torch.Tensor | None:

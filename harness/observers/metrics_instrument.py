@@ -90,9 +90,7 @@ class MetricsInstrument(Observer):
     def _told(self, work: Work) -> None:
         seconds = work.seconds
         at = time.perf_counter() - (seconds or 0.0) - self._began
-        self._works.append(
-            [work.kind, work.name, _rounded(seconds), work.size, work.cached, work.call, _rounded(at)]
-        )
+        self._works.append([work.kind, work.name, _rounded(seconds), work.size, work.cached, work.call, _rounded(at)])
         if work.kind != "fallback":  # its graphs and copies are told by themselves
             self._worked += seconds or 0.0
 

@@ -137,9 +137,7 @@ def _load_slot(
     return missing
 
 
-def _at_home(
-    value: torch.Tensor, slot: StateSlot, field: Any, recorded_parameter: torch.Tensor | None
-) -> torch.Tensor:
+def _at_home(value: torch.Tensor, slot: StateSlot, field: Any, recorded_parameter: torch.Tensor | None) -> torch.Tensor:
     """A recorded tensor as the optimizer itself would have made it: laid out like its parameter, and there."""
     parameter = slot.parameter
     if field in ON_THE_CPU and not (slot.group.get("capturable") or slot.group.get("fused")):

@@ -28,9 +28,7 @@ class Resync:
         chosen = config.steps if config.outcomes is None else config.outcomes
         recorded = steps_in(self._folder)
         if not recorded:
-            raise UsageError(
-                f"{self._folder} holds no states to start from: run the reference with --states first"
-            )
+            raise UsageError(f"{self._folder} holds no states to start from: run the reference with --states first")
         self._steps = frozenset(step for step in recorded if step in chosen)
 
     def wants(self, step: int) -> bool:

@@ -149,10 +149,7 @@ class SetupFacts(Observer):
 
 def _group_key(group: Mapping[str, Any]) -> list[Any]:
     """What tells whether a group of parameters has changed, without looking at each of them."""
-    return [
-        (key, (id(value), len(value)) if key == "params" else _comparable(value))
-        for key, value in group.items()
-    ]
+    return [(key, (id(value), len(value)) if key == "params" else _comparable(value)) for key, value in group.items()]
 
 
 def _comparable(value: Any) -> Any:

@@ -89,9 +89,7 @@ def _check(shape: Sequence[int], whole: Sequence[int], offset: Sequence[int]) ->
         raise ValueError(f"a block {list(shape)} at {list(offset)} is not in a tensor {list(whole)}")
 
 
-def runs_of(
-    shape: Sequence[int], whole: Sequence[int], offset: Sequence[int]
-) -> tuple[int, int, list[int], list[int]]:
+def runs_of(shape: Sequence[int], whole: Sequence[int], offset: Sequence[int]) -> tuple[int, int, list[int], list[int]]:
     """How a block lies in the whole: the length of its runs of neighbours, the index of its first element,
     and the sizes and strides of the dimensions that the runs repeat along."""
     strides = _strides(whole)
@@ -112,9 +110,7 @@ def _strides(whole: Sequence[int]) -> list[int]:
 Function = Callable[..., None]
 
 
-def _sketch_natively(
-    function: Function, plain: torch.Tensor, whole: Sequence[int], offset: Sequence[int]
-) -> Sketch:
+def _sketch_natively(function: Function, plain: torch.Tensor, whole: Sequence[int], offset: Sequence[int]) -> Sketch:
     run, start, sizes, strides = runs_of(tuple(plain.shape), whole, offset)
     outer, steps, out = array("Q", sizes), array("Q", strides), array("d", [0.0] * NUMBERS)
     function(

@@ -78,9 +78,7 @@ class Experiments(Observer):
         for watcher in self._watching:
             watcher.begins(step)
 
-    def backward_started(
-        self, step: int, started: Sequence[torch.Tensor], losses: Sequence[torch.Tensor]
-    ) -> None:
+    def backward_started(self, step: int, started: Sequence[torch.Tensor], losses: Sequence[torch.Tensor]) -> None:
         if self._watching:
             numbered = enumerate(losses, self._losses)
             self._show({f"loss {number}": loss for number, loss in numbered})

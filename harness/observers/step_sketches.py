@@ -40,9 +40,7 @@ class SketchFile:
         self._note_gradients(ended)
         values = iter(read)
         payload = [self._record(one, next(values)) for one in tensors]
-        payload += [
-            ABSENT_SKETCH if one is None else self._record(one, next(values)) for one in ended.gradients
-        ]
+        payload += [ABSENT_SKETCH if one is None else self._record(one, next(values)) for one in ended.gradients]
         self._file.frame(ended.table.number, ended.number, payload, sum(len(part) for part in payload))
 
     def _record(self, tensor: torch.Tensor, local: torch.Tensor) -> bytes:

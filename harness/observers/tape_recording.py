@@ -201,9 +201,7 @@ def _by_adapter(mode: Mode) -> NodeCompiler:
     """What a plug-in's backend makes of a graph, by its adapter."""
     adapter = mode.adapter()
 
-    def compile_(
-        module: torch.fx.GraphModule, inputs: Sequence[Any], *, backward: bool
-    ) -> torch_private.Boxed:
+    def compile_(module: torch.fx.GraphModule, inputs: Sequence[Any], *, backward: bool) -> torch_private.Boxed:
         execute = adapter.compile_graph(module, inputs)
 
         def boxed(inputs: list[Any]) -> Any:

@@ -92,9 +92,7 @@ def load_state(state: TrainingState, training: TrainingTensors) -> list[str]:
 
 def load_generators(state: TrainingState, device: str) -> list[str]:
     """Put the generators' states in place, last of all; gives those without a counterpart."""
-    states = {
-        key.removeprefix(GENERATOR): one for key, one in state.tensors.items() if key.startswith(GENERATOR)
-    }
+    states = {key.removeprefix(GENERATOR): one for key, one in state.tensors.items() if key.startswith(GENERATOR)}
     with without_dispatch_modes(), without_function_modes():
         return generators.set_states(states, state.facts["generators"], device)
 

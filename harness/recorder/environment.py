@@ -24,8 +24,6 @@ def fingerprint() -> dict[str, Any]:
         "environment": {
             name: value
             for name, value in sorted(os.environ.items())
-            if name.startswith(
-                ("OMP_", "MKL_", "ATEN_", "TORCH", "LTC_", "XLA_", "PJRT_", "DEVICE", "CUBLAS_")
-            )
+            if name.startswith(("OMP_", "MKL_", "ATEN_", "TORCH", "LTC_", "XLA_", "PJRT_", "DEVICE", "CUBLAS_"))
         },
     }

@@ -60,9 +60,7 @@ def run(config: RunConfig) -> int:
         recorder.adoption.redirect()
         log.write("environment", seeded=seeded, digest=recorder.digest_implementation, **fingerprint())
     except NumdriftError as error:
-        log.write(
-            "end", status=frames.REFUSED, steps=0, seconds=0.0, message=str(error), exit_code=error.exit_code
-        )
+        log.write("end", status=frames.REFUSED, steps=0, seconds=0.0, message=str(error), exit_code=error.exit_code)
         return error.exit_code
     os.register_at_fork(after_in_child=recorder.forget)
     os.register_at_fork(after_in_child=swaps.forget)
@@ -106,16 +104,12 @@ def swaps_of(config: RunConfig, log: EventLog) -> Swaps:
         for text in swaps.notices():
             log.write("notice", step=0, text=text)
     if config.trace_kernels:
-        trace = CallTrace(
-            config.trace_kernels, journal.parent / "kernels", functools.partial(log.write, "kernel-call")
-        )
+        trace = CallTrace(config.trace_kernels, journal.parent / "kernels", functools.partial(log.write, "kernel-call"))
         swaps.observe(config.trace_kernels, trace)
     return swaps
 
 
-def _record(
-    config: RunConfig, code: types.CodeType, recorder: Recorder, mode: Mode, ending: Callable[[], None]
-) -> int:
+def _record(config: RunConfig, code: types.CodeType, recorder: Recorder, mode: Mode, ending: Callable[[], None]) -> int:
     recorder.start()
     ended: BaseException | None = None
     try:

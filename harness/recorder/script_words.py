@@ -25,9 +25,7 @@ MOST_NODES = 1000
 def made_after(border: int, values: Iterable[Any]) -> bool:
     """Whether a graph of these values consists of nothing older than the autograd node with this number: then
     a forward has begun that was not seen, as one within a function that the script compiles."""
-    nodes = [
-        value.grad_fn for value in values if isinstance(value, torch.Tensor) and value.grad_fn is not None
-    ]
+    nodes = [value.grad_fn for value in values if isinstance(value, torch.Tensor) and value.grad_fn is not None]
     waiting, seen = list(nodes), set(nodes)
     for node in waiting:  # grows while it is walked
         number = sequence_number(node)
@@ -136,9 +134,7 @@ class ScriptWords:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         self.named_phases.append(name)
-        heard = (
-            None if torch.compiler.is_compiling() else self._phases
-        )  # a compiled function keeps its one graph
+        heard = None if torch.compiler.is_compiling() else self._phases  # a compiled function keeps its one graph
         if heard is not None:
             heard(name, begins=True)
         try:

@@ -60,9 +60,7 @@ class Session:
             recorder.start()
         except BaseException as error:
             with suppress(OSError):
-                log.write(
-                    "end", status=frames.REFUSED, steps=0, seconds=0.0, message=first_line(error), exit_code=2
-                )
+                log.write("end", status=frames.REFUSED, steps=0, seconds=0.0, message=first_line(error), exit_code=2)
             self._undo.close()
             raise
         self._recorder = recorder

@@ -104,11 +104,7 @@ def _written(kind: type) -> tuple[tuple[str, Any], ...]:
 
     def empty(one: Field[Any]) -> Any:
         default = one.default if one.default_factory is MISSING else one.default_factory()
-        left_out = (
-            (sparing or one.metadata.get(JSON) == "unless empty")
-            and default is not MISSING
-            and default in EMPTY
-        )
+        left_out = (sparing or one.metadata.get(JSON) == "unless empty") and default is not MISSING and default in EMPTY
         return default if left_out else MISSING
 
     return tuple((one.name, empty(one)) for one in fields(kind) if one.metadata.get(JSON) != "never")
@@ -180,9 +176,7 @@ def _fields(kind: type) -> tuple[Mapping[str, Reader], tuple[str, ...]]:
     """The reader of each field, and the fields that have no default."""
     hints = get_type_hints(kind)
     known = fields(kind)
-    readers = {
-        one.name: _reader(Any if one.metadata.get(JSON) == "unchecked" else hints[one.name]) for one in known
-    }
+    readers = {one.name: _reader(Any if one.metadata.get(JSON) == "unchecked" else hints[one.name]) for one in known}
     return readers, tuple(one.name for one in known if one.default is one.default_factory is MISSING)
 
 
@@ -240,9 +234,7 @@ def _row(readers: Sequence[Reader]) -> Reader:
     def read_row(data: Any) -> Any:
         holds = isinstance(data, (list, tuple)) and len(data) == len(readers)
         _checked(data, holds, f"not a list of {len(readers)}")
-        return tuple(
-            _at(f"[{at}]", reader, one) for at, (reader, one) in enumerate(zip(readers, data, strict=True))
-        )
+        return tuple(_at(f"[{at}]", reader, one) for at, (reader, one) in enumerate(zip(readers, data, strict=True)))
 
     return read_row
 

@@ -61,10 +61,7 @@ class GraphFolder:
         written = path.with_name(f".{path.name}.{os.getpid()}")
         written.write_text(json.dumps(graph.to_json(), separators=(",", ":")), encoding="utf-8")
         written.replace(path)
-        facts = {
-            name: getattr(graph, name)
-            for name in ("name", "stage", "phase", "step", "hash", "pre", "seconds")
-        }
+        facts = {name: getattr(graph, name) for name in ("name", "stage", "phase", "step", "hash", "pre", "seconds")}
         self._event("graph", **facts, nodes=len(graph.nodes), notes=list(graph.notes))
 
     def executed(self, graph: str, hash_: str = "", cut: Cut | None = None) -> None:

@@ -62,13 +62,9 @@ class ModeRegistry:
 
 
 registry = ModeRegistry()
-registry.register(
-    "cpu", "numdrift.harness.backends.eager.mode:EagerMode", "eager on the CPU, the usual reference"
-)
+registry.register("cpu", "numdrift.harness.backends.eager.mode:EagerMode", "eager on the CPU, the usual reference")
 registry.register("compile", "numdrift.harness.backends.compiled.mode:CompileMode", "eager + torch.compile")
 registry.register("lazy", "numdrift.harness.backends.lazy.mode:LazyMode", "lazy tensors, TorchScript backend")
 registry.register("xla", "numdrift.harness.backends.xla.mode:XlaMode", "torch_xla (PJRT)")
 for _device in ("cuda", "hpu", "npu", "mps", "xpu"):
-    registry.register(
-        _device, "numdrift.harness.backends.eager.mode:EagerMode", f"eager on the device {_device!r}"
-    )
+    registry.register(_device, "numdrift.harness.backends.eager.mode:EagerMode", f"eager on the device {_device!r}")

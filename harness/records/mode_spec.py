@@ -203,17 +203,13 @@ def parse_modes(listed: str | None, single: Sequence[str] = ()) -> list[ModeSpec
     """
     texts = [part.strip() for part in listed.split(",")] if listed is not None else []
     if listed is not None and not all(texts):
-        raise UsageError(
-            f"--modes {listed!r} names no mode in one place; for example --modes cpu,compile,lazy"
-        )
+        raise UsageError(f"--modes {listed!r} names no mode in one place; for example --modes cpu,compile,lazy")
     specs = [parse_mode(text) for text in [*texts, *single]]
     if not specs:
         raise UsageError("no mode is given; for example --modes cpu,compile,lazy")
     seen: set[str] = set()
     for spec in specs:
         if spec.name in seen:
-            raise UsageError(
-                f'two modes are named {spec.name!r}: rename one, as in --mode "other={spec.base},..."'
-            )
+            raise UsageError(f'two modes are named {spec.name!r}: rename one, as in --mode "other={spec.base},..."')
         seen.add(spec.name)
     return specs

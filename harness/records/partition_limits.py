@@ -44,9 +44,7 @@ class PartitionConfig:
             if value != UNLIMITED and value < 1:
                 raise UsageError(f"{name} is a number of at least 1, or -1 for no limit, not {value}")
         if isinstance(self.ops_to_partition, str):
-            raise UsageError(
-                f"ops_to_partition is a set of names, as {{{self.ops_to_partition!r}}}, not one text"
-            )
+            raise UsageError(f"ops_to_partition is a set of names, as {{{self.ops_to_partition!r}}}, not one text")
         object.__setattr__(self, "ops_to_partition", frozenset(map(operator_name, self.ops_to_partition)))
 
     @property
@@ -66,9 +64,7 @@ class PartitionConfig:
 def refuse_swaps(spec: ModeSpec) -> None:
     """Raise UsageError for a mode whose kernels are swapped: its backend would not be asked of them."""
     if spec.kernel or spec.decompose:
-        raise UsageError(
-            f"mode {spec.name!r}: a partition has no swapped kernels; leave kernel. and decompose. out"
-        )
+        raise UsageError(f"mode {spec.name!r}: a partition has no swapped kernels; leave kernel. and decompose. out")
 
 
 def operator_name(text: str) -> str:

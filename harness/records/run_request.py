@@ -113,9 +113,7 @@ class RunRequest:
     )
     keep_params: KeepParams = field(
         default=KeepParams(),
-        metadata=option(
-            "keep_params", "all", "Values kept: all, last or every=N.", KeepParams.parse, metavar="POLICY"
-        ),
+        metadata=option("keep_params", "all", "Values kept: all, last or every=N.", KeepParams.parse, metavar="POLICY"),
     )
     value_budget: int = field(
         default=DEFAULT_VALUE_BUDGET,

@@ -25,6 +25,4 @@ class Shard:
     @property
     def adds(self) -> bool:
         """Whether this rank's part counts where the parts are added up: of equal copies only the first one's does."""
-        return all(
-            place == 0 for place, word in zip(self.at, self.placements, strict=True) if word == "replicate"
-        )
+        return all(place == 0 for place, word in zip(self.at, self.placements, strict=True) if word == "replicate")

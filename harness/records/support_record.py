@@ -35,9 +35,7 @@ class SupportWriter:
         self._closed = False
 
     def begin(self, backend: str, instruction_set: str, versions: Mapping[str, str], *, dry: bool) -> None:
-        self._write(
-            "backend", name=backend, instruction_set=instruction_set, dry=dry, versions=dict(versions)
-        )
+        self._write("backend", name=backend, instruction_set=instruction_set, dry=dry, versions=dict(versions))
 
     def told(self, call: OperatorCall) -> None:
         """Take one call of an operator."""

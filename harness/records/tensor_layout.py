@@ -70,9 +70,7 @@ class TensorPlace:
     end: int
 
 
-def build_header(
-    tensors: Mapping[str, tuple[str, Sequence[int]]], facts: Mapping[str, Any]
-) -> tuple[bytes, list[str]]:
+def build_header(tensors: Mapping[str, tuple[str, Sequence[int]]], facts: Mapping[str, Any]) -> tuple[bytes, list[str]]:
     """Give a file's bytes up to the first tensor, and the names in the order in which their bytes must follow.
 
     `tensors` maps names to dtype and shape. The widest dtypes come first, so each tensor is aligned.

@@ -164,9 +164,7 @@ class Journal:
         losses = tuple(float(loss) for loss in _a(list, event.get("losses", [])))
         for place, known in reversed(list(enumerate(self.steps))):
             if known.step == number:
-                self.steps[place] = replace(
-                    known, losses=losses or known.losses, logged={**known.logged, **logged}
-                )
+                self.steps[place] = replace(known, losses=losses or known.losses, logged={**known.logged, **logged})
                 return
 
     def events(self, kind: str) -> list[dict[str, Any]]:
@@ -211,9 +209,7 @@ class Journal:
             names = [entry.name for entry in entries]
             parameters = [entry.name for entry in entries if entry.kind == "parameter"]
             if len(records) != len(names) + len(parameters):
-                raise JournalError(
-                    path, f"step {frame.step} has {len(records)} digests, its table says otherwise"
-                )
+                raise JournalError(path, f"step {frame.step} has {len(records)} digests, its table says otherwise")
             gradients = records[len(entries) :]
             yield (
                 frame.step,

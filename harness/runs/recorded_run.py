@@ -95,8 +95,7 @@ def told_apart(a: RecordedRun, b: RecordedRun) -> tuple[RecordedRun, RecordedRun
     if places[0] == places[1]:
         places = [str(run.path.parent) for run in (a, b)]
     left, right = (
-        replace(run, manifest=replace(run.manifest, place=place))
-        for run, place in zip((a, b), places, strict=True)
+        replace(run, manifest=replace(run.manifest, place=place)) for run, place in zip((a, b), places, strict=True)
     )
     return left, right
 

@@ -62,9 +62,7 @@ def read_noise_record(run: Path, step: int) -> Mapping[str, Any] | None:
     except (OSError, ValueError, RecursionError) as error:
         raise JournalError(path, f"cannot be read: {error}{_readable(path.parent, 'noise')}") from error
     if not isinstance(record, dict) or record.get("schema") not in range(1, NOISE_SCHEMA + 1):
-        raise JournalError(
-            path, f"is of a schema that this version does not know (it knows 1 to {NOISE_SCHEMA})"
-        )
+        raise JournalError(path, f"is of a schema that this version does not know (it knows 1 to {NOISE_SCHEMA})")
     if record.get("step") != step:
         raise JournalError(path, f"is of step {record.get('step')!r}, not of {step}")
     return record
@@ -109,8 +107,4 @@ def _read(folder: Path, kind: str, step: int) -> TensorFile:
 def _readable(folder: Path, kind: str, but: int | None = None) -> str:
     """Say which other steps are there, as the end of an error message."""
     others = [step for step in _steps(folder, kind) if step != but]
-    return (
-        f"; there is {kind} of step {', '.join(map(str, others))}"
-        if others
-        else f"; no other {kind} is there"
-    )
+    return f"; there is {kind} of step {', '.join(map(str, others))}" if others else f"; no other {kind} is there"

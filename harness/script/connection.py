@@ -57,9 +57,7 @@ class Connection:
     def open(self, listener: Listener, named: str) -> None:
         """Connect a recording; `named` is what it is called in messages. Raises UsageError when there is one."""
         if self.listener is not None:
-            raise UsageError(
-                f"{self._named} is being recorded in this process already: end that recording first"
-            )
+            raise UsageError(f"{self._named} is being recorded in this process already: end that recording first")
         self.listener, self._named = listener, named
         if not self._follows_forks:
             self._follows_forks = True
@@ -68,9 +66,7 @@ class Connection:
     def refuse_another(self) -> None:
         """Raises UsageError when a recording is connected."""
         if self.listener is not None:
-            raise UsageError(
-                f"{self._named} is being recorded in this process already: end that recording first"
-            )
+            raise UsageError(f"{self._named} is being recorded in this process already: end that recording first")
 
     def close(self) -> None:
         """Take the recording out, if there is one."""

@@ -224,9 +224,7 @@ def _tensor_type(name: str, device: str) -> Any:
 
         def __instancecheck__(cls, value: object) -> bool:
             return (
-                isinstance(value, torch.Tensor)
-                and value.dtype == on_cpu.dtype
-                and value.device.type == kind_of_device
+                isinstance(value, torch.Tensor) and value.dtype == on_cpu.dtype and value.device.type == kind_of_device
             )
 
         def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:

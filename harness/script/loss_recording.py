@@ -99,9 +99,7 @@ class LossRecording:
         with self._guard("taking the gradients"):
             if isinstance(loss, torch.Tensor):
                 self._add("function", [loss])
-            inputs, results = (
-                [one for _, one in tree_names(list(tree))] for tree in (arguments, [gradients])
-            )
+            inputs, results = ([one for _, one in tree_names(list(tree))] for tree in (arguments, [gradients]))
             self._by_hand.gradients_taken(inputs, results)
 
     def gradients_taken(self, outputs: Any, inputs: Any, results: Sequence[Any]) -> None:

@@ -46,9 +46,7 @@ def install(device: str, facts: AdoptionFacts) -> torch_private.Undo:
 
 def _also_there(name: str, original: Callable[..., Any]) -> list[Any]:
     """The public modules besides torch.distributed that hold the function under the same name."""
-    modules = (
-        sys.modules.get(f"torch.distributed.{one}") for one in ("device_mesh", "tensor", "distributed_c10d")
-    )
+    modules = (sys.modules.get(f"torch.distributed.{one}") for one in ("device_mesh", "tensor", "distributed_c10d"))
     return [one for one in modules if one is not None and getattr(one, name, None) is original]
 
 

@@ -53,9 +53,7 @@ class Placement:
         if plain:
             self._move(plain, "a tensor of the optimizer", [optimizer])
             count = f"{len(plain)} tensor{'s' if len(plain) > 1 else ''}"
-            self._notes.note(
-                "placement", f"{count} of an optimizer were on cpu and have been moved to {self.kind}"
-            )
+            self._notes.note("placement", f"{count} of an optimizer were on cpu and have been moved to {self.kind}")
 
     def meet(self) -> None:
         """From here on tensors of the CPU that meet one of the device are moved there for the call."""

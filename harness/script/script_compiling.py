@@ -22,9 +22,7 @@ class Compiler(Protocol):
 
     backend: str
 
-    def settings(
-        self, mode: str | None, options: Mapping[str, Any] | None, dynamic: bool | None
-    ) -> Mapping[str, Any]:
+    def settings(self, mode: str | None, options: Mapping[str, Any] | None, dynamic: bool | None) -> Mapping[str, Any]:
         """What is kept of a call's `mode` and `options`, as arguments of torch.compile."""
 
     def leave_alone(self, module: torch.nn.Module) -> None:
@@ -85,9 +83,7 @@ class ScriptCompiles:
             self._notes.note("compile", f"{call} is left eager")
             return
         arguments = self._arguments(kwargs)
-        kept = ", ".join(
-            f"{name}={_shown(arguments[name])}" for name in SHOWN if arguments.get(name) is not None
-        )
+        kept = ", ".join(f"{name}={_shown(arguments[name])}" for name in SHOWN if arguments.get(name) is not None)
         self._notes.note("compile", f"{call} compiles with {kept}")
 
     def _arguments(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,6 +175,4 @@ def _name(target: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    return (
-        repr(value) if isinstance(value, (str, bool, int, dict)) else str(getattr(value, "__name__", value))
-    )
+    return repr(value) if isinstance(value, (str, bool, int, dict)) else str(getattr(value, "__name__", value))

@@ -63,9 +63,7 @@ class ScaledLosses:
         return [known.get(id(tensor), tensor) for tensor in started]
 
 
-def differentiates_parameters(
-    outputs: Any, inputs: Any, arguments: Mapping[str, Any], *, plain: bool
-) -> bool:
+def differentiates_parameters(outputs: Any, inputs: Any, arguments: Mapping[str, Any], *, plain: bool) -> bool:
     """Whether a call of `torch.autograd.grad` stands for a backward: single numbers are differentiated once,
     by parameters; with `plain`, by any leaves. A gradient penalty is none: it keeps its graph."""
     if arguments.get("create_graph") or arguments.get("is_grads_batched"):
@@ -147,9 +145,7 @@ class GradientFunctions:
                 arguments = [args[number] for number in wanted if -len(args) <= number < len(args)]
                 self._observer.function_called(arguments)
                 if not whole:
-                    whole.append(
-                        self._observer.adopted(self._originals["grad_and_value"](func, argnums, has_aux))
-                    )
+                    whole.append(self._observer.adopted(self._originals["grad_and_value"](func, argnums, has_aux)))
                 if whole[0] is None:
                     return made(*args, **kwargs)
                 gradients, value = whole[0](*args, **kwargs)

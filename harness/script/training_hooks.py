@@ -163,9 +163,7 @@ class StepNesting:
 class Hooks:
     """Installs every hook; `remove` takes them out again."""
 
-    def __init__(
-        self, observer: TrainingListener, gradients: GradientObserver, compiles: ScriptCompiles
-    ) -> None:
+    def __init__(self, observer: TrainingListener, gradients: GradientObserver, compiles: ScriptCompiles) -> None:
         self._observer = observer
         self._compiles = compiles
         self._gradients = gradients

@@ -80,10 +80,7 @@ class TrainingTensors:
     def named(self) -> list[NamedTensor]:
         """Parameters and buffers, each once, then what only the optimizers hold."""
         optimized = [
-            parameter
-            for one in self.optimizers()
-            for group in one.param_groups
-            for parameter in group["params"]
+            parameter for one in self.optimizers() for group in one.param_groups for parameter in group["params"]
         ]
         named = list(self._roots.named_tensors(optimized))
         return named if not self._found else self._with_found(named)

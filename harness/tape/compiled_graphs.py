@@ -121,9 +121,7 @@ class ProbedGraph:
                 self._left_out.add(suspects[0])
         return found
 
-    def _tried(
-        self, keys: Sequence[ValueKey], repetition: RepeatableExecution
-    ) -> dict[ValueKey, torch.Tensor] | None:
+    def _tried(self, keys: Sequence[ValueKey], repetition: RepeatableExecution) -> dict[ValueKey, torch.Tensor] | None:
         self._compilations = max(0, self._compilations - 1)
         copied = torch_private.copied_graph(self._module)
         probed = Probed(self._probes.insert(copied, frozenset(keys)), self._again(copied))
@@ -139,9 +137,7 @@ class ProbedGraph:
 
 def computed_values(graph: torch.fx.Graph) -> list[tuple[torch.fx.Node, ValueKey]]:
     """The tensors that ops of a graph compute, with the nodes that stand for them."""
-    found = [
-        (node, value_key(node)) for node in graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)
-    ]
+    found = [(node, value_key(node)) for node in graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)]
     return [(node, key) for node, key in found if key is not None]
 
 

@@ -114,9 +114,7 @@ def measure_noise(tape: Tape, replays: int, edge_replays: int = 0) -> StepNoise:
     return replace(found, tensors=tensors, edge_replays=edge_replays)
 
 
-def _spread(
-    replay: Replay, expected: Mapping[str, torch.Tensor], step: int, replays: int, strength: float
-) -> Spread:
+def _spread(replay: Replay, expected: Mapping[str, torch.Tensor], step: int, replays: int, strength: float) -> Spread:
     spread = Spread(expected)
     for number in range(replays):
         try:
@@ -154,9 +152,7 @@ class Spread:
             return StepNoise(step, calls, seconds=seconds, reason=reason, dropped=self.dropped)
         tensors = {name: self._noise(name, value) for name, value in self._expected.items()}
         learning = {name.split(" ", 2)[2] for name in tensors if name.startswith("gradient ")}
-        parameters = [
-            name for name in tensors if name.startswith("parameter ") and name.partition(" ")[2] in learning
-        ]
+        parameters = [name for name in tensors if name.startswith("parameter ") and name.partition(" ")[2] in learning]
         unmoved = [name for name in parameters if has_digits(self._expected[name]) and not tensors[name].rms]
         if self._members and parameters and len(unmoved) == len(parameters):
             reason = "random rounding moves no parameter: the replay is not connected from end to end"

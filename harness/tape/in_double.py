@@ -81,9 +81,7 @@ class Exact:
     def _widened(self, value: Any) -> Any:
         return self.held(value) if isinstance(value, torch.dtype) else value
 
-    def _otherwise(
-        self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
-    ) -> list[Any]:
+    def _otherwise(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         """Once more with contiguous inputs, for other strides may be what it failed by; else as recorded."""
         written = {id(tensor) for tensor in one.written(arguments, keywords)}
 
@@ -112,8 +110,7 @@ class Exact:
             lower_keywords = {name: mapped(rounded, value) for name, value in keywords.items()}
             lower = _recorded_dtypes(lower, one.call.arguments)
             lower_keywords = {
-                name: _recorded_dtypes(value, one.call.keywords[name])
-                for name, value in lower_keywords.items()
+                name: _recorded_dtypes(value, one.call.keywords[name]) for name, value in lower_keywords.items()
             }
             outputs = executed(one, lower, lower_keywords)
             self.not_exact[one.call.op] = None

@@ -38,9 +38,7 @@ def main(config: Path) -> int:
             print(f"numdrift: {error}", file=sys.stderr)
             exit_code = error.exit_code
         except OSError as error:
-            print(
-                f"numdrift: the exact values of {path} cannot be written: {error.strerror}", file=sys.stderr
-            )
+            print(f"numdrift: the exact values of {path} cannot be written: {error.strerror}", file=sys.stderr)
             exit_code = NumdriftError.exit_code
     return exit_code
 

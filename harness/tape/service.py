@@ -117,9 +117,7 @@ class Requests:
             arguments, keywords = memory.given()
         outputs = step.kernels.execute(one, arguments, keywords)
         if len(outputs) != len(one.call.outputs):
-            raise ValueError(
-                f"{one.call.op} gives {len(outputs)} results, recorded were {len(one.call.outputs)}"
-            )
+            raise ValueError(f"{one.call.op} gives {len(outputs)} results, recorded were {len(one.call.outputs)}")
         fresh = [output if new else None for output, new in zip(outputs, one.call.fresh, strict=True)]
         with _unseen():
             written = list(dict.fromkeys(view.slot for view in one.written_views()))
@@ -204,9 +202,7 @@ def serve(config: RunConfig, notice: Callable[[str], None]) -> None:
 class Service:
     """Connections taken one after the other, and their requests answered."""
 
-    def __init__(
-        self, requests: Requests, first_wait: float = FIRST_WAIT, next_wait: float = NEXT_WAIT
-    ) -> None:
+    def __init__(self, requests: Requests, first_wait: float = FIRST_WAIT, next_wait: float = NEXT_WAIT) -> None:
         self._requests = requests
         self._first_wait = first_wait
         self._next_wait = next_wait

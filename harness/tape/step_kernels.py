@@ -105,9 +105,7 @@ class _Digesting(AsRecorded):
         outputs = super().execute(one, arguments, keywords)
         given = results(one, outputs, arguments, keywords)
         unwritten = one.call.name in SCRATCH
-        self.found[one.position] = [
-            f"unwritten {self._pattern}" if unwritten else digest_of(value) for value in given
-        ]
+        self.found[one.position] = [f"unwritten {self._pattern}" if unwritten else digest_of(value) for value in given]
         return outputs
 
     def _leave_pattern(self, one: Computation) -> None:
@@ -160,9 +158,7 @@ class CallMemory:
                     f"{call.op} takes the bytes {first} to {last} of slot {slot}, "
                     f"sent are {start} to {start + data.numel()}"
                 )
-        self._storages = {
-            slot: _storage(start, data, slots[slot].device) for slot, (start, data) in content.items()
-        }
+        self._storages = {slot: _storage(start, data, slots[slot].device) for slot, (start, data) in content.items()}
 
     def given(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What the call takes, on this memory."""

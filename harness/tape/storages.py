@@ -69,9 +69,7 @@ def viewed(storage: torch.UntypedStorage, view: View, dtype: torch.dtype | None 
     return empty.set_(storage, view.offset, view.size, view.stride)
 
 
-def bound(
-    tensor: torch.Tensor, view: View, slot: Slot, dtype: torch.dtype | None = None
-) -> torch.UntypedStorage:
+def bound(tensor: torch.Tensor, view: View, slot: Slot, dtype: torch.dtype | None = None) -> torch.UntypedStorage:
     """The storage of a slot that begins with this tensor, laid out as it was recorded.
 
     Raises NotReplayable for another shape.
@@ -121,9 +119,7 @@ class SlotTable:
         Raises NotReplayable for tensors that are no plain view of memory.
         """
         if torch_private.dispatches_itself(tensor):
-            raise NotReplayable(
-                f"a tensor is of the class {type(tensor).__name__}, which executes ops by itself"
-            )
+            raise NotReplayable(f"a tensor is of the class {type(tensor).__name__}, which executes ops by itself")
         if tensor.layout != torch.strided:
             raise NotReplayable(f"a tensor is sparse or laid out otherwise ({tensor.layout})")
         if tensor.is_meta:
@@ -146,9 +142,7 @@ class SlotTable:
         elif size > self._slots[number].size:  # an op has made it larger
             known = self._slots[number]
             self._slots[number] = Slot(size, known.device, known.dtype)
-        return View(
-            number, tensor.dtype, int(tensor.storage_offset()), tuple(tensor.size()), tuple(tensor.stride())
-        )
+        return View(number, tensor.dtype, int(tensor.storage_offset()), tuple(tensor.size()), tuple(tensor.stride()))
 
     def slot_of(self, tensor: torch.Tensor) -> int | None:
         """The slot of a tensor's storage, None for one that was not met."""

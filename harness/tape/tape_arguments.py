@@ -20,11 +20,7 @@ DTYPE_NAMES = """
 float16 bfloat16 float32 float64 complex32 complex64 complex128 bool uint8 uint16 uint32 uint64 int8 int16 int32 int64
 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz
 """
-DTYPES = {
-    name: value
-    for name in DTYPE_NAMES.split()
-    if isinstance(value := getattr(torch, name, None), torch.dtype)
-}
+DTYPES = {name: value for name in DTYPE_NAMES.split() if isinstance(value := getattr(torch, name, None), torch.dtype)}
 LAYOUTS = {
     str(one).removeprefix("torch."): one
     for one in (torch.strided, torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
@@ -60,9 +56,7 @@ class Encoder:
         if isinstance(value, tuple):
             return [self.encode(one) for one in value]
         if isinstance(value, View):
-            return {
-                "view": [value.slot, name_of(value.dtype), value.offset, list(value.size), list(value.stride)]
-            }
+            return {"view": [value.slot, name_of(value.dtype), value.offset, list(value.size), list(value.stride)]}
         if isinstance(value, GeneratorState):
             self.states.append(value.state)
             return {"generator": [value.device, len(self.states) - 1]}

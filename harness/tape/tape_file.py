@@ -117,17 +117,14 @@ class _TapeReading:
 
     def tape(self) -> Tape:
         self._slots = tuple(
-            Slot(whole(size), _text(device), dtype_named(dtype))
-            for size, device, dtype in self._facts["slots"]
+            Slot(whole(size), _text(device), dtype_named(dtype)) for size, device, dtype in self._facts["slots"]
         )
         calls = tuple(self._call(number, one) for number, one in enumerate(self._facts["calls"]))
         watched = tuple(self._watched(number, one) for number, one in enumerate(self._facts["watched"]))
         if any(one.position > len(calls) for one in watched):
             raise ValueError("a watched value after the end")
         inputs = {
-            whole(int(name.partition(" ")[2])): self._bytes(name)
-            for name in self._tensors
-            if name.startswith("input ")
+            whole(int(name.partition(" ")[2])): self._bytes(name) for name in self._tensors if name.startswith("input ")
         }
         for slot, data in inputs.items():
             if slot >= len(self._slots) or data.numel() > self._slots[slot].size:

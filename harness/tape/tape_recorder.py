@@ -103,8 +103,7 @@ class TapeRecorder:
             raise NotReplayable(self.reason)
         owners = owners_of(self._log.calls, self._watched)
         calls = tuple(
-            replace(call, owners=found) if found else call
-            for call, found in zip(self._log.calls, owners, strict=True)
+            replace(call, owners=found) if found else call for call, found in zip(self._log.calls, owners, strict=True)
         )
         table = self._log.table
         return Tape(self._step, table.slots, table.inputs, calls, tuple(self._watched))

@@ -65,9 +65,7 @@ def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         if isinstance(dtype, str)
     }
     true_dtypes = {
-        name: dtype
-        for name, dtype in found.items()
-        if isinstance(dtype, torch.dtype) and dtype.is_floating_point
+        name: dtype for name, dtype in found.items() if isinstance(dtype, torch.dtype) and dtype.is_floating_point
     }
     for name, true in true_dtypes.items():
         if name in tensors:

@@ -54,9 +54,7 @@ def send(connection: socket.socket, message: Message) -> None:
     described = {"fields": message.fields, "segments": [one.numel() for one in message.segments]}
     header = json.dumps(described, separators=(",", ":")).encode()
     if len(header) > MOST_HEADER:
-        raise ValueError(
-            f"a header of {len(header)} bytes, more than the {MOST_HEADER} that a message may have"
-        )
+        raise ValueError(f"a header of {len(header)} bytes, more than the {MOST_HEADER} that a message may have")
     # A script may have given SIGPIPE back its default action, which ends the process when the other side has
     # gone.
     connection.sendall(LENGTH.pack(len(header)) + header, socket.MSG_NOSIGNAL)

@@ -135,9 +135,7 @@ def redirect_traced_devices(redirected: Callable[[Any], Any]) -> Undo:
 
     def redirecting(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
-        def create_proxy(
-            self: Any, kind: str, target: Any, args: Any, kwargs: Any, *rest: Any, **named: Any
-        ) -> Any:
+        def create_proxy(self: Any, kind: str, target: Any, args: Any, kwargs: Any, *rest: Any, **named: Any) -> Any:
             if kind == "call_method" and target in ("to", "cuda", "xpu"):
                 target, args, kwargs = _as_move(target, args, kwargs)
             if getattr(target, "__name__", "") not in NO_DEVICES:

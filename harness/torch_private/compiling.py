@@ -120,9 +120,7 @@ def compiled_frames() -> int:
     return int(counters["frames"]["ok"] or counters["stats"]["unique_graphs"])
 
 
-def set_inductor_numerics(
-    *, contract: bool | None, emulate_casts: bool | None, fallback_random: bool | None
-) -> None:
+def set_inductor_numerics(*, contract: bool | None, emulate_casts: bool | None, fallback_random: bool | None) -> None:
     """Set Inductor's contraction of a*b+c, its emulation of eager's casts, and whether it draws random
     numbers by eager's kernels; None leaves its default."""
     if contract is not None:
@@ -168,9 +166,7 @@ def inductor_option(name: str, text: str) -> Any:
     for value in _readings(text):
         if type(value) in kinds or (value is None and types.NoneType in kinds) or value in kinds:
             return value
-    raise UsageError(
-        f"inductor.{name}={text}: a value of type {getattr(wanted, '__name__', wanted)} is needed"
-    )
+    raise UsageError(f"inductor.{name}={text}: a value of type {getattr(wanted, '__name__', wanted)} is needed")
 
 
 def _readings(text: str) -> Iterator[Any]:

@@ -159,11 +159,7 @@ def _calls(scheduled: Sequence[Any], noted: Sequence[tuple[str, list[Any]]]) -> 
     for leaf in scheduled:
         if leaf.get_name() in caller:
             continue
-        found = (
-            [caller[writer[one].get_name()] for one in _reads(leaf) if one in writer]
-            if _is_free(leaf)
-            else []
-        )
+        found = [caller[writer[one].get_name()] for one in _reads(leaf) if one in writer] if _is_free(leaf) else []
         leaves = max(found, key=lambda one: position[one[0].get_name()], default=[])
         if not leaves:
             calls.append(("", leaves))
@@ -182,18 +178,14 @@ def _leaves(operations: Sequence[Any], scheduled: Sequence[Any], position: Mappi
     found = []
     for one in operations:
         for leaf in one.get_nodes() if hasattr(one, "get_nodes") else [one]:
-            named = (
-                leaf.get_name if hasattr(leaf, "read_writes") else getattr(leaf, "get_operation_name", str)
-            )
+            named = leaf.get_name if hasattr(leaf, "read_writes") else getattr(leaf, "get_operation_name", str)
             name = named()
             if name in position:
                 found.append(scheduled[position[name]])
     return found
 
 
-def _kernel(
-    name: str, leaves: Sequence[Any], source: str, removed: set[str], origins: _Origins
-) -> GraphKernel:
+def _kernel(name: str, leaves: Sequence[Any], source: str, removed: set[str], origins: _Origins) -> GraphKernel:
     written = dict.fromkeys(one for leaf in leaves for one in _writes(leaf))
     reads = dict.fromkeys(one for leaf in leaves for one in _reads(leaf) if one not in written)
     several = {one for leaf in leaves if type(leaf.node).__name__ == "MultiOutput" for one in _reads(leaf)}
@@ -216,9 +208,7 @@ class _Origins:
 
     def __init__(self, scheduled: Sequence[Any], graph: torch.fx.Graph) -> None:
         self._order = {node: number for number, node in enumerate(graph.nodes)}
-        self._told = {
-            leaf.get_name(): {node for node in _told(leaf.node) if node in self._order} for leaf in scheduled
-        }
+        self._told = {leaf.get_name(): {node for node in _told(leaf.node) if node in self._order} for leaf in scheduled}
         writer = {name: leaf for leaf in scheduled for name in _writes(leaf)}
         for leaf in scheduled:
             if not _is_generated(leaf) and (called := self._maker(leaf)) is not None:

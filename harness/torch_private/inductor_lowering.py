@@ -62,9 +62,7 @@ def lower(graph: torch.fx.GraphModule, inputs: Callable[[], Sequence[torch.Tenso
         ):
             lowered.run(*fakes)
     names = [(_name(one), is_fallback(one)) for one in lowered.operations]
-    return Lowering(
-        tuple(name for name, _ in names if name), tuple(name for name, fell in names if name and fell)
-    )
+    return Lowering(tuple(name for name, _ in names if name), tuple(name for name, fell in names if name and fell))
 
 
 def is_fallback(operation: Any) -> bool:
@@ -224,9 +222,7 @@ def _unsupported_types(node: torch.fx.Node) -> str:
     refused = private("torch._inductor.lowering", "unsupported_output_tensor")
     values = [one.meta.get("val") for one in (*node.all_input_nodes, node)]
     tensors = [one for one in values if isinstance(one, torch.Tensor)]
-    return " and ".join(
-        dict.fromkeys(str(one.dtype).removeprefix("torch.") for one in tensors if refused(one))
-    )
+    return " and ".join(dict.fromkeys(str(one.dtype).removeprefix("torch.") for one in tensors if refused(one)))
 
 
 class _LoweredOnly(Exception):

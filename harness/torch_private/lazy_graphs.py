@@ -30,9 +30,7 @@ def set_lazy_source_locations(wanted: bool) -> bool:
         library = ctypes.CDLL(str(folder / _LIBRARY.get(sys.platform, "libtorch_cpu.so")))
         flag = ctypes.c_bool.in_dll(library, "FLAGS_torch_lazy_ir_debug")
     except (OSError, ValueError) as error:
-        raise NotAvailable(
-            "places of lazy nodes", f"torch {torch.__version__} does not have the flag"
-        ) from error
+        raise NotAvailable("places of lazy nodes", f"torch {torch.__version__} does not have the flag") from error
     before, flag.value = flag.value, wanted
     return before
 

@@ -135,11 +135,7 @@ def watch_lazy_copies(seen: Callable[[Copy], None], is_own: Callable[[Any], bool
             return made
         returns = not to_cpu and "layout" not in kwargs
         size = made.numel() * made.element_size()
-        seen(
-            Copy(
-                to_cpu, size, began, seconds, counted, fell_back, returns, own, caller or _main_thread_frame()
-            )
-        )
+        seen(Copy(to_cpu, size, began, seconds, counted, fell_back, returns, own, caller or _main_thread_frame()))
         return made
 
     overrides.replace(operation, LAZY_KEY, copied)

@@ -24,9 +24,7 @@ def find_overload(op: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] |
     if overload:
         found = getattr(packet, overload, None)
         if found is None:
-            raise KernelNotFound(
-                f"aten.{name} has no overload {overload!r}; {nearest(overload, packet.overloads())}"
-            )
+            raise KernelNotFound(f"aten.{name} has no overload {overload!r}; {nearest(overload, packet.overloads())}")
         return found
     if len(packet.overloads()) == 1:
         return getattr(packet, packet.overloads()[0])
@@ -75,9 +73,7 @@ def decomposition_of(overload: Any) -> Callable[..., Any] | None:
     if overload in table:
         found: Callable[..., Any] = table[overload]
         return found
-    if private("torch._C", "_dispatch_has_kernel_for_dispatch_key")(
-        overload.name(), "CompositeImplicitAutograd"
-    ):
+    if private("torch._C", "_dispatch_has_kernel_for_dispatch_key")(overload.name(), "CompositeImplicitAutograd"):
         return overload.decompose  # type: ignore[no-any-return]
     return None
 
@@ -139,9 +135,7 @@ def returns_something(overload: Any) -> bool:
 
 def returns_view(overload: Any) -> bool:
     """Whether the op returns another view of an argument, as `t` does, and so computes nothing."""
-    return any(
-        one.alias_info is not None and not one.alias_info.is_write for one in schema_of(overload).returns
-    )
+    return any(one.alias_info is not None and not one.alias_info.is_write for one in schema_of(overload).returns)
 
 
 HIDDEN_WRITES = dict.fromkeys(
@@ -154,9 +148,7 @@ HIDDEN_WRITES = dict.fromkeys(
 def written_names(overload: Any) -> frozenset[str]:
     """The names of the arguments that the op writes to, whether its schema says so or not."""
     name = str(overload).split(".")[1]
-    return frozenset(
-        [*(one.name for one in arguments_of(overload) if one.writes), *HIDDEN_WRITES.get(name, ())]
-    )
+    return frozenset([*(one.name for one in arguments_of(overload) if one.writes), *HIDDEN_WRITES.get(name, ())])
 
 
 def schema_text(overload: Any) -> str:
@@ -177,9 +169,7 @@ def _written_positions(overload: Any) -> tuple[tuple[int, str, bool], ...]:
     """Position and name of the arguments that the op writes to, and whether its schema says so."""
     names = written_names(overload)
     return tuple(
-        (position, one.name, one.writes)
-        for position, one in enumerate(arguments_of(overload))
-        if one.name in names
+        (position, one.name, one.writes) for position, one in enumerate(arguments_of(overload)) if one.name in names
     )
 
 

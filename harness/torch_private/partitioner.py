@@ -88,9 +88,7 @@ def compile_with_autograd(
         planned(module, "forward")
         return forward(module, _)
 
-    backend = autograd(
-        fw_compiler=forward, bw_compiler=backward, inference_compiler=inference, partition_fn=partition
-    )
+    backend = autograd(fw_compiler=forward, bw_compiler=backward, inference_compiler=inference, partition_fn=partition)
     made: Callable[..., Any] = backend(graph, list(inputs))
     return made
 

@@ -80,9 +80,7 @@ def graph_breaks() -> list[GraphBreak]:
         return []
     reasons = private("torch._dynamo.utils", "graph_break_reasons")
     return [
-        _graph_break(one)
-        for one in reasons
-        if getattr(one, "graph_break", True) and "numdrift" not in str(one.reason)
+        _graph_break(one) for one in reasons if getattr(one, "graph_break", True) and "numdrift" not in str(one.reason)
     ]
 
 

@@ -46,9 +46,7 @@ class InterceptedOps(UnorderedMode):
 
 def foreign_dispatch_mode() -> str | None:
     """The class of a dispatch mode that is on and not numdrift's own, None where there is none."""
-    names = (
-        type(mode).__name__ for mode in dispatch_modes() if not isinstance(mode, (ShownOps, InterceptedOps))
-    )
+    names = (type(mode).__name__ for mode in dispatch_modes() if not isinstance(mode, (ShownOps, InterceptedOps)))
     return next(names, None)
 
 

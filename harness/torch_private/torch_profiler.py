@@ -39,9 +39,7 @@ def around_cuts(base: str, around: Callable[[], AbstractContextManager[object]])
     return patches.undo
 
 
-def _within(
-    function: Callable[..., Any], around: Callable[[], AbstractContextManager[object]]
-) -> Callable[..., Any]:
+def _within(function: Callable[..., Any], around: Callable[[], AbstractContextManager[object]]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         with around():

@@ -170,8 +170,7 @@ GELU_BACKWARD = (
         "gelu_backward",
         "erfc",
         "keeps the digits of both tails",
-        "none: g*(0.5*erfc(-sqrt(0.5)*x) + x*pdf);"
-        f" tanh: g*(s + x*s*sigmoid(-2*u)*2*u'), s = sigmoid(2*u), {_U}",
+        f"none: g*(0.5*erfc(-sqrt(0.5)*x) + x*pdf); tanh: g*(s + x*s*sigmoid(-2*u)*2*u'), s = sigmoid(2*u), {_U}",
         f"{_GELU_BACKWARD}:erfc",
         "1 + erf(z) = erfc(-z)",
     ),

@@ -27,9 +27,7 @@ def register(registry: KernelRegistry) -> None:
 def _register_layer_norm(registry: KernelRegistry) -> None:
     op = "native_layer_norm"
     rows = _forms("")
-    registry.register(
-        Operation(op, FAMILY, "layer norm with its statistics"), records(op, "layer_norm", rows)
-    )
+    registry.register(Operation(op, FAMILY, "layer norm with its statistics"), records(op, "layer_norm", rows))
     op = "native_layer_norm_backward"
     rows = (
         CatalogueRow(

@@ -109,9 +109,7 @@ def flash_refuses(given: Attention) -> str:
         "it runs on the CPU only": any(one.device.type != "cpu" for one in tensors),
         "it takes tensors of 4 dimensions": any(one.dim() != 4 for one in tensors),
         "it takes no dropout": given.dropout > 0,
-        "it takes one head size for query, key and value": any(
-            one.shape[-1] != query.shape[-1] for one in tensors
-        ),
+        "it takes one head size for query, key and value": any(one.shape[-1] != query.shape[-1] for one in tensors),
         "it takes one dtype": any(one.dtype != query.dtype for one in tensors),
         "it takes no empty tensors": any(one.numel() == 0 for one in tensors),
         "it takes no mask together with is_causal": mask is not None and given.is_causal,

@@ -162,9 +162,7 @@ def _follow(running: Tensor, batch: Tensor, momentum: float) -> None:
         running.copy_(_followed(running, batch, momentum))
 
 
-def _saved_in_evaluation(
-    input: Tensor, mean: Tensor, invstd: Tensor, kept: torch.dtype
-) -> tuple[Tensor, Tensor]:
+def _saved_in_evaluation(input: Tensor, mean: Tensor, invstd: Tensor, kept: torch.dtype) -> tuple[Tensor, Tensor]:
     """What the op saves in evaluation: nothing on the CPU, the running statistics elsewhere."""
     if input.device.type in ("cpu", "lazy"):
         return input.new_empty(0, dtype=kept), input.new_empty(0, dtype=kept)

@@ -16,11 +16,7 @@ from .precision import in_bfloat16
 
 def fma(start: torch.Tensor, end: torch.Tensor, weight: torch.Tensor | float) -> torch.Tensor:
     inside = torch.promote_types(start.dtype, torch.float32)
-    factor = (
-        weight
-        if isinstance(weight, torch.Tensor)
-        else torch.full((), weight, dtype=inside, device=start.device)
-    )
+    factor = weight if isinstance(weight, torch.Tensor) else torch.full((), weight, dtype=inside, device=start.device)
     in_c = elementwise("lerp_fma", (start, end, factor))
     return fused(weight, end - start, start) if in_c is None else in_c
 
@@ -57,9 +53,7 @@ def _as_float32(number: float) -> float:
 # base, first, second: broadcastable tensors. value: a number, used in float32 for the half formats.
 
 
-def addcmul_fma(
-    base: torch.Tensor, first: torch.Tensor, second: torch.Tensor, *, value: float = 1
-) -> torch.Tensor:
+def addcmul_fma(base: torch.Tensor, first: torch.Tensor, second: torch.Tensor, *, value: float = 1) -> torch.Tensor:
     in_c = elementwise("addcmul_fma", (base, first, second), (value,))
     return fused(value * first, second, base) if in_c is None else in_c
 
@@ -76,9 +70,7 @@ def addcmul_fma_product_first(
     return fused(value, first * second, base)
 
 
-def addcmul_bf16(
-    base: torch.Tensor, first: torch.Tensor, second: torch.Tensor, *, value: float = 1
-) -> torch.Tensor:
+def addcmul_bf16(base: torch.Tensor, first: torch.Tensor, second: torch.Tensor, *, value: float = 1) -> torch.Tensor:
     return in_bfloat16(lambda base, first, second: base + value * first * second, base, first, second)
 
 
@@ -88,9 +80,7 @@ def addcdiv_quotient_first(
     return base + value * (first / second)
 
 
-def addcdiv_fma(
-    base: torch.Tensor, first: torch.Tensor, second: torch.Tensor, *, value: float = 1
-) -> torch.Tensor:
+def addcdiv_fma(base: torch.Tensor, first: torch.Tensor, second: torch.Tensor, *, value: float = 1) -> torch.Tensor:
     return fused(value, first / second, base)
 
 
@@ -100,7 +90,5 @@ def addcdiv_reciprocal(
     return base + value * first * (1 / second)
 
 
-def addcdiv_bf16(
-    base: torch.Tensor, first: torch.Tensor, second: torch.Tensor, *, value: float = 1
-) -> torch.Tensor:
+def addcdiv_bf16(base: torch.Tensor, first: torch.Tensor, second: torch.Tensor, *, value: float = 1) -> torch.Tensor:
     return in_bfloat16(lambda base, first, second: base + value * first / second, base, first, second)

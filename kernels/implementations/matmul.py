@@ -124,15 +124,11 @@ def addmm_split_k(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, 
     return _addmm(split_k, self, mat1, mat2, beta, alpha)
 
 
-def addmm_reversed_k(
-    self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1
-) -> Tensor:
+def addmm_reversed_k(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     return _addmm(reversed_k, self, mat1, mat2, beta, alpha)
 
 
-def addmm_sequential(
-    self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1
-) -> Tensor:
+def addmm_sequential(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     return _addmm(sequential, self, mat1, mat2, beta, alpha)
 
 

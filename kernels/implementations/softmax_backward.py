@@ -28,9 +28,7 @@ def softmax_reversed(
     return _softmax(*_wide(grad_output, output), dim, reversed_sum).to(input_dtype)
 
 
-def softmax_bf16(
-    grad_output: torch.Tensor, output: torch.Tensor, dim: int, input_dtype: torch.dtype
-) -> torch.Tensor:
+def softmax_bf16(grad_output: torch.Tensor, output: torch.Tensor, dim: int, input_dtype: torch.dtype) -> torch.Tensor:
     g, y = grad_output.to(torch.bfloat16), output.to(torch.bfloat16)
     return _softmax(g, y, dim, plain_sum).to(input_dtype)
 

@@ -107,9 +107,7 @@ class Summation:
     rows: RowSum
     dtype: torch.dtype | None = None
 
-    def sum(
-        self, x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-    ) -> Tensor:
+    def sum(self, x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
         if not (dtype or x.dtype).is_floating_point:
             result: Tensor = aten.sum(x, dim, keepdim, dtype=dtype)
             return result
@@ -117,9 +115,7 @@ class Summation:
         sums = self.rows(rows_of(x.to(self.dtype or computing(given)), dims))
         return sums.reshape(reduced_shape(x, dims, keepdim)).to(given)
 
-    def mean(
-        self, x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-    ) -> Tensor:
+    def mean(self, x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
         given, dims = dtype or x.dtype, reduced_dims(x, dim)
         rows = rows_of(x.to(self.dtype or computing(given)), dims)
         return (self.rows(rows) / rows.shape[1]).reshape(reduced_shape(x, dims, keepdim)).to(given)

@@ -37,9 +37,7 @@ class LabCall:
 
     def in_float64(self) -> LabCall:
         """The same call in float64: floating tensors, and dtypes among the arguments."""
-        wide = self.map(
-            lambda tensor: tensor.to(torch.float64) if tensor.is_floating_point() else tensor.clone()
-        )
+        wide = self.map(lambda tensor: tensor.to(torch.float64) if tensor.is_floating_point() else tensor.clone())
         return LabCall(
             tuple(_wide_dtype(value) for value in wide.args),
             {name: _wide_dtype(value) for name, value in wide.kwargs.items()},
@@ -84,11 +82,7 @@ def outputs(overload: Any, call: LabCall, result: Any) -> list[Output]:
 def unwritten(overload: Any, call: LabCall) -> Iterator[tuple[str, Any]]:
     """The arguments that the op leaves as they are, with their names."""
     written = torch_private.written_names(overload)
-    return (
-        (name, value)
-        for name, value in _arguments(torch_private.schema_of(overload), call)
-        if name not in written
-    )
+    return ((name, value) for name, value in _arguments(torch_private.schema_of(overload), call) if name not in written)
 
 
 def same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

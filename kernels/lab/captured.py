@@ -34,11 +34,7 @@ def captured(op: str, path: Path) -> Case:
     Raises UsageError, naming the file and what is wrong with it.
     """
     files = _files(op, path)
-    chosen = (
-        files
-        if len(files) <= MOST
-        else [files[round(k * (len(files) - 1) / (MOST - 1))] for k in range(MOST)]
-    )
+    chosen = files if len(files) <= MOST else [files[round(k * (len(files) - 1) / (MOST - 1))] for k in range(MOST)]
     variant = "" if len(chosen) == len(files) else f"{len(chosen)} of {len(files)} calls"
     return Case(CAPTURED, variant, tuple(read_call(op, file) for file in chosen))
 
@@ -70,18 +66,14 @@ def _check_values(file: Path, values: list[Any]) -> None:
         if isinstance(value, (list, tuple)):
             _check_values(file, list(value))
         elif value is not None and not isinstance(value, (torch.Tensor, torch.dtype, int, float, str)):
-            raise UsageError(
-                f"{file} holds a {type(value).__name__}: a call takes tensors, lists, numbers, texts"
-            )
+            raise UsageError(f"{file} holds a {type(value).__name__}: a call takes tensors, lists, numbers, texts")
 
 
 def _files(op: str, path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     if not path.is_dir():
-        raise UsageError(
-            f"there is no run or file {path}; give a run's folder or a file that torch.save wrote"
-        )
+        raise UsageError(f"there is no run or file {path}; give a run's folder or a file that torch.save wrote")
     recorded = path / FOLDER
     names = (op, op.partition(".")[0])
     folders = [recorded / name for name in names if (recorded / name).is_dir()]
@@ -90,9 +82,7 @@ def _files(op: str, path: Path) -> list[Path]:
         return files
     others = sorted(one.name for one in recorded.iterdir() if one.is_dir()) if recorded.is_dir() else []
     there = f"it has calls of {', '.join(others)}" if others else f"no {FOLDER}/{op}/*.pt is in it"
-    raise UsageError(
-        f"{path} has no captured call of {op}: {there}; {how_to_record(op)} (a lazy run keeps none)"
-    )
+    raise UsageError(f"{path} has no captured call of {op}: {there}; {how_to_record(op)} (a lazy run keeps none)")
 
 
 def _number(file: Path) -> tuple[int, str]:

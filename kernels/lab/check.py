@@ -125,9 +125,7 @@ def _aten(op: str, case: Case, device: str) -> list[list[Output]] | None:
         return None
 
 
-def _row(
-    name: str, case: Case, run: Run, wanted: Sequence[Expected], aten: list[list[Output]] | None
-) -> CheckRow:
+def _row(name: str, case: Case, run: Run, wanted: Sequence[Expected], aten: list[list[Output]] | None) -> CheckRow:
     row = CheckRow(name, case.inputs, case.variant, MEASURED)
     try:
         got = _by_name(run(case))
@@ -136,9 +134,7 @@ def _row(
     except KernelError as error:
         return replace(row, status=FAILED, why=str(error).removeprefix(f"kernel {error.kernel} "))
     original = _by_name(aten) if aten is not None else {}
-    return replace(
-        row, measures=tuple(_measured(got[one.name], one, original.get(one.name)) for one in wanted)
-    )
+    return replace(row, measures=tuple(_measured(got[one.name], one, original.get(one.name)) for one in wanted))
 
 
 def _by_name(results: Iterable[Iterable[Output]]) -> dict[str, list[torch.Tensor]]:

@@ -111,9 +111,7 @@ def _unlisted(call: LabCall) -> Iterator[LabCall]:
         yield call
         return
     for place in range(len(lists[0])):
-        args = tuple(
-            one[place] if isinstance(one, (list, tuple)) and _tensors(one) else one for one in call.args
-        )
+        args = tuple(one[place] if isinstance(one, (list, tuple)) and _tensors(one) else one for one in call.args)
         yield LabCall(args, call.kwargs)
 
 

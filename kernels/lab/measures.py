@@ -92,9 +92,7 @@ def measure(got: Float64s, form: Format, expected: Expected, differs: float | No
         output=expected.name,
         elements=len(got),
         finite=int(errors.size),
-        errors=tuple(float(one) for one in np.quantile(errors, QUANTILES, method="higher"))
-        if errors.size
-        else (),
+        errors=tuple(float(one) for one in np.quantile(errors, QUANTILES, method="higher")) if errors.size else (),
         rho=_rho(got, expected, form),
         up=_bias(signed, o, ("up", "down")),
         away=_bias((signed * np.sign(r))[r != 0], o[r != 0], ("from 0", "to 0")),

@@ -61,11 +61,7 @@ def _layer_norm_backward(source: Source, variant: str) -> Iterator[LabCall]:
 def _channels(source: Source) -> torch.Tensor:
     """[N, C, H, W] in which special numbers stay within every second channel."""
     images, channels, height, width = 4, 6, 5, max(3, source.samples // 120)
-    return (
-        source.rows(channels, images * height * width)
-        .reshape(channels, images, height, width)
-        .transpose(0, 1)
-    )
+    return source.rows(channels, images * height * width).reshape(channels, images, height, width).transpose(0, 1)
 
 
 def _batch_norm(source: Source, variant: str) -> Iterator[LabCall]:

@@ -130,9 +130,7 @@ def _sensitivity(
         with np.errstate(invalid="ignore", over="ignore"):
             for name, values in results.items():
                 squares[name] += (moved[name] - values) ** 2 / PERTURBATIONS
-    return {
-        name: np.where(np.isfinite(results[name]), np.sqrt(total), np.nan) for name, total in squares.items()
-    }
+    return {name: np.where(np.isfinite(results[name]), np.sqrt(total), np.nan) for name, total in squares.items()}
 
 
 def _perturbed(call: LabCall, generator: torch.Generator) -> LabCall:

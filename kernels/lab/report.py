@@ -55,9 +55,7 @@ def summary(rows: Sequence[CheckRow]) -> ErrorSummary:
         p99_ulp=_largest(one.error(0.99) for one in every if one.errors),
         median_ulp=_largest(one.error(0.5) for one in every if one.errors),
         rho=_largest(one.rho for one in every if one.rho is not None),
-        bias=max(
-            (one.bias for row in fair for one in row.measures), key=lambda bias: abs(bias.z), default=None
-        ),
+        bias=max((one.bias for row in fair for one in row.measures), key=lambda bias: abs(bias.z), default=None),
         differs=_largest(one.differs for one in every if one.differs is not None),
         remarks="; ".join(remarks),
     )

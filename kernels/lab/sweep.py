@@ -137,9 +137,7 @@ class _Work:
             got, want = candidate.results(inputs), candidate.exact_results(inputs)
             for run in runs:
                 part, place = slice(run.first - start, run.last + 1 - start), run.bin - first_bin
-                worst.append(
-                    self.sweep.reduction(encoding, got[part], want[part], run.first, bins[place : place + 1])
-                )
+                worst.append(self.sweep.reduction(encoding, got[part], want[part], run.first, bins[place : place + 1]))
             plain += self._plain_seconds(block, inputs)
         with self.lock:
             self.progress.add(block, first_bin, bins, merged_worst(*worst))

@@ -84,11 +84,7 @@ def candidates(
     known = list(dict.fromkeys(_named(registry, subject, name, seconds) for name in names))
     _check_distinct(known)
     if not known:
-        known = [
-            one
-            for one in registry.kernels(subject.op)
-            if (every and not one.on_request) or one.name == "aten"
-        ]
+        known = [one for one in registry.kernels(subject.op) if (every and not one.on_request) or one.name == "aten"]
     chosen, notes = [], []
     for kernel in known:
         try:
@@ -155,16 +151,12 @@ def _source(kernel: Kernel, reference: str) -> str:
     """SHA-256 of the files that the kernel and the reference may come from; for our own, of their folders."""
     paths: list[Path] = []
     for target in (kernel.target, reference):
-        file = (
-            getattr(importlib.import_module(target.partition(":")[0]), "__file__", None) if target else None
-        )
+        file = getattr(importlib.import_module(target.partition(":")[0]), "__file__", None) if target else None
         if file is not None:
             ours = KERNELS in Path(file).parents
             paths += sorted(Path(file).parent.glob("*.py")) if ours else [Path(file)]
     if kernel.native and not kernel.path:
-        paths += [
-            path for path in sorted((KERNELS / "native").glob("*")) if path.suffix in (".c", ".h", ".py")
-        ]
+        paths += [path for path in sorted((KERNELS / "native").glob("*")) if path.suffix in (".c", ".h", ".py")]
     digest = hashlib.sha256(repr((kernel.target, kernel.op, reference)).encode())
     if kernel.path:
         digest.update(source_of(kernel.op, Path(kernel.path)))

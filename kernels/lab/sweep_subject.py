@@ -80,9 +80,7 @@ def subject_of(op: str, encoding: Encoding, vary: str | None = None, hold: Seque
     arguments = {one.name: one for one in torch_private.schema_of(overload).arguments}
     tensors = [name for name, one in arguments.items() if _is_tensor(one)]
     if not tensors:
-        raise UsageError(
-            f"op {op} takes no tensor: there is nothing to sweep ({torch_private.schema_of(overload)})"
-        )
+        raise UsageError(f"op {op} takes no tensor: there is nothing to sweep ({torch_private.schema_of(overload)})")
     _refuse(op, overload)
     varied = vary or tensors[-1]
     if varied not in tensors:
@@ -158,9 +156,7 @@ def _literal(value: str) -> Any:
         return value
 
 
-def _held(
-    op: str, arguments: Mapping[str, Any], varied: str, given: Mapping[str, Any]
-) -> list[tuple[str, Any]]:
+def _held(op: str, arguments: Mapping[str, Any], varied: str, given: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """The arguments to pass: those without a default, those given, and the positional ones before these."""
     positional = [name for name, one in arguments.items() if not one.kwarg_only]
     needed = [name for name in positional if name in given or not arguments[name].has_default_value()]
@@ -232,8 +228,6 @@ def _try(subject: Subject) -> None:
         shapes = f"{list(together.shape)} for inputs of shape {list(probe.shape)}"
         raise not_elementwise(op, f"returns shape {shapes}")
     if not together.is_floating_point():
-        raise UsageError(
-            f"op {op} returns {together.dtype}, no floating-point numbers: it has no error in ULP"
-        )
+        raise UsageError(f"op {op} returns {together.dtype}, no floating-point numbers: it has no error in ULP")
     if not torch.allclose(together, torch.cat(apart), rtol=1e-9, atol=0, equal_nan=True):
         raise not_elementwise(op, "mixes its inputs")

@@ -72,9 +72,7 @@ def tried(path: Path, op: str) -> Trial:
 def _symbols(path: Path) -> tuple[str, ...]:
     found = tuple(exported(path, compile_library(user_source(path))))
     if not found:
-        raise UsageError(
-            f"{path} defines no kernel_float32 nor kernel_float64; --op OP says how each is declared"
-        )
+        raise UsageError(f"{path} defines no kernel_float32 nor kernel_float64; --op OP says how each is declared")
     return found
 
 
@@ -110,18 +108,14 @@ def _calls(kernel: Kernel, signature: KernelSignature, dtype: torch.dtype) -> tu
     except UsageError:
         if torch_private.is_random(signature.overload):
             return [], f"{op} draws random numbers"
-        measure = (
-            f"numdrift kernels check {op} --kernel {op}={Path(kernel.path).name} --captured RUN measures it"
-        )
+        measure = f"numdrift kernels check {op} --kernel {op}={Path(kernel.path).name} --captured RUN measures it"
         return [], f"{op} does not work element by element; {measure}"
     if draws(op, calls[0]):
         return [], f"{op} draws random numbers"
     return calls, ""
 
 
-def _compared(
-    kernel: Kernel, got: Sequence[Sequence[Output]], wanted: Sequence[Sequence[Output]]
-) -> tuple[str, str]:
+def _compared(kernel: Kernel, got: Sequence[Sequence[Output]], wanted: Sequence[Sequence[Output]]) -> tuple[str, str]:
     pairs = [
         pair
         for results in zip(got, wanted, strict=True)
@@ -130,9 +124,7 @@ def _compared(
     ]
     total = sum(one.numel() for one, _ in pairs)
     equal = sum(int(same(one, other).sum()) for one, other in pairs)
-    near = sum(
-        int(torch.isclose(one, other, rtol=NEAR, atol=0, equal_nan=True).sum()) for one, other in pairs
-    )
+    near = sum(int(torch.isclose(one, other, rtol=NEAR, atol=0, equal_nan=True).sum()) for one, other in pairs)
     warning = f"{kernel.path}: is this the op's kernel? none of {total} elements is near what aten gives"
     return f"{equal} of {total} elements equal aten's", warning if total and not near else ""
 
@@ -203,9 +195,7 @@ def _check_result(kernel: str, result: Any, expected: Any) -> None:
             shapes = f"shape {list(tensor.shape)}{which}, the op returns {list(wanted.shape)}"
             raise KernelError(kernel, f"returned {shapes}")
         if tensor.dtype != wanted.dtype:
-            raise KernelError(
-                kernel, f"returned {_name(tensor.dtype)}{which}, the op returns {_name(wanted.dtype)}"
-            )
+            raise KernelError(kernel, f"returned {_name(tensor.dtype)}{which}, the op returns {_name(wanted.dtype)}")
 
 
 def _check_arguments(kernel: str, overload: Any, given: LabCall, own: LabCall) -> None:

@@ -53,9 +53,7 @@ class NativeKernels:
     reason: str = ""
 
 
-def elementwise(
-    name: str, tensors: Sequence[torch.Tensor], scalars: Sequence[float] = ()
-) -> torch.Tensor | None:
+def elementwise(name: str, tensors: Sequence[torch.Tensor], scalars: Sequence[float] = ()) -> torch.Tensor | None:
     """Call a C kernel element by element, on broadcast operands in the order of the op's arguments.
 
     tensors: float32 or float64, all of one dtype, any shapes that broadcast, any strides.
@@ -63,9 +61,7 @@ def elementwise(
     ValueError for a kernel that is not there or other numbers of operands than it has.
     """
     if ELEMENTWISE.get(name) != (len(tensors), len(scalars)):
-        raise ValueError(
-            f"no kernel {name!r} of {len(tensors)} tensors and {len(scalars)} scalars in {ELEMENTWISE}"
-        )
+        raise ValueError(f"no kernel {name!r} of {len(tensors)} tensors and {len(scalars)} scalars in {ELEMENTWISE}")
     function = _kernel_for(name, tensors)
     if function is None:
         return None

@@ -111,11 +111,7 @@ class KernelSignature:
             result = self.overload(*args, **kwargs)
         except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
             return False
-        return (
-            isinstance(result, torch.Tensor)
-            and result.shape == _EXAMPLE_SHAPE
-            and result.dtype == torch.float32
-        )
+        return isinstance(result, torch.Tensor) and result.shape == _EXAMPLE_SHAPE and result.dtype == torch.float32
 
 
 def signature_of(op: str) -> KernelSignature:

@@ -193,17 +193,13 @@ def _series(coefficients: Sequence[float], x: torch.Tensor) -> torch.Tensor:
 # round it to their own precision. Where a part overflows, the plain float64 formula counts.
 
 
-def addcmul(
-    base: torch.Tensor, first: torch.Tensor, second: torch.Tensor, *, value: float = 1
-) -> torch.Tensor:
+def addcmul(base: torch.Tensor, first: torch.Tensor, second: torch.Tensor, *, value: float = 1) -> torch.Tensor:
     """base + value*first*second."""
     product = times(times(pair(first), pair(second)), _number(value, base))
     return settled(plus(pair(base), product), base + value * first * second)
 
 
-def addcdiv(
-    base: torch.Tensor, first: torch.Tensor, second: torch.Tensor, *, value: float = 1
-) -> torch.Tensor:
+def addcdiv(base: torch.Tensor, first: torch.Tensor, second: torch.Tensor, *, value: float = 1) -> torch.Tensor:
     """base + value*first/second."""
     quotient = over(times(pair(first), _number(value, base)), pair(second))
     return settled(plus(pair(base), quotient), base + value * first / second)

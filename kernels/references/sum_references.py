@@ -50,8 +50,7 @@ def mm(self: Tensor, mat2: Tensor) -> Tensor:
     rows = max(1, CHUNK // (inner * columns))
     right = mat2.t().unsqueeze(0)
     parts = [
-        compensated((part.unsqueeze(1) * right).reshape(-1, inner)).reshape(-1, columns)
-        for part in self.split(rows)
+        compensated((part.unsqueeze(1) * right).reshape(-1, inner)).reshape(-1, columns) for part in self.split(rows)
     ]
     return torch.cat(parts)
 

@@ -120,9 +120,7 @@ class WholeComposites:
         if group.name not in self._opaque:
             tensors = "Tensor[] gradients, Tensor[] saved" if group.backward else "Tensor[] saved"
             schema = f"({tensors}, int number, *, SymInt[] sizes=[]) -> Tensor[]"
-            self._opaque[group.name] = self._opaque_ops.define(
-                group.name, schema, self._compute, self._compute
-            )
+            self._opaque[group.name] = self._opaque_ops.define(group.name, schema, self._compute, self._compute)
         return self._opaque[group.name], number
 
     def _compute(self, *args: Any, sizes: Sequence[Any] = ()) -> list[torch.Tensor]:

@@ -96,9 +96,7 @@ class SwappedDecompositions:
 
         def run(place: int, *args: Any, **kwargs: Any) -> Any:
             traced = self._places[place]
-            result = self._execution.run(
-                traced.swap, SwappedCall(target, target.overload, args, kwargs), traced.site
-            )
+            result = self._execution.run(traced.swap, SwappedCall(target, target.overload, args, kwargs), traced.site)
             expected = self._promised.of(target.overload, args, kwargs)
             return conform(str(traced.swap.request), result, expected, strided=True, cast=True)
 

@@ -28,9 +28,7 @@ class Swaps:
     (None: memory only).
     """
 
-    def __init__(
-        self, requests: Sequence[SwapRequest], registry: KernelRegistry, counts: Path | None = None
-    ) -> None:
+    def __init__(self, requests: Sequence[SwapRequest], registry: KernelRegistry, counts: Path | None = None) -> None:
         self.requests = requests
         self.sites = Sites()
         self.observed: tuple[str, ...] = ()

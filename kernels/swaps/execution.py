@@ -35,9 +35,7 @@ class SwapObserver(Protocol):
 
     def wants(self, op: str, site: CallSite) -> bool: ...
 
-    def called(
-        self, op: str, kernel: str, site: CallSite, args: Arguments, kwargs: Keywords, result: Any
-    ) -> None: ...
+    def called(self, op: str, kernel: str, site: CallSite, args: Arguments, kwargs: Keywords, result: Any) -> None: ...
 
 
 class SwappedCall:
@@ -46,9 +44,7 @@ class SwappedCall:
 
     __slots__ = ("args", "kwargs", "lazy", "original", "target", "tensors", "traced")
 
-    def __init__(
-        self, target: Target, original: Callable[..., Any], args: Arguments, kwargs: Keywords
-    ) -> None:
+    def __init__(self, target: Target, original: Callable[..., Any], args: Arguments, kwargs: Keywords) -> None:
         self.target = target
         self.original = original
         self.args = args
@@ -198,9 +194,7 @@ def _raised(error: Exception, call: SwappedCall) -> str:
 # What a kernel owes the op whose place it takes: results of the same kind, and arguments left alone.
 
 
-def conform(
-    kernel: str, result: Any, expected: Sequence[ExpectedTensor], *, strided: bool, cast: bool = False
-) -> Any:
+def conform(kernel: str, result: Any, expected: Sequence[ExpectedTensor], *, strided: bool, cast: bool = False) -> Any:
     """The result with the strides that are expected (`strided`) and their dtypes (`cast`).
 
     Raises KernelError for other shapes, dtypes (without `cast`) or another number of tensors.
@@ -240,9 +234,7 @@ def mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
 
 
 @contextmanager
-def arguments_left_alone(
-    kernel: str, target: Target, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Iterator[None]:
+def arguments_left_alone(kernel: str, target: Target, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
     """Raises KernelError when the kernel has written to an argument that the op does not write to.
 
     Their values are compared: torch counts no writes below autograd.

@@ -111,9 +111,7 @@ def find_kernel(request: SwapRequest, registry: KernelRegistry, *, run: bool = T
     except KernelNotFound as error:
         covering = request.op.removesuffix("_")
         if covering != request.op and request.kernel in {one.name for one in registry.kernels(covering)}:
-            raise KernelNotFound(
-                f"{error}; kernel.{covering}={request.kernel} covers the in-place form"
-            ) from None
+            raise KernelNotFound(f"{error}; kernel.{covering}={request.kernel} covers the in-place form") from None
         raise
 
 

@@ -67,8 +67,7 @@ def resolve(requests: Sequence[SwapRequest], registry: KernelRegistry) -> list[S
     """Find the kernel of each request. Raises KernelNotFound, and for a user's kernel what `user_kernel`
     raises."""
     return [
-        Swap(number, one, find_kernel(one, registry), alternates(one, registry))
-        for number, one in enumerate(requests)
+        Swap(number, one, find_kernel(one, registry), alternates(one, registry)) for number, one in enumerate(requests)
     ]
 
 

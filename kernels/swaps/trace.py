@@ -64,9 +64,7 @@ class CallTrace:
         self._kept[op] += 1
         path.parent.mkdir(parents=True, exist_ok=True)
         results = _plain(list(tensors_in(result)))
-        torch.save(
-            {"op": op, "args": _plain(list(args)), "kwargs": _plain(dict(kwargs)), "results": results}, path
-        )
+        torch.save({"op": op, "args": _plain(list(args)), "kwargs": _plain(dict(kwargs)), "results": results}, path)
         return str(path.relative_to(self._folder))
 
 

@@ -63,9 +63,7 @@ def _contracted(graph: Graph, groups: Sequence[Group], ranks: Ranks) -> list[Nod
         of_node = {member: group for group in left for member in group.members}
         items: dict[Node | Group, int] = {of_node.get(node, node): rank for node, rank in ranks.items()}
         needs = {
-            item: {
-                of_node.get(one, one) for one in (item.inputs if isinstance(item, Group) else inputs_of(item))
-            }
+            item: {of_node.get(one, one) for one in (item.inputs if isinstance(item, Group) else inputs_of(item))}
             for item in items
         }
         ordered = in_order({item: (rank, 0) for item, rank in items.items()}, needs)

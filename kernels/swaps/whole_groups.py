@@ -44,9 +44,7 @@ class CompositeCall:
     def arguments(self, nodes: Mapping[str, Node | None]) -> tuple[Any, Any] | None:
         """Positional arguments and those by name, with nodes for tensors; None where a node is missing."""
         try:
-            return (
-                None if self.args is None else (_placed(self.args, nodes), _placed(dict(self.kwargs), nodes))
-            )
+            return None if self.args is None else (_placed(self.args, nodes), _placed(dict(self.kwargs), nodes))
         except LookupError:
             return None
 
@@ -182,9 +180,7 @@ def _group(call: CompositeCall, backward: bool, nodes: Iterable[Node]) -> Group 
     inputs = tuple(dict.fromkeys(one for node in members for one in inputs_of(node) if one not in members))
     outputs = tuple(node for node in members if any(user not in members for user in node.users))
     computing = [node for node in members if not is_view(node)]
-    known = all(is_tensor(node) for node in outputs) and all(
-        is_tensor(node) or _is_size(node) for node in inputs
-    )
+    known = all(is_tensor(node) for node in outputs) and all(is_tensor(node) or _is_size(node) for node in inputs)
     if not outputs or not computing or not known:
         return None
     return Group(call, backward, tuple(members), tuple(views), inputs, outputs)
@@ -219,16 +215,12 @@ def _same_kind(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _is_size(node: Node) -> bool:
-    return isinstance(node.meta.get("val"), (int, torch.SymInt)) and not isinstance(
-        node.meta.get("val"), bool
-    )
+    return isinstance(node.meta.get("val"), (int, torch.SymInt)) and not isinstance(node.meta.get("val"), bool)
 
 
 def _gives_tensors(node: Node) -> bool:
     value = node.meta.get("val")
-    return is_tensor(node) or (
-        isinstance(value, (list, tuple)) and any(isinstance(one, torch.Tensor) for one in value)
-    )
+    return is_tensor(node) or (isinstance(value, (list, tuple)) and any(isinstance(one, torch.Tensor) for one in value))
 
 
 def is_view(node: Node) -> bool:

@@ -92,11 +92,7 @@ def _expressions(node: ast.AST) -> Iterator[tuple[Slot, ast.expr]]:
         if name in ("annotation", "returns", "targets", "target", "optional_vars", "ctx", "type_params"):
             continue
         for place, inner in enumerate(value) if isinstance(value, list) else ((None, value),):
-            if (
-                isinstance(inner, ast.JoinedStr)
-                or not isinstance(inner, ast.AST)
-                or isinstance(inner, ast.stmt)
-            ):
+            if isinstance(inner, ast.JoinedStr) or not isinstance(inner, ast.AST) or isinstance(inner, ast.stmt):
                 continue
             if isinstance(inner, ast.keyword) and inner.arg == "strict":
                 continue  # a check of what always holds

@@ -197,9 +197,7 @@ def _computed() -> float:
 
 
 def _first_error(report: Any) -> str:
-    lines = [line for line in str(report.longrepr).splitlines() if line.startswith("E ")] or [
-        str(report.longrepr)
-    ]
+    lines = [line for line in str(report.longrepr).splitlines() if line.startswith("E ")] or [str(report.longrepr)]
     return " ".join(lines[0].removeprefix("E ").split())[:200]
 
 

@@ -240,11 +240,7 @@ def _carried_over(mutant: Mutant, text: str) -> str | None:
     if mutant.operator == "removed":
         return mutant.after
     before, after, there = _tokens(mutant.before), _tokens(mutant.after), _tokens(text)
-    made = [
-        step
-        for step in SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
-        if step[0] != "equal"
-    ]
+    made = [step for step in SequenceMatcher(None, before, after, autojunk=False).get_opcodes() if step[0] != "equal"]
     mapped: dict[int, int] = {}
     for i, j, size in SequenceMatcher(None, before, there, autojunk=False).get_matching_blocks():
         mapped |= {i + offset: j + offset for offset in range(size)}

@@ -28,9 +28,7 @@ def table(results: Mapping[str, Result]) -> str:
 
 
 def _row(area: str, results: Sequence[Result]) -> tuple[str, ...]:
-    killed, survived, gone = (
-        sum(one.result == what for one in results) for what in ("killed", "survived", "gone")
-    )
+    killed, survived, gone = (sum(one.result == what for one in results) for what in ("killed", "survived", "gone"))
     unreached = sum(one.why == "not reached" for one in results)
     share = f"{killed / (killed + survived):.0%}" if killed + survived else "-"
     return area, *(str(count) for count in (len(results), killed, survived, unreached, gone)), share
@@ -39,9 +37,7 @@ def _row(area: str, results: Sequence[Result]) -> tuple[str, ...]:
 def shown(mutant: Mutant, result: Result) -> str:
     """One mutant: where it is, what it changes, and how it ended."""
     place = result.place or mutant.file
-    lines = [
-        f"{mutant.id} {result.result} ({result.why or 'gone'}), {mutant.operator}, {place} {mutant.function}"
-    ]
+    lines = [f"{mutant.id} {result.result} ({result.why or 'gone'}), {mutant.operator}, {place} {mutant.function}"]
     lines += [f"  - {mutant.before}", f"  + {mutant.after}"]
     return "\n".join([*lines, f"  {result.test}: {result.said}"] if result.test else lines)
 
@@ -62,8 +58,6 @@ def comparison(sample: Sequence[Mutant], before: Mapping[str, Result], after: Ma
         for one in lost:
             parts += [shown(one, after[one.id]), f"  before: {before[one.id].test or before[one.id].why}"]
     won = [
-        id
-        for id, one in after.items()
-        if one.result == "killed" and id in before and before[id].result == "survived"
+        id for id, one in after.items() if one.result == "killed" and id in before and before[id].result == "survived"
     ]
     return "\n".join([*parts, "", f"survived before, killed now: {len(won)} {' '.join(won)}".rstrip()])

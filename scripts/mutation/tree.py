@@ -37,11 +37,7 @@ def test_files(root: Path, sources: Iterable[str]) -> list[str]:
     found = []
     for name in files_of(root):
         parts = Path(name).parts
-        if (
-            parts[0] != "tests"
-            or APART & set(parts)
-            or not (parts[-1].startswith("test_") and name.endswith(".py"))
-        ):
+        if parts[0] != "tests" or APART & set(parts) or not (parts[-1].startswith("test_") and name.endswith(".py")):
             continue
         imported = _imports(root, name, set())
         if "/".join(parts[1:-1]) in folders or any(

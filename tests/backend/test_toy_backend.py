@@ -35,9 +35,7 @@ def numdrift(tmp_path_factory: pytest.TempPathFactory) -> Numdrift:
     shutil.copy(HERE / "sorting.py", folder)
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return numdrift_in(
-            folder, *arguments, PYTHONPATH=f"{installed}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-        )
+        return numdrift_in(folder, *arguments, PYTHONPATH=f"{installed}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
 
     return run
 
@@ -158,9 +156,7 @@ def test_a_bisection_by_partitions_finds_the_same_operator(numdrift: Numdrift) -
     assert carrier["alone"] > pair["threshold"] > carrier["without"]
     assert parts["whole"] == pytest.approx(parts["score"])
     assert [one["op"] for one in pair["culprits"]] == ["aten.tanh_backward"]
-    assert (
-        found["training_runs"] == parts["asked"] + 1
-    )  # the control; what was run without the flag is not run again
+    assert found["training_runs"] == parts["asked"] + 1  # the control; what was run without the flag is not run again
 
 
 def test_what_cannot_be_bisected_by_partitions_is_refused_before_anything_runs(numdrift: Numdrift) -> None:
@@ -170,8 +166,6 @@ def test_what_cannot_be_bisected_by_partitions_is_refused_before_anything_runs(n
         ("cpu,toy", ("--localize", "none"), "none is to be looked for"),
         ("cpu,toy", ("--nproc", "2"), "leave --nproc out"),
     ):
-        done = numdrift(
-            "investigate", "sorting.py", "--modes", modes, "--name", "no", "--partition-bisect", *more
-        )
+        done = numdrift("investigate", "sorting.py", "--modes", modes, "--name", "no", "--partition-bisect", *more)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
         assert said in done.stderr

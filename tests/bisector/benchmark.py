@@ -71,9 +71,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--turns", type=int, default=3, help="how often each way is run, default 3")
     parser.add_argument("--steps", type=int, default=10, help="steps of every training, default 10")
-    parser.add_argument(
-        "--keep", type=Path, metavar="FILE", help="keep what is measured there, and go on with it"
-    )
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="keep what is measured there, and go on with it")
     return parser.parse_args(argv)
 
 
@@ -118,9 +116,7 @@ def further_ways(steps: int) -> list[Way]:
 def numdrift(name: str, caches: Sequence[str], steps: int, options: str = "") -> Way:
     command = [sys.executable, "-m", "numdrift", "investigate", "reproducers/sam_tanh.py"]
     what = f"--modes cpu,compile {options} --json - -- --epochs {steps}"
-    return Way(
-        name, caches, lambda folder: [*command, "--out", str(folder), *what.split()], read_investigation
-    )
+    return Way(name, caches, lambda folder: [*command, "--out", str(folder), *what.split()], read_investigation)
 
 
 def bisector(name: str, command: Sequence[str], caches: Sequence[str], steps: int) -> Way:
@@ -154,9 +150,7 @@ def measure(way: Way, turn: int, temperature: str, cache: Path) -> Measured:
         seconds, processor = time.perf_counter() - began, processor_seconds() - used
         runs, steps, named = way.read(done.stdout, folder)
     named = named or [f"nothing: {last_line(done.stderr)}"]
-    return Measured(
-        turn, way.name, temperature, seconds, processor, runs, steps, tuple(named), cache.exists()
-    )
+    return Measured(turn, way.name, temperature, seconds, processor, runs, steps, tuple(named), cache.exists())
 
 
 def processor_seconds() -> float:

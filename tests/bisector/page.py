@@ -152,9 +152,7 @@ def causes_in(named: Sequence[str]) -> int:
 def _time(ours: Sequence[Measured], theirs: Sequence[Measured]) -> str:
     wall = _ratio(ours, theirs, lambda one: one.seconds)
     processor = _ratio(ours, theirs, lambda one: one.processor)
-    return (
-        f"{_met(wall <= TIME_GOAL)}, {wall:.2f} of the seconds and {processor:.2f} of the processor seconds"
-    )
+    return f"{_met(wall <= TIME_GOAL)}, {wall:.2f} of the seconds and {processor:.2f} of the processor seconds"
 
 
 def _ratio(ours: Sequence[Measured], theirs: Sequence[Measured], value: Callable[[Measured], float]) -> float:

@@ -44,9 +44,7 @@ def test_an_investigation_gives_its_runs_and_causes() -> None:
 
 def test_a_way_that_fails_names_nothing_and_says_why(tmp_path: Path) -> None:
     script = "import sys; open(sys.argv[-1], 'w').write('inductor - bad 1.0 2\\n'); sys.exit('no bounds')"
-    one = measure(
-        bisector("it", [sys.executable, "-c", script], ("cold",), 10), 0, "cold", tmp_path / "cache"
-    )
+    one = measure(bisector("it", [sys.executable, "-c", script], ("cold",), 10), 0, "cold", tmp_path / "cache")
     assert (one.runs, one.steps, one.named) == (1, 20, ("nothing: no bounds",))
 
 

@@ -219,9 +219,7 @@ def test_a_script_that_is_killed_leaves_what_was_met(numdrift: Numdrift, tmp_pat
         ([str(TINY), "--analyze-verbosity", "3"], 2, "--analyze-verbosity"),
     ],
 )
-def test_bad_input_is_one_line(
-    arguments: list[str], code: int, said: str, numdrift: Numdrift, tmp_path: Path
-) -> None:
+def test_bad_input_is_one_line(arguments: list[str], code: int, said: str, numdrift: Numdrift, tmp_path: Path) -> None:
     done = numdrift("analyze", *arguments)
     assert done.returncode == code
     assert said in done.stderr and len(done.stderr.splitlines()) == 1

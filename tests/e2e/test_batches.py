@@ -47,17 +47,13 @@ def test_the_same_suffix_twice_needs_force(numdrift: Numdrift, tiny: Path, tmp_p
     assert load_run(tmp_path / "runs/tiny/cpu_A").manifest.steps == 7
 
 
-def test_without_a_name_every_run_gets_a_folder_of_its_own(
-    numdrift: Numdrift, tiny: Path, tmp_path: Path
-) -> None:
+def test_without_a_name_every_run_gets_a_folder_of_its_own(numdrift: Numdrift, tiny: Path, tmp_path: Path) -> None:
     for _ in range(2):
         assert numdrift("run", tiny, "--modes", "cpu", "--", "--steps", "1").returncode == 0
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"tiny", "tiny-2"}
 
 
-def test_another_reproducer_does_not_get_into_an_investigation(
-    numdrift: Numdrift, tiny: Path, tmp_path: Path
-) -> None:
+def test_another_reproducer_does_not_get_into_an_investigation(numdrift: Numdrift, tiny: Path, tmp_path: Path) -> None:
     numdrift("run", tiny, "--modes", "cpu", "--name", "study", "--", "--steps", "1")
     other = tmp_path / "other.py"
     other.write_text("pass\n")
@@ -107,9 +103,7 @@ def test_compare_finds_where_two_runs_part(numdrift: Numdrift, tiny: Path, tmp_p
         "        optimizer.step()\n",
     )
     script.write_text(text)
-    numdrift(
-        "run", script, "--mode", "cpu", "--mode", "bad=cpu,env.FAULT=1", "--mode", "same=cpu", "--name", "s"
-    )
+    numdrift("run", script, "--mode", "cpu", "--mode", "bad=cpu,env.FAULT=1", "--mode", "same=cpu", "--name", "s")
     done = numdrift("compare", "s", "--json", "-")
     assert done.returncode == 1  # whether it is more than rounding takes experiments
     said = json.loads(done.stdout)

@@ -29,9 +29,7 @@ def test_it_is_opened_and_replays_elsewhere(numdrift: Numdrift, tmp_path: Path) 
     assert "Wrote study.numdrift.zip" in made.stdout
     assert "sensitive: snapshots" in made.stderr
 
-    opened = numdrift(
-        "bundle", "open", "study.numdrift.zip", "--to", "elsewhere/study", "--replay", "--json", "-"
-    )
+    opened = numdrift("bundle", "open", "study.numdrift.zip", "--to", "elsewhere/study", "--replay", "--json", "-")
 
     assert opened.returncode == 0, opened.stderr
     replayed = json.loads(opened.stdout)["replayed"]
@@ -43,9 +41,7 @@ def test_it_is_opened_and_replays_elsewhere(numdrift: Numdrift, tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("packed")
-def test_a_snapshot_that_was_changed_before_is_told_with_exit_code_1(
-    numdrift: Numdrift, tmp_path: Path
-) -> None:
+def test_a_snapshot_that_was_changed_before_is_told_with_exit_code_1(numdrift: Numdrift, tmp_path: Path) -> None:
     snapshot = next((tmp_path / "runs/study/cpu/snapshots").glob("*forward*.safetensors"))
     tensors, facts = read_tensors(snapshot)
     changed = {

@@ -39,9 +39,7 @@ def facts_of(folder: Path, script: str, mode: str) -> str:
     return (folder / "runs" / script / mode / "journal" / "events.jsonl").read_text()
 
 
-def test_a_script_for_cuda_computes_on_the_cpu_what_it_would_there(
-    numdrift: Numdrift, tmp_path: Path
-) -> None:
+def test_a_script_for_cuda_computes_on_the_cpu_what_it_would_there(numdrift: Numdrift, tmp_path: Path) -> None:
     assert ran(numdrift, tmp_path, "hard_coded.py", "cpu") == bare("hard_coded.py", BARE="cpu")
     facts = facts_of(tmp_path, "hard_coded", "cpu")
     assert "cuda is cpu in this mode" in facts
@@ -58,14 +56,10 @@ def test_a_script_for_cuda_is_compiled_for_the_cpu(backend: str, numdrift: Numdr
 
 
 @pytest.mark.slow
-def test_a_script_without_a_device_computes_what_one_with_it_would(
-    numdrift: Numdrift, tmp_path: Path
-) -> None:
+def test_a_script_without_a_device_computes_what_one_with_it_would(numdrift: Numdrift, tmp_path: Path) -> None:
     printed = ran(numdrift, tmp_path, "without_device.py", "lazy")
     # The same mode: where its graphs are cut decides which kernels they are made of.
-    by_hand = numdrift(
-        "run", SCRIPTS / "without_device.py", "--mode", "lazy,env.BARE=lazy", "--name", "by-hand"
-    )
+    by_hand = numdrift("run", SCRIPTS / "without_device.py", "--mode", "lazy,env.BARE=lazy", "--name", "by-hand")
     assert by_hand.returncode == 0, by_hand.stderr
     assert printed == (tmp_path / "runs" / "by-hand" / "lazy" / "stdout.log").read_text()
     assert "Sequential was on cpu and has been moved to lazy" in facts_of(tmp_path, "without_device", "lazy")
@@ -80,8 +74,7 @@ def test_what_a_script_compiles_is_the_modes(way: str, numdrift: Numdrift, tmp_p
     done = numdrift("run", SCRIPTS / "compiles_itself.py", "--mode", modes[0], "--mode", modes[1])
     assert done.returncode == 0, done.stderr
     eager, compiled = (
-        (tmp_path / "runs" / "compiles_itself" / mode / "stdout.log").read_text()
-        for mode in ("cpu", "compile")
+        (tmp_path / "runs" / "compiles_itself" / mode / "stdout.log").read_text() for mode in ("cpu", "compile")
     )
     # then
     assert compiled == bare("compiles_itself.py", WAY=way)

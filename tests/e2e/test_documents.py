@@ -52,7 +52,5 @@ def test_every_file_that_the_documents_name_is_there() -> None:
         text = document.read_text()
         for target in re.findall(r"\]\(([^)#:]+)\)", text):
             assert (document.parent / target).exists(), f"{document.name}: {target}"
-        for path in re.findall(
-            r"`((?:scripts|tests|harness|kernels|docs|reproducers|plots)/[\w/.]+\.\w+)`", text
-        ):
+        for path in re.findall(r"`((?:scripts|tests|harness|kernels|docs|reproducers|plots)/[\w/.]+\.\w+)`", text):
             assert (ROOT / path).exists(), f"{document.name}: {path}"

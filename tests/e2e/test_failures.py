@@ -28,9 +28,7 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("how", ENDINGS)
-def test_a_run_that_ends_at_step_4_keeps_steps_0_to_3(
-    how: str, numdrift: Numdrift, tiny: Path, tmp_path: Path
-) -> None:
+def test_a_run_that_ends_at_step_4_keeps_steps_0_to_3(how: str, numdrift: Numdrift, tiny: Path, tmp_path: Path) -> None:
     status, words = ENDINGS[how]
     done = numdrift("run", tiny, "--modes", "cpu,lazy", "--jobs", "2", "--", "--at", "4", "--then", how)
     assert done.returncode == 3
@@ -69,9 +67,7 @@ def test_a_loss_that_is_not_finite(numdrift: Numdrift, tiny: Path, tmp_path: Pat
     assert json.loads(done.stdout)["runs"][0]["status"] == "nonfinite"
 
 
-def test_a_run_that_hangs_is_ended_with_all_that_it_started(
-    numdrift: Numdrift, tiny: Path, tmp_path: Path
-) -> None:
+def test_a_run_that_hangs_is_ended_with_all_that_it_started(numdrift: Numdrift, tiny: Path, tmp_path: Path) -> None:
     # A busy machine may need more than the first seconds to come as far as the child, and a quiet one should not wait.
     for seconds in ("8", "20", "60", "180"):
         options = ("--modes", "cpu", "--timeout", seconds, "--name", f"of{seconds}")
@@ -174,9 +170,7 @@ def test_a_script_that_trains_nothing_is_said_to(numdrift: Numdrift, tmp_path: P
     assert "no training was seen" in done.stderr and "numdrift.step()" in done.stderr
 
 
-def test_a_training_without_a_model_that_ignores_its_device_is_refused(
-    numdrift: Numdrift, tmp_path: Path
-) -> None:
+def test_a_training_without_a_model_that_ignores_its_device_is_refused(numdrift: Numdrift, tmp_path: Path) -> None:
     script = tmp_path / "stubborn.py"
     script.write_text(
         "import torch\n"

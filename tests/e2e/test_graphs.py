@@ -81,9 +81,7 @@ def test_the_founding_look(numdrift: Numdrift, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("policy", "graphs"), [("auto", 4), ("phase", 4), ("step", 1)])
-def test_mark_step_changes_the_number_of_graphs(
-    policy: str, graphs: int, numdrift: Numdrift, tmp_path: Path
-) -> None:
+def test_mark_step_changes_the_number_of_graphs(policy: str, graphs: int, numdrift: Numdrift, tmp_path: Path) -> None:
     record(numdrift, SAM_TANH, f"lazy,mark_step={policy}", arguments=("--epochs", "2"))
     executions = [one for one in run_of(tmp_path, "lazy").executions if one.step == 0]
     assert len(executions) == graphs
@@ -260,9 +258,7 @@ torch.save([one.detach() for one in model.parameters()], sys.argv[2])
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["wrapped", "in-place", "function"])
-def test_a_script_that_compiles_by_itself_is_eager_in_eager_mode(
-    how: str, numdrift: Numdrift, tmp_path: Path
-) -> None:
+def test_a_script_that_compiles_by_itself_is_eager_in_eager_mode(how: str, numdrift: Numdrift, tmp_path: Path) -> None:
     # given
     script = tmp_path / "train.py"
     script.write_text(COMPILING)

@@ -50,9 +50,7 @@ def numdrift(folder: Path, *arguments: str) -> None:
 def page(browser: Browser, tmp_path: Path) -> Iterator[Page]:
     """A page that only this machine is asked by; its last sight is kept as `screenshot.png`."""
     page = browser.new_page(viewport={"width": 1440, "height": 900})
-    page.route(
-        lambda url: url.startswith("http") and not url.startswith(LOOPBACK), lambda route: route.abort()
-    )
+    page.route(lambda url: url.startswith("http") and not url.startswith(LOOPBACK), lambda route: route.abort())
     yield page
     page.screenshot(path=tmp_path / "screenshot.png")
     page.close()

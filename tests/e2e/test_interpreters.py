@@ -61,9 +61,7 @@ def test_all_that_is_recorded_is_what_numdrifts_own_python_records(
             assert value.tobytes() == there.journal.values(3)[name].tobytes(), name
 
         # and so are the ops, the graphs and how often a swapped kernel ran
-        assert [swap["calls"] for swap in there.manifest.swaps] == [
-            swap["calls"] for swap in here.manifest.swaps
-        ]
+        assert [swap["calls"] for swap in there.manifest.swaps] == [swap["calls"] for swap in here.manifest.swaps]
         assert sorted(path.name for path in (here.path / "graphs").iterdir()) == sorted(
             path.name for path in (there.path / "graphs").iterdir()
         )

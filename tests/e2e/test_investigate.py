@@ -146,9 +146,7 @@ def test_the_founding_case(numdrift: Numdrift, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_recorded_runs_are_compared_and_then_investigated(
-    numdrift: Numdrift, tiny: Path, tmp_path: Path
-) -> None:
+def test_recorded_runs_are_compared_and_then_investigated(numdrift: Numdrift, tiny: Path, tmp_path: Path) -> None:
     # given two modes that differ by rounding, recorded without experiments
     assert numdrift("run", tiny, "--modes", "cpu,compile", "--name", "r").returncode == 0
     # when they are compared, then it is undecided, and it is said what decides
@@ -174,9 +172,7 @@ def test_a_resync_starts_steps_from_the_reference(numdrift: Numdrift, tiny: Path
     assert numdrift("run", tiny, "--modes", "cpu", "--states", "0,5", "--name", "a").returncode == 0
     assert numdrift("run", tiny, "--modes", "cpu", "--name", "none").returncode == 0
     # when another mode is started from them
-    done = numdrift(
-        "run", tiny, "--modes", "compile", "--resync", "runs/a/cpu", "--steps", "0,5", "--name", "b"
-    )
+    done = numdrift("run", tiny, "--modes", "compile", "--resync", "runs/a/cpu", "--steps", "0,5", "--name", "b")
     assert done.returncode == 0, done.stderr
     kept = sorted(path.name for path in (tmp_path / "runs/b/compile/outcomes").iterdir())
     assert kept == ["outcome-000000.safetensors", "outcome-000005.safetensors"]
@@ -254,9 +250,7 @@ def test_an_interrupted_run_is_made_again_and_a_failed_one_is_not(
 
 
 @pytest.mark.slow
-def test_the_stage_of_the_compiler_that_makes_the_drift_is_told_on_request(
-    numdrift: Numdrift, tmp_path: Path
-) -> None:
+def test_the_stage_of_the_compiler_that_makes_the_drift_is_told_on_request(numdrift: Numdrift, tmp_path: Path) -> None:
     # when the founding training is investigated with the compiler's stages and settings
     done = numdrift(
         *("investigate", REPRODUCERS / "sam_tanh.py", "--modes", "cpu,compile", "--name", "k", "--knobs"),

@@ -12,9 +12,7 @@ import pytest
 from ..conftest import ROOT, Numdrift
 
 GUIDE = (ROOT / "docs" / "guide" / "own-kernel.md").read_text()
-MINE_C, MINE_PY = (
-    re.findall(rf"```{language}\n(.*?)```", GUIDE, re.DOTALL)[0] for language in ("c", "python")
-)
+MINE_C, MINE_PY = (re.findall(rf"```{language}\n(.*?)```", GUIDE, re.DOTALL)[0] for language in ("c", "python"))
 COMMANDS = [
     line.removeprefix("$ ")
     for block in re.findall(r"```console\n(.*?)```", GUIDE, re.DOTALL)
@@ -139,9 +137,7 @@ def test_without_a_compiler_the_remedy_is_named(numdrift: Numdrift, monkeypatch:
 def test_the_triton_example_builds_without_a_gpu(numdrift: Numdrift) -> None:
     example = ROOT / "kernels" / "implementations" / "triton_tanh_backward.py"
     done = numdrift("kernels", "build", example, "--op", "tanh_backward")
-    assert done.returncode == 0 and re.search(r"tried(?: float32)? +(not tried|6 of 6)", done.stdout), (
-        done.stderr
-    )
+    assert done.returncode == 0 and re.search(r"tried(?: float32)? +(not tried|6 of 6)", done.stdout), done.stderr
 
 
 BUILD = ("mine.c", "--op", "tanh_backward")
@@ -163,9 +159,7 @@ CAUSES = {
 }
 
 
-def test_the_guide_quotes_what_is_said(
-    numdrift: Numdrift, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_guide_quotes_what_is_said(numdrift: Numdrift, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     quoted = re.findall(r"^\| (`+) ?(.+?) ?\1 \|", GUIDE.partition("## What can go wrong")[2], re.MULTILINE)
     assert len(quoted) == len(CAUSES)
     for _, said in quoted:
@@ -180,9 +174,7 @@ def test_the_guide_quotes_what_is_said(
             done = numdrift("kernels", "build", *arguments)
         assert said.replace("120 s", "3 s") in done.stderr, (said, done.stderr)
         assert len(done.stderr.splitlines()) == 1
-        assert done.returncode == (
-            0 if "is this" in said else 3 if re.search("imports|CC=|no C", said) else 2
-        )
+        assert done.returncode == (0 if "is this" in said else 3 if re.search("imports|CC=|no C", said) else 2)
 
 
 def test_a_file_that_never_ends_is_given_up(numdrift: Numdrift, tmp_path: Path) -> None:
@@ -212,6 +204,4 @@ def test_what_is_not_tried_says_how_to_measure_it(numdrift: Numdrift, tmp_path: 
 
 
 def test_help_has_examples(numdrift: Numdrift) -> None:
-    assert re.search(
-        r"Examples:\n +numdrift kernels build mine.c\n", numdrift("kernels", "build", "--help").stdout
-    )
+    assert re.search(r"Examples:\n +numdrift kernels build mine.c\n", numdrift("kernels", "build", "--help").stdout)

@@ -62,9 +62,7 @@ def test_equal_seeds_give_equal_numbers(numdrift: Numdrift) -> None:
 
 
 @pytest.mark.slow
-def test_verbose_has_a_line_for_each_input_set_and_plots_are_written_once(
-    numdrift: Numdrift, tmp_path: Path
-) -> None:
+def test_verbose_has_a_line_for_each_input_set_and_plots_are_written_once(numdrift: Numdrift, tmp_path: Path) -> None:
     args = ("kernels", "check", "mul", *FAST, "--kernel", "aten", "--verbose", "--plot", "errors.png")
     done = numdrift(*args)
     assert done.returncode == 0, done.stderr
@@ -125,9 +123,7 @@ LOADED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("text", LOADED)
 @pytest.mark.parametrize("command", ["check", "sweep"])
-def test_a_file_that_cannot_be_loaded_is_one_line(
-    command: str, text: str, numdrift: Numdrift, tmp_path: Path
-) -> None:
+def test_a_file_that_cannot_be_loaded_is_one_line(command: str, text: str, numdrift: Numdrift, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(text)
     limit = "4" if "while" in text else "120"
     done = numdrift("kernels", command, "tanh", "--kernel", "tanh=mine.py", "--timeout", limit)
@@ -267,9 +263,7 @@ def test_wrong_usage(case: str, numdrift: Numdrift, tmp_path: Path) -> None:
 def test_a_device_that_is_not_there_is_named(numdrift: Numdrift) -> None:
     done = numdrift(*CHECK, "tanh", "--device", "mtia")
     assert done.returncode == 3
-    assert (
-        len(done.stderr.splitlines()) == 1 and "--device mtia is not available: there is none" in done.stderr
-    )
+    assert len(done.stderr.splitlines()) == 1 and "--device mtia is not available: there is none" in done.stderr
 
 
 def test_both_spellings_of_an_op_are_understood(numdrift: Numdrift) -> None:

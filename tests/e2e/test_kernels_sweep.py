@@ -29,9 +29,7 @@ def test_all_bfloat16_values_are_measured_drawn_and_written(numdrift: Numdrift, 
     assert "tanh" in title and "bfloat16" in title and "torch" in title
     assert title.endswith("reference accurate formula in float64")
     assert [row.split()[:2] for row in rows[:2]] == [["aten", "65,536"], ["fp64", "65,536"]]
-    assert all(
-        name in header for name in ("max ULP", "mean ULP", "bias", "not correctly rounded", "disagreements")
-    )
+    assert all(name in header for name in ("max ULP", "mean ULP", "bias", "not correctly rounded", "disagreements"))
     assert rows[-1] == "Wrote tanh.png"
     assert (tmp_path / "tanh.png").read_bytes().startswith(b"\x89PNG")
     content = json.loads((tmp_path / "tanh.json").read_text())
@@ -51,9 +49,7 @@ def test_what_was_measured_is_used_again_unless_it_is_to_be_fresh(numdrift: Numd
     arguments = ("kernels", "sweep", "neg", "--dtype", "float16", "--kernel", "aten", "--json", "-")
     first, second, third = numdrift(*arguments), numdrift(*arguments), numdrift(*arguments, "--fresh")
     assert first.stderr == ""
-    assert (
-        "neg=aten: taken from runs/kernels/sweep_neg_float16_aten (--fresh measures again)" in second.stderr
-    )
+    assert "neg=aten: taken from runs/kernels/sweep_neg_float16_aten (--fresh measures again)" in second.stderr
     assert "taken from" not in third.stderr
     assert json.loads(first.stdout) == json.loads(second.stdout)
     assert json.loads(first.stdout)["kernels"][0]["bins"] == json.loads(third.stdout)["kernels"][0]["bins"]
@@ -87,9 +83,7 @@ def test_what_a_kernel_of_the_users_prints_is_no_part_of_the_json(numdrift: Numd
         "import ctypes\nprint('when loaded')\n"
         "def tanh(x):\n    print('when called')\n    ctypes.CDLL(None).puts(b'from C')\n    return x.tanh()\n"
     )
-    done = numdrift(
-        "kernels", "sweep", "aten.tanh", "--dtype", "float16", "--kernel", "tanh=loud.py", "--json", "-"
-    )
+    done = numdrift("kernels", "sweep", "aten.tanh", "--dtype", "float16", "--kernel", "tanh=loud.py", "--json", "-")
     assert done.returncode == 0, done.stderr
     content = json.loads(done.stdout)
     assert (content["op"], [kernel["kernel"] for kernel in content["kernels"]]) == ("tanh", ["loud"])

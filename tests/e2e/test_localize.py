@@ -91,9 +91,7 @@ def test_the_founding_case(numdrift: Numdrift, tmp_path: Path) -> None:
     assert numdrift("localize", "runs/s/cpu", "runs/s/bf16", "--step", "2", "--quiet").returncode == 1
     refused = numdrift("localize", "runs/s/cpu", "runs/s/bf16", "--step", "7")
     assert refused.returncode == 2
-    assert refused.stderr.splitlines()[-1].startswith(
-        "numdrift: step 7 was not started from the reference's state"
-    )
+    assert refused.stderr.splitlines()[-1].startswith("numdrift: step 7 was not started from the reference's state")
 
 
 @pytest.mark.slow
@@ -105,11 +103,7 @@ def test_a_lazy_graph_that_is_executed_again_draws_again(numdrift: Numdrift, tmp
     culprit = pair["culprits"][0]
     assert (culprit["kind"], culprit["op"]) == ("mark-step", "aten.lerp.Scalar")
     assert culprit["policy"]["swapped"] == "phase"
-    assert (
-        culprit["proof"]["swap_out"]["score_after"]
-        <= pair["threshold"]
-        < culprit["proof"]["swap_in"]["score_after"]
-    )
+    assert culprit["proof"]["swap_out"]["score_after"] <= pair["threshold"] < culprit["proof"]["swap_in"]["score_after"]
     assert "is executed again" in done.stdout
 
 

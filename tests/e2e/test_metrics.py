@@ -144,15 +144,11 @@ def test_numdrift_print_breaks_no_compiled_graph(tmp_path: Path) -> None:
     assert found.executed == [2, 2, 2]
     assert found.run["fragmentation"] == []
     assert found.printed == eager.printed
-    assert (
-        re.sub(r"[^a-z]+", " ", eager.printed.replace("tensor", "")).split() == ["hidden", "loss", "sum"] * 3
-    )
+    assert re.sub(r"[^a-z]+", " ", eager.printed.replace("tensor", "")).split() == ["hidden", "loss", "sum"] * 3
 
 
 @pytest.mark.slow
-def test_metrics_change_no_bit_and_are_shown_side_by_side(
-    numdrift: Numdrift, tmp_path: Path, tiny: Path
-) -> None:
+def test_metrics_change_no_bit_and_are_shown_side_by_side(numdrift: Numdrift, tmp_path: Path, tiny: Path) -> None:
     # when
     for name, how in (("with", ["--metrics"]), ("without", [])):
         done = numdrift("run", tiny, "--modes", "cpu,lazy", "--name", name, *how)
@@ -160,8 +156,7 @@ def test_metrics_change_no_bit_and_are_shown_side_by_side(
     # then
     for mode in ("cpu", "lazy"):
         digests = [
-            (tmp_path / "runs" / name / mode / "journal/digests.bin").read_bytes()
-            for name in ("with", "without")
+            (tmp_path / "runs" / name / mode / "journal/digests.bin").read_bytes() for name in ("with", "without")
         ]
         assert digests[0] == digests[1]
     # and

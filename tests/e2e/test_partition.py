@@ -132,9 +132,7 @@ def test_a_module_is_held_against_itself_and_a_limit_is_one_line(numdrift: Numdr
 def test_a_module_that_fails_is_one_line(numdrift: Numdrift, written: Path) -> None:
     done = numdrift("partition", "net.py:Failing", "--mode", "cpu")
     assert done.returncode == 3
-    assert (
-        "ValueError: this module does not work; what it printed is in runs/" in done.stderr.splitlines()[-1]
-    )
+    assert "ValueError: this module does not work; what it printed is in runs/" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
 
 

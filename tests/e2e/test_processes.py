@@ -208,9 +208,7 @@ def test_the_first_gradient_on_which_ranks_do_not_agree_is_named(numdrift: Numdr
 
 @pytest.mark.slow
 def test_nccl_is_gloo_where_the_mode_runs_on_the_cpu(numdrift: Numdrift, tmp_path: Path) -> None:
-    done = numdrift(
-        "run", SCRIPT, "--nproc", "2", "--modes", "cpu", "--name", "ranks", "--", "--backend", "nccl"
-    )
+    done = numdrift("run", SCRIPT, "--nproc", "2", "--modes", "cpu", "--name", "ranks", "--", "--backend", "nccl")
     assert done.returncode == 0, done.stderr
     for run in ranks(tmp_path):
         texts = [event["text"] for event in run.journal.events("adoption")]
@@ -219,9 +217,7 @@ def test_nccl_is_gloo_where_the_mode_runs_on_the_cpu(numdrift: Numdrift, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("wrap", ["fully", rarely("tensor"), rarely("ddp")])
-def test_a_run_of_several_processes_is_held_against_one(
-    wrap: str, numdrift: Numdrift, tmp_path: Path
-) -> None:
+def test_a_run_of_several_processes_is_held_against_one(wrap: str, numdrift: Numdrift, tmp_path: Path) -> None:
     # given a single process, and two with and without a fault in one rank's part of one gradient
     one = numdrift("run", SCRIPT, "--modes", "cpu", "--name", "one", "--sketches", "--", "--wrap", "none")
     modes = ["--mode", "cpu", "--mode", "b=cpu,env.AT=2"]
@@ -241,9 +237,7 @@ def test_a_run_of_several_processes_is_held_against_one(
     assert max(step["relative_l2"] for step in clean["largest"]) < 1e-4
     at = against_one("b")["jump"]["at"]
     assert at["relative_l2"] > 1e-3
-    if (
-        wrap == "ddp"
-    ):  # a copy: rank 0's is held against the one, and shows it when the gradients are averaged again
+    if wrap == "ddp":  # a copy: rank 0's is held against the one, and shows it when the gradients are averaged again
         assert at["step"] == 3
         agreement = ranks(tmp_path, "b")[0].manifest.agreement
         assert agreement is not None
@@ -281,9 +275,7 @@ def test_a_pair_is_judged_rank_by_rank(numdrift: Numdrift, tmp_path: Path) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fault", "verdict"), [rarely("none", "rounding"), ("1", "beyond-rounding")])
-def test_sharded_processes_are_judged_against_one(
-    fault: str, verdict: str, numdrift: Numdrift, tmp_path: Path
-) -> None:
+def test_sharded_processes_are_judged_against_one(fault: str, verdict: str, numdrift: Numdrift, tmp_path: Path) -> None:
     modes = ["--mode", f"b=cpu,env.FAULT={fault}", "--against-single"]
     arguments = [
         "--nproc",

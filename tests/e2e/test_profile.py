@@ -150,10 +150,7 @@ def test_what_was_left_out_is_said_and_the_tables_are_shown_again(profiled: Prof
 @pytest.fixture(scope="module")
 def tensorboard(profiled: Profiled) -> Iterator[str]:
     """The address of a TensorBoard that shows the log directory."""
-    if (
-        importlib.util.find_spec("tensorboard") is None
-        or importlib.util.find_spec("torch_tb_profiler") is None
-    ):
+    if importlib.util.find_spec("tensorboard") is None or importlib.util.find_spec("torch_tb_profiler") is None:
         pytest.skip("tensorboard and torch-tb-profiler are not installed: pip install 'numdrift[dev]'")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -251,9 +248,7 @@ def test_a_script_without_a_step_is_one_line(numdrift: Numdrift, tmp_path: Path)
 def test_a_trace_that_grows_too_large_says_where_it_ends(numdrift: Numdrift) -> None:
     done = numdrift("profile", NAMED_BLOCKS, "--modes", "cpu", "--steps", "0-7", "--limit", "0.05")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0].endswith(
-        "ended after step 0, its trace had grown to the limit (--limit)"
-    )
+    assert done.stdout.splitlines()[0].endswith("ended after step 0, its trace had grown to the limit (--limit)")
 
 
 @pytest.mark.parametrize(

@@ -53,9 +53,7 @@ def package(folder: Path) -> None:
 
 def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     environment = os.environ | {"PYTHONHASHSEED": "0"}
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, check=False
-    )
+    return subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, check=False)
 
 
 @pytest.mark.slow
@@ -82,15 +80,11 @@ def test_passed_through_a_script_is_as_under_python(tmp_path: Path) -> None:
         [sys.executable, "train.py", "-x"], cwd=tmp_path, input=b"words", capture_output=True, check=False
     )
     command = [sys.executable, "-m", "numdrift", "run", "train.py", "--modes", "cpu", "--pass-through"]
-    done = subprocess.run(
-        [*command, "--", "-x"], cwd=tmp_path, input=b"words", capture_output=True, check=False
-    )
+    done = subprocess.run([*command, "--", "-x"], cwd=tmp_path, input=b"words", capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (5, bare.stdout, bare.stderr)
     assert b"words" in done.stdout
     assert (tmp_path / "runs/train/cpu/stdout.log").read_bytes() == bare.stdout
-    refused = subprocess.run(
-        [*command[:-3], "--modes", "cpu,lazy", "--pass-through"], cwd=tmp_path, check=False
-    )
+    refused = subprocess.run([*command[:-3], "--modes", "cpu,lazy", "--pass-through"], cwd=tmp_path, check=False)
     assert refused.returncode == 2
 
 

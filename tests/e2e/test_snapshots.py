@@ -193,8 +193,7 @@ def test_wrong_options_are_refused(arguments: tuple[str, ...], complaint: str, n
 
 def test_a_callback_of_the_founding_form_chooses_an_execution(tmp_path: Path) -> None:
     (tmp_path / "choose.py").write_text(
-        "def choose(name, device_index, execution_count):\n"
-        "    return 'outputs' if execution_count == 2 else ''\n"
+        "def choose(name, device_index, execution_count):\n    return 'outputs' if execution_count == 2 else ''\n"
     )
     run = take(tmp_path, "--modes", "cpu", "--callback", "choose.py:choose", "--graph", "0-forward")["cpu"]
     assert list(run["files"]) == ["0-forward-step000002-execution000002.safetensors"]
@@ -232,9 +231,7 @@ def test_a_file_that_cannot_be_written_to_its_end(numdrift: Numdrift, tmp_path: 
     listed = numdrift("snapshot", "list", "runs/full")
     assert "incomplete: File too large" in listed.stdout
     assert not list((tmp_path / "runs").rglob("*.safetensors*"))
-    shown = numdrift(
-        "snapshot", "show", "runs/full/cpu/snapshots/0-forward-step000001-execution000001.safetensors"
-    )
+    shown = numdrift("snapshot", "show", "runs/full/cpu/snapshots/0-forward-step000001-execution000001.safetensors")
     assert (shown.returncode, len(shown.stderr.splitlines())) == (2, 1)
     assert "is incomplete: File too large" in shown.stderr
 
@@ -247,9 +244,7 @@ def test_a_file_that_cannot_be_written_to_its_end(numdrift: Numdrift, tmp_path: 
         ("import torch\nprint(torch.nn.Linear(2, 2)(torch.ones(1, 2)))", 0, []),
     ],
 )
-def test_a_script_without_a_step(
-    script: str, code: int, said: list[str], numdrift: Numdrift, tmp_path: Path
-) -> None:
+def test_a_script_without_a_step(script: str, code: int, said: list[str], numdrift: Numdrift, tmp_path: Path) -> None:
     (tmp_path / "short.py").write_text(script + "\n")
     done = numdrift("snapshot", "take", "short.py", "--modes", "cpu", "--quiet")
     assert done.returncode == code, done.stderr
@@ -266,9 +261,7 @@ def test_a_script_without_a_step(
         ("mps", 3, "device 'mps' is not available"),
     ],
 )
-def test_a_replay_in_a_mode_that_is_not_here(
-    mode: str, code: int, said: str, by_callback: dict[str, Any]
-) -> None:
+def test_a_replay_in_a_mode_that_is_not_here(mode: str, code: int, said: str, by_callback: dict[str, Any]) -> None:
     path = by_callback["files"]["0-forward-step000002-execution000002.safetensors"]
     done = CliRunner().invoke(program, ["snapshot", "replay", str(path), "--mode", mode])
     assert isinstance(done.exception, NumdriftError)
@@ -313,9 +306,7 @@ def test_nothing_that_was_asked_for_is_said(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_callback_in_a_file_that_cannot_be_loaded(tmp_path: Path) -> None:
     (tmp_path / "choose.py").write_text("raise OSError('not today')\n\ndef choose(*facts): ...\n")
-    done = numdrift_in(
-        tmp_path, "snapshot", "take", SCRIPT, "--modes", "cpu", "--callback", "choose.py:choose"
-    )
+    done = numdrift_in(tmp_path, "snapshot", "take", SCRIPT, "--modes", "cpu", "--callback", "choose.py:choose")
     assert done.returncode == 2 and "OSError: not today" in done.stderr
     assert "digest" in (tmp_path / "runs/snapshots/cpu/stdout.log").read_text()
 
@@ -368,9 +359,7 @@ def test_lazy_executions_are_kept_and_executed_again(compiled_and_lazy: dict[str
 @pytest.mark.slow
 def test_compiled_and_lazy_trainings_keep_every_bit(compiled_and_lazy: dict[str, Any]) -> None:
     folder = compiled_and_lazy["folder"]
-    done = numdrift_in(
-        folder, "run", SCRIPT, "--modes", "compile,lazy", "--name", "plain", "--", "--steps", "3"
-    )
+    done = numdrift_in(folder, "run", SCRIPT, "--modes", "compile,lazy", "--name", "plain", "--", "--steps", "3")
     assert done.returncode == 0, done.stderr
     for mode in ("compile", "lazy"):
         plain = (folder / "runs/plain" / mode / "stdout.log").read_text().strip()
@@ -433,6 +422,4 @@ def test_rank_0_alone_takes_snapshots_unless_others_are_named(tmp_path: Path) ->
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         found = sorted(path for path in (tmp_path / f"runs/r{ranks}").rglob("*.safetensors"))
-        assert [
-            path.relative_to(tmp_path / f"runs/r{ranks}").parent.parent.as_posix() for path in found
-        ] == folders
+        assert [path.relative_to(tmp_path / f"runs/r{ranks}").parent.parent.as_posix() for path in found] == folders

@@ -121,9 +121,7 @@ def test_an_own_kernel_in_c_is_used_and_named_by_its_stem(numdrift: Numdrift, tm
     assert "parameters and buffers differ" in numdrift("compare", "runs/s/cpu", "runs/s/a").stdout
 
 
-def test_a_kernel_that_crashes_the_process_is_named_and_other_modes_go_on(
-    numdrift: Numdrift, tmp_path: Path
-) -> None:
+def test_a_kernel_that_crashes_the_process_is_named_and_other_modes_go_on(numdrift: Numdrift, tmp_path: Path) -> None:
     (tmp_path / "bad.c").write_text(CRASHING)
     done = numdrift(
         "run", SAM_TANH, "--mode", "b=cpu,kernel.tanh_backward=bad.c", "--mode", "cpu", "--name", "s", "-q", "--",
@@ -204,9 +202,7 @@ def test_bad_input_is_one_line(arguments: list[str], said: str, numdrift: Numdri
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_an_own_kernel_in_python_runs_in_the_process_of_its_mode_only(
-    numdrift: Numdrift, tmp_path: Path
-) -> None:
+def test_an_own_kernel_in_python_runs_in_the_process_of_its_mode_only(numdrift: Numdrift, tmp_path: Path) -> None:
     """One that never ends is stopped with its run, one that leaves takes nothing else with it."""
     (tmp_path / "endless.py").write_text("while True: pass\n")
     (tmp_path / "leaving.py").write_text("import os\nprint('loud', flush=True)\nos._exit(5)\n")

@@ -38,9 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     judged: list[Judged] = []
     with tempfile.TemporaryDirectory() as folder:
         for model in args.models:
-            chosen = [
-                trial for trial in trials(model) if trial.case.kind in args.kinds and named(trial, args)
-            ]
+            chosen = [trial for trial in trials(model) if trial.case.kind in args.kinds and named(trial, args)]
             if chosen:
                 judged += investigate(model, chosen, args.keep or Path(folder), args.jobs)
     score = Score(tuple(judged))
@@ -67,14 +65,10 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     models, kinds = all_models(), sorted({case.kind for case in all_cases()})
     for name, known in (("models", models), ("kinds", kinds)):
-        parser.add_argument(
-            f"--{name}", default=",".join(known), help=f"of {', '.join(known)} (default: all)"
-        )
+        parser.add_argument(f"--{name}", default=",".join(known), help=f"of {', '.join(known)} (default: all)")
     parser.add_argument("--cases", default="", help="names of cases (default: all)")
     parser.add_argument("--jobs", type=int, default=2, help="runs side by side, default 2")
-    parser.add_argument(
-        "--keep", type=Path, help="the folder for the investigations (default: a temporary one)"
-    )
+    parser.add_argument("--keep", type=Path, help="the folder for the investigations (default: a temporary one)")
     args = parser.parse_args(argv)
     args.models, args.kinds = args.models.split(","), args.kinds.split(",")
     args.cases = args.cases.split(",") if args.cases else []
@@ -139,9 +133,7 @@ def calibrate(score: Score, provenance: calibration.Provenance) -> None:
     table = calibration.read_table(calibration.TABLE)
     for backend, benign in score.benign_scores().items():
         try:
-            table = calibration.calibrated(
-                table, backend, benign, provenance, score.smallest_fault_score(backend)
-            )
+            table = calibration.calibrated(table, backend, benign, provenance, score.smallest_fault_score(backend))
         except UsageError as error:
             print(f"{backend} is not calibrated: {error}")
     calibration.TABLE.write_text(json.dumps(table.to_json(), indent=1) + "\n", encoding="utf-8")

@@ -65,9 +65,7 @@ class Trial:
         base, _, keys = self.mode.partition(",")
         said = keys.replace("kernel.", "").replace("=", ".").replace(",", "-")
         bases = {mode.partition(",")[0] for mode in self.case.modes}
-        return "-".join(
-            [self.case.name, *([base] if len(bases) > 1 or not said else []), *([said] if said else [])]
-        )
+        return "-".join([self.case.name, *([base] if len(bases) > 1 or not said else []), *([said] if said else [])])
 
     @property
     def environment(self) -> dict[str, str]:

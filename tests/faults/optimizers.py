@@ -13,9 +13,7 @@ from torch.optim import Optimizer
 class SGD(Optimizer):
     """Stochastic gradient descent with momentum and weight decay: v <- mu v + g + wd p;  p <- p - lr v."""
 
-    def __init__(
-        self, params: Iterable[Tensor], lr: float, momentum: float = 0.9, weight_decay: float = 0.0
-    ) -> None:
+    def __init__(self, params: Iterable[Tensor], lr: float, momentum: float = 0.9, weight_decay: float = 0.0) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()

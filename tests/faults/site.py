@@ -36,15 +36,10 @@ class Blamed:
 
 def blamed(pair: Mapping[str, Any], planted: Sequence[Mapping[str, Any]]) -> Blamed:
     """Hold a pair of `investigation.json` against what a case has planted."""
-    culprits = [
-        one for one in pair.get("culprits", ()) if "proof" in one and one["significance"] == "beyond-rounding"
-    ]
+    culprits = [one for one in pair.get("culprits", ()) if "proof" in one and one["significance"] == "beyond-rounding"]
     proven = [one for one in culprits if one["status"] == "culprit"]
     return Blamed(
-        tuple(
-            frozenset(number for number, fault in enumerate(planted) if is_planted(one, fault))
-            for one in proven
-        ),
+        tuple(frozenset(number for number, fault in enumerate(planted) if is_planted(one, fault)) for one in proven),
         len(planted),
         len(culprits) - len(proven),
         int(pair.get("tests", 0)),

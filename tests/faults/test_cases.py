@@ -128,9 +128,7 @@ def beyond_noise(trial: Trial, steps: Steps, results: dict[str, Steps]) -> str:
 
 def noise(results: dict[str, Steps], number: int, name: str) -> float:
     ours = results["reference"][number][name]
-    return max(
-        distance(ours, steps[number][name]) for key, steps in results.items() if key.startswith("off-")
-    )
+    return max(distance(ours, steps[number][name]) for key, steps in results.items() if key.startswith("off-"))
 
 
 def distance(a: Tensor, b: Tensor) -> float:

@@ -102,9 +102,7 @@ def test_of_several_faults_at_once_each_counts() -> None:
 
 
 def test_a_fault_that_is_named_twice_counts_once() -> None:
-    found = blamed(
-        {"culprits": [culprit("forward", "aten.tanh")] * 2}, ({"phase": "forward"}, {"phase": "data"})
-    )
+    found = blamed({"culprits": [culprit("forward", "aten.tanh")] * 2}, ({"phase": "forward"}, {"phase": "data"}))
 
     assert len(found.found) == 1
 

@@ -96,9 +96,7 @@ FRAMEWORKS = {
         trainer_log,
         sums,
         lambda output: load_file(output / "model.safetensors"),
-        breaks=frozenset(
-            {"modeling_utils.py"}
-        ),  # it warns in the first forward that the kind of loss is a guess
+        breaks=frozenset({"modeling_utils.py"}),  # it warns in the first forward that the kind of loss is a guess
     ),
     "accelerate": Framework(
         "accelerate_loop.py",
@@ -107,9 +105,7 @@ FRAMEWORKS = {
         multiplied,
         lambda output: torch.load(output / "model.pt"),
     ),
-    "lightning": Framework(
-        "lightning_module.py", "Autoencoder", lightning_log, last_multiplied, lightning_parameters
-    ),
+    "lightning": Framework("lightning_module.py", "Autoencoder", lightning_log, last_multiplied, lightning_parameters),
 }
 
 ACCUMULATED = {
@@ -158,9 +154,7 @@ def test_a_framework_is_adopted_as_it_is(
     framework = FRAMEWORKS[name]
     script = HERE / "scripts" / framework.script
     options = ACCUMULATED[name] if micro_batches == 2 else []
-    bare, said = _bare(
-        script, framework.model if mode == "compile" else "", [*options, "--output", "bare"], tmp_path
-    )
+    bare, said = _bare(script, framework.model if mode == "compile" else "", [*options, "--output", "bare"], tmp_path)
 
     spec = f"{mode},env.TORCH_LOGS=graph_breaks" if mode == "compile" else mode
     done = numdrift("run", script, "--mode", spec, "--", *options, "--output", "seen")
@@ -203,9 +197,7 @@ def _same(bare: NDArray[Any], seen: NDArray[Any], mode: str) -> bool:
 
 @pytest.mark.slow
 def test_what_the_lazy_core_cannot_do_is_told_in_one_line(numdrift: Numdrift, tmp_path: Path) -> None:
-    done = numdrift(
-        "run", HERE / "scripts/transformers_trainer.py", "--modes", "lazy", "--", "--output", "seen"
-    )
+    done = numdrift("run", HERE / "scripts/transformers_trainer.py", "--modes", "lazy", "--", "--output", "seen")
     assert done.returncode == 3
     assert "Traceback" not in done.stderr
     [line] = [line for line in done.stderr.splitlines() if line.startswith("numdrift: mode lazy crashed: ")]

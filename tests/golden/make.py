@@ -37,9 +37,7 @@ def write(case: Case, said: Said, folder: Path, *, exact: bool = False) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"{', '.join(CASES)}; default all")
     parser.add_argument("--to", type=Path, default=GOLDENS, help="folder to write to, default tests/golden")
     parser.add_argument("--exact", action="store_true", help="keep the digits")

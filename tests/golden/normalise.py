@@ -212,9 +212,7 @@ def _beyond(score: float | str | None, threshold: float) -> bool:
 
 
 def _lines(text: str, folder: Path) -> list[str]:
-    return [
-        SECONDS.sub(f"{ANY} s", SPEED.sub("", line)) for line in _without_places(text, folder).splitlines()
-    ]
+    return [SECONDS.sub(f"{ANY} s", SPEED.sub("", line)) for line in _without_places(text, folder).splitlines()]
 
 
 def _without_places(text: str, folder: Path) -> str:

@@ -42,9 +42,7 @@ CONTENT: dict[str, Any] = {
     "pairs": [
         {
             "verdict": "beyond-rounding",
-            "text": [
-                "the largest drift of 3 steps is 1.27e+04 times the noise (gradient 0 layers.0.bias, step 1)"
-            ],
+            "text": ["the largest drift of 3 steps is 1.27e+04 times the noise (gradient 0 layers.0.bias, step 1)"],
             "threshold": 16.07,
             "score": 12744.4,
             "first_significant_step": 1,
@@ -118,9 +116,7 @@ CHANGES: dict[str, Change] = {
     "culprits[0].source": lambda _, pair: pair["culprits"][0].update(source="reproducers/train.py:12"),
     "culprits[0].step": lambda _, pair: pair["culprits"][0].update(step=0),
     "proof.swap_in.holds": lambda _, pair: pair["culprits"][0]["proof"]["swap_in"].update(holds=False),
-    "proof.swap_in.score_after": lambda _, pair: pair["culprits"][0]["proof"]["swap_in"].update(
-        score_after=9.0
-    ),
+    "proof.swap_in.score_after": lambda _, pair: pair["culprits"][0]["proof"]["swap_in"].update(score_after=9.0),
     "culprits[0].sites": lambda _, pair: pair["culprits"][0].update(sites=5),
     "referee.closer": lambda _, pair: pair["referee"].update(closer="b"),
     "referee: is gone": lambda _, pair: pair.pop("referee"),
@@ -189,12 +185,7 @@ def test_what_varies_is_let_pass() -> None:
     pair["culprits"][1]["sites"] = 3
     pair["referee"]["median"] = 0.01
     pair["culprits"][1:] = reversed(pair["culprits"][1:])
-    lines = (
-        STDOUT.replace("90.4 s", "8 s")
-        .replace("1.25e+04", "987")
-        .replace("       12.3", "     9")
-        .split("\n")
-    )
+    lines = STDOUT.replace("90.4 s", "8 s").replace("1.25e+04", "987").replace("       12.3", "     9").split("\n")
     lines[5:9] = [line.replace("2.", "3.", 1) for line in lines[7:9]] + lines[5:7]
     again = "cpu: step 2  loss 2.31983  4.3 steps/s\ncpu also:\n  step        ends when SGD.step() returns\n"
     whole = STDERR.replace("(train.py:11)\n", "(train.py:11)\n  step        ends when SGD.step() returns\n")

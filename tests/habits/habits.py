@@ -58,9 +58,7 @@ UPDATES = [
         "fused and foreach optimizers",
         6,
         losses=(1, 0, 1, 0, 1, 0),
-        not_in={
-            "lazy": "`fused=True` requires all the params to be floating point Tensors of supported devices"
-        },
+        not_in={"lazy": "`fused=True` requires all the params to be floating point Tensors of supported devices"},
     ),
     Habit(
         "sparse_embedding.py",
@@ -83,9 +81,7 @@ UPDATES = [
         4,
         not_in={"compile": "torch.compile with aot_autograd does not currently support double backward"},
     ),
-    Habit(
-        "several_losses.py", "several losses summed", 4, not_in={"lazy": "Input tensor is not a lazy tensor"}
-    ),
+    Habit("several_losses.py", "several losses summed", 4, not_in={"lazy": "Input tensor is not a lazy tensor"}),
     Habit("log_by_name.py", "`numdrift.log`", 4),
     Habit("declared_step.py", "`numdrift.step`", 4),
 ]
@@ -151,16 +147,12 @@ LOOPS = [
         "inference_mode.py",
         "`torch.inference_mode()`",
         4,
-        not_in={
-            "lazy": "as_strided appears to be a view operator, but it has no implementation for the backend"
-        },
+        not_in={"lazy": "as_strided appears to be a view operator, but it has no implementation for the backend"},
     ),
     Habit("reinforce.py", "sampled actions (REINFORCE)", 4),
     Habit("resume.py", "saved and resumed", 6, lazy_as_cpu="torch.save cannot read lazy tensors"),
     Habit("early_stop.py", "`sys.exit(3)`", 4, exit_code=3),
-    Habit(
-        "signal_checkpoint.py", "checkpoint at a signal", 4, lazy_as_cpu="torch.save cannot read lazy tensors"
-    ),
+    Habit("signal_checkpoint.py", "checkpoint at a signal", 4, lazy_as_cpu="torch.save cannot read lazy tensors"),
     Habit("progress_bar.py", "progress bar, raw bytes on stdout", 5),
     Habit(
         "warnings_as_errors.py",

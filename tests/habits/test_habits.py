@@ -93,7 +93,5 @@ def test_what_is_chosen_are_scripts() -> None:
     assert set(EVERYDAY) <= MEETS_COMPILER and not any(BY_NAME[name].not_in for name in EVERYDAY)
 
 
-def wrong_in(
-    habit: Habit, modes: list[str], folder: Path, *, forked: bool = False
-) -> dict[str, tuple[str, ...]]:
+def wrong_in(habit: Habit, modes: list[str], folder: Path, *, forked: bool = False) -> dict[str, tuple[str, ...]]:
     return {one.mode: one.wrong for one in try_habit(habit, modes, folder, forked=forked) if one.wrong}

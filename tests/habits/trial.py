@@ -111,9 +111,7 @@ def run_bare(habit: Habit, mode: str, folder: Path, scripts: Path = SCRIPTS) -> 
     )
     seconds = time.monotonic() - started
     if done.returncode != habit.exit_code:
-        raise RuntimeError(
-            f"bare {habit.script} in {mode} ended with {done.returncode}:\n{done.stderr.decode()}"
-        )
+        raise RuntimeError(f"bare {habit.script} in {mode} ended with {done.returncode}:\n{done.stderr.decode()}")
     tensors = json.loads(result.read_text(encoding="utf-8"))
     parameters = Counter((tuple(shape), dtype, digest) for shape, dtype, digest in tensors)
     return Bare(done.stdout, done.returncode, printed_losses(habit, done.stdout), parameters, seconds, on_cpu)

@@ -51,9 +51,7 @@ def test_what_is_kept_does_not_depend_on_where_the_file_is(tmp_path: Path) -> No
     assert answer(linked) == 42
 
 
-def test_a_change_of_text_flags_header_or_compiler_is_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_of_text_flags_header_or_compiler_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "value.h").write_text("#define VALUE 1\n")
     source = written(tmp_path, '#include "value.h"\nint answer(void) { return VALUE; }\n')
     assert answer(source) == 1
@@ -100,9 +98,7 @@ def test_a_tuning_that_is_refused_does_not_hide_the_error(tmp_path: Path) -> Non
         compile_library(CSource(source.path, FLAGS, (("-march=no-such-cpu",), ())))
 
 
-def test_the_language_of_the_terminal_does_not_matter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_language_of_the_terminal_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     with pytest.raises(CompileError, match=r"mine\.c:1: expected"):
         compile_library(written(tmp_path, "int f(\n"))
@@ -118,9 +114,7 @@ CLANG = """In file included from /tmp/mine.c:1:
 
 def test_the_complaints_of_other_tools() -> None:
     assert first_error(CLANG) == "mine.h:9: expected identifier or '('"
-    assert first_error("cc: fatal error: no input files\ncompilation terminated.\n").startswith(
-        "cc: fatal error"
-    )
+    assert first_error("cc: fatal error: no input files\ncompilation terminated.\n").startswith("cc: fatal error")
     assert first_error("Killed\n") == "Killed"
     assert first_error("") == ""
 

@@ -31,18 +31,14 @@ KNOWN: dict[str, Any] = {
 def example_of(module: ModuleType, known: dict[str, Any]) -> doctest.DocTest:
     text = module.__doc__
     assert text is not None
-    return doctest.DocTestParser().get_doctest(
-        text, vars(module) | known, module.__name__, module.__file__, 0
-    )
+    return doctest.DocTestParser().get_doctest(text, vars(module) | known, module.__name__, module.__file__, 0)
 
 
 def executed(example: doctest.DocTest) -> doctest.TestResults:
     return doctest.DocTestRunner(optionflags=doctest.FAIL_FAST).run(example, clear_globs=False)
 
 
-@pytest.mark.parametrize(
-    "module", [tape, alignment, hybrid, swap_sites, search], ids=lambda one: one.__name__
-)
+@pytest.mark.parametrize("module", [tape, alignment, hybrid, swap_sites, search], ids=lambda one: one.__name__)
 def test_an_example_prints_what_it_says(module: ModuleType) -> None:
     # given the step that the tape's example records
     of_tape = example_of(tape, KNOWN)

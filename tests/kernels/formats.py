@@ -31,7 +31,6 @@ def assert_same(got: torch.Tensor, expected: Iterable[float]) -> None:
     wrong = [
         (at, a.hex(), b.hex())
         for at, (a, b) in enumerate(zip(got.tolist(), expected, strict=True))
-        if not (a == b and math.copysign(1, a) == math.copysign(1, b))
-        and not (math.isnan(a) and math.isnan(b))
+        if not (a == b and math.copysign(1, a) == math.copysign(1, b)) and not (math.isnan(a) and math.isnan(b))
     ]
     assert not wrong, wrong[:5]

@@ -135,9 +135,7 @@ def c_library(tmp_path: Path) -> ctypes.CDLL:
         "#include <math.h>\n" + loop.format("single", "float", "fmaf") + loop.format("wide", "double", "fma")
     )
     target = tmp_path / "fma.so"
-    subprocess.run(
-        [compiler, "-O1", "-ffp-contract=off", "-fPIC", "-shared", source, "-o", target, "-lm"], check=True
-    )
+    subprocess.run([compiler, "-O1", "-ffp-contract=off", "-fPIC", "-shared", source, "-o", target, "-lm"], check=True)
     return ctypes.CDLL(str(target))
 
 
@@ -159,9 +157,7 @@ def test_any_bit_patterns_agree_with_the_c_library(c_library: ctypes.CDLL) -> No
         result = emulated_fma(*map(torch.from_numpy, operands)).numpy()
         # then
         expected = from_c(c_library.single, *operands)
-        differ = (result.view(np.uint32) != expected.view(np.uint32)) & ~(
-            np.isnan(result) & np.isnan(expected)
-        )
+        differ = (result.view(np.uint32) != expected.view(np.uint32)) & ~(np.isnan(result) & np.isnan(expected))
         assert not differ.any()
 
 
@@ -175,9 +171,7 @@ def test_float64_agrees_with_the_c_library(c_library: ctypes.CDLL) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-def test_with_and_without_c_the_bits_are_the_same(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_and_without_c_the_bits_are_the_same(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     # given
     a, b, c = (torch.randn(3, 40, generator=torch.Generator().manual_seed(k)).to(dtype) for k in range(3))
     c[0] = -(a * b)[0]
@@ -232,9 +226,7 @@ def test_the_trace_is_the_function(dtype: torch.dtype) -> None:
     st.sampled_from([-1.0, 0.0, 1.0]),
     st.sampled_from(NARROW),
 )
-def test_float64_is_rounded_once_to_each_narrow_format(
-    value: float, rest: float, arithmetic: Arithmetic
-) -> None:
+def test_float64_is_rounded_once_to_each_narrow_format(value: float, rest: float, arithmetic: Arithmetic) -> None:
     # given a number beside a tie: the rest is far smaller than the distance to any number that matters
     dtype = getattr(torch, arithmetic.dtype)
     tie = arithmetic.rounded(Fraction(value))
@@ -242,9 +234,7 @@ def test_float64_is_rounded_once_to_each_narrow_format(
         value = tie * (1 + 2.0**-arithmetic.precision)
     rest *= value * 2.0**-100
     # when
-    result = rounded(
-        torch.tensor([value], dtype=torch.float64), torch.tensor([rest], dtype=torch.float64), dtype
-    )
+    result = rounded(torch.tensor([value], dtype=torch.float64), torch.tensor([rest], dtype=torch.float64), dtype)
     # then
     assert_same(result, [arithmetic.rounded(Fraction(value) + Fraction(rest), value)])
 

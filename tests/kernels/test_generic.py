@@ -25,9 +25,7 @@ def randn(*shape: int, seed: int = 0) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", ["aten", "decomposed", "fp64"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_an_op_without_an_entry_has_three_kernels(
-    name: str, dtype: torch.dtype, registry: KernelRegistry
-) -> None:
+def test_an_op_without_an_entry_has_three_kernels(name: str, dtype: torch.dtype, registry: KernelRegistry) -> None:
     x = randn(7, 5).to(dtype)
     found = registry.kernel("mish", name).load()(x)
     assert found.dtype == dtype
@@ -65,9 +63,7 @@ def test_fp64_writes_what_the_op_writes(registry: KernelRegistry) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_fp64_gives_the_statistics_in_the_dtype_of_the_op(
-    dtype: torch.dtype, registry: KernelRegistry
-) -> None:
+def test_fp64_gives_the_statistics_in_the_dtype_of_the_op(dtype: torch.dtype, registry: KernelRegistry) -> None:
     arguments: tuple[Any, ...] = (randn(4, 8).to(dtype), [8], None, None, 1e-5)
     own = torch.native_layer_norm(*arguments)
     found = registry.kernel("native_layer_norm", "fp64").load()(*arguments)

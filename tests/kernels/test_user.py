@@ -287,9 +287,7 @@ def test_a_path_that_is_no_kernel(name: str, words: str, tmp_path: Path) -> None
     assert words in str(caught.value) and name in str(caught.value)
 
 
-def test_without_a_compiler_a_kernel_in_c_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_compiler_a_kernel_in_c_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "/nonexistent")
     with pytest.raises(NotAvailable, match=r"CC='/nonexistent' names no program \(unset CC"):
         user_kernel("tanh_backward", written(tmp_path, C))

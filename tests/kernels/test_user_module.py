@@ -18,9 +18,7 @@ def written(folder: Path, text: str, name: str) -> Path:
     return path
 
 
-HELPED = (
-    "import helper\nfrom parts import factors\n\ndef tanh_backward(g, y): return factors(g, helper.y(y))\n"
-)
+HELPED = "import helper\nfrom parts import factors\n\ndef tanh_backward(g, y): return factors(g, helper.y(y))\n"
 
 
 def with_helpers(folder: Path, scale: int) -> Path:

@@ -41,9 +41,7 @@ def seen_tick_labels(axes: Axes) -> list[Text]:
 
 @pytest.mark.parametrize("size", [(2.0, 1.5), (9.0, 2.2), (12.0, 8.0)])
 @pytest.mark.parametrize("steps", [1, 40, 3_000_000])
-@pytest.mark.parametrize(
-    "values", [(1e-9, 1e-3), (3e-7, 4e-7), (1e-300, 1e300), (5e-324, 5e-324), (1.0, 1.0)]
-)
+@pytest.mark.parametrize("values", [(1e-9, 1e-3), (3e-7, 4e-7), (1e-300, 1e300), (5e-324, 5e-324), (1.0, 1.0)])
 def test_log_ticks_never_collide_and_there_are_some(
     size: tuple[float, float], steps: int, values: tuple[float, float]
 ) -> None:
@@ -93,9 +91,7 @@ def test_nine_strokes_differ_without_color_and_get_narrower() -> None:
 
 
 def test_markers_of_different_curves_stand_at_different_steps() -> None:
-    places = [
-        stroke.line(range(1000), range(1000)).get_markevery() for stroke in (Stroke(0, 2), Stroke(1, 2))
-    ]
+    places = [stroke.line(range(1000), range(1000)).get_markevery() for stroke in (Stroke(0, 2), Stroke(1, 2))]
     assert places == [(0, 125), (62, 125)]
     assert Stroke(1, 2).line([3], [1.0]).get_markevery() == 1
 

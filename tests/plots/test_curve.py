@@ -54,8 +54,7 @@ def test_titles_say_what_went_wrong(curve: Curve, title: str, non_finite: str) -
 
 def test_the_given_reference_is_that_of_curves_without_one() -> None:
     curves = [
-        Curve(label, [0], [1.0], reference=reference)
-        for label, reference in (("a", None), ("b", "c"), ("c", None))
+        Curve(label, [0], [1.0], reference=reference) for label, reference in (("a", None), ("b", "c"), ("c", None))
     ]
     assert [curve.reference for curve in resolved(curves, "a")] == [None, "c", "a"]
     assert [curve.reference for curve in resolved(curves)] == [None, "c", None]

@@ -155,9 +155,7 @@ def test_what_is_no_score_is_refused(score: float) -> None:
 def test_nothing_collides(count: int, steps: int) -> None:
     # given long names, all kinds of cells, and a title that needs two lines
     random = np.random.default_rng(0)
-    names = [
-        f"gradient 0 $module$.encoder.layers.{place}.attention.self.query.weight" for place in range(count)
-    ]
+    names = [f"gradient 0 $module$.encoder.layers.{place}.attention.self.query.weight" for place in range(count)]
     choices = [0.0, 0.01, 3.0, 7.0, 1e3, 1e30, INF]
     scores = [{name: float(random.choice(choices)) for name in names} for _ in range(steps)]
     scores[0][names[0]] = 1.0

@@ -27,11 +27,7 @@ def figure_of(kernels: int, sets: int = 8, largest: float = 100.0, name: str = "
 
 
 def medians(figure: Figure, panel: int) -> list[float]:
-    return [
-        float(np.asarray(line.get_xdata())[0])
-        for line in figure.axes[panel].lines
-        if line.get_marker() == "o"
-    ]
+    return [float(np.asarray(line.get_xdata())[0]) for line in figure.axes[panel].lines if line.get_marker() == "o"]
 
 
 def test_each_kernel_is_a_panel_and_each_set_a_line_in_order() -> None:
@@ -59,9 +55,7 @@ def test_exact_results_stand_at_zero_and_wild_ones_at_the_edge() -> None:
 
 
 def test_a_kernel_without_numbers_says_so() -> None:
-    figure = kernel_errors(
-        [ErrorsOfKernel("a", "random", ()), ErrorsOfKernel("b", "random", errors(1.0))], title="t"
-    )
+    figure = kernel_errors([ErrorsOfKernel("a", "random", ()), ErrorsOfKernel("b", "random", errors(1.0))], title="t")
     assert [text.get_text() for text in figure.axes[0].texts] == ["not measured, or nothing finite"]
 
 

@@ -52,15 +52,10 @@ def collisions(figure: Figure) -> list[tuple[str, str]]:
         for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
             ticks = [tick for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
             shown = [axis.label, *(tick.label1 for tick in ticks if tick.label1.get_visible())]
-            texts |= {
-                f"{number} {t.get_text()} {id(t)}": t.get_window_extent() for t in shown if t.get_text()
-            }
+            texts |= {f"{number} {t.get_text()} {id(t)}": t.get_window_extent() for t in shown if t.get_text()}
     outside = [(name, "figure") for name, b in blocks.items() if b.x0 < 0 or b.x1 > figure.bbox.x1]
     overlaps = [
-        (a, b)
-        for boxes in (blocks, texts)
-        for (a, x), (b, y) in combinations(boxes.items(), 2)
-        if x.overlaps(y)
+        (a, b) for boxes in (blocks, texts) for (a, x), (b, y) in combinations(boxes.items(), 2) if x.overlaps(y)
     ]
     return outside + overlaps
 
@@ -127,9 +122,7 @@ def test_thousands_of_steps_are_thinned_but_a_peak_stays() -> None:
     ("losses", "scale"),
     [([1.0, 0.02], "linear"), ([1.0, 0.009], "log"), ([100.0, -1.0], "linear"), ([100.0, 0.0], "linear")],
 )
-def test_the_loss_axis_is_logarithmic_beyond_two_decades_of_positive_losses(
-    losses: list[float], scale: str
-) -> None:
+def test_the_loss_axis_is_logarithmic_beyond_two_decades_of_positive_losses(losses: list[float], scale: str) -> None:
     assert loss_curve([Curve("cpu", [0, 1], losses)], title="scale").axes[0].get_yscale() == scale
 
 
@@ -188,7 +181,6 @@ def test_nothing_at_all_to_draw_is_refused() -> None:
 
 def test_equal_curves_are_saved_as_equal_bytes(tmp_path: Path) -> None:
     first, second = (
-        save(loss_curve(three_modes(300), title="same", reference="cpu"), tmp_path / name)
-        for name in ("a", "b")
+        save(loss_curve(three_modes(300), title="same", reference="cpu"), tmp_path / name) for name in ("a", "b")
     )
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]

@@ -13,9 +13,7 @@ from numdrift.plots.loss_drift import curve_drifts, draw_loss_drift, legend_entr
 CPU = [4.0, 3.0, 2.0, 1.0]
 
 
-def pair(
-    losses: Sequence[float | None], *, status: str = "complete", cpu: Sequence[float | None] = CPU
-) -> list[Curve]:
+def pair(losses: Sequence[float | None], *, status: str = "complete", cpu: Sequence[float | None] = CPU) -> list[Curve]:
     return [
         Curve("cpu", range(len(cpu)), cpu),
         Curve("compile", range(len(losses)), losses, status, reference="cpu"),
@@ -25,9 +23,7 @@ def pair(
 def line_data(curves: list[Curve], *, relative: bool = False) -> list[tuple[list[float], list[float]]]:
     _, (axes,) = titled_figure("drift", [1])
     draw_loss_drift(axes, curves, relative=relative)
-    return [
-        (np.asarray(x).tolist(), np.asarray(y).tolist()) for x, y in (line.get_data() for line in axes.lines)
-    ]
+    return [(np.asarray(x).tolist(), np.asarray(y).tolist()) for x, y in (line.get_data() for line in axes.lines)]
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,7 @@ from matplotlib.patches import Rectangle
 from numdrift.plots.appearance import save
 from numdrift.plots.step_timeline import PARTS, TimelineStep, step_timeline
 
-COMPILES = TimelineStep(
-    "lazy", range(6), [[9.0, 0, 0, 0, 0, 0], [0.002] * 6, [0.001] * 6, [0.0] * 6, [0.001] * 6]
-)
+COMPILES = TimelineStep("lazy", range(6), [[9.0, 0, 0, 0, 0, 0], [0.002] * 6, [0.001] * 6, [0.0] * 6, [0.001] * 6])
 
 
 def bars(mode: TimelineStep, step: int) -> list[tuple[float, float]]:

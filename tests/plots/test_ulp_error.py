@@ -10,9 +10,7 @@ from matplotlib.lines import Line2D
 from numdrift.plots.ulp_error import UlpEnvelope, UlpZoom, ulp_error
 
 
-def envelope(
-    label: str, height: float = 1.0, low: float = -6, high: float = 2, count: int = 64
-) -> UlpEnvelope:
+def envelope(label: str, height: float = 1.0, low: float = -6, high: float = 2, count: int = 64) -> UlpEnvelope:
     """Errors that are largest at 1, for inputs of both signs."""
     places = np.linspace(low, high, count)
     largest = height * np.exp(-(places**2))
@@ -32,9 +30,7 @@ def points(line: Line2D) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], 
 
 def curves(figure: Figure, panel: int) -> list[Line2D]:
     """The lines of largest errors in a panel, those of the mean and the 0.5 line left out."""
-    return [
-        line for line in figure.axes[panel].lines if line.get_alpha() is None and len(points(line)[0]) > 2
-    ]
+    return [line for line in figure.axes[panel].lines if line.get_alpha() is None and len(points(line)[0]) > 2]
 
 
 def ticks(figure: Figure, panel: int) -> list[str]:

@@ -195,14 +195,10 @@ class Cradle:
 
         subprocess.Popen._execute_child = execute  # type: ignore[attr-defined]
 
-    def can_fork(
-        self, command: Sequence[str], environment: Mapping[str, str], options: Mapping[str, Any]
-    ) -> bool:
+    def can_fork(self, command: Sequence[str], environment: Mapping[str, str], options: Mapping[str, Any]) -> bool:
         """Whether it is one of numdrift's own processes, in an environment like the nursery's."""
         kind = command[1] if len(command) > 1 and command[0] == sys.executable else ""
-        if not (
-            kind.endswith("/recorder/bootstrap.py") or (kind == "-m" and command[2].startswith("numdrift."))
-        ):
+        if not (kind.endswith("/recorder/bootstrap.py") or (kind == "-m" and command[2].startswith("numdrift."))):
             return False
         if any(options[one] for one in ("preexec_fn", "pass_fds", "shell")):
             return False
@@ -226,9 +222,7 @@ class Cradle:
 def read_early(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that may be read when something is loaded."""
     return {
-        name: value
-        for name, value in environment.items()
-        if name not in READ_LATE and not name.startswith("PYTEST_")
+        name: value for name, value in environment.items() if name not in READ_LATE and not name.startswith("PYTEST_")
     }
 
 

@@ -61,9 +61,7 @@ def asked_of_inductor(node: torch.fx.Node) -> SupportAnswer:
     except Exception as error:  # noqa: BLE001, whatever stops the lowering is the answer
         return SupportAnswer(_said(error), "inductor lowering")
     if lowering.fallbacks:
-        return SupportAnswer(
-            f"falls back to {', '.join(lowering.fallbacks)}", "inductor lowering", lowering.operations
-        )
+        return SupportAnswer(f"falls back to {', '.join(lowering.fallbacks)}", "inductor lowering", lowering.operations)
     return SupportAnswer(instructions=lowering.operations)
 
 
@@ -103,9 +101,7 @@ class CompileAdapter:
     def versions(self) -> Mapping[str, str]:
         return {"torch": torch.__version__, **torch_private.code_generators()}
 
-    def observe_support(
-        self, script: str, told: Callable[[OperatorCall], None]
-    ) -> AbstractContextManager[None]:
+    def observe_support(self, script: str, told: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
         self._require_inductor("support analysis")
         return observe_inductor(script, told)
 

@@ -22,9 +22,7 @@ from .fx_graph import GraphParts, Reading, modules_by_sequence, read_graph
 from .generated_kernels import Compilation, GraphBefore, post_graph
 
 WITHOUT_KERNELS = "backend {} generates no kernels: it runs the pre graph op by op"
-NOTHING_MET = (
-    "it met nothing that it may compile (a forward under torch.compiler.disable, or parts called one by one)"
-)
+NOTHING_MET = "it met nothing that it may compile (a forward under torch.compiler.disable, or parts called one by one)"
 WITHOUT_ATEN = "backend {} makes no graph of aten ops: it runs what dynamo captured"
 
 
@@ -136,12 +134,8 @@ class CompiledCapture:
     def _begin(self, seen: torch_private.DynamoGraph) -> CapturedRegion:
         signature = signature_of(seen, self._names.by_identity())
         phase = "optimizer" if "/torch/optim/" in seen.file.replace("\\", "/") else "forward"
-        parts = read_graph(
-            seen.graph, Reading(phase, self._script, {}, dynamo_bindings(seen.graph, signature))
-        )
-        region = CapturedRegion(
-            lambda: self._folder.reserve(phase), signature, seen.backend, parts.hash, phase
-        )
+        parts = read_graph(seen.graph, Reading(phase, self._script, {}, dynamo_bindings(seen.graph, signature)))
+        region = CapturedRegion(lambda: self._folder.reserve(phase), signature, seen.backend, parts.hash, phase)
         reason = f"graph break: {seen.break_reason}, {seen.break_line}" if seen.break_reason else ""
 
         def write() -> None:
@@ -214,9 +208,7 @@ class CompiledCapture:
         self._folder.write(made)
         return PreGraph(made, parts.outputs, Executable(base, made.hash, self._executed))
 
-    def _graph(
-        self, base: str, stage: str, phase: str, parts: GraphParts, notes: tuple[str, ...] = ()
-    ) -> Graph:
+    def _graph(self, base: str, stage: str, phase: str, parts: GraphParts, notes: tuple[str, ...] = ()) -> Graph:
         return Graph(
             name=f"{base}-{stage}",
             mode=self._folder.mode,
@@ -251,9 +243,7 @@ class CompiledCapture:
             return
         final = read_graph(lowered.graph, Reading(pre.graph.phase, self._script, {}, {}))
         code = torch_private.generated_module(compiled)
-        done = Compilation(
-            pre.graph, pre.outputs, lowered, final, before.covered_by(lowered.graph), code, seconds
-        )
+        done = Compilation(pre.graph, pre.outputs, lowered, final, before.covered_by(lowered.graph), code, seconds)
         self._folder.write(post_graph(done, name))
 
     # executions

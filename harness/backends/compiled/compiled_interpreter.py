@@ -145,11 +145,7 @@ class Interpreter:
 
     def _in_layout(self, key: ValueKey, value: Any) -> Any:
         wanted = self._layouts.get(key)
-        if (
-            wanted is None
-            or not isinstance(value, torch.Tensor)
-            or self._log.table.slot_of(value) is not None
-        ):
+        if wanted is None or not isinstance(value, torch.Tensor) or self._log.table.slot_of(value) is not None:
             return value
         return value if layout_of(value) == layout_of(wanted) else laid_out_like(wanted, value)
 

@@ -37,9 +37,7 @@ class GraphParts:
         """The same for graphs of the same ops on the same kinds of values."""
         text = hashlib.sha256()
         for node in self.nodes:
-            text.update(
-                repr((node.full_op, node.inputs, node.outputs, sorted(node.attributes.items()))).encode()
-            )
+            text.update(repr((node.full_op, node.inputs, node.outputs, sorted(node.attributes.items()))).encode())
         for name, value in self.values.items():
             text.update(repr((name, value.dtype, value.shape, value.binding)).encode())
         text.update(repr((self.inputs, self.outputs)).encode())
@@ -65,9 +63,7 @@ def read_graph(graph: torch.fx.Graph, reading: Reading) -> GraphParts:
         if one.target is operator.getitem and isinstance(one.args[1], int):
             source = one.args[0]
             if isinstance(source, torch.fx.Node) and source.op not in ("placeholder", "get_attr"):
-                several = (
-                    isinstance(_example(source), (tuple, list)) and source.target is not operator.getitem
-                )
+                several = isinstance(_example(source), (tuple, list)) and source.target is not operator.getitem
                 if several:
                     results.take_out(one)
     groups: dict[Any, str] = {}
@@ -170,9 +166,7 @@ def _node(
     )
 
 
-def _arguments(
-    one: torch.fx.Node, results: _Results
-) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, Any]]:
+def _arguments(one: torch.fx.Node, results: _Results) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, Any]]:
     """The values that a node takes, the names of their arguments, and its other arguments as attributes."""
     inputs: list[str] = []
     names: list[str] = []

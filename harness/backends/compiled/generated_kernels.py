@@ -47,9 +47,7 @@ def post_graph(done: Compilation, name: str) -> Graph:
     for one in outputs:
         values.setdefault(one, Value(binding=bindings[one]))
     covered = {one for node in nodes for one in node.covers}
-    missing = [
-        one.name for one in done.pre.nodes if one.name not in covered and computes(one, done.pre.values)
-    ]
+    missing = [one.name for one in done.pre.nodes if one.name not in covered and computes(one, done.pre.values)]
     notes = (f"in no kernel (optimised away, or only a view): {', '.join(missing)}",) if missing else ()
     used = dict.fromkeys(one for node in nodes for one in node.inputs)
     constants = [one for one in used if one in done.lowered.constants and one not in done.pre.inputs]
@@ -99,9 +97,7 @@ def _with_buffers(done: Compilation, nodes: Sequence[Node]) -> list[Node]:
     return [
         replace(
             node,
-            body=tuple(
-                replace(one, inputs=renamed(one.inputs), outputs=renamed(one.outputs)) for one in node.body
-            ),
+            body=tuple(replace(one, inputs=renamed(one.inputs), outputs=renamed(one.outputs)) for one in node.body),
         )
         for node in nodes
     ]

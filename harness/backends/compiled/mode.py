@@ -68,9 +68,7 @@ class CompileMode:
         """A compiled function of the script's calls this module: do not compile it besides."""
         self._left.add(module)
 
-    def settings(
-        self, mode: str | None, options: Mapping[str, Any] | None, dynamic: bool | None
-    ) -> Mapping[str, Any]:
+    def settings(self, mode: str | None, options: Mapping[str, Any] | None, dynamic: bool | None) -> Mapping[str, Any]:
         """What the script's `torch.compile` keeps of its `mode` and `options`: all that Inductor is given,
         except for options that the mode's own keys state."""
         if self.backend != "inductor":

@@ -44,9 +44,7 @@ class NodeKind:
     backward: bool
 
     def tensors(self) -> list[KernelTensor]:
-        return [
-            one for one in leaves([self.arguments, _values(self.keywords)]) if isinstance(one, KernelTensor)
-        ]
+        return [one for one in leaves([self.arguments, _values(self.keywords)]) if isinstance(one, KernelTensor)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,9 +130,7 @@ class NodeKernels:
                 device = self._tape.slots[value.slot].device
                 return KernelTensor(value.dtype, value.size, value.stride, device)
             if isinstance(value, torch.Tensor):
-                return KernelTensor(
-                    value.dtype, tuple(value.size()), tuple(value.stride()), str(value.device)
-                )
+                return KernelTensor(value.dtype, tuple(value.size()), tuple(value.stride()), str(value.device))
             return value
 
         named = tuple((name, mapped(kind, keywords[name])) for name in sorted(keywords))

@@ -103,9 +103,7 @@ def _original(node: torch.fx.Node) -> Any:
 
 def _configuration(original: Any, nodes: Sequence[torch.fx.Node]) -> str:
     """The arguments of the call; of one that was decomposed the tensors that go into its nodes."""
-    if len(nodes) == 1 and str(nodes[0].target) == str(
-        original
-    ):  # a copied graph has copies of its overloads
+    if len(nodes) == 1 and str(nodes[0].target) == str(original):  # a copied graph has copies of its overloads
         node = nodes[0]
         value = node.meta.get("val")
         device = value.device.type if isinstance(value, torch.Tensor) else "cpu"
@@ -135,9 +133,7 @@ def _instruction(lowered: torch_private.LoweredNode) -> str:
 
 def _plain(value: Any) -> str:
     if isinstance(value, (list, tuple)):
-        return (
-            f"[{', '.join(_text(one) if isinstance(one, torch.fx.Node) else _plain(one) for one in value)}]"
-        )
+        return f"[{', '.join(_text(one) if isinstance(one, torch.fx.Node) else _plain(one) for one in value)}]"
     return described_value(value, "")
 
 

@@ -63,9 +63,7 @@ class Regions:
 class UnrolledRegion:
     """One execution of a compiled graph."""
 
-    def __init__(
-        self, regions: Regions, graph: CompiledGraph, phase: Phase, run: int, inputs: Sequence[Any]
-    ) -> None:
+    def __init__(self, regions: Regions, graph: CompiledGraph, phase: Phase, run: int, inputs: Sequence[Any]) -> None:
         self._regions = regions
         self._log = regions.log
         self._graph = graph
@@ -146,9 +144,7 @@ class UnrolledRegion:
         targets = written_inputs(self._graph.module.graph)
         assert self._log.values is not None
         for one in done:
-            values = [
-                known.get((one.node.name, index)) for index, fresh in enumerate(one.call.fresh) if fresh
-            ]
+            values = [known.get((one.node.name, index)) for index, fresh in enumerate(one.call.fresh) if fresh]
             # What a node gives beyond its fresh outputs are arguments that it writes: known only where the
             # graph copies them into an input.
             for _ in range(one.count - len(values)):
@@ -161,9 +157,7 @@ class UnrolledRegion:
                 self._log.values.swapped[one.position] = one.swapped
         unknown = sum(None in self._log.values.digests[one.position] for one in done)
         if unknown:
-            self._note(
-                f"what {unknown} of its {len(done)} nodes gave is unknown: reading it changes the results"
-            )
+            self._note(f"what {unknown} of its {len(done)} nodes gave is unknown: reading it changes the results")
         self._adopt(interpreted, outputs)
         self._regions.left(self._graph, self._run, self._slots(outputs))
 
@@ -249,9 +243,7 @@ def copied_tensors(values: Iterable[Any]) -> list[Any]:
             # copies too.
             storages[address] = bytes_of_storage(plain).clone()
         empty = torch.empty(0, dtype=plain.dtype, device=plain.device)
-        return empty.set_(
-            storages[address].untyped_storage(), plain.storage_offset(), plain.size(), plain.stride()
-        )
+        return empty.set_(storages[address].untyped_storage(), plain.storage_offset(), plain.size(), plain.stride())
 
     with torch_private.bare_execution(), torch.no_grad():
         return [copied(value) for value in values]
@@ -268,9 +260,7 @@ def _drew_the_same(one: Interpreted, values: Sequence[torch.Tensor | None]) -> b
     """Whether what a random node really gave is what it gave on the tape, in what depends on nothing but the
     draw."""
     name = one.call.name
-    alone = (
-        name.endswith("_like") or name.startswith("bernoulli") or not any(True for _ in views_in(one.call))
-    )
+    alone = name.endswith("_like") or name.startswith("bernoulli") or not any(True for _ in views_in(one.call))
     return all(
         is_same(value, drawn)
         for value, drawn in zip(values, one.given, strict=True)

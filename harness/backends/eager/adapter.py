@@ -30,9 +30,7 @@ class EagerAdapter:
     def versions(self) -> Mapping[str, str]:
         return {"torch": torch.__version__}
 
-    def observe_support(
-        self, script: str, told: Callable[[OperatorCall], None]
-    ) -> AbstractContextManager[None]:
+    def observe_support(self, script: str, told: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
         return observe_eager(script, self.spec.device or self.spec.base, told)
 
     def without_execution(self) -> AbstractContextManager[None]:

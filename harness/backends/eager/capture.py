@@ -96,9 +96,7 @@ class EagerCapture:
         except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
             self.failed(error)
 
-    def dispatched(
-        self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any
-    ) -> None:
+    def dispatched(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any) -> None:
         """Take one op that has run."""
         if self._step is None or self._inside():
             return

@@ -48,16 +48,12 @@ class _Executed:
         reason = f"no kernel for {self._device}: the fallback of the device takes it" if on_cpu else ""
         self._tell(operation, args, kwargs, outputs, reason)
 
-    def failed(
-        self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception
-    ) -> None:
+    def failed(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception) -> None:
         if isinstance(error, NotImplementedError):
             text = (str(error).splitlines() or [type(error).__name__])[0]
             self._tell(operation, args, kwargs, (), text)
 
-    def _tell(
-        self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any, reason: str
-    ) -> None:
+    def _tell(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any, reason: str) -> None:
         if is_called_by_harness([__file__, str(torch_private.dispatching.__file__)]):
             return
         try:

@@ -31,9 +31,7 @@ class LazyAdapter:
     def versions(self) -> Mapping[str, str]:
         return {"torch": torch.__version__}
 
-    def observe_support(
-        self, script: str, told: Callable[[OperatorCall], None]
-    ) -> AbstractContextManager[None]:
+    def observe_support(self, script: str, told: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
         return observe_lazy(script, told)
 
     def without_execution(self) -> AbstractContextManager[None]:

@@ -132,9 +132,7 @@ class Arguments:
         return cls(tuple(operands), attributes)
 
 
-def _bound(
-    operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Iterator[tuple[str, str, Any, bool]]:
+def _bound(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, str, Any, bool]]:
     """Name, kind and value of each argument in the order of the schema, and whether the call gave it."""
     schema = torch_private.schema_of(operation)
     for position, one in enumerate(schema.arguments):

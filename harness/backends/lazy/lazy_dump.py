@@ -179,9 +179,7 @@ def _node(match: re.Match[str]) -> DumpedNode:
     )
     taken = tuple((int(one), int(which or 0)) for one, which in _OPERAND.findall(operands))
     pieces = _TAG.split(rest)
-    return DumpedNode(
-        int(number), domain, op, outputs, taken, dict(zip(pieces[1::2], pieces[2::2], strict=True))
-    )
+    return DumpedNode(int(number), domain, op, outputs, taken, dict(zip(pieces[1::2], pieces[2::2], strict=True)))
 
 
 # Why a lazy graph was executed where it was, and what the lazy core has counted meanwhile.

@@ -47,9 +47,7 @@ class _Walk:
         self._alignment = alignment
         self._nodes = {node.number: node for node in dump.nodes}
         self._makers = {
-            value: (index, which)
-            for index, node in enumerate(script.nodes)
-            for which, value in enumerate(node.outputs)
+            value: (index, which) for index, node in enumerate(script.nodes) for which, value in enumerate(node.outputs)
         }
         self._met: set[tuple[str, Output]] = set()
 
@@ -253,9 +251,7 @@ class ExecutedGraphs:
                 # them
                 order = list(dict.fromkeys(parameters_in_order(alignment, script, dump.nodes)))
                 expected = [name for name in script.inputs if name in order]
-                order_notes = (
-                    [] if order == expected else ["the inputs are not in the order of the graph before"]
-                )
+                order_notes = [] if order == expected else ["the inputs are not in the order of the graph before"]
                 notes = (*post.notes, *order_notes)
                 self._folder.write(replace(post, name=f"{base}-post", pre=f"{base}-pre", notes=notes))
         self._folder.executed(base, dump.digest, cut)

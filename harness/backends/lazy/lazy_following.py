@@ -92,9 +92,7 @@ class LazyPlaces:
             if not code.co_filename.startswith(HIDDEN):
                 key = (code, frame.f_lineno)
                 if key not in self._lines:
-                    self._lines[key] = (
-                        f'  File "{code.co_filename}", line {frame.f_lineno}, in {code.co_name}'
-                    )
+                    self._lines[key] = f'  File "{code.co_filename}", line {frame.f_lineno}, in {code.co_name}'
                 lines.append(self._lines[key])
             frame = frame.f_back
         return "\n".join(reversed(lines))

@@ -32,9 +32,7 @@ class LazyPreGraph:
         self._nodes = {node.number: node for node in dump.nodes}
         self._calls = {node.number: call for node in dump.nodes if (call := call_of(node, known)) is not None}
         self._main = _main_nodes([(node, self._calls.get(node.number)) for node in dump.nodes])
-        self._counts = Counter(
-            call.number for number, call in self._calls.items() if not self._nodes[number].is_given
-        )
+        self._counts = Counter(call.number for number, call in self._calls.items() if not self._nodes[number].is_given)
         self._operands = {node.number: self._aligned(node) for node in dump.nodes}
         # The given values by their nodes: what the kernels that took them were called with
         self._given: dict[int, Operand] = {}
@@ -165,9 +163,7 @@ class LazyPreGraph:
         if operand.tensor is None:
             return "constant"
         saved = self._known.saved(operand.tensor)
-        return self._known.binding(operand.tensor) or (
-            f"saved {saved}" if saved else self._filled(node, operand)
-        )
+        return self._known.binding(operand.tensor) or (f"saved {saved}" if saved else self._filled(node, operand))
 
     def _filled(self, node: DumpedNode, operand: Operand) -> str:
         """`constant` for a value that a kernel has made of a number."""

@@ -42,9 +42,7 @@ def _added(once: KernelCall, args: Sequence[Any]) -> Added:
     graph = parse(f"## BEGIN_GRAPH\n{torch_private.lazy_text(made)}\n## END_GRAPH\n")
     marked = f"{mark}@{FRAME}:"
     nodes = [one for one in graph.nodes if one.location.startswith(marked) and not one.is_given]
-    computes = next(tensors_among(args), None) is not None and not torch_private.written_names(
-        once.kernel.operation
-    )
+    computes = next(tensors_among(args), None) is not None and not torch_private.written_names(once.kernel.operation)
     if computes and all(one.is_given for one in graph.nodes):
         return Added(outputs, (once.instruction(args, "lazy"),))  # it was executed at once (execute=op)
     return Added(outputs, tuple(_instruction(one, graph) for one in nodes), _refusal(made))

@@ -33,9 +33,7 @@ class XlaAdapter:
     def versions(self) -> Mapping[str, str]:
         return {"torch": torch.__version__, **torch_private.xla_versions()}
 
-    def observe_support(
-        self, script: str, told: Callable[[OperatorCall], None]
-    ) -> AbstractContextManager[None]:
+    def observe_support(self, script: str, told: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
         return observe_xla(script, told)
 
     def without_execution(self) -> AbstractContextManager[None]:

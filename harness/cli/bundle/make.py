@@ -34,9 +34,7 @@ nothing of what the script printed.
 
 @click.command(epilog=EXAMPLES, help="Pack INVESTIGATION (default: the newest) into one archive.")
 @click.argument("investigation", required=False)
-@click.option(
-    "--to", metavar="PATH|URL", help="Where to (default: NAME.numdrift.zip); any URL that fsspec knows."
-)
+@click.option("--to", metavar="PATH|URL", help="Where to (default: NAME.numdrift.zip); any URL that fsspec knows.")
 @click.option("--redact", is_flag=True, help="Leave out parameters and data, and keep their digests.")
 @click.option("--values", is_flag=True, help="Pack parameters, gradients and step tapes, too.")
 @click.option(
@@ -97,9 +95,7 @@ def _point_out(bundle: Bundle, folder: Path) -> None:
         if files:
             remedy = f"--leave-out {kind}" if kind == "source" else f"--redact or --leave-out {kind}"
             count = f"{len(files)} file{'s' if len(files) > 1 else ''}"
-            errors.print(
-                f"numdrift: sensitive: {kind} ({count}): {what}; {remedy} leaves it out", soft_wrap=True
-            )
+            errors.print(f"numdrift: sensitive: {kind} ({count}): {what}; {remedy} leaves it out", soft_wrap=True)
     variables = sorted({name for run in runs_in(folder) for name in parse_mode(run.manifest.spec).env})
     if variables:
         errors.print(

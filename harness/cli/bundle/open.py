@@ -44,12 +44,8 @@ draws other random numbers), 1 something does not, 2 wrong usage, 3 the bundle i
     help="Where to (default: its name).",
 )
 @click.option("--replay", is_flag=True, help="Execute its snapshots and compare with what they gave.")
-@click.option(
-    "--mode", metavar="SPEC", help="The mode to replay in (default: that in which each snapshot was taken)."
-)
-@click.option(
-    "--run-scripts", is_flag=True, help="Execute the culprits' scripts. They are somebody's Python."
-)
+@click.option("--mode", metavar="SPEC", help="The mode to replay in (default: that in which each snapshot was taken).")
+@click.option("--run-scripts", is_flag=True, help="Execute the culprits' scripts. They are somebody's Python.")
 @click.option("--quiet", "-q", is_flag=True, help="Print what does not replay and nothing else.")
 @force_option
 @json_option

@@ -19,9 +19,7 @@ Examples:
 """
 
 
-@click.command(
-    epilog=EXAMPLES, help="List what is in BUNDLE, a path or URL. Nothing of it is unpacked or checked."
-)
+@click.command(epilog=EXAMPLES, help="List what is in BUNDLE, a path or URL. Nothing of it is unpacked or checked.")
 @click.argument("bundle")
 @click.option("--files", is_flag=True, help="List every file.")
 @json_option

@@ -39,9 +39,7 @@ def bytes_bar(what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]
     if quiet or not errors.is_terminal:
         yield lambda done, of: None
         return
-    with Progress(
-        TextColumn(what), BarColumn(), DownloadColumn(), console=errors, transient=True
-    ) as progress:
+    with Progress(TextColumn(what), BarColumn(), DownloadColumn(), console=errors, transient=True) as progress:
         task = progress.add_task(what)
         yield lambda done, of: progress.update(task, completed=done, total=of)
 

@@ -45,16 +45,12 @@ Exit codes: 0 compared, 2 wrong usage or no graphs recorded, 3 a file cannot be 
 """
 
 
-@click.command(
-    epilog=EXAMPLES, help="Say in what the graphs of two runs differ, the most important difference first."
-)
+@click.command(epilog=EXAMPLES, help="Say in what the graphs of two runs differ, the most important difference first.")
 @click.argument("paths", nargs=-1, metavar="[RUN_A RUN_B | INVESTIGATION]")
 @click.option("--modes", metavar="A,B", help="Two modes of the investigation.")
 @click.option("--step", type=click.IntRange(min=0), help="The step (default: the first that both have).")
 @click.option("--phase", metavar="PHASE", help=f"Only this phase: {', '.join(PHASES)}.")
-@click.option(
-    "--all", "everything", is_flag=True, help="Also what does not differ, and what changes no number."
-)
+@click.option("--all", "everything", is_flag=True, help="Also what does not differ, and what changes no number.")
 @click.option(
     "--html", type=click.Path(path_type=Path, dir_okay=False), metavar="PATH",
     help="Write both graphs side by side as a page.",
@@ -114,9 +110,7 @@ def _pairs(paths: tuple[str, ...], modes: str | None, out: Path) -> list[Pair]:
         return pairs
     for run in runs:
         graphs_of(run)
-    raise UsageError(
-        f"{runs[0].path.parent} holds one run, which has nothing to be compared with; run another mode"
-    )
+    raise UsageError(f"{runs[0].path.parent} holds one run, which has nothing to be compared with; run another mode")
 
 
 def _of_modes(named: str | None, modes: str, out: Path) -> Pair:

@@ -24,9 +24,7 @@ The files are ONNX models that Netron and others show: they say what was compute
 """
 
 
-@click.command(
-    epilog=EXAMPLES, help="Write every graph of a run as an ONNX file (default: beside its records)."
-)
+@click.command(epilog=EXAMPLES, help="Write every graph of a run as an ONNX file (default: beside its records).")
 @target_argument
 @mode_option
 @click.option("--to", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where to write.")

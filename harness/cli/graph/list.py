@@ -131,9 +131,7 @@ def _graphs_in(graphs: RunGraphs, step: int) -> Iterator[GraphRow]:
             hash=next((one.hash for one in here if one.hash), _hash(stages)),
             executed=len(here),
             cuts=dict(Counter(_cut(one.cut) for one in here if one.cut)),
-            seconds=next(
-                (one.seconds for one in stages if one.seconds is not None and one.step == step), None
-            ),
+            seconds=next((one.seconds for one in stages if one.seconds is not None and one.step == step), None),
         )
 
 

@@ -105,9 +105,7 @@ def _draw(
         console().print(f"Wrote {path}", soft_wrap=True)
 
 
-def _serve(
-    graphs: RunGraphs, graph: Graph, marks: Mapping[str, Mark], port: int | None, *, browse: bool
-) -> None:
+def _serve(graphs: RunGraphs, graph: Graph, marks: Mapping[str, Mark], port: int | None, *, browse: bool) -> None:
     """Serve the graph until Ctrl-C. A graph with marks is written to a folder of its own: the run stays as it is."""
     netron = _netron()
     address = (LOOPBACK, _free_port(port))
@@ -119,9 +117,7 @@ def _serve(
         except OSError as error:
             raise UsageError(f"{path} cannot be served: {error.strerror}") from None
         url = f"http://{LOOPBACK}:{address[1]}"
-        console().print(
-            f"Serving {graph.name} of {graphs.run.path} at {url} (Ctrl-C ends it)", soft_wrap=True
-        )
+        console().print(f"Serving {graph.name} of {graphs.run.path} at {url} (Ctrl-C ends it)", soft_wrap=True)
         try:
             netron.wait()
         finally:
@@ -148,9 +144,7 @@ def _free_port(port: int | None) -> int:
         try:
             probe.bind((LOOPBACK, port or 0))
         except PermissionError:
-            raise UsageError(
-                f"port {port} needs rights that you do not have: give one from 1024 up"
-            ) from None
+            raise UsageError(f"port {port} needs rights that you do not have: give one from 1024 up") from None
         except OSError as error:
             why = error.strerror.lower() if error.strerror else str(error)
             raise UsageError(f"port {port} cannot be had ({why}): give another with --port") from None

@@ -30,9 +30,7 @@ def recorded_runs(target: str | None, out: Path, mode: str | None = None) -> lis
         runs = [load_run(target)]
     else:
         runs = runs_in(find_investigation(out, target))
-    found = [
-        run for run in runs if mode is None or mode in (run.manifest.mode, run.manifest.spec, run.path.name)
-    ]
+    found = [run for run in runs if mode is None or mode in (run.manifest.mode, run.manifest.spec, run.path.name)]
     if mode is not None and not found:
         known = dict.fromkeys(run.manifest.mode for run in runs)
         where = runs[0].path if len(runs) == 1 else runs[0].path.parent
@@ -52,9 +50,7 @@ def graphs_of_one(target: str | None, out: Path, mode: str | None) -> RunGraphs:
     if len(having) > 1:
         modes = list(dict.fromkeys(one.run.manifest.mode for one in having))
         if len(modes) == len(having):
-            raise UsageError(
-                f"{runs[0].path.parent} has graphs of {', '.join(modes)}: choose one with --mode"
-            )
+            raise UsageError(f"{runs[0].path.parent} has graphs of {', '.join(modes)}: choose one with --mode")
         paths = ", ".join(str(one.run.path) for one in having)
         raise UsageError(f"several runs have graphs; name one of them: {paths}")
     return having[0]

@@ -121,11 +121,7 @@ def _show(out: Console, file: Path, op: str, library: Library | None, found: dic
     if op:
         rows.add_row("called as", found["expects"])
     outcomes = dict(found["outcomes"])
-    if (
-        len(outcomes) > 1
-        and len(set(outcomes.values())) == 1
-        and outcomes[found["dtypes"][0]].startswith("not tried")
-    ):
+    if len(outcomes) > 1 and len(set(outcomes.values())) == 1 and outcomes[found["dtypes"][0]].startswith("not tried"):
         outcomes = {"": next(iter(outcomes.values()))}
     for dtype, outcome in outcomes.items():
         rows.add_row(f"tried {dtype}".strip(), outcome)

@@ -47,9 +47,7 @@ Exit codes: 0 done, 2 wrong usage, 3 a kernel failed.
     "--kernel", "kernels", multiple=True, shell_complete=complete_kernel, metavar="NAME|OP=PATH",
     help="One kernel, or a C or Python file of your own; may be repeated (default: all).",
 )  # fmt: skip
-@click.option(
-    "--dtype", type=click.Choice(FLOATING), default="float32", show_default=True, help="Of the inputs."
-)
+@click.option("--dtype", type=click.Choice(FLOATING), default="float32", show_default=True, help="Of the inputs.")
 @click.option("--inputs", metavar="LIST", help="Input sets, as in random,saturated (default: all).")
 @click.option(
     "--captured", "recorded", type=click.Path(path_type=Path), metavar="RUN_OR_FILE",

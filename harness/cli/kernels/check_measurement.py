@@ -40,13 +40,9 @@ def measure(options: dict[str, Any]) -> int:
     cases = _cases(op, options)
     operation = registry.operation(op)
     with LateBar() as bar:
-        rows = check(
-            operation, subjects, cases, seed=options["seed"], device=options["device"], progress=bar.update
-        )
+        rows = check(operation, subjects, cases, seed=options["seed"], device=options["device"], progress=bar.update)
     reference = describe(operation, getattr(torch, options["dtype"]))
-    about = (
-        f"{options['dtype']} on {options['device']}, {options['samples']:,} samples, seed {options['seed']}"
-    )
+    about = f"{options['dtype']} on {options['device']}, {options['samples']:,} samples, seed {options['seed']}"
     if options["json_path"] != "-":
         out = console()
         out.print(f"{op}: reference {reference}; {about}\n", soft_wrap=True)

@@ -38,12 +38,8 @@ Examples:
     help="A kernel to measure, or a C or Python file of your own; may be repeated (default: every one, and only "
     "aten over all of float32).",
 )  # fmt: skip
-@click.option(
-    "--vary", metavar="ARGUMENT", help="The argument that takes all inputs (default: the last tensor)."
-)
-@click.option(
-    "--hold", multiple=True, metavar="NAME=VALUE", help="What another argument is; tensors are 1 by default."
-)
+@click.option("--vary", metavar="ARGUMENT", help="The argument that takes all inputs (default: the last tensor).")
+@click.option("--hold", multiple=True, metavar="NAME=VALUE", help="What another argument is; tensors are 1 by default.")
 @click.option("--range", "bounds", metavar="LOW:HIGH", help="Only the inputs from LOW to HIGH.")
 @timeout_option
 @click.option("--jobs", type=click.IntRange(min=1), help="Threads (default: one for each core).")

@@ -50,9 +50,7 @@ def measure(op: str, dtype: str, options: dict[str, Any]) -> int:
         _show(subject, domain, found, reference, console())
     if options["plot"]:
         _draw(subject, domain, found, zoom, options["plot"])
-        (console() if options["json_path"] != "-" else errors).print(
-            f"Wrote {options['plot']}", soft_wrap=True
-        )
+        (console() if options["json_path"] != "-" else errors).print(f"Wrote {options['plot']}", soft_wrap=True)
     if options["json_path"]:
         content = _json(subject, domain, found, zoom) | {"reference": reference}
         write_json(options["json_path"], content, force=options["force"])
@@ -62,9 +60,7 @@ def measure(op: str, dtype: str, options: dict[str, Any]) -> int:
 def _found(subject: Subject, domain: Domain, options: dict[str, Any], errors: Console) -> list[KernelErrors]:
     """Sweep the kernels that are asked for, and say what there is to know beforehand."""
     large = subject.encoding.width > 16 and domain.is_whole
-    chosen, notes = candidates(
-        built_in(), subject, options["kernels"], every=not large, seconds=options["timeout"]
-    )
+    chosen, notes = candidates(built_in(), subject, options["kernels"], every=not large, seconds=options["timeout"])
     notes += roundings(subject, options["hold"])
     if large and not options["kernels"]:
         notes.append("only aten is swept over all of float32; --kernel names others, --range asks for less")
@@ -109,14 +105,10 @@ def _measured(candidate: Candidate, domain: Domain, options: dict[str, Any], err
         with shown(candidate.label, domain.count, progress.inputs()) as told:
             sweep.run(progress, folder, told)
     except KeyboardInterrupt:
-        say(
-            f"{progress.inputs():,} of {domain.count:,} inputs are kept in {folder}; the same command goes on"
-        )
+        say(f"{progress.inputs():,} of {domain.count:,} inputs are kept in {folder}; the same command goes on")
         raise
     except OSError as error:
-        raise UsageError(
-            f"{folder} cannot be written: {error.strerror}; --out names another folder"
-        ) from None
+        raise UsageError(f"{folder} cannot be written: {error.strerror}; --out names another folder") from None
     return KernelErrors(candidate, domain, progress)
 
 
@@ -124,9 +116,7 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _show(
-    subject: Subject, domain: Domain, found: Sequence[KernelErrors], reference: str, out: Console
-) -> None:
+def _show(subject: Subject, domain: Domain, found: Sequence[KernelErrors], reference: str, out: Console) -> None:
     rows = table(
         "kernel", ">inputs", ">max ULP", "at", ">mean ULP", ">bias ULP",
         ">not correctly rounded", ">above 1 ULP", ">non-finite disagreements",
@@ -186,9 +176,7 @@ def _time(errors: KernelErrors) -> str:
     return f"{took}, {errors.slowdown:.1f} times what aten.{errors.candidate.subject.op} alone takes"
 
 
-def _json(
-    subject: Subject, domain: Domain, found: Sequence[KernelErrors], zoom: Zoom | None
-) -> dict[str, Any]:
+def _json(subject: Subject, domain: Domain, found: Sequence[KernelErrors], zoom: Zoom | None) -> dict[str, Any]:
     return {
         "schema": 1,
         "op": subject.op,
@@ -203,9 +191,7 @@ def _json(
     }  # fmt: skip
 
 
-def _draw(
-    subject: Subject, domain: Domain, found: Sequence[KernelErrors], zoom: Zoom | None, path: Path
-) -> None:
+def _draw(subject: Subject, domain: Domain, found: Sequence[KernelErrors], zoom: Zoom | None, path: Path) -> None:
     drawn = None
     if zoom is not None:
         value = zoom.encoding.value(zoom.center)

@@ -30,9 +30,7 @@ def readable(path: Path) -> Snapshot:
         entry = known.get(path.name)
         if entry is not None:
             raise SnapshotError(path, f"is incomplete: {entry.incomplete}")
-        raise SnapshotError(
-            path, "there is no such file; `numdrift snapshot list` shows the snapshots of a run"
-        )
+        raise SnapshotError(path, "there is no such file; `numdrift snapshot list` shows the snapshots of a run")
     if path.is_dir():
         raise SnapshotError(path, "is a folder; `numdrift snapshot list` shows the snapshots of a run")
     return read_snapshot(path)

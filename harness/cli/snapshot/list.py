@@ -28,9 +28,7 @@ replayable where its calls are not all that it was; `numdrift snapshot show` say
 """
 
 
-@click.command(
-    epilog=EXAMPLES, help="List the snapshots of a run, or of an investigation (default: the newest)."
-)
+@click.command(epilog=EXAMPLES, help="List the snapshots of a run, or of an investigation (default: the newest).")
 @target_argument
 @mode_option
 @out_option
@@ -51,9 +49,7 @@ def command(target: str | None, mode: str | None, out: Path, json_path: str | No
         return 0
     for number, (run, entries) in enumerate(listed):
         out_console.print("\n" * (number > 0) + f"{run.path} ({run.manifest.spec})", soft_wrap=True)
-        rows = table(
-            ">step", "graph", ">execution", "holds", ">calls", ">size", "taken because", "file", title=None
-        )
+        rows = table(">step", "graph", ">execution", "holds", ">calls", ">size", "taken because", "file", title=None)
         for one in entries:
             rows.add_row(*_row(one))
         out_console.print(rows)
@@ -86,7 +82,6 @@ def _record(run: RecordedRun, entries: list[SnapshotEntry]) -> dict[str, Any]:
         "spec": run.manifest.spec,
         "rank": run.manifest.rank,
         "snapshots": [
-            {"path": str(one.path), "bytes": one.size, "incomplete": one.incomplete, **one.facts}
-            for one in entries
+            {"path": str(one.path), "bytes": one.size, "incomplete": one.incomplete, **one.facts} for one in entries
         ],
     }

@@ -34,13 +34,9 @@ package is not on this machine.
 """
 
 
-@click.command(
-    epilog=EXAMPLES, help="Execute the snapshot in FILE, and compare what it gives with what it gave."
-)
+@click.command(epilog=EXAMPLES, help="Execute the snapshot in FILE, and compare what it gives with what it gave.")
 @file_argument
-@click.option(
-    "--mode", metavar="SPEC", help="The mode to execute it in (default: the one that it was taken in)."
-)
+@click.option("--mode", metavar="SPEC", help="The mode to execute it in (default: the one that it was taken in).")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing; the exit code says it.")
 @json_option
 def command(file: Path, mode: str | None, quiet: bool, json_path: str | None) -> int:

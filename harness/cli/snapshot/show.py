@@ -26,9 +26,7 @@ An input or output is called what it is to the script (parameter, gradient, inpu
 file_argument = click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
 
 
-@click.command(
-    epilog=EXAMPLES, help="Show what the snapshot in FILE holds: its ops, its inputs and its outputs."
-)
+@click.command(epilog=EXAMPLES, help="Show what the snapshot in FILE holds: its ops, its inputs and its outputs.")
 @file_argument
 @json_option
 def command(file: Path, json_path: str | None) -> int:

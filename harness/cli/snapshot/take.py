@@ -85,9 +85,7 @@ Exit codes: 0 done, 2 wrong usage (or nothing was there to be taken), 3 a run fa
     "--graph", "graphs", multiple=True, metavar="PATTERN",
     help='Of graphs with this name, as in "0-forward" or "backward*"; may be repeated.',
 )  # fmt: skip
-@click.option(
-    "--rank", "ranks", default="0", show_default=True, metavar="LIST", help="On these ranks, or on all."
-)
+@click.option("--rank", "ranks", default="0", show_default=True, metavar="LIST", help="On these ranks, or on all.")
 @click.option(
     "--on", type=click.Choice(("nonfinite", "error", "drift")),
     help="Of the first execution that gives a NaN or an infinity; that gives an error; of the first step that differs "

@@ -37,9 +37,7 @@ class Signatures:
         return None if found is None else (found, self._between(side, unit))
 
     def source(self, side: int, unit: Unit) -> Hashable | None:
-        return (
-            None if not unit.first.node.source else (*self._place(unit), unit.first.node.source, unit.shape)
-        )
+        return None if not unit.first.node.source else (*self._place(unit), unit.first.node.source, unit.shape)
 
     def sequence(self) -> Signature:
         """By the forward op whose autograd sequence number it has, where that one is paired already."""

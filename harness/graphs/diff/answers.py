@@ -85,9 +85,7 @@ def _whole(names: tuple[str, str], one: Decomposed) -> str:
 
 def _fallbacks(side: Side) -> frozenset[str]:
     """The kinds of ops that a side ran outside of its graphs."""
-    return frozenset(
-        kind_of_name(cut.removeprefix("fallback ")) for cut in side.cuts if cut.startswith("fallback ")
-    )
+    return frozenset(kind_of_name(cut.removeprefix("fallback ")) for cut in side.cuts if cut.startswith("fallback "))
 
 
 def _alone(
@@ -121,12 +119,7 @@ def _is_step_count(op: Op) -> bool:
     """Whether it makes a number for an optimizer alone, as its count of steps: that is on the CPU, in no lazy
     graph."""
     of_model = any(isinstance(one.source, str) for one in op.takes) or op.gives
-    return (
-        op.phase == "optimizer"
-        and op.value.shape == ()
-        and not of_model
-        and role_of(op.kind) == "elementwise"
-    )
+    return op.phase == "optimizer" and op.value.shape == () and not of_model and role_of(op.kind) == "elementwise"
 
 
 def _is_floating(op: Op) -> bool:
@@ -175,9 +168,7 @@ def _exchanged(pairs: Sequence[Matched]) -> Counter[tuple[str, str]]:
 def _casts(names: tuple[str, str], casts: Sequence[Cast]) -> Iterator[str]:
     for one in casts:
         where = f" in the {one.phase}" if one.phase else ""
-        yield (
-            f"Only {names[one.side == 'b']} casts {one.from_dtype} to {one.to_dtype}{where} ({_count(one.count)})."
-        )
+        yield (f"Only {names[one.side == 'b']} casts {one.from_dtype} to {one.to_dtype}{where} ({_count(one.count)}).")
 
 
 def _graphs(names: tuple[str, str], sides: tuple[Side, Side]) -> Iterator[str]:
@@ -203,10 +194,7 @@ def _fusion(
         pre = {graph.pre for graph in graphs}
         compiled = [op for op in computing(ops) if op.place.graph in pre]
         places = {op.place for op in compiled}
-        fused = [
-            [held for node in graph.nodes if len(held := _computed(graph, node, places)) > 1]
-            for graph in graphs
-        ]
+        fused = [[held for node in graph.nodes if len(held := _computed(graph, node, places)) > 1] for graph in graphs]
         kernels = sum(map(len, fused))
         if kernels:
             held_once = sum(len(frozenset().union(*of_graph)) for of_graph in fused)

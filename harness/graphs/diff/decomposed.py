@@ -29,9 +29,9 @@ class Decomposed:
     @cached_property
     def parts(self) -> tuple[str, ...]:
         """The ops that it is taken apart into, in their order: those of most calls where calls differ."""
-        return Counter(
-            tuple(op.node.op for op in computing(self._apart(one))) for one in self.calls
-        ).most_common(1)[0][0]
+        return Counter(tuple(op.node.op for op in computing(self._apart(one))) for one in self.calls).most_common(1)[0][
+            0
+        ]
 
     @cached_property
     def called(self) -> bool:

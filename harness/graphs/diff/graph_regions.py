@@ -55,9 +55,7 @@ def same_regions(matching: Matching) -> Iterator[tuple[str, tuple[Op, ...], tupl
             yield from _same([region], together) if side == 0 else _same(together, [region])
 
 
-def _together(
-    regions: Sequence[_Region], others: Sequence[_Region]
-) -> Iterator[tuple[_Region, list[_Region]]]:
+def _together(regions: Sequence[_Region], others: Sequence[_Region]) -> Iterator[tuple[_Region, list[_Region]]]:
     """Each region with the regions of the other side that make up its border."""
     at: dict[Hashable, list[_Region]] = defaultdict(list)
     for other in others:
@@ -75,9 +73,7 @@ def _together(
             yield region, inside
 
 
-def _same(
-    lefts: Sequence[_Region], rights: Sequence[_Region]
-) -> Iterator[tuple[str, tuple[Op, ...], tuple[Op, ...]]]:
+def _same(lefts: Sequence[_Region], rights: Sequence[_Region]) -> Iterator[tuple[str, tuple[Op, ...], tuple[Op, ...]]]:
     left, right = (tuple(unit for one in of for unit in one.units) for of in (lefts, rights))
     if max(len(left), len(right)) <= LARGEST:
         yield _stands_for(left, right), _ops(left), _ops(right)

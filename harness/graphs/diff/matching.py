@@ -169,8 +169,7 @@ def _differ(a: Sequence[int | str] | None, b: Sequence[int | str] | None) -> boo
     if a is None or b is None:
         return False
     return len(a) != len(b) or any(
-        one != other and isinstance(one, int) and isinstance(other, int)
-        for one, other in zip(a, b, strict=True)
+        one != other and isinstance(one, int) and isinstance(other, int) for one, other in zip(a, b, strict=True)
     )
 
 

@@ -65,9 +65,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 VIEWS = _words("permute view expand squeeze slice as_strided unfold")
-BOOKKEEPING = _words(
-    "detach clone copy empty getitem item tensor_list device_data sym_size sym_numel set_data"
-)
+BOOKKEEPING = _words("detach clone copy empty getitem item tensor_list device_data sym_size sym_numel set_data")
 FILLS = _words("full arange constant eye tril_indices")
 ARITHMETIC = _words(
     """add sub mul div pow square exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal tanh sigmoid erf erfc sin

@@ -101,9 +101,7 @@ def _of_units(matching: Matching, u: int, v: int) -> Iterator[Matched]:
     if [op.kind for op in x.ops] != [op.kind for op in y.ops]:
         parts = (computing(x.ops), computing(y.ops))
     if parts[0] and [op.kind for op in parts[0]] == [op.kind for op in parts[1]]:
-        yield from (
-            Matched("same", one.kind, (one,), (other,), by) for one, other in zip(*parts, strict=True)
-        )
+        yield from (Matched("same", one.kind, (one,), (other,), by) for one, other in zip(*parts, strict=True))
     elif len(x.ops) == len(y.ops) == 1:
         yield Matched("replaced", x.kind, x.ops, y.ops, by)
     else:
@@ -170,9 +168,7 @@ def _left_over(a: Sequence[Op], b: Sequence[Op], found: Sequence[Matched]) -> It
                 left.setdefault(op.call, []).append(op)
         for of in left.values():
             alone = tuple(of)
-            yield Matched(
-                f"only-{side}", of[0].kind, alone if side == "a" else (), () if side == "a" else alone
-            )
+            yield Matched(f"only-{side}", of[0].kind, alone if side == "a" else (), () if side == "a" else alone)
 
 
 def _ordered(found: Sequence[Matched]) -> list[Matched]:

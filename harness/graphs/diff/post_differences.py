@@ -33,9 +33,7 @@ def compare_post(a: Sequence[Graph], b: Sequence[Graph]) -> PostChange:
 def plain_code(code: str) -> str:
     """Generated code without comments and spaces, its names numbered in the order of their first use."""
     numbers: dict[str, str] = {}
-    named = NAME.sub(
-        lambda found: numbers.setdefault(found.group(), f"n{len(numbers)}"), COMMENT.sub("", code)
-    )
+    named = NAME.sub(lambda found: numbers.setdefault(found.group(), f"n{len(numbers)}"), COMMENT.sub("", code))
     return " ".join(named.split())
 
 

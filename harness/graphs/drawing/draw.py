@@ -146,9 +146,7 @@ def _write(
     axes: mpl.axes.Axes, x: float, y: float, text: str, font: FontProperties,
     *, color: str = "#111111", ha: str = "center",
 ) -> None:  # fmt: skip
-    axes.text(
-        x, y, text, fontproperties=font, ha=ha, va="center_baseline", color=color, zorder=3, parse_math=False
-    )
+    axes.text(x, y, text, fontproperties=font, ha=ha, va="center_baseline", color=color, zorder=3, parse_math=False)
 
 
 def _border(centre: Point, size: tuple[float, float], towards: Point, *, below: bool) -> Point:

@@ -24,9 +24,7 @@ class Ordered:
 def in_order(nodes: Sequence[Node], given: Sequence[str]) -> Ordered:
     """Order the nodes, which change place only where they must; `given` are values that exist before them."""
     single, last = _made_once(nodes, given)
-    notes = (
-        ["values that are made several times are numbered"] if any(a != b for a, b in last.items()) else []
-    )
+    notes = ["values that are made several times are numbered"] if any(a != b for a, b in last.items()) else []
     makers = {output: number for number, node in enumerate(single) for output in node.outputs if output}
     needs = {
         number: sorted({makers[one] for one in node.inputs if one in makers} - {number})

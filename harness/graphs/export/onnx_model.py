@@ -178,9 +178,7 @@ def _renamed(values: Mapping[str, Value], ordered: Ordered) -> dict[str, Value]:
     return {name: value for name, value in (dict(values) | again).items() if name}
 
 
-def _notes(
-    ordered: Ordered, lost: Sequence[str], values: Mapping[str, Value], outer: Sequence[str]
-) -> Iterator[str]:
+def _notes(ordered: Ordered, lost: Sequence[str], values: Mapping[str, Value], outer: Sequence[str]) -> Iterator[str]:
     unknown = [name for name in outer if not known(values.get(name))]
     if unknown:
         yield f"shapes that are not known: {_listed(unknown)}"

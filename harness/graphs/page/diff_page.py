@@ -34,9 +34,7 @@ LONG_WORD = 26
 NO_MARKS: Marks = MappingProxyType({})
 
 
-def write_page(
-    diff: Diff, a: RunGraphs, b: RunGraphs, marks_a: Marks = NO_MARKS, marks_b: Marks = NO_MARKS
-) -> str:
+def write_page(diff: Diff, a: RunGraphs, b: RunGraphs, marks_a: Marks = NO_MARKS, marks_b: Marks = NO_MARKS) -> str:
     """The whole page as text. Raises JournalError when a graph that was compared cannot be read."""
     data = page_data(diff, a, b, marks_a, marks_b)
     style = _text("page.css")
@@ -74,9 +72,7 @@ def as_script_data(data: Mapping[str, Any]) -> str:
 def breakable(text: str) -> Markup:
     """The text escaped, its long words with places where a narrow column may break them."""
     words = re.split(r"(\s+)", text)
-    return Markup("").join(
-        _breakable_word(word) if len(word) >= LONG_WORD else escape(word) for word in words
-    )
+    return Markup("").join(_breakable_word(word) if len(word) >= LONG_WORD else escape(word) for word in words)
 
 
 def _breakable_word(word: str) -> Markup:

@@ -175,9 +175,7 @@ def count_rows(diff: Diff) -> list[OpCount]:
 
 
 def cast_rows(diff: Diff) -> list[Cast]:
-    return sorted(
-        diff.casts, key=lambda one: (_phase_place(one.phase), one.side, one.from_dtype, one.to_dtype)
-    )
+    return sorted(diff.casts, key=lambda one: (_phase_place(one.phase), one.side, one.from_dtype, one.to_dtype))
 
 
 def group_rows(diff: Diff, data: Mapping[str, Any]) -> list[GroupRow]:
@@ -194,9 +192,7 @@ def group_rows(diff: Diff, data: Mapping[str, Any]) -> list[GroupRow]:
             a = ", ".join(ops.get(("a", place.graph, place.node), place.node) for place in pair.a)
             b = ", ".join(ops.get(("b", place.graph, place.node), place.node) for place in pair.b)
             found.setdefault((pair.kind, pair.phase, pair.what, a, b), []).append(number)
-    rows = [
-        GroupRow(*said, modules=_modules(diff, numbers), pairs=numbers) for said, numbers in found.items()
-    ]
+    rows = [GroupRow(*said, modules=_modules(diff, numbers), pairs=numbers) for said, numbers in found.items()]
     return sorted(rows, key=lambda row: _phase_place(row.phase))
 
 

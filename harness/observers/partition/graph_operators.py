@@ -81,9 +81,7 @@ def written_operators(graph: torch.fx.Graph) -> Written:
     return found
 
 
-def operators_of(
-    graph: torch.fx.Graph, written: Written, support: Support, lines: ScriptLines
-) -> Iterator[Operator]:
+def operators_of(graph: torch.fx.Graph, written: Written, support: Support, lines: ScriptLines) -> Iterator[Operator]:
     """The operators of an aten graph in its order. A backward is told none that are written."""
     for number, nodes in _by_call(graph, written):
         verdicts = [(node, support.of(node)) for node in nodes]

@@ -78,9 +78,7 @@ class PartitioningBackend:
         """Raise UsageError where an operator that was to be moved is in no graph."""
         missing = sorted(self._config.moved - self._seen())
         if missing:
-            raise UsageError(
-                f"ops_to_partition: no graph has {missing[0]!r}; {nearest(missing[0], self._seen())}"
-            )
+            raise UsageError(f"ops_to_partition: no graph has {missing[0]!r}; {nearest(missing[0], self._seen())}")
 
     def _seen(self) -> frozenset[str]:
         return self.partitioning.kinds

@@ -28,9 +28,7 @@ def executable(plan: Plan, adapter: Adapter) -> torch.fx.GraphModule:
 class Placed(torch.nn.Module):
     """A subgraph on a backend. Its results have the strides that the rest of the graph was traced with."""
 
-    def __init__(
-        self, run: Callable[..., Any], strides: Sequence[tuple[int, ...] | None], alone: bool
-    ) -> None:
+    def __init__(self, run: Callable[..., Any], strides: Sequence[tuple[int, ...] | None], alone: bool) -> None:
         super().__init__()
         self._run = run
         self._strides = strides

@@ -67,9 +67,7 @@ def plan_graph(module: torch.fx.GraphModule, phase: Phase, support: Support, req
         tuple(_rows(operators, device, moved)),
         tuple(row for _, row in subgraphs),
     )
-    calls = {
-        part: PartCall(one.kind, one.call, one.module) for one in operators for part in _parts(one, request)
-    }
+    calls = {part: PartCall(one.kind, one.call, one.module) for one in operators for part in _parts(one, request)}
     return Plan(graph, [(name, row.device) for name, row in subgraphs], partition, calls)
 
 
@@ -170,9 +168,7 @@ def _rows(
     counts: Counter[tuple[str, str, str, str, str, str, bool]] = Counter()
     for one in operators:
         why = one.verdict
-        counts[
-            (one.kind, one.configuration, one.call, device[one], why.reason, why.failure_at, moved[one])
-        ] += 1
+        counts[(one.kind, one.configuration, one.call, device[one], why.reason, why.failure_at, moved[one])] += 1
     return [
         PartitionedOperator(kind, configuration, call, count, place, reason, at, named)
         for (kind, configuration, call, place, reason, at, named), count in counts.items()

@@ -88,9 +88,7 @@ def _bisect(trial: _Trial, calls: Mapping[Part, PartCall], writer: PartitionWrit
         return max((one.relative for one in checks if not one.identical), default=0.0)
 
     found = carriers(sorted(calls), lambda sets: [drift(only) for only in sets])
-    rows = [
-        CarrierRow(tuple(calls[part] for part in one.parts), one.alone, one.without) for one in found.carriers
-    ]
+    rows = [CarrierRow(tuple(calls[part] for part in one.parts), one.alone, one.without) for one in found.carriers]
     writer.bisection(found.whole, found.asked, rows)
 
 
@@ -99,9 +97,7 @@ def _prepare(spec: ModeSpec) -> None:
     if spec.threads is not None:
         torch.set_num_threads(spec.threads)
     if spec.dtype is not None:
-        raise UsageError(
-            f"mode {spec.name!r}: make the module in {spec.dtype} in its factory, and leave dtype out"
-        )
+        raise UsageError(f"mode {spec.name!r}: make the module in {spec.dtype} in its factory, and leave dtype out")
 
 
 def _made(target: str) -> tuple[torch.nn.Module, Any]:

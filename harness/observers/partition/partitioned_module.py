@@ -69,9 +69,7 @@ def partition(
     spec = parse_mode(mode)
     for key in OF_PROCESS:
         if key in spec.to_json():
-            raise UsageError(
-                f"mode {mode!r}: the key {key!r} is of a process; leave it out to partition a module"
-            )
+            raise UsageError(f"mode {mode!r}: the key {key!r} is of a process; leave it out to partition a module")
     return partitioned(module, inputs, adapter_of(spec), config or PartitionConfig(), log_graph)
 
 

@@ -43,9 +43,7 @@ class Tracer:
         if not self._warm:
             self._warm = True
             with torch_private.without_profiler_messages(), torch_private.own_module_calls():
-                self._running = (
-                    self._begin()
-                )  # the first one takes long, and its own slices would be in the trace
+                self._running = self._begin()  # the first one takes long, and its own slices would be in the trace
                 self.stop(None)
         self._running = self._begin()
         return True

@@ -108,11 +108,7 @@ class Camera:
         self.taken += 1
         if snapshot.unplayable:
             self.tell(f"what is taken of {wish.execution.name} cannot be replayed: {snapshot.unplayable}")
-        if (
-            self.choice.limit_count is not None
-            and self.taken >= self.choice.limit_count
-            and self.choice.stops
-        ):
+        if self.choice.limit_count is not None and self.taken >= self.choice.limit_count and self.choice.stops:
             self.stopping = f"{self.taken} snapshots are taken"
         if self.choice.on:
             self._done = True
@@ -144,9 +140,7 @@ class Camera:
             self._done = True
         if "refused" not in self._told:
             self._told.add("refused")
-            self._notice(
-                f"no snapshot of {wish.execution} is taken, and of others that have no room: {refusal}"
-            )
+            self._notice(f"no snapshot of {wish.execution} is taken, and of others that have no room: {refusal}")
 
     def _held(self, execution: Execution) -> tuple[str, ...]:
         function = registered.function or self._loaded

@@ -24,8 +24,7 @@ from .own_draws import draws_own
 from .snapshot_record import AFTERWARDS, Circumstances, Port, Reason, Snapshot, watched_output
 
 OTHER_DRAWS = (
-    "it draws random numbers by Inductor's own generator, which only Inductor has: "
-    "ops executed one by one draw others"
+    "it draws random numbers by Inductor's own generator, which only Inductor has: ops executed one by one draw others"
 )
 
 

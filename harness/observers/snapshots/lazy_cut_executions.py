@@ -164,6 +164,4 @@ def _executions() -> int:
 
 def _lazy_tensors() -> list[torch.Tensor]:
     """The lazy tensors that Python knows of."""
-    return [
-        one for one in gc.get_objects() if issubclass(type(one), torch.Tensor) and one.device.type == "lazy"
-    ]
+    return [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor) and one.device.type == "lazy"]

@@ -105,8 +105,6 @@ def _same_value(values: Mapping[str, torch.Tensor], wanted: torch.Tensor) -> str
     own.
     """
     alike = (
-        name
-        for name, one in values.items()
-        if wanted.dim() and one.shape == wanted.shape and is_same(one, wanted)
+        name for name, one in values.items() if wanted.dim() and one.shape == wanted.shape and is_same(one, wanted)
     )
     return next(alike, "")

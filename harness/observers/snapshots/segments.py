@@ -76,9 +76,7 @@ class EagerSegments(Observer):
         names = {key: one for key, one in self._bound().items() if not torch_private.dispatches_itself(one)}
         if not self._camera.has_room(wish, 0):
             return
-        recorder = TapeRecorder(
-            self._camera.step, self._around.script, modules=not torch_private.compiled_frames()
-        )
+        recorder = TapeRecorder(self._camera.step, self._around.script, modules=not torch_private.compiled_frames())
         foreign = torch_private.foreign_dispatch_mode()
         if foreign is not None:
             recorder.give_up(f"a torch dispatch mode of the script's own is on ({foreign})")
@@ -180,9 +178,7 @@ def _changed(call: Call) -> list[View]:
     """The views that a call makes or writes."""
     made = [one for one, fresh in zip(call.outputs, call.fresh, strict=True) if fresh]
     operation = torch_private.registered_operation(call.op)
-    written = (
-        [] if operation is None else torch_private.written_values(operation, call.arguments, call.keywords)
-    )
+    written = [] if operation is None else torch_private.written_values(operation, call.arguments, call.keywords)
     return [one for one in [*made, *leaves(list(written))] if isinstance(one, View)]
 
 

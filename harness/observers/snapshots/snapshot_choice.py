@@ -77,9 +77,7 @@ def asked(callback: Callback, execution: Execution) -> tuple[str, ...]:
     given = (execution.name, execution.device_index, execution.count, execution.step)
     answer = callback(*given[: _parameters(callback)])
     if not isinstance(answer, str) or any(word not in KEYWORDS for word in answer.split()):
-        raise ValueError(
-            f"it returned {answer!r}; the words are 'inputs', 'outputs', 'inputs outputs' and ''"
-        )
+        raise ValueError(f"it returned {answer!r}; the words are 'inputs', 'outputs', 'inputs outputs' and ''")
     return tuple(one for one in KEYWORDS if one in answer.split())
 
 
@@ -91,11 +89,7 @@ def _parameters(callback: Callback) -> int:
         return 4
     if any(one.kind is one.VAR_POSITIONAL for one in parameters):
         return 4
-    return (
-        3
-        if sum(one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) for one in parameters) == 3
-        else 4
-    )
+    return 3 if sum(one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) for one in parameters) == 3 else 4
 
 
 def load_callback(text: str) -> Callback:

@@ -78,9 +78,7 @@ def read_snapshot(path: Path) -> Snapshot:
     if _digest_of_text(facts) != outer.get("sha256"):
         raise SnapshotError(path, "is damaged: its description is not the one that was written")
     if facts.get("schema") != SCHEMA:
-        raise SnapshotError(
-            path, f"is a snapshot of schema {facts.get('schema')!r}; this numdrift reads {SCHEMA}"
-        )
+        raise SnapshotError(path, f"is a snapshot of schema {facts.get('schema')!r}; this numdrift reads {SCHEMA}")
     try:
         _require_same_tensors(tensors, facts["sha256"])
         return _SnapshotReading(tensors, facts).snapshot()
@@ -219,9 +217,7 @@ class _SnapshotReading:
 def _require_allowed(op: str) -> None:
     namespace, _, rest = op.partition(".")
     if namespace not in OPS or rest.partition(".")[0] in OUTSIDE:
-        raise ValueError(
-            f"it holds the op {op}, which is none that a snapshot executes (of {' and '.join(OPS)})"
-        )
+        raise ValueError(f"it holds the op {op}, which is none that a snapshot executes (of {' and '.join(OPS)})")
 
 
 def _require_inside(view: View, tape: Tape) -> None:

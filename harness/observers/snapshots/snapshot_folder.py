@@ -44,9 +44,7 @@ class SnapshotFolder:
         free = shutil.disk_usage(there).free
         if size + RESERVE > free:
             takes = f"it takes about {in_mib(size)}, and " if size else ""
-            return (
-                f"{takes}{in_mib(free)} are free there, of which {in_mib(RESERVE)} are left to the recording"
-            )
+            return f"{takes}{in_mib(free)} are free there, of which {in_mib(RESERVE)} are left to the recording"
         return ""
 
     def write(self, snapshot: Snapshot) -> Path:
@@ -54,9 +52,7 @@ class SnapshotFolder:
         execution = snapshot.execution
         path = self.path / execution.file
         self.path.mkdir(parents=True, exist_ok=True)
-        self._note(
-            "begin", path, bytes=size_of(snapshot), held=list(snapshot.held), **_facts(execution, snapshot)
-        )
+        self._note("begin", path, bytes=size_of(snapshot), held=list(snapshot.held), **_facts(execution, snapshot))
         try:
             write_snapshot(path, snapshot)
         except OSError as error:

@@ -111,7 +111,5 @@ class SnapshotInstrument(Observer):
 
     def _stop(self) -> None:
         self._stopped = True
-        self._surroundings.notice(
-            f"the training was ended in step {self._camera.step}: {self._camera.stopping}"
-        )
+        self._surroundings.notice(f"the training was ended in step {self._camera.step}: {self._camera.stopping}")
         raise SystemExit(0)

@@ -80,17 +80,13 @@ def mode_of(snapshot: Snapshot, path: Path, text: str | None) -> ModeSpec:
     try:
         return parse_mode(snapshot.around.spec)
     except Exception as error:
-        raise SnapshotError(
-            path, f"its mode {snapshot.around.spec!r} is none here; name one with --mode"
-        ) from error
+        raise SnapshotError(path, f"its mode {snapshot.around.spec!r} is none here; name one with --mode") from error
 
 
 def require_replayable(snapshot: Snapshot, path: Path) -> None:
     """Raises SnapshotError for a snapshot that holds too little to be executed."""
     if INPUTS not in snapshot.held:
-        raise SnapshotError(
-            path, "holds no inputs (it was taken with --what outputs), so nothing can be executed"
-        )
+        raise SnapshotError(path, "holds no inputs (it was taken with --what outputs), so nothing can be executed")
     if snapshot.unplayable:
         raise SnapshotError(path, f"cannot be executed: {snapshot.unplayable}")
 

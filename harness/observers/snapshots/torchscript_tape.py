@@ -80,13 +80,9 @@ def _execute(log: CallLog, node: Any, values: dict[str, Any]) -> None:
 def _called(log: CallLog, kind: str, schema: str, given: Sequence[Any]) -> Any:
     operation = _operation(kind, schema)
     arguments = torch_private.arguments_of(operation)
-    args = [
-        _meant(one.name, value) for one, value in zip(arguments, given, strict=False) if not one.keyword_only
-    ]
+    args = [_meant(one.name, value) for one, value in zip(arguments, given, strict=False) if not one.keyword_only]
     kwargs: Mapping[str, Any] = {
-        one.name: _meant(one.name, value)
-        for one, value in zip(arguments, given, strict=False)
-        if one.keyword_only
+        one.name: _meant(one.name, value) for one, value in zip(arguments, given, strict=False) if one.keyword_only
     }
     taken = log.take(operation, tuple(args), kwargs, PLACE, grad=False)
     outputs = operation(*args, **kwargs)

@@ -112,9 +112,7 @@ def write_bundle(
             archive.writestr(MANIFEST, json.dumps(asdict(bundle), indent=1) + "\n")
         part.replace(target)
     except OSError as error:
-        raise UsageError(
-            f"{target} cannot be written: {error.strerror}; choose another place with --to"
-        ) from None
+        raise UsageError(f"{target} cannot be written: {error.strerror}; choose another place with --to") from None
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
@@ -150,9 +148,7 @@ def _redacted(item: Item) -> bytes:
     try:
         return digests_of(item.path)
     except JournalError as error:
-        return (
-            json.dumps({"schema": 1, "redacted": item.path.name, "unreadable": str(error)}) + "\n"
-        ).encode()
+        return (json.dumps({"schema": 1, "redacted": item.path.name, "unreadable": str(error)}) + "\n").encode()
 
 
 def _pieces_of(path: Path) -> Iterable[bytes]:
@@ -175,9 +171,7 @@ def read_manifest(archive: zipfile.ZipFile, named: Path) -> Bundle:
     try:
         described = json.loads(archive.read(MANIFEST))
         if described.get("schema") != SCHEMA:
-            raise JournalError(
-                named, f"is a bundle of a schema that this version does not know (it knows {SCHEMA})"
-            )
+            raise JournalError(named, f"is a bundle of a schema that this version does not know (it knows {SCHEMA})")
         described["files"] = [Packed(**one) for one in described["files"]]
         described["left_out"] = [LeftOut(**one) for one in described["left_out"]]
         return _checked(Bundle(**described))

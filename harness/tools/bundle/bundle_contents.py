@@ -156,19 +156,13 @@ def digests_of(path: Path) -> bytes:
         name: {"dtype": file.dtypes[name], "shape": list(array.shape), **_digest(array)}
         for name, array in file.tensors.items()
     }
-    return json_text(
-        {"schema": 1, "redacted": path.name, "tensors": described, "facts": dict(file.facts)}
-    ).encode()
+    return json_text({"schema": 1, "redacted": path.name, "tensors": described, "facts": dict(file.facts)}).encode()
 
 
 def _digest(array: Array) -> dict[str, Any]:
     """min, max, mean and L2 norm are of the finite elements, in float64; None where there are none."""
     facts: dict[str, Any] = {"sha256": hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()}
-    parts = (
-        array.view(np.float64 if array.dtype == np.complex128 else np.float32)
-        if array.dtype.kind == "c"
-        else array
-    )
+    parts = array.view(np.float64 if array.dtype == np.complex128 else np.float32) if array.dtype.kind == "c" else array
     numbers = np.asarray(parts, dtype=np.float64)
     finite = numbers[np.isfinite(numbers)]
     facts |= {"nan": int(np.isnan(numbers).sum()), "inf": int(np.isinf(numbers).sum())}

@@ -61,9 +61,7 @@ def extract(
         part.replace(folder)
         return bundle
     except OSError as error:
-        raise UsageError(
-            f"{error.filename or folder}: {error.strerror}; choose another place with --to"
-        ) from None
+        raise UsageError(f"{error.filename or folder}: {error.strerror}; choose another place with --to") from None
     finally:
         with suppress(OSError):
             shutil.rmtree(part)
@@ -151,7 +149,5 @@ def replay_scripts(folder: Path) -> list[Replayed]:
         if not script.with_suffix(".safetensors").exists():
             continue
         answer = execute_script(script)
-        found.append(
-            Replayed(script.relative_to(folder).as_posix(), answer.reproduces is True, answer.output or "")
-        )
+        found.append(Replayed(script.relative_to(folder).as_posix(), answer.reproduces is True, answer.output or ""))
     return found

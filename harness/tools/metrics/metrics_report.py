@@ -59,9 +59,7 @@ def duration(seconds: float) -> str:
 
 def _metrics(metrics: RunMetrics) -> Iterator[Metric]:
     work = metrics.work
-    yield Metric(
-        "CompileTime", _times(one for one in work if _is(one, "compile") and not one.work.cached), duration
-    )
+    yield Metric("CompileTime", _times(one for one in work if _is(one, "compile") and not one.work.cached), duration)
     yield Metric("ExecuteTime", _times(one for one in work if _is(one, "execute")), duration)
     executed = [one for one in work if _is(one, "execute") and one.work.size is not None]
     yield Metric("TensorsGraphSize", [(one.at, float(one.work.size or 0)) for one in executed], _plain)

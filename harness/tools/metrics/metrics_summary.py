@@ -157,9 +157,7 @@ def summarize(metrics: RunMetrics) -> MetricsSummary:
 
 def _transfers(work: Sequence[Work], name: str) -> Transfers:
     found = [one for one in work if one.kind == "transfer" and one.name == name]
-    return Transfers(
-        len(found), sum(one.size or 0 for one in found), Distribution.of(one.seconds for one in found)
-    )
+    return Transfers(len(found), sum(one.size or 0 for one in found), Distribution.of(one.seconds for one in found))
 
 
 def _fragmentation(metrics: RunMetrics) -> list[Fragmentation]:

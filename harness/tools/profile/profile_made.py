@@ -120,16 +120,13 @@ def _profile(
         step_milliseconds=[wall / 1000 for wall in times.walls],
         own_milliseconds=times.own / 1000,
         phases=[PhaseRow(name, one.time / 1000, one.time / whole) for name, one in times.phases.items()],
-        blocks=[
-            BlockRow(name, one.calls, one.time / 1000, one.time / whole) for name, one in times.blocks.items()
-        ],
+        blocks=[BlockRow(name, one.calls, one.time / 1000, one.time / whole) for name, one in times.blocks.items()],
         ops=[
             OpRow(key.op, key.kind, key.phase, key.module, key.line, one.calls, one.time / 1000)
             for key, one in sorted(times.ops.items(), key=lambda pair: -pair[1].time)
         ],
         executions=[
-            ExecutionRow(cause, line, one.calls, one.time / 1000)
-            for (cause, line), one in times.executions.items()
+            ExecutionRow(cause, line, one.calls, one.time / 1000) for (cause, line), one in times.executions.items()
         ],
         kernels=list(_kernels(told, notices)),
         notices=notices,
@@ -155,8 +152,7 @@ def _why_none(manifest: RunManifest, told: _Told) -> str:
         return "the script runs a torch profiler of its own, and two at a time cannot be"
     if manifest.failed:
         return (
-            f"it ended ({manifest.status}: {manifest.message}) "
-            f"before the end of the first step to be traced ({asked})"
+            f"it ended ({manifest.status}: {manifest.message}) before the end of the first step to be traced ({asked})"
         )
     if not steps:
         return (

@@ -106,9 +106,7 @@ class _TraceReading:
         self._places: dict[Slice, SlicePlace] = {}
         self._untrained = FORWARD
         outermost = nest(slices_of(events, EXECUTED))
-        step = next(
-            (one for one in walk(chain.from_iterable(outermost.values())) if one.name.startswith(STEP)), None
-        )
+        step = next((one for one in walk(chain.from_iterable(outermost.values())) if one.name.startswith(STEP)), None)
         if step is None:
             return
         self._read_step(step)
@@ -122,9 +120,7 @@ class _TraceReading:
     def _read_step(self, step: Slice) -> None:
         self._untrained = self._phase_of_evaluations(step)
         for one in walk([step]):
-            place = self._place(
-                one, self._places.get(one.within, SlicePlace()) if one.within else SlicePlace()
-            )
+            place = self._place(one, self._places.get(one.within, SlicePlace()) if one.within else SlicePlace())
             self._places[one] = place
             self._count(one, place)
         for one in walk([step]):

@@ -88,11 +88,7 @@ def _text_of_compared(comparison: ReplayComparison) -> str:
     if all(one.state == "not held" for one in comparison.outputs):
         return f"it was executed; its {outputs} were not kept, so there is nothing to compare with"
     if comparison.identical:
-        return (
-            f"all {outputs} are identical, bit for bit"
-            if count > 1
-            else "its output is identical, bit for bit"
-        )
+        return f"all {outputs} are identical, bit for bit" if count > 1 else "its output is identical, bit for bit"
     differing = sum(one.state in ("within rounding", "beyond rounding") for one in comparison.outputs)
     if not differing:
         return f"all values of {outputs} are equal; NaN or zeros have other signs"

@@ -136,8 +136,7 @@ def report_json(
         made["supported_operators"][named] = [row.text for row in rows if row.supported]
         made["unsupported_operators"][named] = [_instruction_json(row) for row in rows if not row.supported]
         made["instructions"] = [
-            {**_instruction_json(row), "supported": row.supported, "failureAt": row.failure_at}
-            for row in rows
+            {**_instruction_json(row), "supported": row.supported, "failureAt": row.failure_at} for row in rows
         ]
     return made
 

@@ -37,9 +37,7 @@ def main() -> None:
     parser.add_argument("--at", type=int, default=-1)
     parser.add_argument("--then", default="")
     args = parser.parse_args()
-    gc.set_threshold(
-        20, 2, 2
-    )  # what a trace leaves to the garbage collection is collected within the next one
+    gc.set_threshold(20, 2, 2)  # what a trace leaves to the garbage collection is collected within the next one
     torch.manual_seed(0)
     device = os.environ.get("DEVICE", "cpu")
     model = MLP().to(device)

@@ -96,9 +96,7 @@ def main() -> None:
     torch.manual_seed(0)
     inputs = torch.randn(16 * args.steps, 8)
     data = TensorDataset(inputs, inputs.sum(1, keepdim=True).tanh())
-    parts = (
-        1 if args.wrap == "tensor" else world
-    )  # every rank of a tensor-parallel model sees the whole batch
+    parts = 1 if args.wrap == "tensor" else world  # every rank of a tensor-parallel model sees the whole batch
     place = rank if parts > 1 else 0
     sampler: DistributedSampler[Any] = DistributedSampler(data, parts, place, shuffle=False)
     loader = DataLoader(data, batch_size=16 // parts, sampler=sampler)
@@ -122,9 +120,7 @@ def main() -> None:
     print(f"rank {rank}: {losses[-1]:.6f}")
     if args.save is not None:
         args.save.mkdir(parents=True, exist_ok=True)
-        named: dict[str, Any] = {
-            f"param/{name}": local(one).detach().numpy() for name, one in model.named_parameters()
-        }
+        named: dict[str, Any] = {f"param/{name}": local(one).detach().numpy() for name, one in model.named_parameters()}
         np.savez(args.save / f"{rank}.npz", losses=np.array(losses), **named)
     if world > 1:
         with contextlib.suppress(RuntimeError):

@@ -42,9 +42,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.manual_seed(0)
     device = torch.device(os.environ.get("DEVICE", "cpu"))
-    model = torch.nn.Sequential(
-        torch.nn.Linear(4, args.width), torch.nn.Tanh(), torch.nn.Linear(args.width, 1)
-    )
+    model = torch.nn.Sequential(torch.nn.Linear(4, args.width), torch.nn.Tanh(), torch.nn.Linear(args.width, 1))
     model.to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     inputs = torch.randn(32, 4).to(device)

@@ -17,9 +17,7 @@ def there(tensor: torch.Tensor) -> torch.Tensor:
 
 
 torch.manual_seed(0)
-net = torch.nn.Sequential(
-    torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.Tanh(), torch.nn.Linear(16, 4)
-)
+net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.Tanh(), torch.nn.Linear(16, 4))
 if DEVICE:
     net.to(DEVICE)
 average = copy.deepcopy(net)

@@ -35,9 +35,7 @@ def main() -> None:
     parser.add_argument("--mixed-precision", default="no")
     options = parser.parse_args()
 
-    accelerator = Accelerator(
-        gradient_accumulation_steps=options.accumulate, mixed_precision=options.mixed_precision
-    )
+    accelerator = Accelerator(gradient_accumulation_steps=options.accumulate, mixed_precision=options.mixed_precision)
     set_seed(0)
     points = torch.randn(64, 8)
     labels = points[:, :4].argmax(1)

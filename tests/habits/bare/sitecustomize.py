@@ -61,9 +61,7 @@ class Seen:
     def _in_globals(self, variables: Mapping[str, Any]) -> Iterator[Any]:
         modules = [one for one in variables.values() if isinstance(one, self._torch.nn.Module)]
         named = variables.get("parameters")
-        yield from (
-            named.values() if isinstance(named, dict) else (p for one in modules for p in one.parameters())
-        )
+        yield from (named.values() if isinstance(named, dict) else (p for one in modules for p in one.parameters()))
 
     def _described(self, tensors: Iterable[Any]) -> Described:
         found = []
@@ -103,16 +101,9 @@ def compile_outermost(torch: Any) -> None:
         module_class.__call__ = original
         try:
             built = type(module).__module__ == "torch.nn.utils.parametrize"  # called while its model is built
-            if (
-                open_for_models[0]
-                and not built
-                and module not in known
-                and next(module.parameters(), None) is not None
-            ):
+            if open_for_models[0] and not built and module not in known and next(module.parameters(), None) is not None:
                 known.update(module.modules())
-                if type(module).__module__.startswith(
-                    "torch.nn"
-                ):  # which torch runs eagerly as an outermost frame
+                if type(module).__module__.startswith("torch.nn"):  # which torch runs eagerly as an outermost frame
                     module._compiled_call_impl = torch.compile(lambda *a, **k: module._call_impl(*a, **k))
                 elif not isinstance(module, torch.jit.ScriptModule):
                     module.compile()

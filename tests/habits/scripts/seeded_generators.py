@@ -28,9 +28,7 @@ class Net(nn.Module):
 model = Net()
 with torch.no_grad():
     for parameter in model.parameters():
-        parameter.copy_(
-            torch.sin(torch.arange(parameter.numel(), dtype=torch.float32)).view_as(parameter) / 3
-        )
+        parameter.copy_(torch.sin(torch.arange(parameter.numel(), dtype=torch.float32)).view_as(parameter) / 3)
 model.to(device)
 dataset = TensorDataset(torch.randn(64, 8, generator=noise), torch.arange(64).remainder(4))
 loader = DataLoader(dataset, batch_size=16, shuffle=True, generator=order)

@@ -97,9 +97,7 @@ def places() -> tuple[list[Any], list[Any]]:
     return replaced, added
 
 
-def test_a_recording_has_the_losses_and_parameters_of_the_bare_training(
-    training: Training, tmp_path: Path
-) -> None:
+def test_a_recording_has_the_losses_and_parameters_of_the_bare_training(training: Training, tmp_path: Path) -> None:
     # given
     bare, bits = training(), training.bits
     # when

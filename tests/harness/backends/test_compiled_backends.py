@@ -54,9 +54,7 @@ def test_a_graph_break_makes_two_graphs_and_says_why(tmp_path: Path) -> None:
     # then
     line = f"{Broken.forward.__code__.co_filename}:{Broken.forward.__code__.co_firstlineno + 2}"
     first, second = found.graphs["0-forward-dynamo"], found.graphs["0-forward-2-dynamo"]
-    assert any(
-        one.startswith("graph break: ") and "graph_break" in one and one.endswith(line) for one in first.notes
-    )
+    assert any(one.startswith("graph break: ") and "graph_break" in one and one.endswith(line) for one in first.notes)
     assert "graph 1 that dynamo made in step 0" in first.notes
     assert second.notes == ("graph 2 that dynamo made in step 0",)
     assert "parameter first.weight" in found.bindings("0-forward-pre")
@@ -213,15 +211,11 @@ def test_a_missing_hook_takes_only_its_own_stage(
     # then
     assert {one["stage"] for one in found.of("graph")} == left
     assert any(
-        "torch 0.0 does not have it" in one["reason"]
-        for one in found.of("unavailable")
-        if one["stage"] == stage
+        "torch 0.0 does not have it" in one["reason"] for one in found.of("unavailable") if one["stage"] == stage
     )
 
 
-def test_kernels_that_cannot_be_read_leave_the_other_stages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernels_that_cannot_be_read_leave_the_other_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # given
     monkeypatch.setattr(torch_private.graph_kernels, "_lowered", broken)
     # when

@@ -20,11 +20,7 @@ def targets() -> set[tuple[str, str]]:
     found = set()
     for path in sorted((ROOT / "harness").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            said = (
-                TARGET.match(node.value)
-                if isinstance(node, ast.Constant) and isinstance(node.value, str)
-                else None
-            )
+            said = TARGET.match(node.value) if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
             if said is not None:
                 home = OBSERVERS if path.name == "order.py" else BACKENDS
                 module = said[1] if said[1].startswith("numdrift.") else f"{home}.{said[1]}"
@@ -35,9 +31,7 @@ def targets() -> set[tuple[str, str]]:
 def test_every_class_that_is_named_by_a_string_is_there() -> None:
     found = targets()
     assert (f"{BACKENDS}.lazy.capture", "LazyCapture") in found and len(found) > 8, found
-    missing = [
-        f"{module}:{name}" for module, name in found if not hasattr(importlib.import_module(module), name)
-    ]
+    missing = [f"{module}:{name}" for module, name in found if not hasattr(importlib.import_module(module), name)]
     assert not missing, missing
 
 

@@ -147,9 +147,7 @@ def test_pairs_are_read_with_numbers_as_text(tmp_path: Path) -> None:
         '{"schema": 1, "reproducer": 3, "pairs": []}',
         '{"schema": 1, "reproducer": "x", "pairs": [{"a": "cpu"}]}',
         '{"schema": 1, "reproducer": "x", "pairs": [{"a": "cpu", "b": "lazy", "steps": [{"step": 0}]}]}',
-        json.dumps(
-            {"schema": 1, "reproducer": "x", "pairs": [pair(steps=[STEPS[0] | {"tensors": [NO_SCORE]}])]}
-        ),
+        json.dumps({"schema": 1, "reproducer": "x", "pairs": [pair(steps=[STEPS[0] | {"tensors": [NO_SCORE]}])]}),
         '{"schema": 1, "reproducer": "x", "pairs": [{"a": "cpu", "b": "lazy", "curve": {"steps": [0]}}]}',
     ],
 )

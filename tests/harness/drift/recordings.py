@@ -116,7 +116,6 @@ def a_manifest(mode: str, **fields: Any) -> RunManifest:
 def tensors(values: Mapping[str, Any], dtypes: Mapping[str, str] | None = None, **facts: Any) -> TensorFile:
     """A tensor file in memory; lists become float32."""
     arrays = {
-        name: value if isinstance(value, np.ndarray) else np.array(value, np.float32)
-        for name, value in values.items()
+        name: value if isinstance(value, np.ndarray) else np.array(value, np.float32) for name, value in values.items()
     }
     return TensorFile(arrays, {name: str(a.dtype) for name, a in arrays.items()} | dict(dtypes or {}), facts)

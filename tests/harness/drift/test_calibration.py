@@ -92,9 +92,7 @@ def test_a_variant_that_is_infinitely_far_away_is_no_benign_one(score: float) ->
 
 def test_a_table_survives_its_file(tmp_path: Path) -> None:
     # given
-    table = calibrated(
-        packaged_table(), "lazy", {"a": [1.0], "b": [2.0], "c": [30.0]}, HERE, smallest_fault=300.0
-    )
+    table = calibrated(packaged_table(), "lazy", {"a": [1.0], "b": [2.0], "c": [30.0]}, HERE, smallest_fault=300.0)
     # when
     (tmp_path / "table.json").write_text(json.dumps(table.to_json()))
     # then

@@ -42,9 +42,7 @@ def test_the_envelope_is_the_widest_deviation_so_far() -> None:
 def test_a_run_beyond_three_times_leaves_it_and_the_first_such_step_is_the_onset() -> None:
     found = envelope([1.0] * 4, [1.0, 1.00029, 1.00051, 1.002], [1.0, 1.0001, 1.0, 1.0])
     assert (found.onset, found.worst_step) == (2, 3)
-    assert found.words("compile").startswith(
-        "compile leaves the envelope at step 2: 5.1 times (20 times at step 3)"
-    )
+    assert found.words("compile").startswith("compile leaves the envelope at step 2: 5.1 times (20 times at step 3)")
 
 
 def test_early_deviations_do_not_hide_late_ones_of_a_falling_loss() -> None:
@@ -57,9 +55,7 @@ def test_early_deviations_do_not_hide_late_ones_of_a_falling_loss() -> None:
     assert found.worst_ratio == pytest.approx(5)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "u"), [("float32", 2.0**-24), ("float64", 2.0**-53), ("bfloat16", 2.0**-8)]
-)
+@pytest.mark.parametrize(("dtype", "u"), [("float32", 2.0**-24), ("float64", 2.0**-53), ("bfloat16", 2.0**-8)])
 def test_rounding_of_the_loss_itself_is_the_floor(dtype: str, u: float) -> None:
     # given perturbed runs that do not move at all, and a run beside the reference by 2 and by 7 roundoffs
     losses = [4.0, 4.0]
@@ -93,10 +89,7 @@ def test_from_the_horizon_on_nothing_is_judged() -> None:
 def test_chaos_from_the_start_is_said() -> None:
     found = envelope([1.0] * 2, [2.0] * 2, *[[1.1, 1.0]] * 8)
     assert (found.onset, found.horizon, found.worst_ratio) == (None, 0, None)
-    assert (
-        found.words("lazy")
-        == "from its first step on this script cannot distinguish lazy from a one-ULP change"
-    )
+    assert found.words("lazy") == "from its first step on this script cannot distinguish lazy from a one-ULP change"
 
 
 def test_a_loss_that_only_the_run_has_non_finite_is_outside() -> None:
@@ -145,9 +138,7 @@ def test_missing_losses_and_different_lengths() -> None:
 
 
 def test_nothing_in_common_is_said() -> None:
-    assert envelope([1.0], [None], [1.0]).words("lazy") == (
-        "no step has a loss of both lazy and its reference"
-    )
+    assert envelope([1.0], [None], [1.0]).words("lazy") == ("no step has a loss of both lazy and its reference")
     empty = envelope([1.0], [1.0], [])
     assert empty.worst_ratio is None
     assert "no perturbed run has a loss at a step of lazy" in empty.words("lazy")
@@ -203,9 +194,7 @@ def test_whatever_the_losses_are(a: Losses, b: Losses, perturbed: list[Losses]) 
 
 
 @given(a=losses, perturbed=st.lists(losses, min_size=1, max_size=4), which=st.integers(0, 3))
-def test_a_perturbed_run_never_leaves_its_own_envelope(
-    a: Losses, perturbed: list[Losses], which: int
-) -> None:
+def test_a_perturbed_run_never_leaves_its_own_envelope(a: Losses, perturbed: list[Losses], which: int) -> None:
     found = envelope(a, perturbed[which % len(perturbed)], *perturbed)
     assert found.onset is None
     assert found.worst_ratio is None or found.worst_ratio <= 1

@@ -111,10 +111,7 @@ def state(seed: int) -> dict[str, torch.Tensor]:
 
 def cut_in(at: Mapping[str, int], rank: int) -> dict[str, tuple[int, int]]:
     """Two ranks: the first has what is before the cut."""
-    return {
-        name: (0, place) if rank == 0 else (place, SHAPES[name][CUT_ALONG[name]])
-        for name, place in at.items()
-    }
+    return {name: (0, place) if rank == 0 else (place, SHAPES[name][CUT_ALONG[name]]) for name, place in at.items()}
 
 
 Fault = Callable[[int, int, str, dict[str, torch.Tensor]], None]

@@ -120,9 +120,7 @@ positive = st.lists(st.one_of(st.floats(0.01, 10), st.just(math.nan)), min_size=
 
 
 @given(positive, positive, st.floats(0.01, 10), st.floats(0.01, 10))
-def test_the_lag_is_that_of_the_definition(
-    a: list[float], b: list[float], first: float, other: float
-) -> None:
+def test_the_lag_is_that_of_the_definition(a: list[float], b: list[float], first: float, other: float) -> None:
     left, right = [first, *a], [other, *b]
     lag, expected = relative_lag(series(left), series(right)), by_definition(left, right)
     assert lag == (None if expected is None else pytest.approx(expected))

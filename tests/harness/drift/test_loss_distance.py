@@ -53,9 +53,7 @@ def relative(a: float, b: float) -> float:
 @given(runs, runs)
 def test_drift_agrees_with_a_step_by_step_reference(a: Run, b: Run) -> None:
     # given the steps at which both runs have a loss
-    pairs = [
-        (s, x, y) for s in sorted(a.keys() & b.keys()) if (x := a[s]) is not None and (y := b[s]) is not None
-    ]
+    pairs = [(s, x, y) for s in sorted(a.keys() & b.keys()) if (x := a[s]) is not None and (y := b[s]) is not None]
     # when
     got = drift(a, b)
     # then

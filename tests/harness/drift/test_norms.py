@@ -75,7 +75,5 @@ def test_chunks_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_root_mean_square() -> None:
-    assert root_mean_square([Norm(0.75, 2), Norm(0.5, 3)]).value == pytest.approx(
-        math.sqrt((3**2 + 4**2) / 2)
-    )
+    assert root_mean_square([Norm(0.75, 2), Norm(0.5, 3)]).value == pytest.approx(math.sqrt((3**2 + 4**2) / 2))
     assert root_mean_square([]).value == 0.0

@@ -19,8 +19,7 @@ from numdrift.harness.drift.repetition import Repetition, repetition
 from .recordings import Step, X, Y, record
 
 SEEDED = [
-    Step(losses=(1.0 / (step + 1),), generators={"torch": f"t{step}", "python": "p", "numpy": "n"})
-    for step in range(4)
+    Step(losses=(1.0 / (step + 1),), generators={"torch": f"t{step}", "python": "p", "numpy": "n"}) for step in range(4)
 ]
 
 
@@ -84,9 +83,7 @@ def test_at_step_0_the_first_tanh_is_mentioned(tmp_path: Path) -> None:
         ("cuda", "the generator of cuda", "torch.cuda.manual_seed"),
     ],
 )
-def test_the_generator_that_lacks_a_seed_is_named(
-    tmp_path: Path, generator: str, called: str, seed: str
-) -> None:
+def test_the_generator_that_lacks_a_seed_is_named(tmp_path: Path, generator: str, called: str, seed: str) -> None:
     # given a generator that is drawn from in every step and started elsewhere, and other values after it
     first = [replace(one, generators={generator: f"a{n}"}) for n, one in enumerate(SEEDED)]
     again = [replace(one, generators={generator: f"b{n}"}, losses=(5.0,)) for n, one in enumerate(SEEDED)]

@@ -54,9 +54,7 @@ def test_nothing_differs(tmp_path: Path) -> None:
 
 
 def test_a_mode_without_autocast_has_another_setup(tmp_path: Path) -> None:
-    doubts = {
-        "doubts": [{"text": "autocast does nothing on lazy, so this run computes in its parameters' dtype"}]
-    }
+    doubts = {"doubts": [{"text": "autocast does nothing on lazy, so this run computes in its parameters' dtype"}]}
     differences = found(tmp_path, adopted=doubts)
     assert [(one.kind, one.counts, one.text) for one in differences] == [
         ("autocast", True, "autocast does nothing in compile, which computes in its parameters' dtype")
@@ -81,9 +79,7 @@ def test_another_initial_value(tmp_path: Path, with_states: bool) -> None:
     # given
     other = RNG.normal(size=WEIGHT.shape).astype(np.float32)
     # when
-    difference = one(
-        found(tmp_path, initial=(INITIAL, {**INITIAL, "fc.weight": other}), with_states=with_states)
-    )
+    difference = one(found(tmp_path, initial=(INITIAL, {**INITIAL, "fc.weight": other}), with_states=with_states))
     # then
     relative = np.linalg.norm(other - WEIGHT) / np.linalg.norm(WEIGHT)
     assert (difference.kind, difference.step, difference.name, difference.counts) == (
@@ -97,9 +93,7 @@ def test_another_initial_value(tmp_path: Path, with_states: bool) -> None:
         assert difference.text == f"`fc.weight` starts from other values (relative L2 {relative:.2g})"
     else:
         norms = [np.linalg.norm(side.astype(np.float64)) for side in (WEIGHT, other)]
-        assert difference.text == (
-            f"`fc.weight` starts from other values (norm {norms[0]:.4g} against {norms[1]:.4g})"
-        )
+        assert difference.text == (f"`fc.weight` starts from other values (norm {norms[0]:.4g} against {norms[1]:.4g})")
 
 
 @pytest.mark.parametrize("with_states", [True, False])
@@ -111,9 +105,7 @@ def test_another_initial_value(tmp_path: Path, with_states: bool) -> None:
         ("n", np.array([1_000_001]), False),
     ],
 )
-def test_a_few_ulp_are_rounding(
-    tmp_path: Path, name: str, moved: Array, harmless: bool, with_states: bool
-) -> None:
+def test_a_few_ulp_are_rounding(tmp_path: Path, name: str, moved: Array, harmless: bool, with_states: bool) -> None:
     difference = one(found(tmp_path, initial=(INITIAL, {**INITIAL, name: moved}), with_states=with_states))
     assert (difference.harmless == "rounding") is harmless
     assert difference.counts is not harmless
@@ -182,9 +174,7 @@ def group(**changes: Any) -> Any:
         ([(0, SGD)], [(0, [*SGD, *SGD])], "optimizers", 0, "1 against 2 optimizers (from step 0)"),
     ],
 )  # fmt: skip
-def test_hyper_parameters(
-    tmp_path: Path, a: Any, b: Any, name: str | None, step: int, text: str | None
-) -> None:
+def test_hyper_parameters(tmp_path: Path, a: Any, b: Any, name: str | None, step: int, text: str | None) -> None:
     differences = found(tmp_path, hyper=(a, b))
     if name is None:
         assert differences == []
@@ -196,9 +186,7 @@ def test_hyper_parameters(
 
 
 @pytest.mark.parametrize(("value", "follows"), [(0.0501, True), (0.5, False)])
-def test_a_step_size_that_drifts_with_the_training_follows_it(
-    tmp_path: Path, value: float, follows: bool
-) -> None:
+def test_a_step_size_that_drifts_with_the_training_follows_it(tmp_path: Path, value: float, follows: bool) -> None:
     # given a method that computes its step size from the training, which is apart from step 1 on
     drifting = [STEPS[0], *(Step(losses=(9.0,)) for _ in STEPS[1:])]
     # when
@@ -220,8 +208,7 @@ def with_batches(argument: Argument, *steps: int, place: int = 0) -> list[Step]:
 def drifted(steps: Sequence[Step], since: int) -> list[Step]:
     """The steps, with other losses from one on."""
     return [
-        replace(one, losses=(one.losses[0] + 1e-3,)) if number >= since else one
-        for number, one in enumerate(steps)
+        replace(one, losses=(one.losses[0] + 1e-3,)) if number >= since else one for number, one in enumerate(steps)
     ]
 
 
@@ -244,9 +231,7 @@ def test_what_cannot_be_compared_is_left_out(tmp_path: Path, argument: Argument)
     assert found(tmp_path, b=with_batches(argument, *range(6))) == []
 
 
-@pytest.mark.parametrize(
-    "argument", [("float64", (5, 3), "zz"), ("int64", (4, 3), "zz"), ("float32", (1,), "")]
-)
+@pytest.mark.parametrize("argument", [("float64", (5, 3), "zz"), ("int64", (4, 3), "zz"), ("float32", (1,), "")])
 def test_other_shapes_and_kinds_are_other_data(tmp_path: Path, argument: Argument) -> None:
     assert one(found(tmp_path, b=with_batches(argument, *range(6)))).step == 0
 
@@ -332,10 +317,7 @@ def test_batches_follow_from_a_generator_that_differs(tmp_path: Path, states: st
 
 def test_the_order_is_by_step_then_by_cause(tmp_path: Path) -> None:
     # given differences of every kind
-    b = [
-        replace(step, generators={"torch": "xyzuvw"[n]})
-        for n, step in enumerate(with_batches(OTHER, *range(6)))
-    ]
+    b = [replace(step, generators={"torch": "xyzuvw"[n]}) for n, step in enumerate(with_batches(OTHER, *range(6)))]
     # when
     differences = found(
         tmp_path,

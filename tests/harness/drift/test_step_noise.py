@@ -33,9 +33,7 @@ RECORD = {
 
 def write(run: Path, record: Any) -> None:
     (run / "tapes").mkdir(exist_ok=True)
-    (run / "tapes" / "noise-000012.json").write_text(
-        record if isinstance(record, str) else json.dumps(record)
-    )
+    (run / "tapes" / "noise-000012.json").write_text(record if isinstance(record, str) else json.dumps(record))
 
 
 def test_reads_what_a_tape_left(tmp_path: Path) -> None:

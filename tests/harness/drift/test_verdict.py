@@ -172,9 +172,7 @@ def test_nans_of_both_runs_alike_are_no_drift() -> None:
 def test_without_a_score_there_is_no_word() -> None:
     verdict = decide(replace(DIFFERING, first_differing_step=3, unscored="its states were not kept"))
     assert (verdict.word, verdict.step, verdict.score) == (None, 3, None)
-    assert verdict.undecided.startswith(
-        "the runs differ from step 3 on, and its states were not kept: run `numdrift"
-    )
+    assert verdict.undecided.startswith("the runs differ from step 3 on, and its states were not kept: run `numdrift")
     assert verdict.text == f"undecided: {verdict.undecided}"
 
 
@@ -234,7 +232,5 @@ def test_a_script_that_starts_from_no_state_is_undecided_without_a_command() -> 
         )
     )
     assert verdict.word is None
-    assert verdict.undecided.endswith(
-        "and no step of this script can be started from another run's state: why"
-    )
+    assert verdict.undecided.endswith("and no step of this script can be started from another run's state: why")
     assert "numdrift investigate" not in verdict.text

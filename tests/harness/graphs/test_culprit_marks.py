@@ -17,9 +17,7 @@ from .samples import sample_compile_backward, sample_compile_forward, sample_laz
 KERNEL = "cpp_fused_mul_sub_sum_tanh_backward_view_1"
 
 
-def marks(
-    tmp_path: Path, mode: str, graph: Graph, found: object, pre: Graph | None = None
-) -> dict[str, Mark]:
+def marks(tmp_path: Path, mode: str, graph: Graph, found: object, pre: Graph | None = None) -> dict[str, Mark]:
     """The marks of a graph of a run whose investigation found this."""
     graphs = [graph] if graph.stage == "pre" else list(sample_compile_backward())
     run = write_run(tmp_path, mode, graphs)

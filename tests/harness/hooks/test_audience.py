@@ -82,9 +82,7 @@ def seated(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Told]:
 
         def around(seat: Seat) -> Surroundings:
             options = {"told": made.told, "name": seat.name, "fails": members[seat.name][2]}
-            return Surroundings(
-                config, options, mode, Path("run"), list, lambda *_, **__: None, lambda text: None
-            )
+            return Surroundings(config, options, mode, Path("run"), list, lambda *_, **__: None, lambda text: None)
 
         seats = [
             Seat(name, f"witnesses:{kind.__name__}", part, lambda config: True)
@@ -114,9 +112,7 @@ def test_moments_go_round_in_order_and_endings_in_reverse(seated: Callable[..., 
 
 
 def test_a_tool_that_fails_leaves_and_the_others_go_on(seated: Callable[..., Told]) -> None:
-    made = seated(
-        a=(CORE, Witness, ()), b=(TOOL, Witness, ("begins", "close")), c=(TOOL, Witness, ("step_ended",))
-    )
+    made = seated(a=(CORE, Witness, ()), b=(TOOL, Witness, ("begins", "close")), c=(TOOL, Witness, ("step_ended",)))
     made.audience.tell(Observer.begins, 0)
     made.audience.tell(Observer.step_ended, 0)
     made.audience.close()

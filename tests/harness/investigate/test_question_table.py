@@ -44,9 +44,7 @@ class OwnKernels:
             before, after = (score_of(evidence, one, made.step) for one in (evidence.forced, run))
             if before is not None and after is not None and worst_of([after]) <= threshold:
                 drift = worst_of([before]), worst_of([after])
-                said = (
-                    f"step {made.step} with torch's own kernels: z {drift[1]:.3g} instead of {drift[0]:.3g}"
-                )
+                said = f"step {made.step} with torch's own kernels: z {drift[1]:.3g} instead of {drift[0]:.3g}"
                 culprit = mode_culprit(
                     kind="own-kernels",
                     step=made.step,
@@ -66,9 +64,7 @@ def test_names_of_questions_are_of_one_table_each() -> None:
 
 
 @pytest.mark.slow
-def test_a_question_in_the_table_is_asked_and_answers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_question_in_the_table_is_asked_and_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(QUESTIONS, "own_kernels", OwnKernels())
     monkeypatch.setitem(experiment.KINDS, "plain", ExperimentKind("{run}-plain-{reference}-{step}", "mode"))
     shutil.copy(TINY, tmp_path)

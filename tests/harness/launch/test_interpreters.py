@@ -34,10 +34,7 @@ def test_ones_own_python_will_do() -> None:
 
 def test_a_python_without_torch_is_told_how_to_get_it(bare_python: Path) -> None:
     said = refusal(f"x=cpu,python={bare_python}")
-    assert (
-        said
-        == f"mode 'x': python={bare_python} has no torch; install one there: {bare_python} -m pip install torch"
-    )
+    assert said == f"mode 'x': python={bare_python} has no torch; install one there: {bare_python} -m pip install torch"
 
 
 @pytest.mark.parametrize(

@@ -69,9 +69,7 @@ def launch_of(folder: Path, script: str, mode: str = "cpu", timeout: float | Non
     program.write_text(f"#!{sys.executable} -I\n{script}")
     program.chmod(0o755)
     spec = parse_mode(f"{mode},python={program}")
-    return Launch(
-        spec.name, spec, here / "config.json", here / frames.EVENTS, here / "out", here / "err", timeout
-    )
+    return Launch(spec.name, spec, here / "config.json", here / frames.EVENTS, here / "out", here / "err", timeout)
 
 
 def alive(pid: int) -> bool:

@@ -134,9 +134,7 @@ def noise_of(tape: Tape, replays: int = 4) -> Noise:
     """The noise that random rounding makes."""
     found = measure_noise(tape, replays)
     assert found.equal, found.reason
-    tensors = {
-        name: TensorNoise(one.rms, one.norm, one.flips, one.reach) for name, one in found.tensors.items()
-    }
+    tensors = {name: TensorNoise(one.rms, one.norm, one.flips, one.reach) for name, one in found.tensors.items()}
     return Noise(tape.step, found.replays, tensors)
 
 

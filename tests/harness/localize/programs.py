@@ -92,9 +92,7 @@ def programs(*, in_place: bool = True, drawing: bool = False) -> st.SearchStrate
 
 
 @st.composite
-def edits(
-    draw: st.DrawFn, *, in_place: bool = True, drawing: bool = False, most: int = 4
-) -> tuple[Program, Program]:
+def edits(draw: st.DrawFn, *, in_place: bool = True, drawing: bool = False, most: int = 4) -> tuple[Program, Program]:
     """A program, and the same with some instructions removed, inserted, replaced or moved."""
     program = draw(programs(in_place=in_place, drawing=drawing))
     other = list(program)

@@ -201,9 +201,7 @@ def test_two_passes_of_a_step_are_not_mixed_up() -> None:
 
     a, b, blocks = aligned(sides(TRAININGS["sam"], rewritten))
     both = [block for block in blocks if block.a and block.b]
-    assert all(
-        a.nodes[i].iteration == b.nodes[j].iteration for block in both for i in block.a for j in block.b
-    )
+    assert all(a.nodes[i].iteration == b.nodes[j].iteration for block in both for i in block.a for j in block.b)
     ops = [[b.nodes[n].call.name for n in block.b] for block in blocks if not block.is_pair]
     assert ops == [["mul"]] * 4
 

@@ -151,10 +151,7 @@ CASES = [
     ),
     Case(aten.convolution.default, lambda n: (n(2, 6, 20), n(8, 6, 3), n(8), [1], [1], [1], False, [0], 1)),
     *(gradients((2, 6, 9, 9), (8, 3, 3, 3), [2, 1], [1, 0], [1, 2], 2, output) for output in range(3)),
-    *(
-        gradients((2, 6, 9, 9), (6, 4, 3, 3), [2, 2], [1, 1], [1, 1], 2, output, transposed=True)
-        for output in range(3)
-    ),
+    *(gradients((2, 6, 9, 9), (6, 4, 3, 3), [2, 2], [1, 1], [1, 1], 2, output, transposed=True) for output in range(3)),
     Case(aten.tanh_backward.default, lambda n: (n(999), n.between(999))),
     Case(aten.sigmoid_backward.default, lambda n: (n(999), n.between(999).abs())),
     Case(aten.threshold_backward.default, lambda n: (n(99), n(99), 0)),
@@ -277,9 +274,7 @@ def test_every_way_to_write_tanh_backward_is_within_its_bound(
     assert found is not None
     # then
     with mpmath.workdps(60):
-        for got, one, other, allowed in zip(
-            form(g, y).tolist(), g.tolist(), y.tolist(), found.tolist(), strict=True
-        ):
+        for got, one, other, allowed in zip(form(g, y).tolist(), g.tolist(), y.tolist(), found.tolist(), strict=True):
             exact = mpmath.mpf(one) * (1 - mpmath.mpf(other) ** 2)
             assert abs(mpmath.mpf(got) - exact) <= allowed
 

@@ -65,9 +65,7 @@ def test_the_deciding_comparison_is_named(decides: Callable[[Tensor, float], boo
     if expression == "gt(":
         numbers = [float(text.split("gt(")[1].split(",")[0]) for text in decision.split(" is ")[:2]]
         assert numbers == pytest.approx([one, other], rel=1e-6)
-        assert {"is True in", "is False in"} <= {
-            f"is {word} in" for word in decision.replace(",", "").split()
-        }
+        assert {"is True in", "is False in"} <= {f"is {word} in" for word in decision.replace(",", "").split()}
     assert any("tanh" in [*culprit.ops["a"], *culprit.ops["b"]] for culprit in branches)
 
 

@@ -111,9 +111,7 @@ def test_each_site_swapped_is_a_real_step_with_that_one_change() -> None:
     found = sites(pair)
     assert len(found) == len(FAULTS)
     for name, (plant, module, phase) in FAULTS.items():
-        site = next(
-            one for one in found if module_of(pair, one.lead) == module and phase_of(pair, one.lead) == phase
-        )
+        site = next(one for one in found if module_of(pair, one.lead) == module and phase_of(pair, one.lead) == phase)
         # when
         alone = execute(pair, Mixture("a", site.blocks))
         without = execute(pair, Mixture("b", site.blocks))

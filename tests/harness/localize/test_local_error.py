@@ -56,8 +56,7 @@ def saturated() -> tuple[Tensor, Tensor]:
 def in_mpmath(gradient: Tensor, output: Tensor) -> list[mpmath.mpf]:
     with mpmath.workdps(60):
         return [
-            mpmath.mpf(g) * (1 - mpmath.mpf(y) ** 2)
-            for g, y in zip(gradient.tolist(), output.tolist(), strict=True)
+            mpmath.mpf(g) * (1 - mpmath.mpf(y) ** 2) for g, y in zip(gradient.tolist(), output.tolist(), strict=True)
         ]
 
 
@@ -73,9 +72,7 @@ def ulps_in_mpmath(result: Tensor, exact: list[mpmath.mpf]) -> float:
 
 
 @pytest.mark.parametrize("kernel", [decomposed, fused, contracted], ids=lambda one: one.__name__)
-def test_ulps_are_those_of_mpmath(
-    kernel: Callable[[Tensor, Tensor], Tensor], saturated: tuple[Tensor, Tensor]
-) -> None:
+def test_ulps_are_those_of_mpmath(kernel: Callable[[Tensor, Tensor], Tensor], saturated: tuple[Tensor, Tensor]) -> None:
     gradient, output = saturated
     kept = output != 1
     gradient, output = gradient[kept], output[kept]

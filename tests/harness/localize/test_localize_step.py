@@ -144,9 +144,7 @@ def test_one_fault_is_one_proven_culprit(
         assert culprit.module == module and culprit.sites == 1
 
 
-@pytest.mark.parametrize(
-    "plant", [eps, louder, wired, hooked, rewritten, decay], ids=lambda one: one.__name__
-)
+@pytest.mark.parametrize("plant", [eps, louder, wired, hooked, rewritten, decay], ids=lambda one: one.__name__)
 def test_what_a_culprit_scores_is_what_the_fault_scores(plant: Plant) -> None:
     found = localized(sides(Small, plant))
     (culprit,) = beyond(found)
@@ -161,9 +159,7 @@ def test_gradient_clipping_on_one_side_is_one_culprit() -> None:
     assert is_proven(culprit) and culprit.phase == "optimizer"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="one rate stands in two ops of the optimizer, which are told as two culprits"
-)
+@pytest.mark.xfail(strict=True, reason="one rate stands in two ops of the optimizer, which are told as two culprits")
 def test_another_learning_rate_is_one_culprit() -> None:
     assert len(beyond(localized(sides(Small, rate)))) == 1
 

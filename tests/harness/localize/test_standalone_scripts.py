@@ -272,9 +272,7 @@ def body(folder: Path, name: str = "culprit-1.py") -> str:
 
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("name", CASES)
-def test_a_script_shows_what_its_culprit_says(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_script_shows_what_its_culprit_says(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = case(name)
     written = write_scripts(found, MODES, tmp_path)
     assert written
@@ -427,9 +425,7 @@ def test_what_has_too_many_calls_has_no_script(tmp_path: Path) -> None:
     assert any("do not fit into a script of 60 lines" in why for why in whys)
 
 
-def test_the_words_name_the_script_from_the_current_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_words_name_the_script_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     proof = {"score_before": 0.0, "score_after": 20.0, "holds": True}
     told: dict[str, Any] = {
         "kind": "arguments",

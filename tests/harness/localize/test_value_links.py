@@ -84,9 +84,7 @@ def test_the_same_values_laid_out_otherwise_are_a_matter_of_the_kernel() -> None
         lambda x, y: (x + y).exp(),
         lambda x, y: torch.add(x, y, out=torch.empty(4, 4).t()).exp(),
     )
-    [found] = [
-        one for one in suspects(pair).values() if pair.blocks[one.block].is_pair and one.reasons == (LAYOUT,)
-    ]
+    [found] = [one for one in suspects(pair).values() if pair.blocks[one.block].is_pair and one.reasons == (LAYOUT,)]
     assert found.kind == "kernel"
     turned = pair_of(lambda x, y: (x + y).exp(), lambda x, y: (x + y).t().exp())
     assert [one.kind for one in suspects(turned).values()] == ["arguments"]
@@ -99,9 +97,7 @@ def test_draws_differ_by_the_state_of_the_generator() -> None:
 
     same = pair_of(lambda x, y: torch.rand(4, 4), lambda x, y: torch.rand(4, 4))
     assert not draws_differ(*nodes(same, "rand"))
-    reseeded = pair_of(
-        lambda x, y: torch.rand(4, 4), lambda x, y: (torch.manual_seed(2), torch.rand(4, 4))[1]
-    )
+    reseeded = pair_of(lambda x, y: torch.rand(4, 4), lambda x, y: (torch.manual_seed(2), torch.rand(4, 4))[1])
     assert draws_differ(*nodes(reseeded, "rand"))
     found = suspects(pair_of(lambda x, y: torch.rand(4, 4), one_more))
     assert "setup" in {one.kind for one in found.values()}

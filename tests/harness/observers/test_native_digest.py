@@ -78,9 +78,7 @@ def test_a_truncated_library_is_rebuilt(cache: Path, built: Path, kept: int) -> 
 
 
 @pytest.mark.parametrize("flags", ["-mno-avx512f", "-mno-avx512f -mno-avx2 -mno-avx"])
-def test_older_instruction_sets_give_the_same_hashes(
-    cache: Path, monkeypatch: pytest.MonkeyPatch, flags: str
-) -> None:
+def test_older_instruction_sets_give_the_same_hashes(cache: Path, monkeypatch: pytest.MonkeyPatch, flags: str) -> None:
     monkeypatch.setenv("CC", f"cc {flags}")
     older = Digester()
     assert older.implementation == "native", older.reason
@@ -95,9 +93,7 @@ def test_no_compiler(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("compiler", ["/bin/false", "/nowhere/cc", "'unbalanced", "cc -include nowhere.h"])
-def test_a_failing_compiler_gives_a_reason(
-    cache: Path, monkeypatch: pytest.MonkeyPatch, compiler: str
-) -> None:
+def test_a_failing_compiler_gives_a_reason(cache: Path, monkeypatch: pytest.MonkeyPatch, compiler: str) -> None:
     monkeypatch.setenv("CC", compiler)
     digester = Digester()
     assert digester.implementation == "torch" and digester.reason and "\n" not in digester.reason

@@ -139,12 +139,9 @@ def test_outputs_are_kept_on_request(tmp_path: Path) -> None:
     # then a frame an output, numbered as the op is
     path = tmp_path / frames.TENSORS
     content = path.read_bytes()
-    found = [
-        (at.step, at.table, content[at.offset : at.offset + at.length]) for at in frames.scan_frames(path)
-    ]
+    found = [(at.step, at.table, content[at.offset : at.offset + at.length]) for at in frames.scan_frames(path)]
     assert found == [
-        (4, index, tensor.contiguous().numpy().tobytes())
-        for index, tensor in enumerate([transposed, product])
+        (4, index, tensor.contiguous().numpy().tobytes()) for index, tensor in enumerate([transposed, product])
     ]
 
 

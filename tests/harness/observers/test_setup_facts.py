@@ -96,9 +96,7 @@ def hash_of(tensor: torch.Tensor) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
-def test_recording_the_setup_changes_no_bit_no_graph_and_no_compilation(
-    mode: str, ran: Record, script: Path
-) -> None:
+def test_recording_the_setup_changes_no_bit_no_graph_and_no_compilation(mode: str, ran: Record, script: Path) -> None:
     device, *flags = MODES[mode]
     assert ran(mode).printed == plain(script, device, "nothing", *flags)
     assert not [text for text in ran(mode).notices if "fail" in text]

@@ -41,8 +41,7 @@ def reference(values: Sequence[float]) -> Sketch:
     finite = [value if math.isfinite(value) else 0.0 for value in values]
     rows = [signs(index) for index in range(len(finite))]
     return tuple(
-        math.fsum(row[number] * value for row, value in zip(rows, finite, strict=True))
-        for number in range(NUMBERS)
+        math.fsum(row[number] * value for row, value in zip(rows, finite, strict=True)) for number in range(NUMBERS)
     )
 
 
@@ -103,9 +102,7 @@ def cut_tensors(draw: st.DrawFn) -> tuple[torch.Tensor, list[list[int]]]:
 @IMPLEMENTATIONS
 @given(cut=cut_tensors())
 @settings(max_examples=60)
-def test_the_parts_of_a_tensor_add_up_to_it(
-    implementation: str, cut: tuple[torch.Tensor, list[list[int]]]
-) -> None:
+def test_the_parts_of_a_tensor_add_up_to_it(implementation: str, cut: tuple[torch.Tensor, list[list[int]]]) -> None:
     values, cuts = cut
     sketcher = SKETCHERS[implementation]
     parts = []
@@ -129,9 +126,7 @@ def test_the_sketch_of_a_difference_is_the_difference_of_the_sketches(
     assert left is not None and right is not None
     difference = tuple(x - y for x, y in zip(left, right, strict=True))
     # a - b is rounded once an element, besides
-    assert_close(
-        apart, difference, bound(a) + bound(b) + bound(a - b) + 2.0**-53 * float((a - b).abs().sum())
-    )
+    assert_close(apart, difference, bound(a) + bound(b) + bound(a - b) + 2.0**-53 * float((a - b).abs().sum()))
 
 
 def test_the_norm_is_estimated_as_well_as_stated() -> None:

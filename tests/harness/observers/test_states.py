@@ -71,9 +71,7 @@ def test_a_full_disk_is_told_and_not_raised(tmp_path: Path) -> None:
     assert len(told) == 1 and "cannot be written" in told[0] and not kept.wants(1)
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10)), min_size=1, max_size=5), st.integers(0, 40)
-)
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10)), min_size=1, max_size=5), st.integers(0, 40))
 def test_the_states_to_come_are_counted(ranges: list[tuple[int, int]], first: int) -> None:
     steps = StepSelection(tuple((begin, begin + length) for begin, length in ranges))
     assert states_from(steps, first) == sum(step in steps for step in range(first, 50))

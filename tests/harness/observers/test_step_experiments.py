@@ -24,9 +24,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_script(tmp_path_factory.mktemp("training"))
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param(m, marks=[pytest.mark.slow] * (m in SLOW)) for m in MODES]
-)
+@pytest.fixture(scope="module", params=[pytest.param(m, marks=[pytest.mark.slow] * (m in SLOW)) for m in MODES])
 def mode(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
@@ -47,9 +45,7 @@ def test_keeping_states_and_outcomes_changes_no_bit(free: Ran, mode: str, script
     assert sorted(free.states)[:STEPS] == list(range(STEPS))
 
 
-def test_each_step_from_its_own_state_gives_what_it_gave(
-    free: Ran, mode: str, script: Path, tmp_path: Path
-) -> None:
+def test_each_step_from_its_own_state_gives_what_it_gave(free: Ran, mode: str, script: Path, tmp_path: Path) -> None:
     # when the steps start from the states, in a training that is disturbed after step 1 and after step 4
     forced = [
         run(

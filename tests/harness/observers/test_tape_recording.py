@@ -54,9 +54,7 @@ class Run:
 @contextmanager
 def running(folder: Path, tapes: str = "1", mode: str = "cpu", *, device: str | None = None) -> Iterator[Run]:
     spec = parse_mode(mode)
-    config = RunConfig(
-        __file__, spec, str(folder / "journal"), tapes=StepSelection.parse(tapes), noise_replays=3
-    )
+    config = RunConfig(__file__, spec, str(folder / "journal"), tapes=StepSelection.parse(tapes), noise_replays=3)
     eager = EagerMode(spec)
     eager.device = device or "cpu"
     notices: list[str] = []

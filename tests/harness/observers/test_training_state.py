@@ -93,9 +93,7 @@ OPTIMIZERS: dict[str, Callable[[nn.Module], list[torch.optim.Optimizer]]] = {
     "sgd": lambda net: [torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)],
     "adamw": lambda net: [torch.optim.AdamW(net.parameters(), lr=0.01)],
     "nadam": lambda net: [torch.optim.NAdam(net.parameters(), lr=0.01)],
-    "adam with a tensor": lambda net: [
-        torch.optim.Adam(net.parameters(), lr=torch.tensor(0.01), foreach=False)
-    ],
+    "adam with a tensor": lambda net: [torch.optim.Adam(net.parameters(), lr=torch.tensor(0.01), foreach=False)],
     "lbfgs": lambda net: [torch.optim.LBFGS(net.parameters(), lr=0.1, max_iter=3)],
     "sam": lambda net: [SAM(net.parameters(), torch.optim.SGD, lr=0.1, momentum=0.9)],
     "two of the same": lambda net: [

@@ -27,9 +27,7 @@ def test_tensors_without_values_are_unreadable(digester: Digester) -> None:
     view, strided = base[50:60], base[50:60:2]
     base.untyped_storage().resize_(0)
     without = [torch.ones(3, device="meta"), fake, base, view, strided]
-    *digests, lazy, real = iter_unpack(
-        digester.digest([*without, torch.nn.UninitializedParameter(), torch.ones(2)])
-    )
+    *digests, lazy, real = iter_unpack(digester.digest([*without, torch.nn.UninitializedParameter(), torch.ones(2)]))
     assert [(digest.hash, digest.numel) for digest in digests] == [(0, n) for n in (3, 4, 100, 10, 5)]
     assert repr(digests[0]) == repr(unreadable(3))
     assert lazy.numel == 0

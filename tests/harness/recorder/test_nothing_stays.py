@@ -62,9 +62,7 @@ MODES = [
 
 def found(names: list[tuple[Any, str]]) -> list[Any]:
     """What is there under each name: of a class or module what it has itself, of others what they give."""
-    return [vars(holder).get(name, None) for holder, name in names] + [
-        getattr(holder, name) for holder, name in names
-    ]
+    return [vars(holder).get(name, None) for holder, name in names] + [getattr(holder, name) for holder, name in names]
 
 
 def hooks() -> list[Any]:

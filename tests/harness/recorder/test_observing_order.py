@@ -216,9 +216,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return happened
 
 
-def test_each_moment_reaches_the_watchers_in_this_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_moment_reaches_the_watchers_in_this_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train(config_of(tmp_path / "reference", states=ALL), steps=2)
     config = config_of(
         tmp_path / "run",

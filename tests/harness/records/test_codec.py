@@ -85,9 +85,7 @@ def some(hint: Any) -> st.SearchStrategy[Any]:
     if hint is KeepParams:
         return st.sampled_from(["all", "last", "every=3"]).map(KeepParams.parse)
     if hint is PartitionConfig:
-        return st.builds(
-            PartitionConfig, st.floats(0, 1), ops_to_partition=st.sampled_from([(), ("aten::mm",)])
-        )
+        return st.builds(PartitionConfig, st.floats(0, 1), ops_to_partition=st.sampled_from([(), ("aten::mm",)]))
     if hint is Any:
         return VALUE
     if origin in (Union, types.UnionType):
@@ -106,9 +104,7 @@ def some(hint: Any) -> st.SearchStrategy[Any]:
         return st.lists(some(arguments[0]), max_size=2)
     if is_dataclass(hint) and isinstance(hint, type):
         hints = get_type_hints(hint)
-        return st.builds(
-            hint, **{one.name: some(hints[one.name]) for one in fields(hint) if one.name != "schema"}
-        )
+        return st.builds(hint, **{one.name: some(hints[one.name]) for one in fields(hint) if one.name != "schema"})
     return TEXT if hint is str else st.from_type(hint)
 
 
@@ -134,12 +130,8 @@ def test_a_culprit_survives_its_json(kind: str, data: st.DataObject) -> None:
 
 
 def test_a_difference_of_the_setup_has_its_own_fields() -> None:
-    setup = Culprit(
-        "setup", phase="setup", step=2, what="batch", name="input 0", text="other", significance="x"
-    )
-    assert list(plain(setup)) == [
-        *("phase", "module", "op", "kind", "step", "what", "name", "text", "significance")
-    ]
+    setup = Culprit("setup", phase="setup", step=2, what="batch", name="input 0", text="other", significance="x")
+    assert list(plain(setup)) == [*("phase", "module", "op", "kind", "step", "what", "name", "text", "significance")]
     assert Culprit.from_json(plain(setup)) == setup
 
 
@@ -153,9 +145,7 @@ def test_values_become_those_that_json_has_and_come_back() -> None:
         "parts": [{"name": "p", "at": [1, 2.5]}], "shape": [2, "s0"], "whatever": 0,
     }  # fmt: skip
     assert plain(trial) == said
-    assert read(Trial, said) == Trial(
-        **{**{one.name: getattr(trial, one.name) for one in fields(trial)}, "here": ""}
-    )
+    assert read(Trial, said) == Trial(**{**{one.name: getattr(trial, one.name) for one in fields(trial)}, "here": ""})
     assert math.isnan(read(list[float], ["nan"])[0])
     assert plain(Trial(Path(), note="x"))["note"] == "x"
     assert read(Trial, {"path": ".", "whatever": "anything"}).whatever == "anything"

@@ -57,9 +57,7 @@ def test_a_folder_of_another_pair_is_none_of_this_one() -> None:
 
 
 def test_modes_whose_names_look_like_experiments_are_told_apart() -> None:
-    assert experiment_named("cpu-again-from-cpu", "cpu", "cpu-again") == Experiment(
-        "forced", "cpu-again", "cpu"
-    )
+    assert experiment_named("cpu-again-from-cpu", "cpu", "cpu-again") == Experiment("forced", "cpu-again", "cpu")
     assert experiment_named("cpu-again-again", "cpu", "cpu-again") == Experiment("again", "cpu-again")
 
 

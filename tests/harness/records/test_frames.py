@@ -27,8 +27,7 @@ def read(data: bytes) -> list[Frame]:
         file.write(data)
         file.flush()
         return [
-            (at.table, at.step, data[at.offset : at.offset + at.length])
-            for at in frames.scan_frames(Path(file.name))
+            (at.table, at.step, data[at.offset : at.offset + at.length]) for at in frames.scan_frames(Path(file.name))
         ]
 
 

@@ -19,9 +19,7 @@ from numdrift.harness.runs.recorded_run import RecordedRun
 
 WORDS = st.text(min_size=0, max_size=12)
 SHAPES = st.none() | st.lists(st.integers(0, 9) | st.sampled_from(["s0", "s1"]), max_size=4).map(tuple)
-SCALARS = (
-    st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.booleans() | WORDS
-)
+SCALARS = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.booleans() | WORDS
 NODES = st.recursive(
     st.builds(Node, name=WORDS, op=WORDS),
     lambda inner: st.builds(
@@ -97,9 +95,7 @@ def test_another_schema_is_refused() -> None:
 
 
 def test_phases_are_joined_in_their_order() -> None:
-    nodes = [
-        Node(str(n), "add", phase=phase) for n, phase in enumerate(["forward", "", "backward", "forward"])
-    ]
+    nodes = [Node(str(n), "add", phase=phase) for n, phase in enumerate(["forward", "", "backward", "forward"])]
     assert phase_of(nodes) == "forward+backward"
 
 
@@ -157,9 +153,7 @@ def test_a_run_without_graphs_says_how_to_record_them(tmp_path: Path) -> None:
         ({"step": 7}, "known: 0"),
     ],
 )
-def test_what_is_not_there_is_named_with_what_is(
-    tmp_path: Path, wanted: dict[str, object], said: str
-) -> None:
+def test_what_is_not_there_is_named_with_what_is(tmp_path: Path, wanted: dict[str, object], said: str) -> None:
     folder = GraphFolder(tmp_path / "graphs", "cpu")
     folder.write(small("0-backward-pre", phase="backward"))
     folder.unavailable("post", "dynamo gave up")
@@ -167,9 +161,7 @@ def test_what_is_not_there_is_named_with_what_is(
         graphs_of(run_at(tmp_path)).select(**wanted)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("steps", "said"), [("7", "step 7, and the run has 2 steps"), ("0-1", "steps 0-1, and")]
-)
+@pytest.mark.parametrize(("steps", "said"), [("7", "step 7, and the run has 2 steps"), ("0-1", "steps 0-1, and")])
 def test_a_run_that_was_asked_for_graphs_says_of_which_steps(tmp_path: Path, steps: str, said: str) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"graphs": True, "graph_steps": steps}))
     run = run_at(tmp_path)
@@ -217,9 +209,7 @@ def test_a_damaged_line_of_the_index_is_an_error_that_names_it(
 ) -> None:
     (tmp_path / "graphs").mkdir()
     (tmp_path / "graphs" / INDEX).write_text(json.dumps(line) + "\n")
-    with pytest.raises(
-        JournalError, match=rf"graphs\.jsonl: line 1 lacks the fields of the event '{line['event']}'"
-    ):
+    with pytest.raises(JournalError, match=rf"graphs\.jsonl: line 1 lacks the fields of the event '{line['event']}'"):
         getattr(RunGraphs(run_at(tmp_path)), what)
 
 

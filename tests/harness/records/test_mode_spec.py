@@ -48,12 +48,8 @@ def texts(draw: st.DrawFn) -> str:
     fitting = [key for key in known if base in BASES_OF_KEY.get(key, (base,))]
     pairs = []
     for key in draw(st.lists(st.sampled_from(fitting), unique=True)):
-        inner = (
-            draw(st.lists(inner_names, min_size=1, max_size=2, unique=True)) if key in DOTTED_KEYS else [""]
-        )
-        pairs += [
-            f"{key}.{one}={draw(VALUES[key])}" if one else f"{key}={draw(VALUES[key])}" for one in inner
-        ]
+        inner = draw(st.lists(inner_names, min_size=1, max_size=2, unique=True)) if key in DOTTED_KEYS else [""]
+        pairs += [f"{key}.{one}={draw(VALUES[key])}" if one else f"{key}={draw(VALUES[key])}" for one in inner]
     return ",".join([draw(st.sampled_from(["", draw(names) + "="])) + base, *pairs])
 
 

@@ -25,9 +25,7 @@ def test_a_config_survives_json() -> None:
     assert PartitionConfig.from_json(config.to_json()) == config
 
 
-@pytest.mark.parametrize(
-    "text", ["aten::sum", "sum", "aten.sum", "torch.ops.aten.sum", "aten::sum.dim_IntList"]
-)
+@pytest.mark.parametrize("text", ["aten::sum", "sum", "aten.sum", "torch.ops.aten.sum", "aten::sum.dim_IntList"])
 def test_an_operator_is_named_in_any_form(text: str) -> None:
     assert operator_name(text) == "aten::sum"
 

@@ -89,9 +89,7 @@ def test_an_option_is_named_by_no_file_of_the_command_the_plan_or_the_interface(
 
 
 def test_options_as_users_give_them_become_fields() -> None:
-    asked = requested(
-        {"keep_budget": 1.5, "graphs": True, "graph_steps": "3-4", "states": "all", "steps": ""}
-    )
+    asked = requested({"keep_budget": 1.5, "graphs": True, "graph_steps": "3-4", "states": "all", "steps": ""})
     assert asked == {
         "value_budget": 3 << 19,
         "graphs": True,

@@ -20,9 +20,7 @@ def covered(ranges: list[tuple[int, int | None]], step: int) -> bool:
 
 
 @given(st.lists(ranges, min_size=1), steps)
-def test_a_selection_holds_what_its_ranges_cover(
-    given_ranges: list[tuple[int, int | None]], step: int
-) -> None:
+def test_a_selection_holds_what_its_ranges_cover(given_ranges: list[tuple[int, int | None]], step: int) -> None:
     assert (step in StepSelection(tuple(given_ranges))) == covered(given_ranges, step)
 
 

@@ -447,16 +447,12 @@ def test_bfloat16_is_widened_exactly(bits: int) -> None:
         [value] = Journal(folder).values(0)["w"].view("uint32")
         # then
         signed = bits - 2**16 if bits >= 2**15 else bits
-        [plain] = (
-            torch.tensor([signed], dtype=torch.int16).view(torch.bfloat16).float().numpy().view("uint32")
-        )
+        [plain] = torch.tensor([signed], dtype=torch.int16).view(torch.bfloat16).float().numpy().view("uint32")
         assert value == plain
 
 
 def test_an_absent_gradient_is_none(tmp_path: Path) -> None:
-    write_journal(
-        tmp_path, {"event": "tensors", "table": 0, "tensors": [entry("w", [1], "float32")]}, step_line(0)
-    )
+    write_journal(tmp_path, {"event": "tensors", "table": 0, "tensors": [entry("w", [1], "float32")]}, step_line(0))
     FrameFile(tmp_path / frames.DIGESTS).frame(0, 0, [b"\1" * RECORD_BYTES, ABSENT], 2 * RECORD_BYTES)
     [(step, digests)] = Journal(tmp_path).digests()
     assert step == 0 and digests.gradients == {"w": None} and not digests.values["w"].absent

@@ -121,9 +121,7 @@ def test_a_foreign_file_is_a_journal_error(tmp_path: Path, content: bytes) -> No
         read_pickle(tmp_path / "a.pkl")
 
 
-@pytest.mark.parametrize(
-    "content", [{"schema": 2}, {"schema": 0}, {"schema": "1"}, {"schema": []}, {}, [1], None]
-)
+@pytest.mark.parametrize("content", [{"schema": 2}, {"schema": 0}, {"schema": "1"}, {"schema": []}, {}, [1], None])
 def test_an_unknown_schema_is_a_journal_error(tmp_path: Path, content: object) -> None:
     (tmp_path / "a.pkl").write_bytes(pickle.dumps(content))
     with pytest.raises(JournalError, match="schema 1 to 1"):
@@ -173,16 +171,12 @@ def test_an_array_of_checked_parts_is_loaded(tmp_path: Path) -> None:
     ("shape", "data"),
     [((2,), b"\0" * 4), ((2,), b"\0" * 12), ((-1,), b"\0" * 4), ((2**62,), b""), ((1,), [0.5]), ((1,), None)],
 )
-def test_an_array_that_lies_about_its_size_is_a_journal_error(
-    tmp_path: Path, shape: Any, data: object
-) -> None:
+def test_an_array_that_lies_about_its_size_is_a_journal_error(tmp_path: Path, shape: Any, data: object) -> None:
     with pytest.raises(JournalError):
         read_pickle(with_array(tmp_path, PLAIN_STATE, shape, data))
 
 
-@pytest.mark.parametrize(
-    "state", [(3, "O", None, None, None, -1, -1, 63), (3,), (), (3, 7), None, (3, "<,i8,")]
-)
+@pytest.mark.parametrize("state", [(3, "O", None, None, None, -1, -1, 63), (3,), (), (3, 7), None, (3, "<,i8,")])
 def test_a_dtype_that_lies_is_a_journal_error(tmp_path: Path, state: Any) -> None:
     # given what NumPy's own dtype takes on trust, and crashes on when flags say that it holds objects
     path = with_array(tmp_path, state or (None,), (1,), b"\0" * 4)

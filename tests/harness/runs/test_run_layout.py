@@ -106,9 +106,7 @@ def test_a_pickle_collides_too(tmp_path: Path) -> None:
 def test_force_replaces_that_run_alone(tmp_path: Path) -> None:
     # given two batches of two modes, and a file of the user's
     investigation = InvestigationFolder(tmp_path)
-    folders = {
-        (mode, suffix): investigation.run(mode, suffix) for mode in ("cpu", "lazy") for suffix in ("", "a")
-    }
+    folders = {(mode, suffix): investigation.run(mode, suffix) for mode in ("cpu", "lazy") for suffix in ("", "a")}
     for folder in folders.values():
         folder.create(force=False)
         folder.manifest.write_text("{}")

@@ -79,9 +79,7 @@ def test_outside_of_numdrift_python_prints_and_calls(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out == "a=tensor([1., 2.])\n1 tensor(3)\n"
 
 
-def test_a_recording_shows_values_after_their_step(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_recording_shows_values_after_their_step(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     # given
     model = torch.nn.Linear(1, 1, bias=False)
     torch.nn.init.ones_(model.weight)

@@ -27,9 +27,7 @@ pytestmark = pytest.mark.skipif(torch.backends.cuda.is_built(), reason="asks wha
 def facts() -> Iterator[Facts]:
     """Everything redirected to the CPU; gives what was noted."""
     told: Facts = []
-    notes = ScriptNotes(
-        AdoptionFacts(lambda event, **fields: told.append({"event": event, **fields})), __file__
-    )
+    notes = ScriptNotes(AdoptionFacts(lambda event, **fields: told.append({"event": event, **fields})), __file__)
     devices = DeviceRedirection("cpu", notes)
     parts = (devices, CudaStandIns("cpu", notes), AutocastRedirection("cpu", devices.kinds, notes))
     for part in parts:
@@ -84,9 +82,7 @@ MAKERS: dict[str, Callable[[Any], torch.Tensor]] = {
     "channels-last": lambda device: torch.ones(1, 2, 3, 3).to(device, memory_format=torch.channels_last),
     "linear": linear,
     "module-to": moved,
-    "generator": lambda device: torch.randn(
-        3, device=device, generator=torch.Generator(device=device).manual_seed(5)
-    ),
+    "generator": lambda device: torch.randn(3, device=device, generator=torch.Generator(device=device).manual_seed(5)),
     "default-within": within_default,
     "default": as_default,
 }

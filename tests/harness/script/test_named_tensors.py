@@ -158,9 +158,7 @@ def test_a_parametrization_that_is_computed_is_no_model() -> None:
     # given
     roots, called = RootModules(), list[bool]()
     layer = nn.Linear(2, 2)
-    nn.utils.parametrize.register_parametrization(
-        layer, "weight", Doubled(lambda one: called.append(roots.add(one)))
-    )
+    nn.utils.parametrize.register_parametrization(layer, "weight", Doubled(lambda one: called.append(roots.add(one))))
     # when
     called.clear()
     assert layer.weight.shape == (2, 2)

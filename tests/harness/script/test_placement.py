@@ -85,17 +85,13 @@ def test_a_placed_training_is_that_of_a_script_that_moves_everything(placement: 
             assert torch.equal(found[name], expected[name]), name
 
 
-def test_a_placed_model_keeps_its_parameters_ties_hooks_and_gradients(
-    placement: Placement, facts: list[str]
-) -> None:
+def test_a_placed_model_keeps_its_parameters_ties_hooks_and_gradients(placement: Placement, facts: list[str]) -> None:
     # given
     model = Tied()
     before = list(model.parameters())
     seen: list[str] = []
     handle = model.inner.weight.register_hook(lambda gradient: gradient * 2)
-    model.inner.weight.register_post_accumulate_grad_hook(
-        lambda parameter: seen.append(str(parameter.device))
-    )
+    model.inner.weight.register_post_accumulate_grad_hook(lambda parameter: seen.append(str(parameter.device)))
     model(torch.randn(2, 3)).sum().backward()
     assert model.inner.weight.grad is not None
     gradient = model.inner.weight.grad.clone()
@@ -141,9 +137,7 @@ def test_a_model_that_is_on_the_device_costs_nothing(placement: Placement, facts
 
 
 def test_a_model_that_cannot_be_moved_is_refused(placement: Placement) -> None:
-    with pytest.raises(
-        AdoptionError, match=r'Linear is on meta, but this mode runs on lazy: .*environ\["DEVICE"\]'
-    ):
+    with pytest.raises(AdoptionError, match=r'Linear is on meta, but this mode runs on lazy: .*environ\["DEVICE"\]'):
         placement.place(torch.nn.Linear(2, 2, device="meta"), [])
 
 
@@ -232,9 +226,7 @@ def test_leaving_another_mode_leaves_the_meeting_on(placement: Placement) -> Non
     assert not torch.overrides._get_current_function_mode_stack()
 
 
-def test_plain_tensors_of_an_optimizer_are_placed_when_it_is_made(
-    placement: Placement, facts: list[str]
-) -> None:
+def test_plain_tensors_of_an_optimizer_are_placed_when_it_is_made(placement: Placement, facts: list[str]) -> None:
     # given
     weight = torch.ones(3, requires_grad=True)
     # when

@@ -197,9 +197,7 @@ for i in range(2):
     ran, _ = recorded(tmp_path, loop, record="ops")
     # then
     lines = (tmp_path / "run/journal/ops.jsonl").read_text().splitlines()
-    found = {
-        (line.split('"op":"')[1].split('"')[0], line.split('"phase":"')[1].split('"')[0]) for line in lines
-    }
+    found = {(line.split('"op":"')[1].split('"')[0], line.split('"phase":"')[1].split('"')[0]) for line in lines}
     assert ran.exit_code == 0
     assert {phase for op, phase in found if op == "aten.exp.default"} == {"inner"}
     assert {phase for op, phase in found if op == "aten.tanh_backward.default"} == {"loss"}

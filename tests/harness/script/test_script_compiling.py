@@ -107,11 +107,7 @@ def test_what_is_left_eager_has_the_names_that_scripts_rely_on() -> None:
         left: Any = torch.compile(model)
     assert type(left) is type(by_torch)
     assert left._orig_mod is model
-    assert (
-        list(left.state_dict())
-        == list(by_torch.state_dict())
-        == ["_orig_mod.inner.weight", "_orig_mod.inner.bias"]
-    )
+    assert list(left.state_dict()) == list(by_torch.state_dict()) == ["_orig_mod.inner.weight", "_orig_mod.inner.bias"]
     assert left.train(False).training is False
 
 
@@ -202,9 +198,7 @@ def test_settings_of_the_script_are_kept_where_they_mean_something(
 
 
 def test_a_key_of_the_mode_takes_its_option_out_of_the_scripts_mode() -> None:
-    kept = compile_mode("compile,inductor.max_autotune=off").settings(
-        "max-autotune-no-cudagraphs", None, None
-    )
+    kept = compile_mode("compile,inductor.max_autotune=off").settings("max-autotune-no-cudagraphs", None, None)
     assert set(kept) == {"options"}
     assert "max_autotune" not in kept["options"]
     assert kept["options"]["coordinate_descent_tuning"] is True
@@ -243,9 +237,6 @@ def test_graph_breaks_are_told_with_their_place() -> None:
 
     assert regions_of(lambda: broken(X)) == 2
     [found] = torch_private.graph_breaks()[before:]
-    line = (
-        Path(__file__).read_text(encoding="utf-8").splitlines().index("        torch._dynamo.graph_break()")
-        + 1
-    )
+    line = Path(__file__).read_text(encoding="utf-8").splitlines().index("        torch._dynamo.graph_break()") + 1
     assert found.source == f"{__file__}:{line}"
     assert "graph_break" in found.reason

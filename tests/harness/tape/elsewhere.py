@@ -35,9 +35,7 @@ class Elsewhere(AsRecorded):
         for slot, content in written.items():
             put_back(storages[slot], memory[slot][0], content)
         self.ops.append(one.call.op)
-        self.digests[one.position] = [
-            digest_of(value) for value in results(one, outputs, arguments, keywords)
-        ]
+        self.digests[one.position] = [digest_of(value) for value in results(one, outputs, arguments, keywords)]
         return list(outputs)
 
     def _memory(self, one: Computation, storages: Mapping[int, torch.Tensor]) -> Memory:
@@ -49,9 +47,7 @@ class Elsewhere(AsRecorded):
         return memory
 
 
-def storages_of(
-    one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
-) -> dict[int, torch.Tensor]:
+def storages_of(one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> dict[int, torch.Tensor]:
     """By slot a tensor that lies in its storage."""
     given = [leaf for value in (*arguments, *keywords.values()) for leaf in leaves(value)]
     tensors = [leaf for leaf in given if isinstance(leaf, torch.Tensor)]

@@ -185,9 +185,7 @@ def replayed(tape: Tape) -> dict[str, torch.Tensor]:
 class Real(AsRecorded):
     """A replay in which every node of a compiled graph gives what it really gave; shows each before it is executed."""
 
-    def __init__(
-        self, kernels: RecordedKernels, shown: Callable[[Computation, tuple[object, ...]], None]
-    ) -> None:
+    def __init__(self, kernels: RecordedKernels, shown: Callable[[Computation, tuple[object, ...]], None]) -> None:
         self.kernels = kernels
         self.shown = shown
 
@@ -195,9 +193,7 @@ class Real(AsRecorded):
         self.shown(one, arguments)
         outputs = super().execute(one, arguments, keywords)  # type: ignore[arg-type]
         known = iter(self.kernels.value(one.position) or ())
-        return [
-            next(known, old).clone() if new else old for old, new in zip(outputs, one.call.fresh, strict=True)
-        ]
+        return [next(known, old).clone() if new else old for old, new in zip(outputs, one.call.fresh, strict=True)]
 
 
 @pytest.mark.parametrize("kind", ["sam", "mlp", "images", "broken", "dropping"])

@@ -116,9 +116,7 @@ class Counting(AsRecorded):
     def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         outputs = super().execute(one, arguments, keywords)
         self.ops.append(one.call.name)
-        self._made += [
-            StorageWeakRef(one.untyped_storage()) for one in outputs if isinstance(one, torch.Tensor)
-        ]
+        self._made += [StorageWeakRef(one.untyped_storage()) for one in outputs if isinstance(one, torch.Tensor)]
         self.most = max(self.most, sum(not reference.expired() for reference in self._made))
         return outputs
 

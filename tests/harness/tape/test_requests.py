@@ -109,9 +109,7 @@ def test_execution_leaves_the_process_as_it_is() -> None:
     state = torch.get_rng_state()
     # when it is executed with autocast and gradients on, on other values
     with torch.autocast("cpu", dtype=torch.bfloat16), torch.enable_grad():
-        memory = {
-            slot: (0, torch.zeros(size, dtype=torch.uint8)) for slot, (_, size) in spans_of(one.call).items()
-        }
+        memory = {slot: (0, torch.zeros(size, dtype=torch.uint8)) for slot, (_, size) in spans_of(one.call).items()}
         arguments, keywords = CallMemory(one.call, tape.slots, memory).given()
         for tensor in (one for one in arguments if isinstance(one, torch.Tensor)):
             tensor.fill_(2)
@@ -166,9 +164,7 @@ def test_a_request_that_would_read_beyond_its_memory_is_refused(
     sum_of_a_slice: tuple[Requests, int, int],
 ) -> None:
     requests, position, slot = sum_of_a_slice
-    assert requests.answer(asked(position, {slot: (40, torch.zeros(40, dtype=torch.uint8))})).fields[
-        "outputs"
-    ]
+    assert requests.answer(asked(position, {slot: (40, torch.zeros(40, dtype=torch.uint8))})).fields["outputs"]
     for start, length in ((40, 39), (41, 40), (80, 40), (0, 79), (0, 0)):
         with pytest.raises(ValueError, match="takes the bytes 40 to 80"):
             requests.answer(asked(position, {slot: (start, torch.zeros(length, dtype=torch.uint8))}))
@@ -196,16 +192,12 @@ def test_a_request_that_would_read_beyond_its_memory_is_refused(
         {"request": "value", "step": 0},
     ],
 )
-def test_what_is_no_request_is_refused(
-    sum_of_a_slice: tuple[Requests, int, int], fields: dict[str, Any]
-) -> None:
+def test_what_is_no_request_is_refused(sum_of_a_slice: tuple[Requests, int, int], fields: dict[str, Any]) -> None:
     with pytest.raises((ValueError, TypeError, KeyError)):
         sum_of_a_slice[0].answer(Message(fields))
 
 
-def test_registered_kernels_answer_in_place_of_a_replay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_registered_kernels_answer_in_place_of_a_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # given a step whose kernels somebody has registered
     class Registered:
         def digests(self) -> list[list[str | None]]:

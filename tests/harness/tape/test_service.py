@@ -159,9 +159,9 @@ def test_every_call_executed_over_there_gives_every_bit_of_the_run(held: Held, m
         if "empty" not in call.name
     ]
     assert all(mine == theirs for mine, theirs in known) and len(known) > 50
-    assert {"bernoulli_", "mul_", "add_", "tanh_backward", "lerp_"} <= {
-        call.name for call in tape.calls
-    } and any(call.draw is not None for call in tape.calls)
+    assert {"bernoulli_", "mul_", "add_", "tanh_backward", "lerp_"} <= {call.name for call in tape.calls} and any(
+        call.draw is not None for call in tape.calls
+    )
 
 
 def test_another_kernel_answers_where_it_is_installed(held: Held) -> None:
@@ -174,9 +174,7 @@ def test_another_kernel_answers_where_it_is_installed(held: Held) -> None:
     with held.connect("cpu") as worker:
         assert worker.digests(STEP) == ReplayedKernels(held.tape("cpu")).digests()
     # then the first difference is that kernel's
-    differing = [
-        call.name for call, one, other in zip(tape.calls, plain, digests, strict=True) if one != other
-    ]
+    differing = [call.name for call, one, other in zip(tape.calls, plain, digests, strict=True) if one != other]
     assert differing[0] == "tanh_backward"
 
 
@@ -236,9 +234,7 @@ def test_errors_are_answers_and_the_connection_goes_on(held: Held) -> None:
         struct.pack(">Q", 37) + b'{"fields": {}, "segments": [99999999]}',
     ],
 )
-def test_a_client_that_goes_away_or_talks_nonsense_leaves_the_run_in_place(
-    held: Held, content: bytes
-) -> None:
+def test_a_client_that_goes_away_or_talks_nonsense_leaves_the_run_in_place(held: Held, content: bytes) -> None:
     held.connect("cpu").close()  # it serves by now
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.connect(os.fspath(held.socket("cpu")))

@@ -48,9 +48,7 @@ def test_a_tape_comes_back_whole(name: str, tmp_path: Path) -> None:
     # then
     assert path.name == "tape-000012.safetensors" and exact_file(path).name == "exact-000012.safetensors"
     assert (found.step, found.slots) == (12, tape.slots)
-    assert list(found.inputs) and all(
-        torch.equal(found.inputs[slot], data) for slot, data in tape.inputs.items()
-    )
+    assert list(found.inputs) and all(torch.equal(found.inputs[slot], data) for slot, data in tape.inputs.items())
     for one, other in zip(found.calls, tape.calls, strict=True):
         for field in ("op", "fresh", "phase", "module", "line", "sequence", "grad", "owners"):
             assert getattr(one, field) == getattr(other, field)

@@ -26,9 +26,7 @@ def test_calls_know_their_phase_and_module() -> None:
     assert list(dict.fromkeys(phases)) == ["data", "forward", "backward", "optimizer"]
     assert phases == sorted(phases, key=["data", "forward", "backward", "optimizer"].index)
     assert {("mul_", None), ("add_", None)} == set(calls_of(tape, "data"))
-    assert {("addmm", "0"), ("tanh", "1"), ("addmm", "2"), ("_log_softmax", None)} <= set(
-        calls_of(tape, "forward")
-    )
+    assert {("addmm", "0"), ("tanh", "1"), ("addmm", "2"), ("_log_softmax", None)} <= set(calls_of(tape, "forward"))
     backward = {("tanh_backward", "1"), ("mm", "0"), ("mm", "2"), ("nll_loss_backward", None)}
     assert backward <= set(calls_of(tape, "backward"))
 
@@ -164,9 +162,7 @@ def test_a_collective_is_a_reason() -> None:
     library.impl("numdrift_test", lambda x: x.clone(), "CPU")
     with recorded() as recorder:
         torch.ops._c10d_functional.numdrift_test(torch.ones(2))
-    with pytest.raises(
-        NotReplayable, match="the step calls numdrift_test: ops of several ranks are not replayed"
-    ):
+    with pytest.raises(NotReplayable, match="the step calls numdrift_test: ops of several ranks are not replayed"):
         recorder.tape()
     library._destroy()
 

@@ -34,9 +34,7 @@ NAMES = {
     torch.complex64: "C64",
     torch.complex128: "C128",
 }
-IN_ONE_FOLDER = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+IN_ONE_FOLDER = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def spelled_out(path: Path) -> tuple[dict[str, tuple[str, tuple[int, ...], bytes]], dict[str, Any]]:
@@ -93,9 +91,7 @@ def test_what_is_written_is_read_bit_for_bit(tmp_path: Path, given_tensors: dict
     # then another reader finds the elements, and so do both of ours
     found, facts = spelled_out(path)
     assert facts == {"step": 3}
-    expected = {
-        name: (NAMES[one.dtype], tuple(one.shape), elements(one)) for name, one in given_tensors.items()
-    }
+    expected = {name: (NAMES[one.dtype], tuple(one.shape), elements(one)) for name, one in given_tensors.items()}
     assert found == expected
     read, facts = read_tensors(path)
     assert facts == {"step": 3} and set(read) == set(given_tensors)
@@ -196,8 +192,7 @@ DAMAGED = {
     "a tail": crafted(one(), bytes(5)),
     "an overlap": crafted({**one(), "b": one()["a"]}, bytes(4)),
     "a name twice": crafted(
-        b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},'
-        b'"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}',
+        b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}',
         bytes(4),
     ),
 }

@@ -89,9 +89,7 @@ class Mlp(Training):
     """Batch normalization, dropout, AdamW."""
 
     def __init__(self, dtype: torch.dtype = torch.float32, **kind: Any) -> None:
-        model = nn.Sequential(
-            nn.Linear(6, 12), nn.BatchNorm1d(12), nn.Tanh(), nn.Dropout(0.25), nn.Linear(12, 4)
-        )
+        model = nn.Sequential(nn.Linear(6, 12), nn.BatchNorm1d(12), nn.Tanh(), nn.Dropout(0.25), nn.Linear(12, 4))
         super().__init__(model.to(dtype), torch.optim.AdamW(model.parameters(), lr=1e-2, **kind))
         self.x, self.y = torch.randn(16, 6, dtype=dtype), torch.randint(0, 4, (16,))
 
@@ -118,9 +116,7 @@ class Block(nn.Module):
         self.feed = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
 
     def forward(self, x: Tensor) -> Tensor:  # [B, S, D]
-        q, k, v = (
-            part.unflatten(-1, (2, -1)).transpose(1, 2) for part in self.joint(self.norm1(x)).chunk(3, -1)
-        )
+        q, k, v = (part.unflatten(-1, (2, -1)).transpose(1, 2) for part in self.joint(self.norm1(x)).chunk(3, -1))
         heads = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
         x = x + self.out(heads)
         out: Tensor = x + self.feed(self.norm2(x))
@@ -329,9 +325,7 @@ class Embeddings(Training):
     """A bag of words, and a table with a padding row."""
 
     def __init__(self) -> None:
-        model = nn.ModuleDict(
-            {"bag": nn.EmbeddingBag(9, 4, mode="mean"), "table": nn.Embedding(9, 4, padding_idx=0)}
-        )
+        model = nn.ModuleDict({"bag": nn.EmbeddingBag(9, 4, mode="mean"), "table": nn.Embedding(9, 4, padding_idx=0)})
         super().__init__(model, torch.optim.Adagrad(model.parameters(), lr=0.1))
         self.words = torch.randint(0, 9, (5, 3))
 

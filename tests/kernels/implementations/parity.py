@@ -149,10 +149,7 @@ def _overload(op: str, one: Call) -> Any:
 
 def _widened_keywords(kwargs: dict[str, Any]) -> dict[str, Any]:
     """`grad_scale` and `found_inf` are float32 whatever the lists are."""
-    return {
-        name: value if name in ("grad_scale", "found_inf") else widened(value)
-        for name, value in kwargs.items()
-    }
+    return {name: value if name in ("grad_scale", "found_inf") else widened(value) for name, value in kwargs.items()}
 
 
 def _compare(where: str, coarse: float, actual: list[Any], result: list[Any], exact: list[Any]) -> None:

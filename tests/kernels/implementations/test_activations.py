@@ -104,9 +104,7 @@ def kernel(op: str, name: str) -> Callable[..., Tensor]:
     return function
 
 
-def gradients_and(
-    outputs: Callable[[Tensor], Tensor], count: int, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
+def gradients_and(outputs: Callable[[Tensor], Tensor], count: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     made = torch.Generator().manual_seed(count)
     grad = torch.randn(count, generator=made, dtype=torch.float64)
     return grad.to(dtype), outputs(3 * torch.randn(count, generator=made, dtype=torch.float64)).to(dtype)
@@ -125,9 +123,7 @@ def test_a_formula_of_products_rounds_where_it_says(op: str, name: str, dtype: t
     result = kernel(op, name)(grad, y)
     # then
     assert result.numel() > 1000
-    assert_same(
-        result, [PRODUCTS[op, name](arithmetic, *one) for one in zip(grad.tolist(), y.tolist(), strict=True)]
-    )
+    assert_same(result, [PRODUCTS[op, name](arithmetic, *one) for one in zip(grad.tolist(), y.tolist(), strict=True)])
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -137,9 +133,7 @@ def test_decomposed_is_the_spelled_out_formula(op: str, dtype: torch.dtype) -> N
     inside = FLOAT32 if dtype.itemsize == 2 else arithmetic
     grad, y = as_tensors(arithmetic, pairs(arithmetic))
     exact = [SHIPPED[op](inside, *one) for one in zip(grad.tolist(), y.tolist(), strict=True)]
-    assert_same(
-        kernel(op, "decomposed")(grad, y), torch.tensor(exact, dtype=torch.float64).to(dtype).tolist()
-    )
+    assert_same(kernel(op, "decomposed")(grad, y), torch.tensor(exact, dtype=torch.float64).to(dtype).tolist())
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -177,9 +171,7 @@ class Dividing:
     def div(self, a: float, b: float) -> float:
         if not (math.isfinite(a) and math.isfinite(b)):
             return a / b
-        return float(
-            self._arithmetic.rounded(Fraction(a) / Fraction(b), math.copysign(1, a) * math.copysign(1, b))
-        )
+        return float(self._arithmetic.rounded(Fraction(a) / Fraction(b), math.copysign(1, a) * math.copysign(1, b)))
 
 
 @needs_fma
@@ -225,9 +217,7 @@ def test_the_kernels_of_tanh_backward_differ_where_tanh_saturates() -> None:
 
 @pytest.mark.parametrize("name", ["decomposed", "fma", "mac", "mac_unfused", "factored"])
 @pytest.mark.parametrize("dtype", DTYPES[:2], ids=str)
-def test_without_c_the_bits_are_the_same(
-    name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_c_the_bits_are_the_same(name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     grad, y = gradients_and(torch.tanh, 5000, dtype)
     with_c = [kernel("tanh_backward", name)(grad, y), kernel("sigmoid_backward", "fma")(grad, y.abs())]
     monkeypatch.setattr(tanh_backward, "elementwise", lambda *_: None)
@@ -252,9 +242,9 @@ def test_bf16_rounds_everything() -> None:
 def test_truncation_drops_the_low_half_of_float32(sign: int) -> None:
     # given floats of every exponent, subnormal and infinite ones included
     patterns = np.random.default_rng(0).integers(0, 0x7F800001, 200_000, dtype=np.uint32)
-    x = sign * np.concatenate([patterns, [0x7F7FFFFF, 0x7F800000, 0, 1, 0xFFFF, 0x10000]]).astype(
-        np.uint32
-    ).view(np.float32)
+    x = sign * np.concatenate([patterns, [0x7F7FFFFF, 0x7F800000, 0, 1, 0xFFFF, 0x10000]]).astype(np.uint32).view(
+        np.float32
+    )
     # when
     result = low_precision.truncated_to_bfloat16(torch.from_numpy(x)).numpy()
     # then

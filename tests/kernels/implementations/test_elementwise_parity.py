@@ -146,9 +146,7 @@ def test_kernel_returns_what_the_op_returns(case: Case, kernel: Kernel, dtype: s
 @pytest.mark.parametrize("case", CASES[:-1], ids=lambda case: case.op)
 def test_op_has_kernels_and_each_says_what_it_computes(case: Case) -> None:
     operation = REGISTRY.operation(case.op)
-    own = [
-        one for one in REGISTRY.kernels(case.op) if one.name not in ("aten", "fp64") and not one.on_request
-    ]
+    own = [one for one in REGISTRY.kernels(case.op) if one.name not in ("aten", "fp64") and not one.on_request]
     assert operation.family in ("activation", "pointwise") and operation.summary
     assert len(own) >= 4
     assert "bf16" in {kernel.name for kernel in own}

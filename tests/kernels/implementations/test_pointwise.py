@@ -107,9 +107,7 @@ def test_bf16_rounds_everything(op: str) -> None:
 
 
 @needs_fma
-@pytest.mark.parametrize(
-    ("op", "name"), [("addcmul", "fma"), ("lerp", "fma_two_sided"), ("addcdiv", "decomposed")]
-)
+@pytest.mark.parametrize(("op", "name"), [("addcmul", "fma"), ("lerp", "fma_two_sided"), ("addcdiv", "decomposed")])
 @pytest.mark.parametrize("dtype", DTYPES[:2], ids=str)
 def test_aten_gives_the_bits_of_one_kernel_in_every_place(op: str, name: str, dtype: torch.dtype) -> None:
     aten, ours, given = kernel(op, "aten"), kernel(op, name), keywords(op)

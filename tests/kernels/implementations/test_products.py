@@ -111,9 +111,7 @@ def test_split_k_adds_the_products_of_four_parts(inner: int) -> None:
     sizes = [inner // 4 + (part < inner % 4) for part in range(4) if inner // 4 + (part < inner % 4)]
 
     def added(product: Any, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        parts = [
-            product(left, right) for left, right in zip(a.split(sizes, -1), b.split(sizes, -2), strict=True)
-        ]
+        parts = [product(left, right) for left, right in zip(a.split(sizes, -1), b.split(sizes, -2), strict=True)]
         total: torch.Tensor = parts[0]
         for part in parts[1:]:
             total = total + part
@@ -175,10 +173,7 @@ def test_references_are_exact_where_float64_cancels() -> None:
     a[:, 20], b[20] = 2.0**70, torch.tensor([3.0, 5.0])
     a[:, 19], b[19] = -(2.0**70), torch.tensor([3.0, 5.0])
     right = [
-        [
-            float(sum(Fraction(x) * Fraction(y) for x, y in zip(row, column, strict=True)))
-            for column in b.t().tolist()
-        ]
+        [float(sum(Fraction(x) * Fraction(y) for x, y in zip(row, column, strict=True))) for column in b.t().tolist()]
         for row in a.tolist()
     ]
     assert distance(products.mm(a, b), torch.tensor(right, dtype=torch.float64)) < 2.0**-52
@@ -214,9 +209,7 @@ def test_whole_linear_is_one_node() -> None:
     x, weight = make(3, 8).requires_grad_(), make(4, 8).requires_grad_()
     result = kernel("linear", "whole")(x, weight)
     assert result.grad_fn.name().startswith("WholeLinear")
-    assert {node.name() for node, _ in result.grad_fn.next_functions if node} == {
-        "torch::autograd::AccumulateGrad"
-    }
+    assert {node.name() for node, _ in result.grad_fn.next_functions if node} == {"torch::autograd::AccumulateGrad"}
     frozen = kernel("linear", "whole")(x, weight.detach())
     assert torch.equal(torch.autograd.grad(frozen.sum(), x)[0], torch.ones(3, 4) @ weight)
 

@@ -33,9 +33,7 @@ def test_calls_of_a_run_come_in_the_order_of_their_numbers(tmp_path: Path) -> No
 
 def test_a_file_and_a_folder_of_files_are_read_and_strides_and_dtypes_stay(tmp_path: Path) -> None:
     strided = torch.rand(3, 4, dtype=torch.bfloat16).t()
-    file = save(
-        tmp_path / "a.pt", op="sum.dim_IntList", args=[strided, [0], False], kwargs={"dtype": torch.float32}
-    )
+    file = save(tmp_path / "a.pt", op="sum.dim_IntList", args=[strided, [0], False], kwargs={"dtype": torch.float32})
     for path in (file, tmp_path):
         (call,) = captured("sum", path).calls
         assert call.args[0].stride() == strided.stride() and torch.equal(call.args[0], strided)

@@ -21,16 +21,12 @@ def rows(
     return check(REGISTRY.operation(op), Subjects(found), cases)
 
 
-def row(
-    op: str, kernel: Kernel | str, inputs: str = "random", dtype: torch.dtype = torch.float32
-) -> CheckRow:
+def row(op: str, kernel: Kernel | str, inputs: str = "random", dtype: torch.dtype = torch.float32) -> CheckRow:
     (found,) = rows(op, [kernel], inputs, dtype)
     return found
 
 
-@pytest.mark.parametrize(
-    "op", ["tanh_backward", "addcmul", "exp", "mul", "_softmax", "native_layer_norm", "mm", "sum"]
-)
+@pytest.mark.parametrize("op", ["tanh_backward", "addcmul", "exp", "mul", "_softmax", "native_layer_norm", "mm", "sum"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_replay_in_float64_is_rounded_once(op: str, dtype: torch.dtype) -> None:
     found = row(op, "fp64", dtype=dtype)
@@ -45,9 +41,7 @@ def test_the_founding_case_has_the_errors_that_were_measured_for_it() -> None:
     # given saturated outputs of tanh, of which a third is within 1e-3 of 1
     aten, decomposed, low = rows("tanh_backward", ["aten", "decomposed", "bf16"], "saturated")
     # then ATen's 1 - y*y is off by a gap where its vector code contracts it, and the decomposed one by a thousand
-    is_contracted = (
-        torch.backends.cpu.get_cpu_capability() != "DEFAULT"
-    )  # plain C++ for any x86 has no fused op
+    is_contracted = torch.backends.cpu.get_cpu_capability() != "DEFAULT"  # plain C++ for any x86 has no fused op
     assert (0.9 < aten.worst.error(1.0) < 1.6) == is_contracted
     assert 1000 < decomposed.worst.error(1.0) < 1500
     assert 800 < decomposed.worst.error(0.99) < 1100
@@ -176,9 +170,7 @@ def test_every_output_of_an_op_is_measured() -> None:
 
 def test_a_kernel_that_forgets_a_hidden_write_is_seen() -> None:
     def forgetful(x, weight, bias, mean, var, training, momentum, eps):  # type: ignore[no-untyped-def]
-        return torch.ops.aten.native_batch_norm(
-            x, weight, bias, mean.clone(), var.clone(), training, momentum, eps
-        )
+        return torch.ops.aten.native_batch_norm(x, weight, bias, mean.clone(), var.clone(), training, momentum, eps)
 
     training = rows("native_batch_norm", [kernel_of("native_batch_norm", forgetful)])[0]
     errors = {one.output: one.error(1.0) for one in training.measures}

@@ -70,9 +70,7 @@ def test_what_mpmath_cannot_do_is_left_to_the_fallback() -> None:
 def test_tensors_broadcast_and_other_arguments_are_passed_on() -> None:
     calls = [
         LabCall((torch.tensor([[1.0], [2.0]]), torch.tensor([10.0, 20.0]), 3), {"value": 0.5}),
-        LabCall(
-            ([torch.tensor([7.0]), torch.tensor([8.0])], [torch.tensor([1.0]), torch.tensor([2.0])], 0), {}
-        ),
+        LabCall(([torch.tensor([7.0]), torch.tensor([8.0])], [torch.tensor([1.0]), torch.tensor([2.0])], 0), {}),
     ]
     value, _ = exact.elementwise(
         lambda a, b, c, value=1: a * b + c * value, calls, np.zeros(6), np.array([0, 1, 3, 4, 5])

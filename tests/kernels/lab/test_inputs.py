@@ -16,9 +16,7 @@ from ...row_by_row import table
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
-def elements(
-    inputs: str, dtype: torch.dtype, part: InputPart = InputPart.REAL, count: int = 4000
-) -> torch.Tensor:
+def elements(inputs: str, dtype: torch.dtype, part: InputPart = InputPart.REAL, count: int = 4000) -> torch.Tensor:
     return source(inputs, "tanh_backward", dtype, count, 0).elements(count, part=part)
 
 

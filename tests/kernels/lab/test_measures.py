@@ -94,9 +94,7 @@ def test_infinities_and_nans_count_as_equal_where_they_should_be() -> None:
 
 
 def test_non_finite_results_are_counted_by_kind() -> None:
-    one = measured(
-        [math.nan, math.nan, math.inf, 1.0, -math.inf, 5.0], [1.0, 2.0, 3.0, math.inf, math.inf, math.nan]
-    )
+    one = measured([math.nan, math.nan, math.inf, 1.0, -math.inf, 5.0], [1.0, 2.0, 3.0, math.inf, math.inf, math.nan])
     assert one.mismatches == {
         "nan where finite": 2,
         "inf where finite": 1,

@@ -82,9 +82,7 @@ def test_attention_without_dropout_has_one_although_torch_calls_it_random() -> N
 
 def test_an_op_that_has_no_float64_says_so() -> None:
     with pytest.raises(UsageError, match=r"op _weight_int4pack_mm.* cannot be replayed in float64: .+"):
-        expected(
-            plain("_weight_int4pack_mm"), case((torch.rand(2, 2), torch.rand(2, 2), 32, torch.rand(2))), 0
-        )
+        expected(plain("_weight_int4pack_mm"), case((torch.rand(2, 2), torch.rand(2, 2), 32, torch.rand(2))), 0)
 
 
 def test_the_reference_is_described() -> None:

@@ -146,9 +146,7 @@ def test_splitting_a_run_changes_no_bit() -> None:
 def test_the_worst_do_not_depend_on_the_order(inputs: list[tuple[float, int]], random: Any) -> None:
     expected = sorted(inputs, key=lambda one: (-one[0], one[1]))[:WORST]
     random.shuffle(inputs)
-    halves = [
-        np.array(half, WORST_INPUT) for half in (inputs[: len(inputs) // 2], inputs[len(inputs) // 2 :])
-    ]
+    halves = [np.array(half, WORST_INPUT) for half in (inputs[: len(inputs) // 2], inputs[len(inputs) // 2 :])]
     assert merged_worst(*halves).tolist() == expected
 
 

@@ -83,9 +83,7 @@ def test_a_state_of_another_version_is_not_read(kept: Kept) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "damage", ["no json", "list", "no arrays", "half the arrays", "no bytes", "other shape"]
-)
+@pytest.mark.parametrize("damage", ["no json", "list", "no arrays", "half the arrays", "no bytes", "other shape"])
 def test_a_damaged_state_is_not_read(damage: str, kept: Kept) -> None:
     folder, identity, domain, progress = kept
     path, (arrays,) = folder / "sweep.json", folder.glob("bins-*.npz")

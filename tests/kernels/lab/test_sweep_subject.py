@@ -98,9 +98,7 @@ def test_what_rounding_changes_is_said(dtype: str, hold: list[str], said: list[s
         ("ones", None, ["size=3"], "takes no tensor"),
     ],
 )
-def test_what_cannot_be_swept_is_refused_in_one_line(
-    op: str, vary: str | None, hold: list[str], words: str
-) -> None:
+def test_what_cannot_be_swept_is_refused_in_one_line(op: str, vary: str | None, hold: list[str], words: str) -> None:
     with pytest.raises(UsageError, match=words) as raised:
         subject_of(op, FLOAT32, vary, hold)
     assert "\n" not in str(raised.value)
@@ -129,9 +127,7 @@ def registry_with(**targets: str) -> KernelRegistry:
 
 
 def test_every_kernel_that_works_is_a_candidate_and_the_others_are_named() -> None:
-    registry = registry_with(
-        sine="torch:sin", narrow="torch:sin", raising="torch:matmul", counting="builtins:len"
-    )
+    registry = registry_with(sine="torch:sin", narrow="torch:sin", raising="torch:matmul", counting="builtins:len")
     found, notes = candidates(registry, subject_of("tanh", FLOAT32), [], every=True)
     assert [one.kernel for one in found] == ["aten", "sine", "decomposed", "fp64"]
     narrow, raising, counting = notes

@@ -24,9 +24,7 @@ def written(folder: Path, text: str, name: str = "mine.py") -> Path:
 
 def test_a_kernel_that_equals_aten_and_one_that_does_not(tmp_path: Path) -> None:
     head = "DTYPES = ('float32',)\ndef tanh_backward(g, y): return g * (1 - y * y)"
-    assert tried(
-        written(tmp_path, "import torch\ndef neg(x): return -x\n", "neg.py"), "neg"
-    ).outcomes == tuple(
+    assert tried(written(tmp_path, "import torch\ndef neg(x): return -x\n", "neg.py"), "neg").outcomes == tuple(
         (dtype, "6 of 6 elements equal aten's") for dtype in ("float32", "float64", "bfloat16", "float16")
     )
     ((dtype, outcome),) = tried(written(tmp_path, f"{head} + 1\n"), "tanh_backward").outcomes
@@ -122,9 +120,7 @@ def test_which_ops_are_elementwise(op: str, elementwise: bool) -> None:
     assert signature_of(op).is_elementwise() is elementwise
 
 
-@pytest.mark.parametrize(
-    "op", ["tanh_backward", "add", "addcmul", "gelu_backward", "leaky_relu_backward", "clamp"]
-)
+@pytest.mark.parametrize("op", ["tanh_backward", "add", "addcmul", "gelu_backward", "leaky_relu_backward", "clamp"])
 def test_the_example_is_a_call_of_the_op(op: str) -> None:
     signature = signature_of(op)
     args, kwargs = signature.example(torch.float64)

@@ -72,9 +72,7 @@ def ties(dtype: torch.dtype, count: int, seed: int) -> tuple[torch.Tensor, torch
         return torch.randint(0, 2, (count,), generator=made).double() * 2 - 1
 
     def scale(low: int, high: int) -> torch.Tensor:
-        return torch.ldexp(
-            torch.ones(count, dtype=torch.float64), torch.randint(low, high, (count,), generator=made)
-        )
+        return torch.ldexp(torch.ones(count, dtype=torch.float64), torch.randint(low, high, (count,), generator=made))
 
     tiny = sign() * scale(-3 * precision, -precision) * torch.randint(0, 2, (count,), generator=made)
     tied = (odd(half) * sign(), odd(precision + 1 - half), tiny)

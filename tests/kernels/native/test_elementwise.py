@@ -41,8 +41,7 @@ def differing(got: list[float], expected: list[float]) -> list[int]:
     return [
         place
         for place, (a, b) in enumerate(zip(got, expected, strict=True))
-        if not (a == b and math.copysign(1, a) == math.copysign(1, b))
-        and not (math.isnan(a) and math.isnan(b))
+        if not (a == b and math.copysign(1, a) == math.copysign(1, b)) and not (math.isnan(a) and math.isnan(b))
     ]
 
 
@@ -131,9 +130,7 @@ def test_the_emulation_in_float64_is_exact_at_both_ends_of_the_range(exponent: i
             dice.uniform(-2, 2) * 2.0 ** (exponent // 2 + split),
             dice.uniform(-2, 2) * 2.0 ** (exponent - exponent // 2 - split),
         )
-        c = dice.choice(
-            [0.0, math.ldexp(dice.uniform(-2, 2), max(exponent + dice.randint(-110, 60), -1074)), -a * b]
-        )
+        c = dice.choice([0.0, math.ldexp(dice.uniform(-2, 2), max(exponent + dice.randint(-110, 60), -1074)), -a * b])
         points.append((a, b, c))
     operands = [torch.tensor(column, dtype=torch.float64) for column in zip(*points, strict=True)]
     result = torch.empty_like(operands[0])

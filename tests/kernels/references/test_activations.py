@@ -35,10 +35,7 @@ def arguments() -> list[float]:
         for _ in range(100)
     ]
     edges = [
-        zero + sign * (0.125 + nudge)
-        for zero in ZEROS_OF_DERIVATIVES
-        for sign in (1, -1)
-        for nudge in (-1e-9, 1e-9)
+        zero + sign * (0.125 + nudge) for zero in ZEROS_OF_DERIVATIVES for sign in (1, -1) for nudge in (-1e-9, 1e-9)
     ]
     return [*everywhere, *small, *subnormal, *near, *edges, *ZEROS_OF_DERIVATIVES, 0.0, -0.0, 1e30, -1e30]
 
@@ -46,9 +43,7 @@ def arguments() -> list[float]:
 def outputs() -> list[float]:
     """What tanh gives: everything between -1 and 1, down to the last places below 1."""
     made = random.Random(2)
-    saturated = [
-        made.choice((-1, 1)) * (1 - made.randint(0, 5000) * 2.0 ** -made.choice((24, 53))) for _ in range(800)
-    ]
+    saturated = [made.choice((-1, 1)) * (1 - made.randint(0, 5000) * 2.0 ** -made.choice((24, 53))) for _ in range(800)]
     return [math.tanh(one) for one in arguments()] + saturated + [1.0, -1.0]
 
 

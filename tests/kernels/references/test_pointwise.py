@@ -64,7 +64,5 @@ def test_infinity_and_overflow_give_what_the_plain_formula_gives(op: str) -> Non
 def test_a_scalar_weight_is_that_number() -> None:
     start, end = torch.randn(3, 1).double(), torch.randn(4).double()
     reference = load_target(built_in().operation("lerp").reference)
-    assert torch.equal(
-        reference(start, end, 0.3), reference(start, end, torch.tensor(0.3, dtype=torch.float64))
-    )
+    assert torch.equal(reference(start, end, 0.3), reference(start, end, torch.tensor(0.3, dtype=torch.float64)))
     assert reference(start, end, 0.3).shape == (3, 4)

@@ -50,6 +50,4 @@ def test_a_fork_counts_for_itself(tmp_path: Path) -> None:
 
 def test_a_missing_or_torn_file_reads_as_zeros(tmp_path: Path) -> None:
     (tmp_path / "torn").write_bytes(b"abc")
-    assert (
-        read_counts(tmp_path / "none", 2) == read_counts(tmp_path / "torn", 2) == [SwapCounts(), SwapCounts()]
-    )
+    assert read_counts(tmp_path / "none", 2) == read_counts(tmp_path / "torn", 2) == [SwapCounts(), SwapCounts()]

@@ -60,9 +60,7 @@ FORWARD: list[tuple[str, str, Callable[[torch.Tensor], torch.Tensor], tuple[Any,
 ]
 
 
-@pytest.mark.parametrize(
-    ("op", "kernel", "function", "others"), FORWARD, ids=[f"{row[0]}-{row[1]}" for row in FORWARD]
-)
+@pytest.mark.parametrize(("op", "kernel", "function", "others"), FORWARD, ids=[f"{row[0]}-{row[1]}" for row in FORWARD])
 @pytest.mark.parametrize("mode", MODES)
 def test_forward_ops_have_the_bits_of_the_kernel(
     mode: str,
@@ -109,9 +107,7 @@ def test_a_composite_op_is_swapped_above_autograd(mode: str, x: torch.Tensor, ex
 
 
 @pytest.mark.slow
-def test_decompose_off_is_the_kernel_of_eager_in_compile(
-    x: torch.Tensor, gradient: torch.Tensor, execute: Any
-) -> None:
+def test_decompose_off_is_the_kernel_of_eager_in_compile(x: torch.Tensor, gradient: torch.Tensor, execute: Any) -> None:
     y, plain = execute("compile", {}, tanh_and_gradient, x, gradient).results
     assert same_bits(plain, gradient * (1 - y * y)), "Inductor decomposes by itself"
     executed = execute("compile", {}, tanh_and_gradient, x, gradient, decompose={"tanh_backward": "off"})

@@ -24,9 +24,7 @@ def test_a_key_is_read(key: str, op: str, module: str | None, occurrence: int | 
     assert swap_requests({key: "fma"}, {}) == (SwapRequest(f"kernel.{key}", op, "fma", module, occurrence),)
 
 
-@pytest.mark.parametrize(
-    "key", ["", "tanh_backward@", "tanh_backward@net:", "tanh_backward@net:x", "a.b.c", "@net"]
-)
+@pytest.mark.parametrize("key", ["", "tanh_backward@", "tanh_backward@net:", "tanh_backward@net:x", "a.b.c", "@net"])
 def test_a_key_that_is_none_is_refused_with_the_form(key: str) -> None:
     with pytest.raises(UsageError, match=r"names no module after @|OP@MODULE:N"):
         swap_requests({key: "fma"}, {})

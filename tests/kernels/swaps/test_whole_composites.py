@@ -43,9 +43,7 @@ class Compiled:
     counts: list[SwapCounts] = field(default_factory=list)
 
     def called(self) -> list[str]:
-        return [
-            str(one.target) for graph in self.graphs for one in graph.graph.nodes if one.op == "call_function"
-        ]
+        return [str(one.target) for graph in self.graphs for one in graph.graph.nodes if one.op == "call_function"]
 
 
 @pytest.fixture(scope="module")
@@ -307,13 +305,9 @@ def folded_linear() -> tuple[torch.fx.GraphModule, str]:
         nodes[name].meta[CALL] = 0
     results = {"mm": nodes["mm"].meta["val"]}
     overload = torch.ops.aten.linear.default
-    call = CompositeCall(
-        0, "linear", overload, (NamedNode("tanh"), NamedNode("w_1")), {}, results, frozenset()
-    )
+    call = CompositeCall(0, "linear", overload, (NamedNode("tanh"), NamedNode("w_1")), {}, results, frozenset())
     before = str(module.graph)
-    module.graph = fold(
-        module.graph, groups_of(module.graph, [call]), lambda _: pytest.fail("linear is enough")
-    )
+    module.graph = fold(module.graph, groups_of(module.graph, [call]), lambda _: pytest.fail("linear is enough"))
     module.recompile()
     return module, before
 

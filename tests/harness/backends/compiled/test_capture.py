@@ -113,9 +113,7 @@ def test_gradients_are_those_of_their_parameters(mlp: Captured) -> None:
     saved = {one for one in mlp.bindings("0-backward-pre") if one.startswith("saved ")}
     forward = mlp.graphs["0-forward-pre"]
     assert "saved tanh" in saved
-    assert saved == {forward.values[one].binding for one in forward.outputs if one not in forward.inputs} - {
-        "output 0"
-    }
+    assert saved == {forward.values[one].binding for one in forward.outputs if one not in forward.inputs} - {"output 0"}
     # and the weight of layer 0 has the product of its own tanh's gradient
     maker = next(one for one in backward.nodes if bound["gradient layers.0.weight"] in one.outputs)
     assert (maker.op, maker.inputs[1]) == ("mm", "tanh")
@@ -148,9 +146,7 @@ def test_nodes_know_their_module_line_and_forward(mlp: Captured) -> None:
 
 @pytest.mark.parametrize("model", ["mlp", "attention"])
 @pytest.mark.parametrize("phase", ["forward", "backward"])
-def test_kernels_cover_every_node_that_computes(
-    model: str, phase: str, request: pytest.FixtureRequest
-) -> None:
+def test_kernels_cover_every_node_that_computes(model: str, phase: str, request: pytest.FixtureRequest) -> None:
     # given
     captured: Captured = request.getfixturevalue(model)
     pre, post = captured.graphs[f"0-{phase}-pre"], captured.graphs[f"0-{phase}-post"]
@@ -211,9 +207,7 @@ def test_every_graph_is_in_the_order_of_its_data(model: str, request: pytest.Fix
 
 def test_the_new_value_of_a_buffer_is_an_output(attention: Captured) -> None:
     forward = attention.graphs["0-forward-pre"]
-    written = {
-        one.attributes.get("dst", one.inputs[0]) for one in forward.nodes if one.op in ("copy_", "copy")
-    }
+    written = {one.attributes.get("dst", one.inputs[0]) for one in forward.nodes if one.op in ("copy_", "copy")}
     found = {forward.values[one].binding for one in (*forward.outputs, *written)}
     assert {"buffer batch_norm.running_mean", "buffer batch_norm.running_var"} <= found
 

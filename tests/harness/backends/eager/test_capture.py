@@ -98,9 +98,7 @@ def test_edges_lead_from_parameters_to_their_gradients_and_updates(tmp_path: Pat
         parameter, gradient = (update.values[one].binding for one in node.inputs)
         assert gradient == parameter.replace("parameter", "gradient")
         assert update.values[node.outputs[0]].binding == parameter
-    assert only(backward, "tanh_backward").inputs[0] in {
-        one for node in backward.nodes for one in node.outputs
-    }
+    assert only(backward, "tanh_backward").inputs[0] in {one for node in backward.nodes for one in node.outputs}
 
 
 def test_a_backward_op_has_the_module_line_and_number_of_its_forward(tmp_path: Path) -> None:
@@ -198,9 +196,7 @@ def test_a_graph_is_written_once_and_its_executions_are_counted(tmp_path: Path) 
 def test_no_bit_changes(tmp_path: Path) -> None:
     def trained(path: Path | None) -> list[torch.Tensor]:
         torch.manual_seed(0)
-        model = nn.Sequential(
-            nn.Linear(8, 16), nn.LayerNorm(16), nn.Dropout(0.5), nn.Tanh(), nn.Linear(16, 2)
-        )
+        model = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.Dropout(0.5), nn.Tanh(), nn.Linear(16, 2))
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
         x = torch.randn(5, 8)
         training = None if path is None else Training(path, names_of(model), steps=(0, 1))

@@ -20,9 +20,7 @@ def runs(tmp_path: Path) -> tuple[str, str]:
     return "runs/mlp/lazy_main", "runs/mlp/compile_main"
 
 
-def test_the_answer_comes_first_and_the_tables_show_what_it_is_from(
-    numdrift: Numdrift, runs: tuple[str, str]
-) -> None:
+def test_the_answer_comes_first_and_the_tables_show_what_it_is_from(numdrift: Numdrift, runs: tuple[str, str]) -> None:
     done = numdrift("graph", "diff", *runs)
     assert (done.returncode, done.stderr) == (0, "")
     lines = [line.split() for line in done.stdout.splitlines()]
@@ -40,9 +38,7 @@ def test_all_shows_what_is_the_same_too(numdrift: Numdrift, runs: tuple[str, str
 
 
 @pytest.mark.parametrize("arguments", [["--modes", "lazy,compile"], ["runs/mlp", "--modes", "lazy, compile"]])
-def test_two_modes_of_an_investigation(
-    numdrift: Numdrift, runs: tuple[str, str], arguments: list[str]
-) -> None:
+def test_two_modes_of_an_investigation(numdrift: Numdrift, runs: tuple[str, str], arguments: list[str]) -> None:
     assert numdrift("graph", "diff", *arguments).stdout.splitlines()[0] == FIRST
 
 
@@ -62,9 +58,7 @@ def test_an_investigation_holds_each_run_against_the_first_that_has_graphs(
     ]
 
 
-def test_the_json_is_of_a_version_and_says_the_same(
-    numdrift: Numdrift, runs: tuple[str, str], tmp_path: Path
-) -> None:
+def test_the_json_is_of_a_version_and_says_the_same(numdrift: Numdrift, runs: tuple[str, str], tmp_path: Path) -> None:
     done = numdrift("graph", "diff", *runs, "--json", "diff.json")
     data = json.loads((tmp_path / "diff.json").read_text())
     assert done.stdout.splitlines()[0] == FIRST
@@ -83,9 +77,7 @@ def test_the_page_is_written_once(numdrift: Numdrift, runs: tuple[str, str], tmp
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "cannot be written" in done.stderr
 
 
-def test_a_record_that_cannot_be_read_is_named(
-    numdrift: Numdrift, runs: tuple[str, str], tmp_path: Path
-) -> None:
+def test_a_record_that_cannot_be_read_is_named(numdrift: Numdrift, runs: tuple[str, str], tmp_path: Path) -> None:
     (tmp_path / runs[0] / "graphs" / "0-backward-pre.json").write_text("[]")
     done = numdrift("graph", "diff", *runs)
     assert (done.returncode, done.stdout) == (3, "")
@@ -121,9 +113,7 @@ def test_bad_input_is_one_line_with_the_remedy(
     assert complaint in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_a_page_of_several_pairs_is_refused(
-    numdrift: Numdrift, runs: tuple[str, str], tmp_path: Path
-) -> None:
+def test_a_page_of_several_pairs_is_refused(numdrift: Numdrift, runs: tuple[str, str], tmp_path: Path) -> None:
     write_run(tmp_path, "cpu", [sample_lazy_backward()])
     done = numdrift("graph", "diff", "runs/mlp", "--html", "diff.html")
     assert done.returncode == 2 and "choose two with --modes" in done.stderr

@@ -36,16 +36,12 @@ def lazy_run(tmp_path: Path) -> Path:
         2: {"compiled": 0, "cached": 1},
     }
     counters |= {3: {"compiled": 0, "cached": 1, "total_compiled": 2, "total_cached": 4}}
-    return write_run(
-        tmp_path, "lazy", [backward, optimizer], executions=sorted(ran, key=str), counters=counters
-    )
+    return write_run(tmp_path, "lazy", [backward, optimizer], executions=sorted(ran, key=str), counters=counters)
 
 
 def compile_run(tmp_path: Path) -> Path:
     forward = sample_compile_forward()
-    dynamo = replace(
-        forward, name="0-forward-dynamo", stage="dynamo", nodes=forward.nodes[:3], notes=("graph 1",)
-    )
+    dynamo = replace(forward, name="0-forward-dynamo", stage="dynamo", nodes=forward.nodes[:3], notes=("graph 1",))
     graphs = [dynamo, forward, *sample_compile_backward()]
     return write_run(tmp_path, "compile", graphs, unavailable={"post": "Inductor was not used"})
 
@@ -118,9 +114,7 @@ def test_the_table_shows_it_all(tmp_path: Path, numdrift: Numdrift) -> None:
         (("pre", "post", "stream"), "step 0: 2 runs of 1 graph and 1 stretch of ops outside of them"),
     ],
 )
-def test_stretches_of_ops_are_no_graphs(
-    tmp_path: Path, numdrift: Numdrift, stages: tuple[str, ...], said: str
-) -> None:
+def test_stretches_of_ops_are_no_graphs(tmp_path: Path, numdrift: Numdrift, stages: tuple[str, ...], said: str) -> None:
     forward = sample_compile_forward()
     graphs = [
         replace(forward, name=f"0-optimizer-{one}" if one == "stream" else f"0-forward-{one}", stage=one)

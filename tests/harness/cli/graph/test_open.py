@@ -74,9 +74,7 @@ def test_the_first_forward_graph_is_served_on_loopback_until_ctrl_c(
 ) -> None:
     one = Served(tmp_path, compiled, "--port", str(free_port))
     served.append(one)
-    assert (
-        one.said == f"Serving 0-forward-pre of {compiled} at http://127.0.0.1:{free_port} (Ctrl-C ends it)\n"
-    )
+    assert one.said == f"Serving 0-forward-pre of {compiled} at http://127.0.0.1:{free_port} (Ctrl-C ends it)\n"
     assert b"netron" in one.get("/").lower()
     model = onnx.load_model_from_string(one.get("/data/0-forward-pre.onnx"))
     assert [node.op_type for node in model.graph.node] == ["permute", "addmm", "tanh", "permute", "addmm"]
@@ -90,9 +88,7 @@ def test_a_graph_with_culprits_is_served_marked_and_the_run_stays_as_it_is(
     write_investigation(compiled, investigation(CULPRIT))
     one = Served(tmp_path, "mlp", "--mode", "compile", "--phase", "backward", "--post")
     served.append(one)
-    titles = [
-        node.op_type for node in onnx.load_model_from_string(one.get("/data/0-backward-post.onnx")).graph.node
-    ]
+    titles = [node.op_type for node in onnx.load_model_from_string(one.get("/data/0-backward-post.onnx")).graph.node]
     assert "⚠ mul_sub_sum_tanh…_1" in titles
     assert not list((compiled / "graphs").glob("*.onnx"))
 
@@ -104,9 +100,7 @@ def test_a_port_in_use_is_one_clear_line(numdrift: Numdrift, compiled: Path) -> 
         port = taken.getsockname()[1]
         done = numdrift("graph", "open", compiled, "--port", port, "--no-browser")
     assert done.returncode == 2
-    assert done.stderr == (
-        f"numdrift: port {port} cannot be had (address already in use): give another with --port\n"
-    )
+    assert done.stderr == (f"numdrift: port {port} cannot be had (address already in use): give another with --port\n")
 
 
 def test_without_netron_the_remedy_is_named(tmp_path: Path, numdrift: Numdrift, compiled: Path) -> None:

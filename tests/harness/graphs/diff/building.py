@@ -70,9 +70,7 @@ class Builder:
         self.values[name] = Value(dtype, None if shape is None else tuple(shape))
         return name
 
-    def call(
-        self, whole: str, parts: Sequence[str], *inputs: str, truth: str, module: str, apart: bool
-    ) -> str:
+    def call(self, whole: str, parts: Sequence[str], *inputs: str, truth: str, module: str, apart: bool) -> str:
         """An op as one node, or as a chain of parts that each take what the op takes in turn."""
         if not apart:
             return self.op(whole, *inputs, truth=truth, module=module)
@@ -93,9 +91,7 @@ class Builder:
         )  # fmt: skip
 
 
-def transformer(
-    blocks: int, *, apart: bool, told: bool = True, rng: random.Random | None = None
-) -> list[Graph]:
+def transformer(blocks: int, *, apart: bool, told: bool = True, rng: random.Random | None = None) -> list[Graph]:
     """Forward and backward of a pre-norm transformer with about 18 ops a block forward and 45 backward, more where
     layer_norm and gelu are `apart`. With `rng`, the names of the nodes mean nothing."""
     forward, backward = Builder("forward", told=told), Builder("backward", told=told)
@@ -210,10 +206,7 @@ def renamed(graphs: Sequence[Graph], rng: random.Random) -> list[Graph]:
                 )
                 for node in graph.nodes
             ),
-            values={
-                new(name): replace(value, binding=binding(value.binding))
-                for name, value in graph.values.items()
-            },
+            values={new(name): replace(value, binding=binding(value.binding)) for name, value in graph.values.items()},
             inputs=tuple(map(new, graph.inputs)),
             outputs=tuple(map(new, graph.outputs)),
         )
@@ -232,9 +225,7 @@ def compared(folder: Path, a: Sequence[Graph], b: Sequence[Graph]) -> Diff:
 
 def truths(graphs: Sequence[Graph]) -> dict[GraphPlace, str]:
     return {
-        GraphPlace(graph.name, node.name): str(node.attributes["truth"])
-        for graph in graphs
-        for node in graph.nodes
+        GraphPlace(graph.name, node.name): str(node.attributes["truth"]) for graph in graphs for node in graph.nodes
     }
 
 

@@ -59,9 +59,7 @@ def test_a_graph_that_runs_twice_counts_twice(tmp_path: Path) -> None:
     second = replace(lazy, name="0-backward-2-pre", hash="other")
     a = recorded(tmp_path, "lazy", [lazy, second])
     twice = [(0, "0-forward", "", None), (0, "0-backward", "", None)] * 2
-    b = recorded(
-        tmp_path, "compile", [sample_compile_forward(), *sample_compile_backward()], executions=twice
-    )
+    b = recorded(tmp_path, "compile", [sample_compile_forward(), *sample_compile_backward()], executions=twice)
     # when
     diff = compare_graphs(a, b, phase="backward")
     # then
@@ -308,9 +306,7 @@ def test_what_cancels_comes_before_other_decompositions(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def compiled(
-    linear: bool, *, kernel: str = "auto tmp0 = a * b;", name: str = "cpp_fused_tanh_0"
-) -> list[Graph]:
+def compiled(linear: bool, *, kernel: str = "auto tmp0 = a * b;", name: str = "cpp_fused_tanh_0") -> list[Graph]:
     """Pre and post graph of a linear layer and a tanh, the layer as one node or as permute and addmm."""
     build = Builder("forward")
     given = [build.given("w", "parameter w"), build.given("b", "parameter b"), build.given("x", "input 0")]
@@ -341,9 +337,7 @@ def test_an_override_that_the_compiler_undoes_changes_the_pre_graph_alone(tmp_pa
     assert diff.answers[0] == (
         "The pre graph differs (lin has linear where compile has addmm), the post graphs are the same."
     )
-    assert [pair.kind for pair in diff.pairs if pair.what == "aten.addmm" or pair.what == "aten.linear"] == [
-        "replaced"
-    ]
+    assert [pair.kind for pair in diff.pairs if pair.what == "aten.addmm" or pair.what == "aten.linear"] == ["replaced"]
 
 
 def test_kernels_that_compute_something_else_are_named(tmp_path: Path) -> None:

@@ -80,9 +80,7 @@ def test_names_of_nodes_and_values_mean_nothing(graph: Graph, rng: random.Random
 def test_exchanging_the_sides_mirrors_the_result(a: Graph, b: Graph) -> None:
     mirror = {"only-a": "only-b", "only-b": "only-a"}
     back = said(paired(b, a))
-    assert said(paired(a, b)) == Counter(
-        {(mirror.get(kind, kind), y, x): n for (kind, x, y), n in back.items()}
-    )
+    assert said(paired(a, b)) == Counter({(mirror.get(kind, kind), y, x): n for (kind, x, y), n in back.items()})
 
 
 @settings(deadline=None)

@@ -34,9 +34,7 @@ def test_boxes_lie_apart_inside_of_the_picture_and_lines_point_down(
         for name, (x, y) in layout.centres.items()
     }
     for name, (left, top, right, bottom) in corners.items():
-        assert (
-            left >= -1e-6 and top >= -1e-6 and right <= layout.width + 1e-6 and bottom <= layout.height + 1e-6
-        )
+        assert left >= -1e-6 and top >= -1e-6 and right <= layout.width + 1e-6 and bottom <= layout.height + 1e-6
         for other, (left_2, top_2, right_2, bottom_2) in corners.items():
             assert name == other or right <= left_2 or right_2 <= left or bottom <= top_2 or bottom_2 <= top
     assert len(layout.lines) == len(lines)

@@ -9,8 +9,7 @@ from numdrift.harness.records.graph_record import Graph, Node, Value
 def chain(count: int) -> Graph:
     """n0 -> n1 -> ... of which each also takes the parameter w."""
     nodes = [
-        Node(f"n{at}", "add", inputs=(f"n{at - 1}" if at else "x", "w"), outputs=(f"n{at}",))
-        for at in range(count)
+        Node(f"n{at}", "add", inputs=(f"n{at - 1}" if at else "x", "w"), outputs=(f"n{at}",)) for at in range(count)
     ]
     values = {name: Value("float32", (2,)) for name in ("x", "w", *(node.name for node in nodes))}
     return Graph("g", "cpu", "pre", "forward", 0, tuple(nodes), values, ("x", "w"), (f"n{count - 1}",))
@@ -57,7 +56,5 @@ def test_several_centres_share_the_room() -> None:
 
 
 def test_a_shared_input_makes_no_neighbours() -> None:
-    apart = replace(
-        chain(2), nodes=tuple(Node(f"m{at}", "f", inputs=("w",), outputs=(f"m{at}",)) for at in range(9))
-    )
+    apart = replace(chain(2), nodes=tuple(Node(f"m{at}", "f", inputs=("w",), outputs=(f"m{at}",)) for at in range(9)))
     assert names(neighbourhood(apart, ["m4"], 3)) == ["m4"]

@@ -34,9 +34,7 @@ def test_every_graph_is_written_beside_its_record(graphs: RunGraphs) -> None:
 
 def test_a_folder_is_made_and_holds_the_graphs_and_nothing_else(graphs: RunGraphs, tmp_path: Path) -> None:
     export_graphs(graphs, tmp_path / "a" / "b")
-    assert sorted(path.name for path in (tmp_path / "a" / "b").iterdir()) == sorted(
-        f"{x}.onnx" for x in NAMES
-    )
+    assert sorted(path.name for path in (tmp_path / "a" / "b").iterdir()) == sorted(f"{x}.onnx" for x in NAMES)
 
 
 def test_marks_are_asked_for_each_graph(graphs: RunGraphs, tmp_path: Path) -> None:
@@ -76,9 +74,7 @@ def test_a_graph_whose_name_leads_elsewhere_is_refused(graphs: RunGraphs, tmp_pa
     [{"nodes": [{"name": 3, "op": "mm"}]}, {"nodes": [{"name": "a", "op": "mm", "inputs": [1]}]},
      {"values": {"primals_1": {"shape": [1.5]}}}, {"nodes": [{"name": "a", "op": None}]}],
 )  # fmt: skip
-def test_a_record_of_wrong_types_is_named(
-    graphs: RunGraphs, tmp_path: Path, broken: dict[str, object]
-) -> None:
+def test_a_record_of_wrong_types_is_named(graphs: RunGraphs, tmp_path: Path, broken: dict[str, object]) -> None:
     path = graphs.path / "0-forward-pre.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | broken))
     with pytest.raises(JournalError) as raised:

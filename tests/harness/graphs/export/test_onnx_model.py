@@ -25,9 +25,7 @@ FLOAT = Value("float32", (2, 3))
 KERNEL = "cpp_fused_mul_sub_sum_tanh_backward_view_1"
 
 
-def graph_of(
-    *nodes: Node, inputs: tuple[str, ...] = ("x",), outputs: tuple[str, ...] = (), **fields: Any
-) -> Graph:
+def graph_of(*nodes: Node, inputs: tuple[str, ...] = ("x",), outputs: tuple[str, ...] = (), **fields: Any) -> Graph:
     """A graph of these nodes, all of whose values are 2 by 3 floats unless said otherwise."""
     names = [*inputs, *(name for one in nodes for name in (*one.inputs, *one.outputs)), *outputs]
     values = dict.fromkeys(names, FLOAT) | fields.pop("values", {})
@@ -59,12 +57,8 @@ def edges(nodes: Any, inputs: str, outputs: str) -> list[tuple[str, list[str], l
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 SIZES = st.one_of(st.integers(0, 2**40), st.sampled_from(["s0", "s0*2", ""]))
 DTYPES = ["float32", "bfloat16", "int64", "bool", "complex64", "float8_e4m3fn", "complex32", "quint4x2", ""]
-VALUES = st.builds(
-    Value, st.sampled_from(DTYPES), st.lists(SIZES, max_size=4).map(tuple), st.text(max_size=5)
-)
-PLAIN = st.one_of(
-    st.integers(), st.floats(), st.booleans(), st.text(max_size=5), st.none(), st.integers(2**63, 2**70)
-)
+VALUES = st.builds(Value, st.sampled_from(DTYPES), st.lists(SIZES, max_size=4).map(tuple), st.text(max_size=5))
+PLAIN = st.one_of(st.integers(), st.floats(), st.booleans(), st.text(max_size=5), st.none(), st.integers(2**63, 2**70))
 ATTRIBUTES = st.dictionaries(NAMES, st.one_of(PLAIN, st.lists(PLAIN, max_size=3)), max_size=3)
 
 

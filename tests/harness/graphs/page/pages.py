@@ -86,16 +86,12 @@ def founding_runs(folder: Path) -> tuple[RunGraphs, RunGraphs]:
 def founding_page(folder: Path) -> str:
     marked = dict.fromkeys(("mul", "sub", "mul_1"), CULPRIT)
     marks_a = {BACKWARD: marked, "0-backward-post": {"cpp_fused_mul_sub_sum_tanh_backward_view_1": CULPRIT}}
-    return write_page(
-        founding_diff(), *founding_runs(folder), marks_a, {BACKWARD: {"tanh_backward": CULPRIT}}
-    )
+    return write_page(founding_diff(), *founding_runs(folder), marks_a, {BACKWARD: {"tanh_backward": CULPRIT}})
 
 
 def many_answers_page(folder: Path, answers: int) -> str:
     """The founding case with so many answers, each long enough for two lines."""
-    said = [
-        f"answer {number}: {FOUNDING_ANSWER} {'It does so in every layer. ' * 4}" for number in range(answers)
-    ]
+    said = [f"answer {number}: {FOUNDING_ANSWER} {'It does so in every layer. ' * 4}" for number in range(answers)]
     return write_page(replace(founding_diff(), answers=said), *founding_runs(folder))
 
 
@@ -111,9 +107,7 @@ def chain(mode: str, layers: int, whole: frozenset[int] = frozenset()) -> Graph:
             out = f"gelu_{layer}"
         else:
             nodes.append(node("erf", f"erf_{layer}", {"self": f"mm_{layer}"}, **place))
-            nodes.append(
-                node("mul", f"mul_{layer}", {"self": f"erf_{layer}", "other": f"mm_{layer}"}, **place)
-            )
+            nodes.append(node("mul", f"mul_{layer}", {"self": f"erf_{layer}", "other": f"mm_{layer}"}, **place))
             out = f"mul_{layer}"
         nodes.append(node("add", f"add_{layer}", {"self": out, "other": last}, **place))
         last = f"add_{layer}"
@@ -132,18 +126,14 @@ def chain_page(folder: Path, layers: int, whole: int) -> str:
     a, b = chain("compile", layers), chain("lazy", layers, frozenset({whole}))
     name, b_names = a.name, {one.name for one in b.nodes}
     pairs = [
-        NodePair(
-            "same", "forward", f"aten.{one.op}", places(name, one.name), places(name, one.name), "module"
-        )
+        NodePair("same", "forward", f"aten.{one.op}", places(name, one.name), places(name, one.name), "module")
         for one in a.nodes
         if one.name in b_names
     ]
     split = places(name, f"erf_{whole}", f"mul_{whole}")
     pairs.append(NodePair("group", "forward", "aten.gelu", split, places(name, f"gelu_{whole}"), "module"))
     counts = [OpCount("forward", "aten.gelu", 0, 1)]
-    diff = Diff(
-        side("compile", (name,)), side("lazy", (name,)), ["compile decomposes gelu once."], counts, pairs, []
-    )
+    diff = Diff(side("compile", (name,)), side("lazy", (name,)), ["compile decomposes gelu once."], counts, pairs, [])
     runs = [write_run(folder, graph.mode, [graph]) for graph in (a, b)]
     return write_page(diff, graphs_of(load_run(runs[0])), graphs_of(load_run(runs[1])))
 
@@ -168,9 +158,7 @@ def cut_page(folder: Path, source: str = "train.py:33") -> str:
     ]
     pairs.append(NodePair("only-a", "backward", "aten.t", a=places(BACKWARD, "permute_2")))
     pairs.append(NodePair("only-b", "backward", "aten.t", b=places(BACKWARD, "t")))
-    diff = replace(
-        founding_diff(), a=side("compile", (BACKWARD,)), b=side("lazy", (BACKWARD, rest.name)), pairs=pairs
-    )
+    diff = replace(founding_diff(), a=side("compile", (BACKWARD,)), b=side("lazy", (BACKWARD, rest.name)), pairs=pairs)
     a = graphs_of(load_run(write_run(folder, "compile", [pre])))
     b = graphs_of(load_run(write_run(folder, "lazy", [first, rest])))
     return write_page(diff, a, b)

@@ -110,9 +110,7 @@ def test_the_policy_admits_the_pages_own_scripts_and_style_and_nothing_else(tmp_
     read = Read(founding_page(tmp_path))
 
     # then
-    hashed = [
-        (tag, base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()) for tag, text in read.inside
-    ]
+    hashed = [(tag, base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()) for tag, text in read.inside]
     for tag, of in hashed[:1] + hashed[2:]:  # the second is the data, which nothing runs
         directive = re.search(rf"{tag}-src ([^;]*);", read.policy)
         assert directive is not None

@@ -73,9 +73,7 @@ def test_a_click_on_one_node_of_a_group_highlights_the_whole_group_and_its_count
     assert page.locator(".related, .selected").count() == 0
 
 
-def test_a_click_on_a_fused_kernel_shows_its_source_and_lights_what_it_covers(
-    page: Page, tmp_path: Path
-) -> None:
+def test_a_click_on_a_fused_kernel_shows_its_source_and_lights_what_it_covers(page: Page, tmp_path: Path) -> None:
     # given
     show(page, tmp_path, founding_page(tmp_path))
     page.select_option("#pane-a .stage", "post")
@@ -106,9 +104,7 @@ def test_a_click_on_a_fused_kernel_shows_its_source_and_lights_what_it_covers(
     assert names_of(page, "a", ".related") == [KERNEL]
 
 
-def test_selecting_in_lazys_graph_lights_the_kernel_that_holds_the_counterpart(
-    page: Page, tmp_path: Path
-) -> None:
+def test_selecting_in_lazys_graph_lights_the_kernel_that_holds_the_counterpart(page: Page, tmp_path: Path) -> None:
     # given
     show(page, tmp_path, founding_page(tmp_path))
     page.select_option("#pane-a .stage", "post")
@@ -121,9 +117,7 @@ def test_selecting_in_lazys_graph_lights_the_kernel_that_holds_the_counterpart(
     assert names_of(page, "a", ".related") == [KERNEL]
 
 
-def test_the_culprit_has_a_ring_and_its_name_in_both_panes_and_in_its_kernel(
-    page: Page, tmp_path: Path
-) -> None:
+def test_the_culprit_has_a_ring_and_its_name_in_both_panes_and_in_its_kernel(page: Page, tmp_path: Path) -> None:
     # when
     show(page, tmp_path, founding_page(tmp_path))
 

@@ -84,9 +84,7 @@ class ToyAdapter:
     def versions(self) -> Mapping[str, str]:
         return {}
 
-    def observe_support(
-        self, script: str, told: Callable[[OperatorCall], None]
-    ) -> AbstractContextManager[None]:
+    def observe_support(self, script: str, told: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
         raise NotAvailable("support analysis", "the toy has none")
 
     def without_execution(self) -> AbstractContextManager[None]:

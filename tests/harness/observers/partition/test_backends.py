@@ -169,8 +169,7 @@ def test_inductor_has_random_ops_unless_they_are_to_be_eagers(name: str) -> None
     traced = make_fx(RANDOM_OPS[name], tracing_mode="fake")(torch.rand(4, 6))
     node = next(one for one in traced.graph.nodes if is_operator(one.target))
     own, eagers = (
-        registry.load("compile")(parse_mode(mode)).adapter()
-        for mode in ("compile", "compile,fallback_random=on")
+        registry.load("compile")(parse_mode(mode)).adapter() for mode in ("compile", "compile,fallback_random=on")
     )
     # then
     assert own.supports(node).supported, own.supports(node)

@@ -214,9 +214,7 @@ def test_other_shapes_and_evaluation_have_partitions_of_their_own(inputs: torch.
         ),
     ],
 )
-def test_what_makes_no_sense_is_one_line(
-    arguments: dict[str, object], said: str, inputs: torch.Tensor
-) -> None:
+def test_what_makes_no_sense_is_one_line(arguments: dict[str, object], said: str, inputs: torch.Tensor) -> None:
     with pytest.raises(UsageError, match=said), torch.no_grad():
         partition(MLP().eval(), inputs, **({"mode": "cpu"} | arguments))  # type: ignore[arg-type]
 

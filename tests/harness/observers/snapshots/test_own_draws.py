@@ -40,9 +40,7 @@ CALLS = (
 
 
 def tape_of(plain: float) -> Tape:
-    slots = tuple(
-        Slot(size, "cpu", dtype) for size, dtype in [(8, torch.int64)] * 2 + [(256, torch.float32)] * 4
-    )
+    slots = tuple(Slot(size, "cpu", dtype) for size, dtype in [(8, torch.int64)] * 2 + [(256, torch.float32)] * 4)
     drawn = torch.full((64,), 0.25)
     values = (drawn, 2 * drawn, 2 * drawn, torch.full((64,), plain))
     watched = tuple(

@@ -211,9 +211,7 @@ def test_values_of_rare_kinds_are_kept(tmp_path: Path) -> None:
     tape = step_of("mlp")
     rare = [torch.full((2, 3), 1.5).to(torch.float8_e4m3fn), torch.full((3,), complex(1, -2))]
     watched = tuple(replace(one, value=value) for one, value in zip(tape.watched, rare, strict=False))
-    path = written(
-        tmp_path, "mlp", tape=replace(tape, watched=watched), outputs=snapshot_of("mlp").outputs[:2]
-    )
+    path = written(tmp_path, "mlp", tape=replace(tape, watched=watched), outputs=snapshot_of("mlp").outputs[:2])
     found = read_snapshot(path).given()
     assert [str(one.dtype) for one in found if one is not None] == ["torch.float8_e4m3fn", "torch.complex64"]
     facts = contents_of(read_snapshot(path)).outputs

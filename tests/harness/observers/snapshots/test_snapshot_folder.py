@@ -118,7 +118,5 @@ def test_what_cannot_be_replayed_is_said_when_it_is_taken_and_in_the_list(tmp_pa
     assert notices == ["what is taken of 0-forward cannot be replayed: a compiled graph calls an effect"]
     manifest = RunManifest("cpu", "cpu", "", "t.py", "", [], "losses", "", 0, "", status="complete")
     manifest.write(run / "run.json")
-    listed = CliRunner().invoke(
-        program, ["snapshot", "list", str(tmp_path / "study")], env={"COLUMNS": "200"}
-    )
+    listed = CliRunner().invoke(program, ["snapshot", "list", str(tmp_path / "study")], env={"COLUMNS": "200"})
     assert ["not replayable" in line for line in listed.stdout.splitlines()[-3:]] == [False, True, True]

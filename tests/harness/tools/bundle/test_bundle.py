@@ -71,9 +71,7 @@ def test_what_is_opened_is_what_was_packed(investigation: Path, tmp_path: Path) 
     extract(tmp_path / "b.zip", tmp_path / "there")
 
     names = {
-        path.relative_to(tmp_path / "there").as_posix()
-        for path in (tmp_path / "there").rglob("*")
-        if path.is_file()
+        path.relative_to(tmp_path / "there").as_posix() for path in (tmp_path / "there").rglob("*") if path.is_file()
     }
     assert names == {one.path for one in made.files}
     assert {
@@ -117,9 +115,7 @@ def test_a_redacted_bundle_has_digests_and_no_data(investigation: Path, tmp_path
         "mean": (0.123456789 - 2.0) / 2,
         "l2": pytest.approx((0.123456789**2 + 4) ** 0.5),
     }
-    assert not {"cpu/stdout.log", "cpu/journal/values-0.bin", "verify_cpu.pkl"} & {
-        one.path for one in made.files
-    }
+    assert not {"cpu/stdout.log", "cpu/journal/values-0.bin", "verify_cpu.pkl"} & {one.path for one in made.files}
     assert "cpu/journal/digests.bin" in {one.path for one in made.files}
 
 
@@ -134,9 +130,7 @@ def test_a_changed_file_is_refused_and_nothing_is_unpacked(investigation: Path, 
     assert list(tmp_path.glob("there*")) == []
 
 
-@pytest.mark.parametrize(
-    "name", ["../evil.py", "/tmp/evil.py", "a/../../evil.py", "a\\..\\evil.py", "C:evil.py", ""]
-)
+@pytest.mark.parametrize("name", ["../evil.py", "/tmp/evil.py", "a/../../evil.py", "a\\..\\evil.py", "C:evil.py", ""])
 def test_no_path_leaves_the_folder(name: str, tmp_path: Path) -> None:
     content = b"evil"
     file = {"path": name, "kind": "report", "bytes": 4, "sha256": hashlib.sha256(content).hexdigest()}

@@ -111,9 +111,7 @@ def test_each_fallback_has_its_cost(observed: Ran) -> None:
     # AdamW interpolates the momentum of each of the four parameters
     found = observed.of("fallback")
     assert len(found) == observed.printed["counters"]["aten::lerp.Scalar"] == 12
-    assert {(one[1], one[5]) for one in found} == {
-        ("aten::lerp.Scalar", observed.printed["lines"]["optimizer"])
-    }
+    assert {(one[1], one[5]) for one in found} == {("aten::lerp.Scalar", observed.printed["lines"]["optimizer"])}
     assert all(0 < one[2] < 10 for one in found)
     # and those of a step were told when it had ended
     first = observed.printed["works"][: observed.printed["steps"][0]]
@@ -124,9 +122,7 @@ def test_transfers_have_their_bytes(observed: Ran) -> None:
     up = observed.of("transfer", "to device")
     uploads = [one[3] for one in up if one[5] == observed.printed["lines"]["upload"]]
     assert uploads == [16 * 4 * 4]
-    read = [
-        one for one in observed.of("transfer", "from device") if one[5] == observed.printed["lines"]["read"]
-    ]
+    read = [one for one in observed.of("transfer", "from device") if one[5] == observed.printed["lines"]["read"]]
     assert [one[3] for one in read] == [8 * 4 * 4]
     assert (
         sum(

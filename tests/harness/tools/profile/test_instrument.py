@@ -238,9 +238,7 @@ def test_the_details_have_the_line_that_called_an_op(folder: Path) -> None:
     training.run(2)
     training.end()
     lines = set(json.loads((training.folder / WORKING / "step-000001.lines").read_text()).values())
-    called = next(
-        n for n, line in enumerate(Path(__file__).read_text().splitlines(), 1) if "self.model(torch" in line
-    )
+    called = next(n for n, line in enumerate(Path(__file__).read_text().splitlines(), 1) if "self.model(torch" in line)
     assert f"{Path(__file__).name}:{called}" in {line.rpartition("/")[2] for line in lines}
 
 

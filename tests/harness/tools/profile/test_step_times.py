@@ -26,9 +26,7 @@ EAGER = [
 ]  # fmt: skip
 
 
-def read(
-    events: list[dict[str, object]], *, lazy: bool = False, blocks: Mapping[str, int] | None = None
-) -> StepTimes:
+def read(events: list[dict[str, object]], *, lazy: bool = False, blocks: Mapping[str, int] | None = None) -> StepTimes:
     return step_times(events, lazy=lazy, blocks=blocks or {})
 
 
@@ -45,9 +43,7 @@ def test_the_phases_share_the_step_among_them() -> None:
 
 
 def test_a_moment_between_two_phases_is_of_the_one_before() -> None:
-    times = read(
-        [range_("ProfilerStep#1", 0, 100), range_("phase: data", 5, 45), range_("phase: forward", 60, 40)]
-    )
+    times = read([range_("ProfilerStep#1", 0, 100), range_("phase: data", 5, 45), range_("phase: forward", 60, 40)])
     assert {name: spent.time for name, spent in times.phases.items()} == {"data": 60, "forward": 40}
 
 

@@ -58,9 +58,7 @@ def test_python_calls_that_end_before_what_they_contain_are_left_out() -> None:
         slice_("train.py(3): main", 0, 100, "python_function", arguments={"Python id": 1}),
         slice_("<built-in method begin>", 10, 5, "python_function", arguments={"Python id": 2}),
         range_("phase: forward", 12, 50),
-        slice_(
-            "torch/autograd/profiler.py(9): __enter__", 9, 8, "python_function", arguments={"Python id": 3}
-        ),
+        slice_("torch/autograd/profiler.py(9): __enter__", 9, 8, "python_function", arguments={"Python id": 3}),
     ]
     assert [one["name"] for one in shown(calls)] == ["train.py(3): main", "phase: forward"]
 
