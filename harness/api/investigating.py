@@ -18,12 +18,12 @@ from ..investigate.laboratory import Laboratory, Progress
 from ..investigate.method import investigate as investigate_plan
 from ..investigate.method import investigate_runs, localize_runs
 from ..launch.batch_kernels import OwnKernels, own_kernels
+from ..launch.batch_plan import planned
 from ..launch.reproducer import asked_for
 from ..records.findings import Findings
 from ..records.mode_spec import ModeSpec, parse_modes
 from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun, find_investigation
-from ..runs.run_layout import InvestigationFolder, choose_investigation
 from .api_progress import passive_threads, told
 from .api_running import loaded, specs_of
 from .investigation_results import Investigation, investigation_of
@@ -126,45 +126,35 @@ def investigated(
     against_single: bool,
     jobs: int,
     timeout: float | None,
+    strict: bool,
+    force: bool,
     **asked: Any,
 ) -> tuple[Findings, Path]:
     """What `numdrift.investigate` and `numdrift investigate` do; `asked` are fields of the plan. Gives the findings and
     the folder that they are in. Raises UsageError."""
     reproducer, words = asked_for(None if script is None else str(script), module, tuple(arguments))
-    recorded = reproducer.path.is_dir()
-    if recorded:
+    selected = None if steps is None else StepSelection.parse(steps)
+    budget = int(state_budget * 2**20)
+    plan = InvestigationPlan(steps=selected, state_budget=budget, against_single=against_single, **asked)
+    laboratory = Laboratory(progress, jobs, timeout)
+    if reproducer.path.is_dir():
         find_investigation(Path(out), str(reproducer.path))  # a folder without runs is refused as such first
         if modes or words or name or kernels or nproc > 1 or against_single:
             raise UsageError(
                 f"{reproducer.path} is recorded: its modes, arguments and processes are what they were; leave them out"
             )
         runs = recorded_runs(Path(out), reproducer.path, suffix)
-        folder, specs = InvestigationFolder(runs[0].path.parent), []
-    else:
-        if against_single and nproc < 2:
-            raise UsageError("--against-single holds several processes against one: say how many, as in --nproc 2")
-        specs = compared_modes(modes or parse_modes(DEFAULT_MODES), alone=against_single)
-        folder = choose_investigation(Path(out), reproducer.named_after, name, "")
-    plan = InvestigationPlan(
-        script=reproducer.path,
-        module=reproducer.module,
-        modes=specs,
-        investigation=folder,
-        arguments=words,
-        steps=None if steps is None else StepSelection.parse(steps),
-        state_budget=int(state_budget * 2**20),
-        kernels=own_kernels(kernels),
-        nproc=nproc,
-        against_single=against_single,
-        jobs=jobs,
-        timeout=timeout,
-        **asked,
-    )
-    laboratory = Laboratory(progress, jobs, timeout)
+        with passive_threads():
+            return investigate_runs(runs, plan, laboratory), runs[0].path.parent
+    if against_single and nproc < 2:
+        raise UsageError("--against-single holds several processes against one: say how many, as in --nproc 2")
+    specs = compared_modes(modes or parse_modes(DEFAULT_MODES), alone=against_single)
+    batch = planned(
+        script, module, arguments, specs, out, name,
+        kernels=own_kernels(kernels), nproc=nproc, jobs=jobs, timeout=timeout, strict=strict, force=force,
+    )  # fmt: skip
     with passive_threads():
-        if recorded:
-            return investigate_runs(runs, plan, laboratory), folder.path
-        return investigate_plan(plan, laboratory), folder.path
+        return investigate_plan(batch, plan, laboratory), batch.investigation.path
 
 
 def localize(
@@ -209,17 +199,9 @@ def localized(
     """What `numdrift.localize` and `numdrift localize` do; `asked` are fields of the plan. Gives the findings
     and their folder."""
     runs = pair_to_localize(a, b)
-    folder = InvestigationFolder(runs[0].path.parent)
-    plan = InvestigationPlan(
-        script=Path(runs[0].manifest.reproducer),
-        modes=(),
-        investigation=folder,
-        jobs=jobs,
-        timeout=timeout,
-        **asked,
-    )
     with passive_threads():
-        return localize_runs(runs, plan, Laboratory(progress, jobs, timeout)), folder.path
+        findings = localize_runs(runs, InvestigationPlan(**asked), Laboratory(progress, jobs, timeout))
+    return findings, a.path.parent
 
 
 def _whose(localize: Localized) -> str:

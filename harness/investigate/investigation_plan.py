@@ -12,7 +12,6 @@ from ..records.mode_spec import ModeSpec
 from ..records.run_request import LEVELS
 from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun, find_investigation, runs_with_suffixes
-from ..runs.run_layout import InvestigationFolder
 
 DEFAULT_STATE_BUDGET = 1 << 30
 """Bytes of states and outcomes that the reference keeps, and again each mode that is started from them."""
@@ -35,42 +34,27 @@ def compared_modes(specs: Sequence[ModeSpec], *, alone: bool = False) -> list[Mo
 
 @dataclass(frozen=True, slots=True)
 class InvestigationPlan:
-    """One reproducer in some modes, the first of which is the reference. Each run has `nproc` processes.
-    With `against_single` the reference is instead the first mode in one process, which takes the whole batch
-    at each step.
+    """What is asked of some runs, the first of which is the reference; a `BatchPlan` makes those that are not recorded.
 
-    `steps` are the steps to start from the reference's state (None: chosen), `envelope` counts perturbed
-    trainings of the reference, `seeds` trainings of every mode with other seeds. `timeout` is in seconds a
-    run, `state_budget` in bytes. `suffix` chooses among runs that are there already. `localize` says of
-    which pairs the causes are looked for, in `step` (None: chosen), `scripts` whether standalone scripts
-    show them, `knobs` whether compiled modes are also tried with other stages and settings of the compiler
-    where the ops explain the drift, `partition_bisect` whether ever smaller parts of the model are put on
-    the mode's backend, the rest on the CPU, `confirm` whether a mode is trained once more to the end without
-    its culprits. `module` and `strict` are those of `RunConfig`.
+    With `against_single` the reference is the batch's first mode in one process, which takes the whole batch at each
+    step. `steps` are the steps to start from the reference's state (None: chosen), `envelope` counts perturbed trainings
+    of the reference, `seeds` trainings of every mode with other seeds, `state_budget` is in bytes. `localize` says of
+    which pairs the causes are looked for, in `step` (None: chosen), `scripts` whether standalone scripts show them,
+    `knobs` whether compiled modes are also tried with other stages and settings of the compiler where the ops explain
+    the drift, `partition_bisect` whether ever smaller parts of the model are put on the mode's backend, the rest on the
+    CPU, `confirm` whether a mode is trained once more to the end without its culprits.
     """
 
-    script: Path
-    modes: Sequence[ModeSpec]
-    investigation: InvestigationFolder
-    arguments: Sequence[str] = ()
-    suffix: str = ""
     steps: StepSelection | None = None
     envelope: int = 0
     seeds: int = 0
     state_budget: int = DEFAULT_STATE_BUDGET
-    jobs: int = 1
-    timeout: float | None = None
-    force: bool = False
-    kernels: Sequence[tuple[str, Path]] = ()
     localize: Literal["all", "faults", "none"] = "all"
     scripts: bool = True
     step: int | None = None
     knobs: bool = False
     partition_bisect: bool = False
     confirm: bool = True
-    module: str = ""
-    strict: bool = False
-    nproc: int = 1
     against_single: bool = False
 
 

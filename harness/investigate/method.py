@@ -43,35 +43,22 @@ MOST_STEPS = 8
 """Steps of a pair that are looked into at most."""
 
 
-def investigate(plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
-    """Run the modes, and investigate the runs.
+def investigate(batch: BatchPlan, plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
+    """Run the modes of a batch, and investigate the runs.
 
     Runs and experiments that are there already are used. Writes `investigation.json`. Raises UsageError
     before anything is started, KeyboardInterrupt when Ctrl-C ended a round of runs.
     """
     if plan.partition_bisect:
-        check_parts(plan.modes, plan)
-    free = BatchPlan(
-        script=plan.script,
-        module=plan.module,
-        strict=plan.strict,
-        modes=plan.modes,
-        investigation=plan.investigation,
-        arguments=plan.arguments,
-        timeout=plan.timeout,
-        jobs=plan.jobs,
-        force=plan.force,
-        kernels=plan.kernels,
-        nproc=plan.nproc,
-    )
+        check_parts(batch.modes, plan, nproc=batch.nproc)
     try:
         if plan.against_single:  # the reference is one process, which takes the whole batch
-            names = [SINGLE, *(spec.name for spec in plan.modes)]
-            single = replace(plan.modes[0], name=SINGLE)
-            alone = replace(free, modes=[single], nproc=1, sketches=True, positions=names)
-            runs = [*laboratory.free(alone), *laboratory.free(replace(free, positions=names))]
+            names = [SINGLE, *(spec.name for spec in batch.modes)]
+            single = replace(batch.modes[0], name=SINGLE)
+            alone = replace(batch, modes=[single], nproc=1, sketches=True, positions=names)
+            runs = [*laboratory.free(alone), *laboratory.free(replace(batch, positions=names))]
         else:
-            runs = laboratory.free(free)
+            runs = laboratory.free(batch)
     except Interrupted:
         raise KeyboardInterrupt from None
     return investigate_runs(runs, plan, laboratory)

@@ -36,13 +36,13 @@ FOUND = "found"
 """What takes the number's place in the name of the file that has what came of all runs."""
 
 
-def check_parts(specs: Sequence[ModeSpec], plan: InvestigationPlan) -> None:
+def check_parts(specs: Sequence[ModeSpec], plan: InvestigationPlan, *, nproc: int = 1) -> None:
     """Find out what cannot be partitioned before anything is started. Raises UsageError."""
     if plan.localize == "none":
         raise UsageError(
             "a bisection by partitions looks for a cause, and none is to be looked for: leave one of both out"
         )
-    if plan.nproc > 1:
+    if nproc > 1:
         raise UsageError("a bisection by partitions is of one process: leave --nproc out")
     reference, *others = specs
     if reference.base != "cpu":
