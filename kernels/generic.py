@@ -8,8 +8,15 @@ from typing import Any
 
 import torch
 
-from numdrift.harness import torch_private
 from numdrift.harness.errors import KernelError, NotAvailable
+from numdrift.harness.torch_private.compiling import compile_alone
+from numdrift.harness.torch_private.operators import (
+    decomposition_of,
+    find_overload,
+    is_composite,
+    is_random,
+    written_arguments,
+)
 
 from . import fused
 from .expectation import Expectations, tensors_in
@@ -20,7 +27,7 @@ _WIDER = {torch.complex64: torch.complex128, torch.complex32: torch.complex128}
 
 def aten(op: str, *args: Any, **kwargs: Any) -> Any:
     """Call the op itself."""
-    return torch_private.find_overload(op, args, kwargs)(*args, **kwargs)
+    return find_overload(op, args, kwargs)(*args, **kwargs)
 
 
 def decomposed(op: str, *args: Any, **kwargs: Any) -> Any:
@@ -28,13 +35,13 @@ def decomposed(op: str, *args: Any, **kwargs: Any) -> Any:
 
     On a CPU some give statistics of another dtype than the op does (batch norm of bfloat16 with float32
     weights). Raises NotAvailable when torch ships none."""
-    overload = torch_private.find_overload(op, args, kwargs)
-    decomposition = torch_private.decomposition_of(overload)
+    overload = find_overload(op, args, kwargs)
+    decomposition = decomposition_of(overload)
     if decomposition is None:
         raise NotAvailable(f"kernel {op}=decomposed", "torch ships no decomposition of this op")
-    if torch_private.is_random(overload):
+    if is_random(overload):
         return _without_drawing(f"{op}=decomposed", decomposition, args, kwargs)
-    if torch_private.is_composite(overload):
+    if is_composite(overload):
         return decomposition(*args, **kwargs)
     dtypes = [one.dtype for one in _expectations.of(overload, args, kwargs)]
     result = decomposition(*args, **kwargs)
@@ -48,8 +55,8 @@ def fp64(op: str, *args: Any, **kwargs: Any) -> Any:
 
     Arguments that the op writes to receive the rounded values of their copies.
     """
-    overload = torch_private.find_overload(op, args, kwargs)
-    if torch_private.is_random(overload):
+    overload = find_overload(op, args, kwargs)
+    if is_random(overload):
         return _without_drawing(f"{op}=fp64", functools.partial(_replayed, overload), args, kwargs)
     return _replayed(overload, *args, **kwargs)
 
@@ -58,7 +65,7 @@ def _replayed(overload: Any, *args: Any, **kwargs: Any) -> Any:
     expected = _expectations.of(overload, args, kwargs)
     wide_args, wide_kwargs = [widened(value) for value in args], _widened_keywords(kwargs)
     result = overload(*wide_args, **wide_kwargs)
-    for original, wide in torch_private.written_arguments(overload, args, kwargs, wide_args, wide_kwargs):
+    for original, wide in written_arguments(overload, args, kwargs, wide_args, wide_kwargs):
         for target, value in zip(tensors_in(original), tensors_in(wide), strict=True):
             target.copy_(_rounded(value, target.dtype))
     return _narrowed(result, [one.dtype for one in expected], args, wide_args)
@@ -77,12 +84,12 @@ def _without_drawing(kernel: str, function: Callable[..., Any], args: Any, kwarg
 
 def inductor(op: str, *args: Any, **kwargs: Any) -> Any:
     """Call what Inductor generates for the op alone. Raises what the compiler raises."""
-    return _compiled(torch_private.find_overload(op, args, kwargs))(*args, **kwargs)
+    return _compiled(find_overload(op, args, kwargs))(*args, **kwargs)
 
 
 @functools.cache
 def _compiled(overload: Any) -> Callable[..., Any]:
-    return torch_private.compile_alone(lambda *args, **kwargs: overload(*args, **kwargs))
+    return compile_alone(lambda *args, **kwargs: overload(*args, **kwargs))
 
 
 def widened(value: Any) -> Any:

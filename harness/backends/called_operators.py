@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from .. import torch_private
+from ..torch_private.dispatching import current_autograd_node, next_sequence_number, sequence_number
+from ..torch_private.operators import arguments_of
 
 HARNESS = str(Path(__file__).parents[1])
 ON_BEHALF = str(Path(HARNESS, "script", "meeting.py"))
@@ -39,13 +40,13 @@ class ScriptLines:
 
     def here(self) -> str:
         """The line that an operator is called from now; within a backward it is that of its forward."""
-        node = torch_private.current_autograd_node()
+        node = current_autograd_node()
         if node is not None:
-            number = torch_private.sequence_number(node)
+            number = sequence_number(node)
             return self._forward.get(-1 if number is None else number, "") or self._named_line(_stack())
         line = self._named_line(_stack())
         if line and torch.is_grad_enabled():
-            self._forward.setdefault(torch_private.next_sequence_number() - 1, line)
+            self._forward.setdefault(next_sequence_number() - 1, line)
         return line
 
     def of_stack(self, text: str) -> str:
@@ -106,7 +107,7 @@ def configuration(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     A tensor that is not on `device` is named with its own. Values are never read.
     """
     described = []
-    for position, one in enumerate(torch_private.arguments_of(operation)):
+    for position, one in enumerate(arguments_of(operation)):
         given = position < len(args) or one.name in kwargs
         value = args[position] if position < len(args) else kwargs.get(one.name)
         if not given or value is None or one.name in ("device", "pin_memory", "layout"):

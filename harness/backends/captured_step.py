@@ -15,8 +15,9 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from numdrift.kernels.expectation import tensors_in
 
-from .. import torch_private
 from ..records.graph_record import Graph, Node, Value
+from ..torch_private.dispatching import current_autograd_node, next_sequence_number, sequence_number
+from ..torch_private.operators import arguments_of, written_names
 
 # Which value a tensor carries: the edges of a graph of ops that are seen one after the other.
 
@@ -125,7 +126,7 @@ class CapturedStep:
         self._names: Counter[str] = Counter()
         self._bindings: dict[str, str] = {}
         self._forward: dict[int, Node] = {}
-        self._newest_sequence = torch_private.next_sequence_number() - 1
+        self._newest_sequence = next_sequence_number() - 1
 
     def name(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Say what the script calls these tensors: what they carry now, and what reads them from now on."""
@@ -146,7 +147,7 @@ class CapturedStep:
         place: Node,
     ) -> None:
         """Add an op that has run. `place` carries its phase, module and source line."""
-        written = torch_private.written_names(operation)
+        written = written_names(operation)
         arguments = list(_named(operation, args, kwargs))
         inputs, names, attributes, targets = [], [], {}, []
         for argument, value in arguments:
@@ -176,16 +177,16 @@ class CapturedStep:
 
     def _tied(self, node: Node) -> Node:
         """The node with its autograd sequence number; one in the backward with the place of its forward."""
-        running = torch_private.current_autograd_node()
+        running = current_autograd_node()
         if running is not None:
-            number = torch_private.sequence_number(running)
+            number = sequence_number(running)
             if number is None:
                 return node
             before = self._forward.get(number)
             if before is None:
                 return replace(node, sequence=number)
             return replace(node, sequence=number, module=before.module, source=before.source)
-        newest = torch_private.next_sequence_number() - 1
+        newest = next_sequence_number() - 1
         if newest == self._newest_sequence:
             return node
         self._newest_sequence = newest
@@ -252,7 +253,7 @@ class CapturedStep:
 
 def _named(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The arguments of a call under the names of the op's schema."""
-    names = [one.name for one in torch_private.arguments_of(operation)]
+    names = [one.name for one in arguments_of(operation)]
     yield from zip(names, args, strict=False)
     yield from kwargs.items()
 

@@ -14,8 +14,10 @@ from typing import Any
 
 import torch
 
-from .. import torch_private
 from ..records.backend_work import OperatorCall
+from ..torch_private.device_kernels import DeviceKernel, device_kernels
+from ..torch_private.dispatching import Overrides
+from ..torch_private.lazy_graphs import wrapped_number
 from .called_operators import ScriptLines, configuration, instruction, is_called_by_harness, tensors_among
 
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::_copy_from", "aten::_copy_from_and_resize")
@@ -36,7 +38,7 @@ class KernelCall:
     """One call of a kernel, and how it went. A number in a tensor's place is given to the kernel as torch had
     made it."""
 
-    def __init__(self, kernel: torch_private.DeviceKernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def __init__(self, kernel: DeviceKernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.done = self.failed = False
         self.outputs: Any = None
         self.kernel = kernel
@@ -77,7 +79,7 @@ class DeviceBackend:
 
 @dataclass(slots=True)
 class _Call:
-    kernel: torch_private.DeviceKernel
+    kernel: DeviceKernel
     configuration: str
     line: str
     is_told: bool = True
@@ -88,9 +90,9 @@ def observe_device(backend: DeviceBackend, script: str, told: Callable[[Operator
     """Within the context `told` hears of each operator that the device is given. Raises what has failed in
     here."""
     observer = _Observer(backend, ScriptLines(script), told)
-    overrides = torch_private.Overrides()
+    overrides = Overrides()
     try:
-        for kernel in list(torch_private.device_kernels(backend.key)):
+        for kernel in list(device_kernels(backend.key)):
             overrides.replace(kernel.operation, backend.key, observer.around(kernel))
         yield
     finally:
@@ -110,7 +112,7 @@ class _Observer:
         self._within: list[_Call] = []
         self._known: dict[tuple[str, str], Added] = {}
 
-    def around(self, kernel: torch_private.DeviceKernel) -> Callable[..., Any]:
+    def around(self, kernel: DeviceKernel) -> Callable[..., Any]:
         """What is called in place of a kernel."""
 
         def called(*args: Any, **kwargs: Any) -> Any:
@@ -143,9 +145,7 @@ class _Observer:
         self._try(lambda: self._ended(call, args, added, fallbacks))
         return added.outputs
 
-    def _begin(
-        self, kernel: torch_private.DeviceKernel, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> tuple[_Call, int]:
+    def _begin(self, kernel: DeviceKernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[_Call, int]:
         text = configuration(kernel.operation, args, kwargs, self._backend.device)
         line = self._within[0].line if self._within else self._lines.here()
         return _Call(kernel, text, line), self._backend.fallbacks(kernel.name)
@@ -211,10 +211,10 @@ class _Observer:
 
 def _as_tensor(value: Any) -> Any:
     """A number as the tensor that torch makes of it, which takes part in type promotion weakly."""
-    return torch_private.wrapped_number(value) if isinstance(value, (bool, int, float, complex)) else value
+    return wrapped_number(value) if isinstance(value, (bool, int, float, complex)) else value
 
 
-def _is_transfer(kernel: torch_private.DeviceKernel, args: Sequence[Any], outputs: Any) -> bool:
+def _is_transfer(kernel: DeviceKernel, args: Sequence[Any], outputs: Any) -> bool:
     """Whether a call only moves values from one device to another."""
     devices = {one.device.type for one in (*tensors_among(args), *tensors_among(outputs))}
     return len(devices) > 1 and kernel.name in COPIES

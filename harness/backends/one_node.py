@@ -11,8 +11,8 @@ import torch
 import torch.fx
 
 from ..records.backend_work import SupportAnswer
-from ..torch_private import copied_graph
 from ..torch_private.partitioner import without_modes
+from ..torch_private.probing import copied_graph
 
 
 class Unanswerable(ValueError):

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from .. import torch_private
+from ..torch_private.graph_stages import parts_of_op
+from ..torch_private.inductor_lowering import LoweredNode
 
 
 def line_in(script: str, frame: FrameType | None = None) -> str:
@@ -97,7 +98,7 @@ class GraphLines:
                     lines.complex_[name].append(line)
         return lines
 
-    def seen(self, lowered: torch_private.LoweredNode, script: str) -> None:
+    def seen(self, lowered: LoweredNode, script: str) -> None:
         """Inductor has lowered a node."""
         self.lowered[_plain(lowered.extern)].append(_line(lowered.node, script))
 
@@ -123,9 +124,9 @@ def _taken(lines: Sequence[str], count: int) -> Sequence[str]:
 def _op_of(node: torch.fx.Node) -> str:
     """The op that a node calls, also where it does so in the order of effects: `with_effects(token, op,
     ...)`."""
-    effects = torch_private.parts_of_op(node.target) is None and len(node.args) > 1
+    effects = parts_of_op(node.target) is None and len(node.args) > 1
     inner = node.args[1] if effects else None
-    return str(node.target if torch_private.parts_of_op(inner) is None else inner)
+    return str(node.target if parts_of_op(inner) is None else inner)
 
 
 def _family(name: str) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import torch_private
 from ..tape.tape import mapped
+from ..torch_private.operators import schema_of, written_names
 
 # Values with a bound on their error, carried through a computation whose every step rounds correctly.
 #
@@ -167,15 +167,15 @@ def bounded_call(
 ) -> BoundedCall | None:
     """None for what is no aten op, has no overload that writes nothing, or has complex numbers or integers as
     its result."""
-    space, _, name = torch_private.schema_of(operation).name.partition("::")
+    space, _, name = schema_of(operation).name.partition("::")
     if space != "aten" or not dtype.is_floating_point:
         return None
     name = name.rstrip("_")
     # The overload that gives a new tensor and writes nothing; None where there is none
     found = getattr(getattr(torch.ops.aten, name, None), str(operation).rpartition(".")[2], None)
-    functional = None if found is None or torch_private.written_names(found) else found
+    functional = None if found is None or written_names(found) else found
     # What the op is given, by the names of its schema, with the defaults that were left out
-    schema = torch_private.schema_of(operation).arguments
+    schema = schema_of(operation).arguments
     defaults = {one.name: one.default_value for one in schema if one.has_default_value()}
     # torch gives arguments, in the order of the schema
     given = {**defaults, **dict(zip((one.name for one in schema), arguments, strict=False)), **keywords}

@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
-from .. import torch_private
 from ..tape.in_double import EXACT_DTYPES
 from ..tape.tape import Call, GeneratorState, Tape, View, leaves, views_in
+from ..torch_private.operators import schema_of, written_values
+from ..torch_private.taping import registered_operation
 from .localized_values import NotShown, ScriptTensor, Values, base_of
 
 HELD = "held=lambda dtype: dtype"
@@ -195,12 +196,12 @@ def literal(value: Any) -> str:
 
 
 def _schema(call: Call) -> Any:
-    return torch_private.schema_of(torch_private.registered_operation(call.op))
+    return schema_of(registered_operation(call.op))
 
 
 def _written(call: Call) -> list[View]:
-    operation: Any = torch_private.registered_operation(call.op)
-    values = torch_private.written_values(operation, call.arguments, call.keywords)
+    operation: Any = registered_operation(call.op)
+    values = written_values(operation, call.arguments, call.keywords)
     return [one for one in values if isinstance(one, View)]
 
 

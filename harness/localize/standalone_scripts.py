@@ -14,12 +14,12 @@ from typing import Literal, Protocol
 
 import torch
 
-from .. import torch_private
 from ..errors import NumdriftError
 from ..records.culprit import Culprit, CulpritScript
 from ..records.mode_spec import parse_mode
 from ..tape.ensemble import in_words
 from ..tape.tensor_file import write_tensors
+from ..torch_private.compiling import inductor_option
 from .localize_step import LocalizedStep
 from .localized_values import NotShown, ShownBlock, Values, show_blocks
 from .script_calls import CallWriter, SideCode, recorded_code
@@ -106,7 +106,7 @@ def _inductor(spec: str) -> tuple[str, ...]:
     """The lines that set Inductor's numerics as a mode does."""
     try:
         mode = parse_mode(spec)
-        options = {name: torch_private.inductor_option(name, text) for name, text in mode.inductor.items()}
+        options = {name: inductor_option(name, text) for name, text in mode.inductor.items()}
     except NumdriftError:
         return ()
     config = "torch._inductor.config"

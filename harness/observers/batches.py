@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from ..torch_private import lazy_has_value, version_of, without_dispatch_modes, without_function_modes
+from ..torch_private.dispatching import version_of, without_dispatch_modes, without_function_modes
+from ..torch_private.lazy import lazy_has_value
 from .digest import Digester
 from .generator_digests import hash_text
 from .operations import WITHOUT_VALUES

@@ -33,9 +33,9 @@ from collections.abc import Sequence
 import torch
 
 from ..records.digest_record import RECORD_BYTES, Digest, pack, unreadable
-from ..torch_private import no_dispatch as _no_dispatch
-from ..torch_private import without_dispatch_modes as _without_dispatch_modes
-from ..torch_private import without_function_modes as _without_function_modes
+from ..torch_private.dispatching import no_dispatch as _no_dispatch
+from ..torch_private.dispatching import without_dispatch_modes as _without_dispatch_modes
+from ..torch_private.dispatching import without_function_modes as _without_function_modes
 from .native_digest import load
 
 __all__ = ["RECORD_BYTES", "Digester"]

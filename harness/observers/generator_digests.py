@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..torch_private import without_dispatch_modes, without_function_modes
+from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
 from .digest import Digester
 from .script_generators import device_generator
 

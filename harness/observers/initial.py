@@ -11,7 +11,7 @@ import torch
 
 from ..records.digest_record import RECORD_BYTES, pack, unreadable
 from ..script.named_tensors import NamedTensor
-from ..torch_private import version_of, without_dispatch_modes, without_function_modes
+from ..torch_private.dispatching import version_of, without_dispatch_modes, without_function_modes
 from .batches import Read, has_value
 from .digest import Digester
 

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from ..tape.journal_writing import loss_to_json
-from ..torch_private import unwrapped, without_dispatch_modes, without_function_modes
+from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
+from ..torch_private.untraced import unwrapped
 from .ended_step import Said, scalar
 
 LOSS = "loss"

@@ -17,7 +17,7 @@ from ..hooks.observer import Observer, Progress, RecordingSurroundings
 from ..records import frames
 from ..records.digest_record import RECORD_BYTES
 from ..tape.journal_writing import AppendFile, FrameFile, bytes_of
-from ..torch_private import ShownOps
+from ..torch_private.dispatching import ShownOps
 from .digest import Digester
 
 FLUSH_AT = 1 << 16

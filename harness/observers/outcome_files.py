@@ -10,7 +10,7 @@ from ..hooks.mode_protocol import Mode
 from ..hooks.observer import Observer
 from ..records.step_files import outcome_file
 from ..tape.tensor_file import write_tensors
-from ..torch_private import without_dispatch_modes, without_function_modes
+from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
 from .operations import WITHOUT_VALUES
 
 SCHEMA = 1

@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 
-from .. import torch_private
 from ..hooks.mode_protocol import Moment, compiles
 from ..hooks.observer import Observer, RecordingSurroundings
 from ..script.named_tensors import NamedTensor
 from ..tape.shards import local_tensor
+from ..torch_private.compiling import compiled_frames
+from ..torch_private.dispatching import version_of, without_dispatch_modes
 from .batches import BatchArgument, Batches
 from .generator_digests import GeneratorDigests
 from .hyperparameters import PLAIN, hyperparameters
@@ -42,7 +43,7 @@ class SetupFacts(Observer):
 
     def __init__(self, around: RecordingSurroundings) -> None:
         config, mode, digester = around.config, around.mode, around.digester
-        self._compiled_before = torch_private.compiled_frames()
+        self._compiled_before = compiled_frames()
         self._mode_compiles = compiles(mode)
         self._perturb = None if config.resync else config.perturb
         self._training = around.training
@@ -68,7 +69,7 @@ class SetupFacts(Observer):
     def watches_calls(self, step: int) -> bool:
         if self._batches is None:
             return False
-        if self._mode_compiles or torch_private.compiled_frames() <= self._compiled_before:
+        if self._mode_compiles or compiled_frames() <= self._compiled_before:
             return True
         self._batches = None
         self._write(
@@ -101,7 +102,7 @@ class SetupFacts(Observer):
         """Write the hyper-parameters down where they changed."""
         if not self._active:
             return
-        with torch_private.without_dispatch_modes():
+        with without_dispatch_modes():
             optimizers = self._training.optimizers()
             groups = [_group_key(group) for one in optimizers for group in one.param_groups]
             if groups == self._groups:
@@ -115,7 +116,7 @@ class SetupFacts(Observer):
 
     def tensors_found(self, step: int) -> None:
         if self._active:
-            with torch_private.without_dispatch_modes():
+            with without_dispatch_modes():
                 self._initial.adopted(step, self._unknown(self._training.named()))
 
     def closing(self, moment: Moment, step: int) -> None:
@@ -157,5 +158,5 @@ def _comparable(value: Any) -> Any:
         return value
     if isinstance(value, torch.Tensor):
         on_cpu = value.is_cpu and value.numel() == 1
-        return float(value) if on_cpu else (id(value), torch_private.version_of(value))
+        return float(value) if on_cpu else (id(value), version_of(value))
     return [_comparable(one) for one in value] if isinstance(value, (list, tuple)) else id(value)

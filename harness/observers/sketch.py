@@ -14,7 +14,7 @@ import torch
 from ..compiler import CSource, compile_library
 from ..errors import NumdriftError
 from ..records.sketch_record import BLOCK, GOLDEN, NUMBERS, SEED, Sketch, added
-from ..torch_private import without_dispatch_modes, without_function_modes
+from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
 from .digest import mix64_tensor, signed
 
 # No -ffast-math of any kind: the compensation of the sums would be optimised away.

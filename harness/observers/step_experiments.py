@@ -20,7 +20,7 @@ from ..records.step_files import STATE
 from ..records.step_selection import StepSelection
 from ..script.training_tensors import gradients
 from ..tape.shards import local_tensor
-from ..torch_private import transformation_level
+from ..torch_private.untraced import transformation_level
 from .operations import WITHOUT_VALUES
 from .optimizer_state import state_tensors
 from .outcome_files import OutcomeFiles

@@ -6,11 +6,11 @@ import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from .. import torch_private
 from ..errors import NotAvailable
 from ..hooks.mode_protocol import Moment
 from ..hooks.observer import Observer, Progress, Surroundings
 from ..records.support_record import SupportWriter
+from ..torch_private.script_compiles import graph_breaks
 
 if TYPE_CHECKING:
     import torch
@@ -66,7 +66,7 @@ class SupportInstrument(Observer):
             self._hooks.close()
         finally:
             self._writer.count(self._step)
-            for broken in torch_private.graph_breaks():
+            for broken in graph_breaks():
                 at = f" at {broken.source}" if broken.source else ""
                 self._writer.note(f"torch.compile breaks the graph{at}: {broken.reason}")
             self._writer.end()

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from .. import torch_private
 from ..backends.compiled.node_kernels import STEPS, NodeCompiler, RecordedKernels, compile_node
 from ..backends.compiled.unrolling import Regions
 from ..errors import NotAvailable
@@ -23,6 +22,11 @@ from ..tape.ensemble import StepNoise, in_words, measure_noise
 from ..tape.tape import NotReplayable
 from ..tape.tape_file import TAPES, noise_file, tape_file, write_tape
 from ..tape.tape_recorder import TapeRecorder
+from ..torch_private.compiling import compiled_frames
+from ..torch_private.patches import Patches
+from ..torch_private.probing import Boxed
+from ..torch_private.script_compiles import around_compile_calls
+from ..torch_private.taping import foreign_dispatch_mode
 from .operations import WITHOUT_VALUES
 
 
@@ -45,7 +49,7 @@ class TapeRecording(Observer):
         self._recorder: TapeRecorder | None = None
         self._compiles = compiles(mode)
         self._script_compiles = False
-        self._patches = torch_private.Patches("the tapes")
+        self._patches = Patches("the tapes")
         self._graphs: CompiledGraphs | None = None
         self._values: CallValues | None = None
         if config.tapes is None or self._unavailable is not None:
@@ -64,7 +68,7 @@ class TapeRecording(Observer):
             self._unavailable = self._watch_graphs()
         else:
             # Modules are not followed any more once the script compiles: dynamo would trace the hooks that do it.
-            self._patches.also(torch_private.around_compile_calls("the tapes", self._script_asks_to_compile))
+            self._patches.also(around_compile_calls("the tapes", self._script_asks_to_compile))
 
     def begins(self, step: int) -> None:
         if self._config.tapes is None or step not in self._config.tapes:
@@ -127,7 +131,7 @@ class TapeRecording(Observer):
         STEPS[step] = RecordedKernels(tape, values, self._compile)
 
     def _replayed(self, recorder: TapeRecorder, step: int) -> StepNoise:
-        if self._script_compiles and torch_private.compiled_frames():
+        if self._script_compiles and compiled_frames():
             recorder.give_up(OPAQUE)
         try:
             tape = recorder.tape()
@@ -165,10 +169,10 @@ class TapeRecording(Observer):
 
     def _in_the_way(self) -> str | None:
         """Why a tape cannot begin now."""
-        mode = torch_private.foreign_dispatch_mode()
+        mode = foreign_dispatch_mode()
         if mode is not None:
             return f"a torch dispatch mode of the script's own is on ({mode})"
-        if self._script_compiles and torch_private.compiled_frames():
+        if self._script_compiles and compiled_frames():
             return OPAQUE
         return None
 
@@ -201,7 +205,7 @@ def _by_adapter(mode: Mode) -> NodeCompiler:
     """What a plug-in's backend makes of a graph, by its adapter."""
     adapter = mode.adapter()
 
-    def compile_(module: torch.fx.GraphModule, inputs: Sequence[Any], *, backward: bool) -> torch_private.Boxed:
+    def compile_(module: torch.fx.GraphModule, inputs: Sequence[Any], *, backward: bool) -> Boxed:
         execute = adapter.compile_graph(module, inputs)
 
         def boxed(inputs: list[Any]) -> Any:

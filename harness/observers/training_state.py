@@ -17,7 +17,7 @@ from torch.nn.parameter import is_lazy
 from ..script.named_tensors import NamedTensor, put
 from ..script.training_tensors import TrainingTensors, gradients
 from ..tape.shards import local_tensor, own_part
-from ..torch_private import without_dispatch_modes, without_function_modes
+from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
 from . import script_generators as generators
 from .hyperparameters import hyperparameters, set_hyperparameters
 from .optimizer_state import load_optimizer_state, state_values, take_apart

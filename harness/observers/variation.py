@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from .. import torch_private
+from ..torch_private.patches import Patches
 
 BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.int8}
 """The integer dtype for elements of so many bytes."""
@@ -66,7 +66,7 @@ class SeedShift:
     def __init__(self, offset: int) -> None:
         self._offset = offset
         self._running = threading.local()
-        self._patches = torch_private.Patches("seeds that are shifted")
+        self._patches = Patches("seeds that are shifted")
 
     def install(self) -> None:
         """Replace the functions; NumPy's when the script imports it, if it is not there yet."""

@@ -16,7 +16,7 @@ from ..observers.logged import LoggedValues
 from ..records.adoption_facts import AdoptionFacts
 from ..script.after_step import AfterStep, Waiting, plain_tensors, showing_op, text_of, write_text
 from ..tape.origin import script_line
-from ..torch_private import next_sequence_number, sequence_number
+from ..torch_private.dispatching import next_sequence_number, sequence_number
 
 MOST_NODES = 1000
 """How many nodes of a value's graph are looked at."""

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 
-from .. import torch_private
 from ..errors import UsageError
 from ..hooks.mode_protocol import Mode, ScriptFacts, compiles
 from ..records import frames
@@ -19,6 +18,7 @@ from ..records.run_config import RunConfig
 from ..script.connection import connection
 from ..script.script_end import end_of, first_line
 from ..tape.journal_writing import EventLog
+from ..torch_private.compiling import inductor_settings_kept
 from .environment import fingerprint
 from .recorder import Recorder
 from .script_process import swaps_of
@@ -86,7 +86,7 @@ class Session:
             torch.compiler.reset()
             self._undo.callback(torch.compiler.reset)
             if spec.base == "compile" and spec.backend in (None, "inductor"):
-                self._undo.enter_context(torch_private.inductor_settings_kept(spec.inductor))
+                self._undo.enter_context(inductor_settings_kept(spec.inductor))
 
     def _set_device(self, device: str) -> None:
         before = os.environ.get("DEVICE")

@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
-from .. import torch_private
 from ..errors import NotAvailable
 from ..hooks.mode_protocol import Mode, compiles
 from ..records.adoption_facts import AdoptionFacts
+from ..torch_private.patches import Patches
+from ..torch_private.script_compiles import compiled_regions, graph_breaks
 from .adoption_notes import ScriptNotes
 from .autocast import AutocastRedirection
 from .cuda import CudaStandIns
@@ -33,7 +34,7 @@ class ScriptAdoption:
         self._compiles = compiler is not None
         self.placement = Placement(mode.device, self._notes)
         self.compiles = ScriptCompiles(compiler, self._notes)
-        self._patches = torch_private.Patches("what the script is given")
+        self._patches = Patches("what the script is given")
 
     def redirect(self) -> None:
         """Have everything that the script sends to an accelerator arrive at the mode's device."""
@@ -68,7 +69,7 @@ class ScriptAdoption:
                 return
 
     def _tell_regions(self) -> None:
-        regions, breaks = torch_private.compiled_regions(), torch_private.graph_breaks()
+        regions, breaks = compiled_regions(), graph_breaks()
         if not regions:
             self._notes.doubt(
                 "the compiler was asked and handed nothing to its backend, so the first step ran eagerly: see "

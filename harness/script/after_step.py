@@ -11,7 +11,9 @@ from typing import Any
 import torch
 
 from ..hooks.mode_protocol import Mode
-from ..torch_private import current_autograd_node, define_show_op, lazy_has_value, unwrapped
+from ..torch_private.dispatching import current_autograd_node, define_show_op
+from ..torch_private.lazy import lazy_has_value
+from ..torch_private.untraced import unwrapped
 from .connection import connection
 
 HOLE = "\0"

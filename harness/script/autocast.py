@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from .. import torch_private
 from ..records.adoption_facts import NO_AUTOCAST
+from ..torch_private.patches import Patches
 from .adoption_notes import ScriptNotes
 
 
@@ -27,7 +27,7 @@ class AutocastRedirection:
         self._kind = device.partition(":")[0]
         self._kinds = kinds
         self._notes = notes
-        self._patches = torch_private.Patches("the script's autocast")
+        self._patches = Patches("the script's autocast")
         self._has_autocast = torch.amp.is_autocast_available(self._kind)
 
     def install(self) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import torch
 
-from .. import torch_private
+from ..torch_private.patches import Patches
 from .adoption_notes import ScriptNotes
 
 CAPABILITY = (8, 0)
@@ -66,7 +66,7 @@ class CudaStandIns:
     def __init__(self, device: str, notes: ScriptNotes) -> None:
         self._device = device
         self._notes = notes
-        self._patches = torch_private.Patches("torch.cuda without CUDA")
+        self._patches = Patches("torch.cuda without CUDA")
 
     def install(self) -> None:
         if torch.cuda.device_count() > 0:

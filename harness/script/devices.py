@@ -12,8 +12,19 @@ from typing import Any
 
 import torch
 
-from .. import torch_private
 from ..errors import AdoptionError, NotAvailable
+from ..torch_private.accelerators import (
+    DISPATCH_KEYS,
+    answer_for,
+    forget_package,
+    no_accelerator,
+    redirect_traced_devices,
+    replace_initialisation,
+)
+from ..torch_private.dispatching import Overrides
+from ..torch_private.lazy import replace_lazy_unscaling
+from ..torch_private.operators import find_overload
+from ..torch_private.patches import Patches
 from .adoption_notes import ScriptNotes
 
 ACCELERATORS = ("cuda", "xpu", "mps", "hpu")
@@ -40,28 +51,28 @@ class DeviceRedirection:
         self.kinds = tuple(kind for kind in ACCELERATORS if kind != self._kind)
         self._notes = notes
         self._loaded = loaded
-        self._patches = torch_private.Patches("redirected devices")
+        self._patches = Patches("redirected devices")
 
     def install(self) -> None:
         with self._patches as patches:
             try:
-                patches.also(torch_private.answer_for(self.kinds, self.device))
+                patches.also(answer_for(self.kinds, self.device))
             except NotAvailable as error:
                 self._notes.doubt(f"devices that the script names are not redirected: {error}")
                 return
             for kind in self.kinds:
                 begin = functools.partial(self.redirected, kind)
-                patches.also(torch_private.replace_initialisation(kind, begin))
-            overrides = torch_private.Overrides()
+                patches.also(replace_initialisation(kind, begin))
+            overrides = Overrides()
             patches.also(overrides.close)
             for name in FACTORIES:
-                overload = torch_private.find_overload(name)
+                overload = find_overload(name)
                 for kind in self.kinds:
-                    key = torch_private.DISPATCH_KEYS[kind]
+                    key = DISPATCH_KEYS[kind]
                     overrides.replace(overload, key, self._factory(overload, kind))
             self._redirect_generators()
             self._redirect_loading()
-            numbers, without_storage = torch_private.no_accelerator(), self._kind in WITHOUT_STORAGE
+            numbers, without_storage = no_accelerator(), self._kind in WITHOUT_STORAGE
             if numbers:
                 # `.to(0)` names the only accelerator that there is; where there is none torch has no answer.
                 patches.replace(torch.Tensor, "to", _with_numbers(torch.Tensor.to))
@@ -75,12 +86,12 @@ class DeviceRedirection:
                 move = _with_numbers(torch.nn.Module.to) if numbers else torch.nn.Module.to
                 patches.replace(torch.nn.Module, "to", _keeping_parameters(move) if without_storage else move)
             if self._kind == "lazy":
-                patches.also(torch_private.replace_lazy_unscaling())
+                patches.also(replace_lazy_unscaling())
                 patches.replace(torch, "set_default_device", self._refusing(torch.set_default_device))
 
     def redirect_traced(self) -> None:
         """Redirect in what is compiled, too. Loads the compiler."""
-        self._patches.also(torch_private.redirect_traced_devices(self.meant))
+        self._patches.also(redirect_traced_devices(self.meant))
 
     def close(self) -> None:
         self._patches.undo()
@@ -149,7 +160,7 @@ class DeviceRedirection:
             return storage.to(device=torch.device(self.device))
 
         torch.serialization.register_package(LOAD_FIRST, lambda storage: None, place)
-        self._patches.also(lambda: torch_private.forget_package(place))
+        self._patches.also(lambda: forget_package(place))
         if self._kind in ("cpu", *WITHOUT_STORAGE):
             from_cuda = lambda storage, *_, **__: place(storage, "cuda")
             self._patches.replace(torch.UntypedStorage, "cuda", from_cuda)

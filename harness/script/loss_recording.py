@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from .. import torch_private
 from ..errors import AdoptionError
 from ..hooks.guard import Guard
 from ..records.adoption_facts import AdoptionFacts
 from ..tape.journal_writing import EventLog
 from ..tape.origin import script_line
+from ..torch_private.untraced import transformation_level
 from .found_tensors import tree_names
 from .named_tensors import OPTIMIZED
 from .script_losses import Found, Function, ScaledLosses, StepLosses, differentiates_parameters, tensors_in
@@ -67,7 +67,7 @@ class LossRecording:
 
     def forward_begins(self) -> None:
         """A root module is about to be called, or a function to be differentiated."""
-        if not self.optimized and self._losses.any and not torch_private.transformation_level():
+        if not self.optimized and self._losses.any and not transformation_level():
             self._end_step()
         self.seen = True
 

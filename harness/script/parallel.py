@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from .. import torch_private
 from ..records.adoption_facts import AdoptionFacts
+from ..torch_private.patches import Patches, Undo
 
 ACCELERATORS = ("nccl", "rccl", "hccl", "xccl", "cncl", "eccl")
 """Backends whose collectives need tensors on an accelerator."""
@@ -23,10 +23,10 @@ HIDDEN = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 """Names by which torch's wrappers hold what they wrap, which no script gives."""
 
 
-def install(device: str, facts: AdoptionFacts) -> torch_private.Undo:
+def install(device: str, facts: AdoptionFacts) -> Undo:
     """Have collectives and meshes that the script asks for on an accelerator be on the CPU, where the mode
     runs there; gives the undo."""
-    patches = torch_private.Patches("collectives on the CPU")
+    patches = Patches("collectives on the CPU")
     if device.partition(":")[0] != "cpu" or not torch.distributed.is_available():
         return patches.undo
     distributed: Any = torch.distributed
@@ -88,7 +88,7 @@ def _on_the_cpu(original: Callable[..., Any], facts: AdoptionFacts) -> Callable[
     return make
 
 
-def _wrap_data_parallel(patches: torch_private.Patches, facts: AdoptionFacts) -> None:
+def _wrap_data_parallel(patches: Patches, facts: AdoptionFacts) -> None:
     original = DistributedDataParallel.__init__
 
     @functools.wraps(original)

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch.optim.optimizer import Optimizer
 
-from .. import torch_private
 from ..errors import AdoptionError
+from ..torch_private.dispatching import without_function_modes
+from ..torch_private.placing import enter_below, move_in_place, take_out
 from .adoption_notes import ScriptNotes
 from .meeting import Meeting, moved
 
@@ -59,7 +60,7 @@ class Placement:
         """From here on tensors of the CPU that meet one of the device are moved there for the call."""
         if self._meeting is None and self.kind != "cpu":
             self._meeting = Meeting(self.device)
-            torch_private.enter_below(self._meeting)
+            enter_below(self._meeting)
 
     def check(self, tensors: Sequence[torch.Tensor]) -> None:
         """After the first step: doubt that the mode was the one that ran, if nothing is on its device."""
@@ -72,14 +73,14 @@ class Placement:
 
     def close(self) -> None:
         if self._meeting is not None:
-            torch_private.take_out(self._meeting)
+            take_out(self._meeting)
             self._meeting = None
 
     def _move(self, tensors: Sequence[torch.Tensor], name: str, optimizers: Iterable[Optimizer]) -> None:
-        with torch_private.without_function_modes(), torch.no_grad():
+        with without_function_modes(), torch.no_grad():
             for tensor in tensors:
                 try:
-                    torch_private.move_in_place(tensor, self.device)
+                    move_in_place(tensor, self.device)
                 except (RuntimeError, NotImplementedError) as error:
                     raise AdoptionError(
                         f"{name} is on cpu and cannot be moved to {self.kind} ({str(error).splitlines()[0]}): take the "

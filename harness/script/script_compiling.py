@@ -11,7 +11,9 @@ from typing import Any, Protocol
 
 import torch
 
-from .. import torch_private
+from ..torch_private.compiling import compile_in_place
+from ..torch_private.patches import Patches, Undo
+from ..torch_private.script_compiles import eager_wrapper
 from .adoption_notes import ScriptNotes
 
 SHOWN = ("mode", "backend", "fullgraph", "dynamic", "options")
@@ -50,7 +52,7 @@ class ScriptCompiles:
         self._compiler = compiler
         self._notes = notes
 
-    def install(self, calls: Calls, called: Callable[[torch.nn.Module], None]) -> torch_private.Undo:
+    def install(self, calls: Calls, called: Callable[[torch.nn.Module], None]) -> Undo:
         """Replace both; `called` is told of the modules that a compiled function is about to call. Gives the
         undo."""
         compile_, method = torch.compile, torch.nn.Module.compile
@@ -69,9 +71,9 @@ class ScriptCompiles:
         def in_place(module: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
             self._tell(module, kwargs)
             if self._compiler is not None and not kwargs.get("disable"):
-                torch_private.compile_in_place(module, **self._arguments(kwargs))
+                compile_in_place(module, **self._arguments(kwargs))
 
-        with torch_private.Patches("the recording's hooks") as patches:
+        with Patches("the recording's hooks") as patches:
             patches.wrap(torch, "compile", lambda before: routed)
             patches.replace(torch.nn.Module, "compile", in_place)
         return patches.undo
@@ -104,7 +106,7 @@ class ScriptCompiles:
             if not isinstance(model, torch.nn.Module):
                 return model
             with self._calls.closed():
-                return torch_private.eager_wrapper(model)
+                return eager_wrapper(model)
         compiled = self._compile(model, self._arguments(kwargs))
         if isinstance(model, torch.nn.Module):
             return compiled

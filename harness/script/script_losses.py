@@ -9,8 +9,9 @@ from typing import Any, Literal, Protocol
 
 import torch
 
-from .. import torch_private
-from ..torch_private import transformation_level, without_dispatch_modes, without_function_modes
+from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
+from ..torch_private.patches import Patches
+from ..torch_private.untraced import transformation_level
 
 Found = Literal["logged", "backward", "gradient", "function"]
 """How a loss was found: said by the script, `backward()`, `torch.autograd.grad`, a gradient of `torch.func`.
@@ -119,7 +120,7 @@ class GradientFunctions:
     def __init__(self, observer: FunctionObserver) -> None:
         self._observer = observer
         self._originals: dict[str, Function] = {name: getattr(torch.func, name) for name in self.NAMES}
-        self._patches = torch_private.Patches("the recording's hooks")
+        self._patches = Patches("the recording's hooks")
 
     def install(self) -> None:
         with self._patches:

@@ -19,7 +19,8 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from ..torch_private import Patches, skip_frame, transformation_level, untraced
+from ..torch_private.patches import Patches
+from ..torch_private.untraced import skip_frame, transformation_level, untraced
 from .script_compiling import ScriptCompiles
 from .script_losses import Found, FunctionObserver, GradientFunctions, tensors_in
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..torch_private import transformation_level, unwrapped
+from ..torch_private.untraced import transformation_level, unwrapped
 from .found_tensors import find_modules, find_names, tree_names
 from .named_tensors import OPTIMIZED
 from .script_losses import leaves_of

@@ -11,7 +11,9 @@ from typing import Any
 
 import torch
 
-from .. import torch_private
+from ..torch_private.dispatching import current_autograd_node
+from ..torch_private.operators import written_values
+from ..torch_private.taping import bare_execution, is_operation_overload
 from .journal_writing import bytes_of
 from .op_places import OpPlace
 from .replay import bits_of, generator_state
@@ -27,7 +29,7 @@ SIZE = 16
 def digest_of(tensor: torch.Tensor) -> str:
     """SHA-256, its first 32 hex digits, of the tensor's values in the order of its dimensions, whatever its
     strides."""
-    with torch_private.bare_execution(), torch.no_grad():
+    with bare_execution(), torch.no_grad():
         data = bits_of(tensor.cpu())
     return hashlib.sha256(bytes_of(data)).hexdigest()[: 2 * SIZE]
 
@@ -129,11 +131,11 @@ class CallLog:
         self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], place: OpPlace, *, grad: bool
     ) -> NotedCall:
         """Note a call that is about to run. Raises NotReplayable for what a tape cannot hold."""
-        if not torch_private.is_operation_overload(operation):
+        if not is_operation_overload(operation):
             raise NotReplayable(f"the step calls the higher-order operator {operation}")
         if operation.namespace in COLLECTIVES:
             raise NotReplayable(f"the step communicates with other processes ({operation})")
-        node = torch_private.current_autograd_node()
+        node = current_autograd_node()
         if self.values is None and node is not None and node.name().startswith(COMPILED):
             raise NotReplayable(OPAQUE)
         given = list(leaves([*args, *kwargs.values()]))
@@ -225,7 +227,7 @@ def given_by(
 ) -> list[torch.Tensor]:
     """What a call has given: its fresh outputs, then the arguments that it has written."""
     made = [one for one, fresh in zip(results, call.fresh, strict=True) if fresh]
-    written = torch_private.written_values(operation, args, kwargs)
+    written = written_values(operation, args, kwargs)
     return [*made, *(one for one in written if isinstance(one, torch.Tensor))]
 
 
@@ -248,6 +250,6 @@ def _draw(
     moved = tuple(one for one in taken.generators if not torch.equal(one.state, generator_state(one.device)))
     if not given and not moved:
         return None
-    drawn = [*results, *torch_private.written_values(operation, args, kwargs)]
+    drawn = [*results, *written_values(operation, args, kwargs)]
     tensors = tuple(one.detach().clone() for one in drawn if isinstance(one, torch.Tensor))
     return Draw(moved, tensors)

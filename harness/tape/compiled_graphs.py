@@ -13,7 +13,11 @@ from typing import Any, Protocol
 
 import torch
 
-from .. import torch_private
+from ..torch_private.graph_stages import AotCompiler, Compile, DynamoGraph, called_like, is_compiled_by_inductor
+from ..torch_private.operators import returns_view, written_names
+from ..torch_private.patches import Patches
+from ..torch_private.probing import Boxed, InnerCompilation, ProbeOp, copied_graph, watch_compiled_graphs
+from ..torch_private.taping import is_operation_overload
 from .tape import Phase
 
 # A compiled graph with probes: the same graph compiled once more, showing what each of its nodes gives.
@@ -25,14 +29,14 @@ MOST_COMPILATIONS = 16
 """So often one graph is compiled to find which values can be read; finding one that cannot takes about seven
 times."""
 
-Recompile = Callable[[torch.fx.GraphModule], torch_private.Boxed]
+Recompile = Callable[[torch.fx.GraphModule], Boxed]
 
 
 class Probes:
     """The op that reads values, from here to `close`."""
 
     def __init__(self) -> None:
-        self._op = torch_private.ProbeOp(self._saw)
+        self._op = ProbeOp(self._saw)
         self._seen: dict[int, torch.Tensor] = {}
 
     def insert(self, module: torch.fx.GraphModule, wanted: Collection[ValueKey]) -> list[ValueKey]:
@@ -65,13 +69,13 @@ class Probed:
     """A compilation that shows the values `keys`, in this order."""
 
     keys: Sequence[ValueKey]
-    compiled: torch_private.Boxed
+    compiled: Boxed
 
 
 class RepeatableExecution(Protocol):
     """An execution that can be repeated."""
 
-    def repeated(self, compiled: torch_private.Boxed) -> bool:
+    def repeated(self, compiled: Boxed) -> bool:
         """Execute this on the same inputs; says whether every result has the same bits."""
 
 
@@ -123,7 +127,7 @@ class ProbedGraph:
 
     def _tried(self, keys: Sequence[ValueKey], repetition: RepeatableExecution) -> dict[ValueKey, torch.Tensor] | None:
         self._compilations = max(0, self._compilations - 1)
-        copied = torch_private.copied_graph(self._module)
+        copied = copied_graph(self._module)
         probed = Probed(self._probes.insert(copied, frozenset(keys)), self._again(copied))
         values = self._read(probed, repetition)
         if values:
@@ -152,9 +156,9 @@ def value_key(node: torch.fx.Node) -> ValueKey | None:
             return None
         computed = source.target is not operator.getitem and value_key(source) is not None
         return (source.name, index) if computed else None
-    if not torch_private.is_operation_overload(node.target):
+    if not is_operation_overload(node.target):
         return None
-    if torch_private.returns_view(node.target) or torch_private.written_names(node.target):
+    if returns_view(node.target) or written_names(node.target):
         return None
     return node.name, 0
 
@@ -213,7 +217,7 @@ class CompiledGraphs:
     def __init__(self, *, op_by_op: bool) -> None:
         self.executor: Executor | None = None
         self._op_by_op = op_by_op
-        self._patches = torch_private.Patches("the tape of compiled graphs")
+        self._patches = Patches("the tape of compiled graphs")
         self._graphs: dict[int, CompiledGraph] = {}
         self._regions: dict[int, int] = {}
         self._numbers = itertools.count()
@@ -224,7 +228,7 @@ class CompiledGraphs:
         """Put the hooks in. Raises NotAvailable, and then none is left."""
         probes = Probes()
         try:
-            self._patches.also(torch_private.watch_compiled_graphs(self))
+            self._patches.also(watch_compiled_graphs(self))
         except Exception:
             probes.close()
             raise
@@ -238,7 +242,7 @@ class CompiledGraphs:
             self._probes.close()
             self._probes = None
 
-    def around_dynamo(self, seen: torch_private.DynamoGraph, compile_: torch_private.Compile) -> Any:
+    def around_dynamo(self, seen: DynamoGraph, compile_: Compile) -> Any:
         self._captured.append(None)
         try:
             return compile_()
@@ -253,33 +257,33 @@ class CompiledGraphs:
             self._captured[-1] = number
         return number
 
-    def around_inductor(self, seen: torch_private.InnerCompilation, compile_: torch_private.Compile) -> Any:
+    def around_inductor(self, seen: InnerCompilation, compile_: Compile) -> Any:
         if seen.key is None or self._probes is None:
             return compile_()
         # A backward is compiled later, at its first execution, outside of what dynamo was capturing: the key
         # ties it to its forward.
         known = self._regions.get(seen.key) if seen.phase == "backward" else None
         region = self._regions[seen.key] = self._region() if known is None else known
-        copied = torch_private.copied_graph(seen.module)
+        copied = copied_graph(seen.module)
         graph = CompiledGraph(region, seen.phase, copied, ProbedGraph(copied, seen.again, self._probes))
         compiled = compile_()
-        if torch_private.is_compiled_by_inductor(compiled):
+        if is_compiled_by_inductor(compiled):
             self._graphs[id(compiled)] = graph
             # An id is given to another object once this one is gone, so the entry goes with it.
             weakref.finalize(compiled, self._graphs.pop, id(compiled), None)
         return compiled
 
-    def around_call(self, compiled: Any, inputs: Sequence[Any], execute: torch_private.Compile) -> Any:
+    def around_call(self, compiled: Any, inputs: Sequence[Any], execute: Compile) -> Any:
         graph, executor = self._graphs.get(id(compiled)), self.executor
         if graph is None or executor is None:
             return execute()
         return executor.executed(graph, inputs, execute)
 
-    def around_aot(self, phase: str, compiler: torch_private.AotCompiler) -> torch_private.AotCompiler:
+    def around_aot(self, phase: str, compiler: AotCompiler) -> AotCompiler:
         region = self._region()
 
         def compile_(module: torch.fx.GraphModule, example_inputs: Any) -> Any:
-            copied = torch_private.copied_graph(module)
+            copied = copied_graph(module)
             probed = None
             if not self._op_by_op and self._probes is not None:
                 again = functools.partial(_compiled_again, compiler, example_inputs)
@@ -296,17 +300,15 @@ class CompiledGraphs:
                 boxed = len(args) == 1 and isinstance(args[0], list)
                 return executor.executed(graph, args[0] if boxed else args, lambda: compiled(*args))
 
-            return torch_private.called_like(compiled, run)
+            return called_like(compiled, run)
 
         return compile_
 
 
-def _compiled_again(
-    compiler: torch_private.AotCompiler, example_inputs: Any, module: torch.fx.GraphModule
-) -> torch_private.Boxed:
+def _compiled_again(compiler: AotCompiler, example_inputs: Any, module: torch.fx.GraphModule) -> Boxed:
     """What a backend's compiler makes of a graph, taking its inputs in one list."""
     with torch.no_grad():
-        compiled: torch_private.Boxed = compiler(module, example_inputs)
+        compiled: Boxed = compiler(module, example_inputs)
     if getattr(compiled, "_boxed_call", False):
         return compiled
 

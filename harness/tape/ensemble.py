@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .. import torch_private
+from ..torch_private.taping import bare_execution
 from .replay import AsRecorded, Replay, is_same
 from .rounding import RandomRounding
 from .tape import NotReplayable, Tape
@@ -138,7 +138,7 @@ class Spread:
     def add(self, values: Mapping[str, torch.Tensor]) -> None:
         self._members += 1
         for name, value in self._expected.items():
-            with torch_private.bare_execution(), torch.no_grad():
+            with bare_execution(), torch.no_grad():
                 if has_digits(value):
                     square = _finite_square(_wide(values[name]) - _wide(value))
                     self._squares[name] += square
@@ -169,7 +169,7 @@ class Spread:
         )
 
     def _noise(self, name: str, value: torch.Tensor) -> ReplayNoise:
-        with torch_private.bare_execution(), torch.no_grad():
+        with bare_execution(), torch.no_grad():
             norm = math.sqrt(_finite_square(_wide(value)))
         return ReplayNoise(math.sqrt(self._squares[name] / max(1, self._members)), self._flips[name], norm)
 

@@ -9,7 +9,9 @@ from typing import Any
 
 from numdrift.kernels.swaps.sites import MARK, ModulePaths
 
-from .. import torch_private
+from ..torch_private.dispatching import current_autograd_node, next_sequence_number, sequence_number
+from ..torch_private.operators import written_values
+from ..torch_private.taping import registered_operation
 from .tape import Call, Phase, View, Watched, views_in
 
 
@@ -30,17 +32,17 @@ class StepPlaces:
         self._phase: Phase = "data"
         self._modules = ModulePaths() if modules else None
         self._of_sequence: dict[int, str | None] = {}
-        self._next = torch_private.next_sequence_number()
+        self._next = next_sequence_number()
 
     def here(self, *, grad: bool, differentiable: bool) -> OpPlace:
         """The place of the op that runs in grad mode `grad`; `differentiable` says that one of its arguments
         requires a gradient."""
-        node = torch_private.current_autograd_node()
-        before, self._next = self._next, torch_private.next_sequence_number()
+        node = current_autograd_node()
+        before, self._next = self._next, next_sequence_number()
         current = None if self._modules is None else self._modules.current
         if node is not None:
             self._phase = "optimizer"
-            number = torch_private.sequence_number(node)
+            number = sequence_number(node)
             path = current if current is not None else node.metadata.get(MARK)
             if path is None and number is not None:
                 path = self._of_sequence.get(number)
@@ -50,14 +52,14 @@ class StepPlaces:
             self._phase = "forward"
         if self._phase != "forward" or not grad:
             return OpPlace(self._phase, current, None)
-        number = torch_private.next_sequence_number() - 1
+        number = next_sequence_number() - 1
         self._of_sequence[number] = current
         return OpPlace("forward", current, number)
 
     def compiled(self) -> Phase:
         """The phase of a compiled graph that is about to be executed."""
-        self._next = torch_private.next_sequence_number()
-        backward = torch_private.current_autograd_node() is not None
+        self._next = next_sequence_number()
+        backward = current_autograd_node() is not None
         self._phase = "optimizer" if backward else "forward"
         return "backward" if backward else "forward"
 
@@ -94,8 +96,8 @@ def owners_of(calls: Sequence[Call], watched: Sequence[Watched]) -> list[tuple[s
         if call.module is not None or call.phase == "forward":
             found.append(())
             continue
-        operation = torch_private.registered_operation(call.op)
-        writes = torch_private.written_values(operation, call.arguments, call.keywords)
+        operation = registered_operation(call.op)
+        writes = written_values(operation, call.arguments, call.keywords)
         mine = _names(owner, writes) or _names(owner, views_in(call))
         found.append(mine)
         if mine:

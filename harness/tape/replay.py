@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 import torch
 
-from .. import torch_private
+from ..torch_private.operators import written_values
+from ..torch_private.taping import bare_execution, registered_operation
 from .storages import Storages
 from .tape import Call, GeneratorState, NotReplayable, Tape, View, leaves, mapped, views_in
 
@@ -42,13 +43,13 @@ class Computation:
 
     def written(self, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[torch.Tensor]:
         """The tensors among these arguments that the op writes."""
-        values = torch_private.written_values(self.operation, arguments, keywords)
+        values = written_values(self.operation, arguments, keywords)
         return [value for value in values if isinstance(value, torch.Tensor)]
 
     def written_views(self) -> list[View]:
         """What the call writes, as views."""
         call = self.call
-        values = torch_private.written_values(self.operation, call.arguments, call.keywords)
+        values = written_values(self.operation, call.arguments, call.keywords)
         return [value for value in values if isinstance(value, View)]
 
 
@@ -142,7 +143,7 @@ def is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors are equal bit for bit; equal NaN are."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
-    with torch_private.bare_execution():
+    with bare_execution():
         return torch.equal(bits_of(one), bits_of(other))
 
 
@@ -166,7 +167,7 @@ def _computes(call: Call, operation: Any) -> bool:
         return True
     if any(not isinstance(output, View) for output in call.outputs):
         return True
-    return any(True for _ in torch_private.written_values(operation, call.arguments, call.keywords))
+    return any(True for _ in written_values(operation, call.arguments, call.keywords))
 
 
 def executions(tape: Tape) -> list[Computation]:
@@ -176,7 +177,7 @@ def executions(tape: Tape) -> list[Computation]:
     last: dict[int, int] = {}
     chosen: list[tuple[int, Call, Any]] = []
     for position, call in enumerate(tape.calls):
-        operation = torch_private.registered_operation(call.op)
+        operation = registered_operation(call.op)
         if operation is None:
             raise NotReplayable(f"torch {torch.__version__} has no op {call.op} here")
         if not _computes(call, operation):
@@ -205,7 +206,7 @@ def set_apart(devices: Iterable[str]) -> Iterator[None]:
     for kind in cast:
         torch.set_autocast_enabled(kind, False)
     try:
-        with torch_private.bare_execution(), torch.no_grad():
+        with bare_execution(), torch.no_grad():
             yield
     finally:
         for kind in cast:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import torch
 
-from .. import torch_private
 from ..records.run_config import RunConfig
+from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
 from .ensemble import in_words
 from .replay import Computation, executions
 from .step_kernels import CallMemory, ReplayedKernels, StepKernels
@@ -156,7 +156,7 @@ def _registered() -> Mapping[int, StepKernels]:
 @contextmanager
 def _unseen() -> Iterator[None]:
     """What happens here is seen by no mode that the script has left on, and no graph grows."""
-    with torch_private.without_dispatch_modes(), torch_private.without_function_modes(), torch.no_grad():
+    with without_dispatch_modes(), without_function_modes(), torch.no_grad():
         yield
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from .. import torch_private
+from ..torch_private.taping import StorageMark, dispatches_itself, storage_address
 from .tape import NotReplayable, Slot, Tape, View
 
 Held = Callable[[torch.dtype], torch.dtype]
@@ -103,7 +103,7 @@ class SlotTable:
     def __init__(self) -> None:
         self.inputs: dict[int, torch.Tensor] = {}
         self._numbers: dict[int, int] = {}
-        self._marks: list[torch_private.StorageMark] = []
+        self._marks: list[StorageMark] = []
         self._slots: list[Slot] = []
 
     def __len__(self) -> int:
@@ -118,7 +118,7 @@ class SlotTable:
 
         Raises NotReplayable for tensors that are no plain view of memory.
         """
-        if torch_private.dispatches_itself(tensor):
+        if dispatches_itself(tensor):
             raise NotReplayable(f"a tensor is of the class {type(tensor).__name__}, which executes ops by itself")
         if tensor.layout != torch.strided:
             raise NotReplayable(f"a tensor is sparse or laid out otherwise ({tensor.layout})")
@@ -128,12 +128,12 @@ class SlotTable:
             raise NotReplayable("a tensor is quantized")
         if tensor.is_conj() or tensor.is_neg():
             raise NotReplayable("a tensor is a conjugate or negative view")
-        address = torch_private.storage_address(tensor)
+        address = storage_address(tensor)
         number = self._numbers.get(address)
         size = tensor.untyped_storage().nbytes()
         if number is None:
             number = self._numbers[address] = len(self._slots)
-            self._marks.append(torch_private.StorageMark(tensor))
+            self._marks.append(StorageMark(tensor))
             # The mark keeps the address taken: a freed one would be given to another storage, which would
             # then have this slot.
             self._slots.append(Slot(size, str(tensor.device), tensor.dtype))
@@ -146,7 +146,7 @@ class SlotTable:
 
     def slot_of(self, tensor: torch.Tensor) -> int | None:
         """The slot of a tensor's storage, None for one that was not met."""
-        return self._numbers.get(torch_private.storage_address(tensor))
+        return self._numbers.get(storage_address(tensor))
 
     def tensor(self, view: View) -> torch.Tensor | None:
         """The tensor that a view stands for, on the storage itself; None where that is gone."""
@@ -159,8 +159,8 @@ class SlotTable:
     def assign(self, tensor: torch.Tensor, slot: int) -> None:
         """From now on the storage of this tensor is that of the slot, whatever it was before; others may be
         as well."""
-        self._numbers[torch_private.storage_address(tensor)] = slot
-        self._marks.append(torch_private.StorageMark(tensor))
+        self._numbers[storage_address(tensor)] = slot
+        self._marks.append(StorageMark(tensor))
         known = self._slots[slot]
         size = max(known.size, tensor.untyped_storage().nbytes())
         self._slots[slot] = Slot(size, known.device, known.dtype)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..torch_private import device_meant
+from ..torch_private.accelerators import device_meant
 from .tape import GeneratorState, View
 
 DTYPE_NAMES = """

@@ -17,8 +17,8 @@ from typing import Any, get_args
 
 import torch
 
-from .. import torch_private
 from ..errors import JournalError
+from ..torch_private.taping import registered_operation
 from .tape import Call, CompiledNode, Draw, Phase, Slot, Tape, View, Watched, leaves, views_in
 from .tape_arguments import Decoder, Encoder, dtype_named, name_of, whole
 from .tensor_file import read_tensors, write_tensors
@@ -142,7 +142,7 @@ class _TapeReading:
             raise TypeError(f"call {number} without its arguments")
         if described["phase"] not in PHASES:
             raise ValueError(f"call {number} is of the phase {described['phase']!r}")
-        if torch_private.registered_operation(_text(described["op"])) is None:
+        if registered_operation(_text(described["op"])) is None:
             raise ValueError(f"torch {torch.__version__} has no op {described['op']!r} here")
         call = Call(
             op=described["op"],

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from .. import torch_private
+from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
+from ..torch_private.taping import InterceptedOps, is_operation_overload
 from .call_log import CallLog, CallValues, NotedCall, raising
 from .compiled_graphs import CompiledGraph, Unrolled, Unroller
 from .op_names import NAMESPACES, SHARDED, unreplayed
@@ -54,7 +55,7 @@ class TapeRecorder:
         self._watched: list[Watched] = []
         self._log = CallLog(values)
         self._unroller = None if unroller is None else unroller(self._log, script)
-        self._mode = torch_private.InterceptedOps(self._around)
+        self._mode = InterceptedOps(self._around)
         self._places: StepPlaces | None = None
         self._suspended = False
 
@@ -142,8 +143,8 @@ class TapeRecorder:
         try:
             with (
                 torch.no_grad(),
-                torch_private.without_dispatch_modes(),
-                torch_private.without_function_modes(),
+                without_dispatch_modes(),
+                without_function_modes(),
             ):
                 yield
         except NotReplayable as found:
@@ -159,7 +160,7 @@ class TapeRecorder:
     def _around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         if self._ignores() or _is_off_tape(operation):
             return operation(*args, **kwargs)
-        if torch_private.is_operation_overload(operation) and operation.namespace in NAMESPACES:
+        if is_operation_overload(operation) and operation.namespace in NAMESPACES:
             self.give_up(unreplayed(operation.name()))
             return operation(*args, **kwargs)
         taken: NotedCall | None = None
@@ -186,6 +187,6 @@ class TapeRecorder:
 
 
 def _is_off_tape(operation: Any) -> bool:
-    if not torch_private.is_operation_overload(operation):
+    if not is_operation_overload(operation):
         return False
     return operation.namespace in OFF_TAPE or operation.name().partition(".")[0] in NAMES_ONLY

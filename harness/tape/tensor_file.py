@@ -11,7 +11,7 @@ import torch
 
 from ..errors import JournalError
 from ..records.tensor_layout import TORCH_NAMES, TensorPlace, build_header, read_header
-from ..torch_private import without_dispatch_modes, without_function_modes
+from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
 from .journal_writing import AppendFile, bytes_of
 
 TRUE_DTYPES = "dtypes"

@@ -18,7 +18,8 @@ from typing import Any
 
 import torch
 
-from .. import torch_private
+from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
+from ..torch_private.taping import storage_address
 from .journal_writing import bytes_of
 from .storages import bytes_of_storage
 from .tape import View
@@ -85,12 +86,12 @@ def receive(connection: socket.socket) -> Message:
 
 
 def _memory(length: int) -> torch.Tensor:
-    with torch_private.without_dispatch_modes(), torch_private.without_function_modes():
+    with without_dispatch_modes(), without_function_modes():
         return torch.empty(length, dtype=torch.uint8, device="cpu")
 
 
 def _buffer(segment: torch.Tensor) -> memoryview:
-    with torch_private.without_dispatch_modes(), torch_private.without_function_modes():
+    with without_dispatch_modes(), without_function_modes():
         return memoryview(bytes_of(segment)).cast("B")
 
 
@@ -139,7 +140,7 @@ def described(tensors: Sequence[torch.Tensor | None]) -> tuple[list[Any], list[t
         if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
             raise ValueError("a tensor that is sparse, quantized or without values")
         plain = tensor.detach().resolve_conj().resolve_neg()
-        address = torch_private.storage_address(plain)
+        address = storage_address(plain)
         if address not in numbers:
             numbers[address] = len(segments), plain
             segments.append(bytes_of_storage(plain).cpu())

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from numdrift.harness import torch_private
 from numdrift.harness.errors import UsageError
+from numdrift.harness.torch_private.operators import find_overload, find_packet, is_random, schema_of
 
 from .calls import LabCall
 from .elementwise import DOMAINS, ELEMENTWISE
@@ -69,7 +69,7 @@ def _calls(op: str, source: Source, variant: str) -> Iterator[LabCall]:
 def _guessed(op: str, source: Source) -> Iterator[LabCall]:
     """Calls from the schema: tensors of one shape, and plain numbers where it has no default."""
     for overload in overloads(op):
-        required = [one for one in torch_private.schema_of(overload).arguments if not one.has_default_value()]
+        required = [one for one in schema_of(overload).arguments if not one.has_default_value()]
         if not required or any(one.kwarg_only or _placeholder(one) is None for one in required):
             continue
         part = DOMAINS.get(op.partition(".")[0], InputPart.REAL)
@@ -99,15 +99,15 @@ def overloads(op: str) -> list[Any]:
     """The overloads of an op that return what they compute, or the one that is named. Raises KernelNotFound."""
     name, _, wanted = op.partition(".")
     if wanted:
-        return [torch_private.find_overload(op)]
-    packet = torch_private.find_packet(name)
+        return [find_overload(op)]
+    packet = find_packet(name)
     return [getattr(packet, one) for one in packet.overloads() if not one.endswith("out")]
 
 
 def refusal(op: str, call: LabCall) -> str:
     """Why the op does not take a call, empty when it does."""
     try:
-        overload = torch_private.find_overload(op, call.args, call.kwargs)
+        overload = find_overload(op, call.args, call.kwargs)
         with torch.random.fork_rng(devices=[]):
             own = call.copy()
             overload(*own.args, **own.kwargs)
@@ -117,7 +117,7 @@ def refusal(op: str, call: LabCall) -> str:
 
 
 def no_arguments(op: str, why: str) -> UsageError:
-    if any(map(torch_private.is_random, overloads(op))):
+    if any(map(is_random, overloads(op))):
         return UsageError(f"op {op} draws random numbers: nothing can be its reference")
     return UsageError(f"no arguments can be made for op {op}: {why}; {how_to_record(op)}")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from numdrift.harness import torch_private
+from numdrift.harness.torch_private.operators import schema_of, written_names
 
 from ..expectation import tensors_in
 from ..swaps.execution import mapped
@@ -65,14 +65,14 @@ def outputs(overload: Any, call: LabCall, result: Any) -> list[Output]:
 
     Returned arguments are counted once, as written ones. Outputs that are None are left out.
     """
-    schema = torch_private.schema_of(overload)
+    schema = schema_of(overload)
     values = result if isinstance(result, tuple) and len(schema.returns) != 1 else (result,)
     named: list[tuple[str, Any]] = []
     for position, value in enumerate(values if schema.returns else ()):
         returned = schema.returns[position] if position < len(schema.returns) else None
         if returned is None or returned.alias_info is None or not returned.alias_info.is_write:
             named.append(((returned and returned.name) or f"output {position}", value))
-    written = torch_private.written_names(overload)
+    written = written_names(overload)
     named += [(name, value) for name, value in _arguments(schema, call) if name in written]
     kept = [Output(name, tuple(tensors_in(value))) for name, value in named]
     kept = [one for one in kept if one.tensors]
@@ -81,8 +81,8 @@ def outputs(overload: Any, call: LabCall, result: Any) -> list[Output]:
 
 def unwritten(overload: Any, call: LabCall) -> Iterator[tuple[str, Any]]:
     """The arguments that the op leaves as they are, with their names."""
-    written = torch_private.written_names(overload)
-    return ((name, value) for name, value in _arguments(torch_private.schema_of(overload), call) if name not in written)
+    written = written_names(overload)
+    return ((name, value) for name, value in _arguments(schema_of(overload), call) if name not in written)
 
 
 def same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from numdrift.harness import torch_private
 from numdrift.harness.errors import UsageError
+from numdrift.harness.torch_private.operators import find_overload, is_random
 
 from ..registry import Operation, load_target
 from . import exact
@@ -74,7 +74,7 @@ def in_float64(operation: Operation) -> Evaluate:
     reference = load_target(operation.reference) if operation.reference else None
 
     def evaluate(call: LabCall) -> list[Output]:
-        overload = torch_private.find_overload(operation.name, call.args, call.kwargs)
+        overload = find_overload(operation.name, call.args, call.kwargs)
         own = call.copy()
         if reference is not None:
             return outputs(overload, own, reference(*own.args, **own.kwargs))
@@ -90,8 +90,8 @@ def in_float64(operation: Operation) -> Evaluate:
 
 def draws(op: str, call: LabCall) -> bool:
     """Whether two calls differ; attention is said to be random and is not, without dropout."""
-    overload = torch_private.find_overload(op, call.args, call.kwargs)
-    if not torch_private.is_random(overload):
+    overload = find_overload(op, call.args, call.kwargs)
+    if not is_random(overload):
         return False
     with torch.random.fork_rng(devices=[]):
         copies = [call.copy(), call.copy()]

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from numdrift.harness import torch_private
+from numdrift.harness.torch_private.operators import schema_of
 
 _GUESSES = {"bool": False, "number": 0.5, "float": 0.5, "int": 1, "str": "none"}
 _SHAPES = ((7,), (3, 3))
@@ -30,7 +30,7 @@ def mixing(call: Callable[[Any, torch.Tensor], Any], overload: Any) -> str:
 
     call: the op as a function of the overload and one float64 tensor, tried on 7 numbers and on 3 x 3, of
     which one is then changed; inputs that the op does not take tell nothing."""
-    schema = torch_private.schema_of(overload)
+    schema = schema_of(overload)
     # told from the schema where it can be: batch norm without its statistics crashes the process (torch 2.13)
     if [str(one.type) for one in schema.returns] != ["Tensor"]:
         return "returns no single tensor"

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from numdrift.harness import torch_private
 from numdrift.harness.errors import UsageError, nearest
+from numdrift.harness.torch_private.operators import arguments_of, find_overload, find_packet, is_random, schema_of
 
 from .recipes import RECIPES
 from .sweep_domain import Encoding
@@ -47,7 +47,7 @@ class Subject:
         held = dict(self.held)
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
-        for argument in torch_private.schema_of(self.overload).arguments:
+        for argument in schema_of(self.overload).arguments:
             if argument.name == self.varied:
                 value: Any = inputs
             elif argument.name not in held:
@@ -77,10 +77,10 @@ def subject_of(op: str, encoding: Encoding, vary: str | None = None, hold: Seque
     default. Raises KernelNotFound for an unknown op, UsageError for an op or arguments that cannot be swept.
     """
     overload = _overload(op)
-    arguments = {one.name: one for one in torch_private.schema_of(overload).arguments}
+    arguments = {one.name: one for one in schema_of(overload).arguments}
     tensors = [name for name, one in arguments.items() if _is_tensor(one)]
     if not tensors:
-        raise UsageError(f"op {op} takes no tensor: there is nothing to sweep ({torch_private.schema_of(overload)})")
+        raise UsageError(f"op {op} takes no tensor: there is nothing to sweep ({schema_of(overload)})")
     _refuse(op, overload)
     varied = vary or tensors[-1]
     if varied not in tensors:
@@ -104,7 +104,7 @@ def roundings(subject: Subject, hold: Sequence[str]) -> list[str]:
     bfloat16`."""
     notes = []
     held = dict(subject.held)
-    tensors = {one.name for one in torch_private.schema_of(subject.overload).arguments if _is_tensor(one)}
+    tensors = {one.name for one in schema_of(subject.overload).arguments if _is_tensor(one)}
     for name, equals, value in (text.partition("=") for text in hold):
         if name in tensors and float(value) == float(value):
             nearly = torch.tensor(float(value)).item()
@@ -115,9 +115,9 @@ def roundings(subject: Subject, hold: Sequence[str]) -> list[str]:
 
 def _overload(op: str) -> Any:
     name, _, wanted = op.partition(".")
-    packet = torch_private.find_packet(name)
+    packet = find_packet(name)
     if wanted:
-        return torch_private.find_overload(op)
+        return find_overload(op)
     names = packet.overloads()
     usual = [one for one in ("default", "Tensor") if one in names]
     found = [getattr(packet, one) for one in (*usual, *names)]
@@ -190,16 +190,16 @@ def _is_tensor(argument: Any) -> bool:
 
 
 def _takes_tensor(overload: Any) -> bool:
-    return any(_is_tensor(argument) for argument in torch_private.schema_of(overload).arguments)
+    return any(_is_tensor(argument) for argument in schema_of(overload).arguments)
 
 
 def _writes(overload: Any) -> bool:
-    return any(argument.writes for argument in torch_private.arguments_of(overload))
+    return any(argument.writes for argument in arguments_of(overload))
 
 
 def _refuse(op: str, overload: Any) -> None:
     """Raise UsageError for an op that no arguments make fit."""
-    if torch_private.is_random(overload):
+    if is_random(overload):
         raise UsageError(f"op {op} draws random numbers: it has no error to measure")
     if _writes(overload):
         plain = op.partition(".")[0].removesuffix("_")

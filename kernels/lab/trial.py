@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from numdrift.harness import torch_private
 from numdrift.harness.compiler import compile_library, find_compiler
 from numdrift.harness.errors import KernelError, NotAvailable, NumdriftError, UsageError
+from numdrift.harness.torch_private.operators import decomposition_of, find_overload, is_random
 
 from ..expectation import Expectations, tensors_in
 from ..native import library
@@ -106,7 +106,7 @@ def _calls(kernel: Kernel, signature: KernelSignature, dtype: torch.dtype) -> tu
     try:
         calls = [call for case in generated(op, ("random",), dtype, SAMPLES, 0) for call in case.calls]
     except UsageError:
-        if torch_private.is_random(signature.overload):
+        if is_random(signature.overload):
             return [], f"{op} draws random numbers"
         measure = f"numdrift kernels check {op} --kernel {op}={Path(kernel.path).name} --captured RUN measures it"
         return [], f"{op} does not work element by element; {measure}"
@@ -166,7 +166,7 @@ def _attempt(
     results = []
     for call in calls:
         given = call.on(device)
-        overload = torch_private.find_overload(op, given.args, given.kwargs)
+        overload = find_overload(op, given.args, given.kwargs)
         own = given.copy()
         try:
             result = function(*own.args, **own.kwargs)
@@ -226,7 +226,7 @@ def why_not(kernel: Kernel) -> str:
     if kernel.needs_compiler and (missing := _missing_compiler()):
         return missing
     generic = kernel.of_any_op and kernel.name == "decomposed"
-    if generic and not any(torch_private.decomposition_of(overload) for overload in known):
+    if generic and not any(decomposition_of(overload) for overload in known):
         return "torch ships no decomposition"
     return ""
 

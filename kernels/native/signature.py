@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from numdrift.harness import torch_private
+from numdrift.harness.torch_private.operators import arguments_of, find_overload, find_packet, is_random, schema_of
 
 C_TYPES = {"float32": "float", "float64": "double", "bfloat16": "uint16_t", "float16": "uint16_t"}
 """How C declares an element; the 16-bit dtypes as their bit patterns."""
@@ -104,7 +104,7 @@ class KernelSignature:
         Told by what the op itself returns for a small input: torch does not tag all of them as pointwise.
         """
         wanting = any(one.kind == "other" and not one.optional for one in self.arguments)
-        if wanting or torch_private.is_random(self.overload):
+        if wanting or is_random(self.overload):
             return False
         args, kwargs = self.example(torch.float32)
         try:
@@ -122,17 +122,15 @@ def signature_of(op: str) -> KernelSignature:
     """
     name, _, overload = op.partition(".")
     if overload:
-        return _signature(op, torch_private.find_overload(op))
-    packet = torch_private.find_packet(name)
+        return _signature(op, find_overload(op))
+    packet = find_packet(name)
     known = [_signature(op, getattr(packet, one)) for one in packet.overloads()]
     return max(known, key=lambda one: (not _writes(one), _required_tensors(one)))
 
 
 def _signature(op: str, overload: Any) -> KernelSignature:
     pointwise = torch.Tag.pointwise in overload.tags
-    return KernelSignature(
-        op, overload, tuple(_argument(one, pointwise) for one in torch_private.schema_of(overload).arguments)
-    )
+    return KernelSignature(op, overload, tuple(_argument(one, pointwise) for one in schema_of(overload).arguments))
 
 
 def _argument(argument: Any, pointwise: bool) -> Argument:
@@ -148,7 +146,7 @@ def _argument(argument: Any, pointwise: bool) -> Argument:
 
 
 def _writes(signature: KernelSignature) -> bool:
-    return any(one.writes for one in torch_private.arguments_of(signature.overload))
+    return any(one.writes for one in arguments_of(signature.overload))
 
 
 def _required_tensors(signature: KernelSignature) -> int:

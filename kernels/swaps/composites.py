@@ -14,7 +14,17 @@ import torch
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from numdrift.harness import torch_private
+from numdrift.harness.torch_private import operators
+from numdrift.harness.torch_private.composite_ops import (
+    autograd_numbers,
+    change_around_inner_compile,
+    replace_python_kernels,
+    traced_graph,
+    traced_node,
+)
+from numdrift.harness.torch_private.dispatching import OpaqueOps
+from numdrift.harness.torch_private.operators import overloads_of
+from numdrift.harness.torch_private.patches import Patches
 
 from ..expectation import tensors_in
 from .swap import Target
@@ -26,7 +36,7 @@ Original = Callable[..., Any]
 
 def is_composite(op: str) -> bool:
     """Whether an overload of the op is made of other ops above autograd, as `linear` is."""
-    return any(map(torch_private.is_composite, torch_private.overloads_of(op.partition(".")[0])))
+    return any(map(operators.is_composite, overloads_of(op.partition(".")[0])))
 
 
 class WholeComposites:
@@ -37,21 +47,21 @@ class WholeComposites:
         self._calls: list[CompositeCall] = []
         self._numbers: dict[str, int] = {}
         self._groups: dict[int, Group] = {}
-        self._opaque_ops = torch_private.OpaqueOps()
+        self._opaque_ops = OpaqueOps()
         self._opaque: dict[str, Any] = {}
         self._running = threading.local()
-        self._patches = torch_private.Patches("swapped composite ops")
+        self._patches = Patches("swapped composite ops")
 
     def covers(self, target: Target) -> bool:
         """Whether calls of this overload are followed."""
         return target.composite and not target.writes and target.op in self._ops
 
     def install(self) -> None:
-        self._patches.also(torch_private.change_around_inner_compile(self._fold, self._unfold))
+        self._patches.also(change_around_inner_compile(self._fold, self._unfold))
 
     def replace_python_kernels(self, target: Target, replacement: Callable[[Original], Original]) -> None:
         """Have what torch has for the op in Python replaced, too."""
-        self._patches.also(torch_private.replace_python_kernels(target.overload, replacement))
+        self._patches.also(replace_python_kernels(target.overload, replacement))
 
     def close(self) -> None:
         self._patches.undo()
@@ -61,7 +71,7 @@ class WholeComposites:
         """What torch does for the op, its nodes noted where a compiler is writing them down."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            graph = torch_private.traced_graph()
+            graph = traced_graph()
             if graph is None or getattr(self._running, "inside", False):
                 return original(*args, **kwargs)
             before = next(iter(reversed(graph.nodes)), None)
@@ -84,7 +94,7 @@ class WholeComposites:
         nodes: Sequence[Node],
     ) -> None:
         number = len(self._calls)
-        results = [torch_private.traced_node(one) for one in tensors_in(result)]
+        results = [traced_node(one) for one in tensors_in(result)]
         if not nodes or not results or any(one not in nodes for one in results):
             return
         for node in nodes:
@@ -99,7 +109,7 @@ class WholeComposites:
                 named,
                 {} if named is None else _named(dict(kwargs)),
                 {node.name: node.meta["val"] for node in results if node is not None},
-                torch_private.autograd_numbers(tensors_in(result), inputs),
+                autograd_numbers(tensors_in(result), inputs),
             )
         )
 
@@ -152,7 +162,7 @@ def _has_unknown(values: Sequence[Any]) -> bool:
             if _has_unknown(value):
                 return True
         elif isinstance(value, torch.Tensor):
-            if torch_private.traced_node(value) is None:
+            if traced_node(value) is None:
                 return True
         elif isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return True
@@ -161,7 +171,7 @@ def _has_unknown(values: Sequence[Any]) -> bool:
 
 def _named(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        node = torch_private.traced_node(value)
+        node = traced_node(value)
         assert node is not None
         return NamedNode(node.name)
     if isinstance(value, dict):

@@ -11,8 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from numdrift.harness import torch_private
 from numdrift.harness.errors import UsageError
+from numdrift.harness.torch_private import operators
+from numdrift.harness.torch_private.compiling import (
+    DecompositionTable,
+    inductor_decompositions,
+    replace_inductor_decompositions,
+)
+from numdrift.harness.torch_private.dispatching import OpaqueOps
+from numdrift.harness.torch_private.operators import overloads_of, schema_text
+from numdrift.harness.torch_private.patches import Patches
 
 from ..expectation import Expectations, on_meta
 from .composites import is_composite
@@ -36,13 +44,13 @@ class SwappedDecompositions:
 
     def __init__(self, execution: SwapExecution) -> None:
         self._execution = execution
-        self._table = torch_private.inductor_decompositions()
+        self._table = inductor_decompositions()
         self._sites = Sites()
         self._places: list[TracedPlace] = []
         self._changed: list[str] = []
-        self._opaque_ops = torch_private.OpaqueOps()
+        self._opaque_ops = OpaqueOps()
         self._promised = Expectations(on_meta)
-        self._patches = torch_private.Patches("swapped decompositions")
+        self._patches = Patches("swapped decompositions")
 
     def check(self, swaps: Sequence[Swap]) -> None:
         """Raises UsageError for `decompose.<op>=off` of an op that is not taken apart anyway."""
@@ -57,8 +65,8 @@ class SwappedDecompositions:
 
     def takes_apart(self, op: str) -> bool:
         """Whether Inductor itself decomposes an op, and no part of torch above it does."""
-        overloads = torch_private.overloads_of(op.partition(".")[0])
-        return any(one in self._table and not torch_private.is_composite(one) for one in overloads)
+        overloads = overloads_of(op.partition(".")[0])
+        return any(one in self._table and not operators.is_composite(one) for one in overloads)
 
     def replace(self, target: Target, swaps: Sequence[Swap]) -> None:
         """Lead the functional overload of `target` to its swaps where one covers the place."""
@@ -79,8 +87,8 @@ class SwappedDecompositions:
         self._changed.append(str(target.overload))
 
     def install(self) -> None:
-        table = torch_private.DecompositionTable(self._table, sorted(self._changed), self._sites.step_ended)
-        self._patches.also(torch_private.replace_inductor_decompositions(table))
+        table = DecompositionTable(self._table, sorted(self._changed), self._sites.step_ended)
+        self._patches.also(replace_inductor_decompositions(table))
 
     def close(self) -> None:
         self._patches.undo()
@@ -92,7 +100,7 @@ class SwappedDecompositions:
 
     def _opaque(self, target: Target) -> Decomposition:
         name = str(target.overload).removeprefix("aten.").replace(".", "_")
-        schema = torch_private.schema_text(target.overload).partition("(")[2]
+        schema = schema_text(target.overload).partition("(")[2]
 
         def run(place: int, *args: Any, **kwargs: Any) -> Any:
             traced = self._places[place]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from numdrift.harness import torch_private
 from numdrift.harness.errors import NotAvailable
+from numdrift.harness.torch_private.dispatching import Overrides, dispatch_key, original_kernel
 
 from ..native import library
 from ..registry import ANY_DEVICE, KernelRegistry
@@ -36,7 +36,7 @@ class Swaps:
         self._swaps = resolve(requests, registry)
         self._counts = CountsFile(counts, len(self._swaps))
         self._execution = SwapExecution(self._swaps, self.sites, self._counts)
-        self._overrides: torch_private.Overrides | None = None
+        self._overrides: Overrides | None = None
         self._decompositions: SwappedDecompositions | None = None
         self._composites: WholeComposites | None = None
 
@@ -60,10 +60,10 @@ class Swaps:
             self._install_decompositions()
         elif self.observed or any(swap.request.module is not None for swap in self._swaps):
             self.sites.follow_modules()
-        self._overrides = torch_private.Overrides()
+        self._overrides = Overrides()
         for op in ops:
             for target in self._targets(op):
-                self._override(target, torch_private.dispatch_key(kind))
+                self._override(target, dispatch_key(kind))
 
     def _install_decompositions(self) -> None:
         if not self._swaps:
@@ -140,7 +140,7 @@ class Swaps:
         if target.writes and target.composite:
             return
         try:
-            original = torch_private.original_kernel(target.overload, key)
+            original = original_kernel(target.overload, key)
         except NotAvailable:
             return
 

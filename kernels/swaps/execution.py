@@ -10,8 +10,9 @@ from typing import Any, Protocol
 
 import torch
 
-from numdrift.harness import torch_private
 from numdrift.harness.errors import KernelError, NumdriftError
+from numdrift.harness.torch_private.compiling import is_being_traced, is_traced
+from numdrift.harness.torch_private.operators import arguments_of, written_names
 
 from ..expectation import LAZY_DEVICES, Expectations, ExpectedTensor, tensors_in
 from ..registry import ANY_DEVICE, Kernel
@@ -50,7 +51,7 @@ class SwappedCall:
         self.args = args
         self.kwargs = kwargs
         self.tensors = [*tensors_in(args), *(one for value in kwargs.values() for one in tensors_in(value))]
-        self.traced = any(map(torch_private.is_traced, self.tensors))
+        self.traced = any(map(is_traced, self.tensors))
         self.lazy = any(tensor.device.type in LAZY_DEVICES for tensor in self.tensors)
 
     def by_torch(self) -> Any:
@@ -84,7 +85,7 @@ class SwapExecution:
         """A call that the dispatcher has handed over."""
         if self._within_kernel(call.target) or not _swappable(call.tensors):
             return call.by_torch()
-        if call.traced and not torch_private.is_being_traced():
+        if call.traced and not is_being_traced():
             return self._passed_through(call)
         site = traced_site() if call.traced else self._sites.here()
         self.called_at(call.target.op, site)
@@ -239,8 +240,8 @@ def arguments_left_alone(kernel: str, target: Target, args: Sequence[Any], kwarg
 
     Their values are compared: torch counts no writes below autograd.
     """
-    written = torch_private.written_names(target.overload)
-    names = [one.name for one in torch_private.arguments_of(target.overload)]
+    written = written_names(target.overload)
+    names = [one.name for one in arguments_of(target.overload)]
     named = [*zip(names, args, strict=False), *kwargs.items()]
     watched = [(name, one) for name, value in named if name not in written for one in tensors_in(value)]
     before = [one.detach().clone() for _, one in watched]

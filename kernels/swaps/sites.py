@@ -17,7 +17,8 @@ from typing import Any, Literal
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from numdrift.harness import torch_private
+from numdrift.harness.torch_private.compiling import traced_place, without_wrapper
+from numdrift.harness.torch_private.dispatching import current_autograd_node
 
 from ..expectation import tensors_in
 
@@ -36,7 +37,7 @@ class CallSite:
 
 def traced_site() -> CallSite:
     """Where the op is that a compiler is tracing."""
-    backward, module = torch_private.traced_place()
+    backward, module = traced_place()
     return CallSite("backward" if backward else "forward", module)
 
 
@@ -53,7 +54,7 @@ class Sites:
             self._modules = ModulePaths()
 
     def here(self) -> CallSite:
-        node = torch_private.current_autograd_node()
+        node = current_autograd_node()
         if node is not None:
             return CallSite("backward", None if self._modules is None else node.metadata.get(MARK))
         optimizing = self._after_backward and not torch.is_grad_enabled()
@@ -107,7 +108,7 @@ class ModulePaths:
         names = self._names.get(root)
         if names is None or id(module) not in names:
             named = root.named_modules(remove_duplicate=True)
-            names = {id(one): torch_private.without_wrapper(name) for name, one in named}
+            names = {id(one): without_wrapper(name) for name, one in named}
             self._names[root] = names
         return names.get(id(module), type(module).__name__)
 

@@ -8,8 +8,16 @@ from typing import Any
 
 import torch
 
-from numdrift.harness import torch_private
 from numdrift.harness.errors import KernelNotFound
+from numdrift.harness.torch_private.operators import (
+    arguments_of,
+    find_overload,
+    find_packet,
+    is_composite,
+    overloads_of,
+    returns_something,
+    returns_view,
+)
 
 from ..expectation import tensors_in
 from ..registry import Kernel, KernelRegistry
@@ -132,7 +140,7 @@ class Target:
         results = kernel(*args, **named)
         for output, result in zip(tensors_in(outputs), tensors_in(results), strict=True):
             _write(output, result, resize=output is not args[0])
-        if not torch_private.returns_something(self.overload):
+        if not returns_something(self.overload):
             return None
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
@@ -149,22 +157,22 @@ def targets_of(op: str, also: Sequence[str] = ()) -> list[Target]:
     Raises KernelNotFound, naming the nearest, when aten has no such op.
     """
     name, _, wanted = op.partition(".")
-    torch_private.find_packet(name)
+    find_packet(name)
     found = [*_family(op, name), *(target for other in also for target in _family(op, other))]
     if not found:
         raise KernelNotFound(f"{op} cannot be swapped: it takes no tensor, or only gives another view of one")
     if not wanted:
         return found
-    chosen = [target for target in found if target.functional is torch_private.find_overload(op)]
+    chosen = [target for target in found if target.functional is find_overload(op)]
     if not chosen:
         raise KernelNotFound(f"{op} cannot be swapped: it is no functional overload of {name}")
     return chosen
 
 
 def _family(op: str, name: str) -> Iterator[Target]:
-    own = [one for one in torch_private.overloads_of(name) if _computes(one)]
+    own = [one for one in overloads_of(name) if _computes(one)]
     functional = [one for one in own if not _written(one)]
-    for overload in [*own, *filter(_computes, torch_private.overloads_of(f"{name}_"))]:
+    for overload in [*own, *filter(_computes, overloads_of(f"{name}_"))]:
         yield from _target(op, overload, functional)
 
 
@@ -174,7 +182,7 @@ def _target(op: str, overload: Any, functional: Sequence[Any]) -> Iterator[Targe
     if not written:
         yield _made(op, overload, overload)
         return
-    outputs = [one.name for one in torch_private.arguments_of(overload) if one.writes and one.keyword_only]
+    outputs = [one.name for one in arguments_of(overload) if one.writes and one.keyword_only]
     names = tuple(outputs) if outputs else tuple(written)
     same = [one for one in functional if _signature(one) == _signature(overload, outputs)]
     if same and (outputs or len(written) == 1):
@@ -185,18 +193,18 @@ def _target(op: str, overload: Any, functional: Sequence[Any]) -> Iterator[Targe
 
 def _made(op: str, overload: Any, functional: Any, writes: tuple[str, ...] = ()) -> Target:
     name = str(functional).removeprefix("aten.")
-    return Target(op, overload, functional, name, torch_private.is_composite(overload), writes)
+    return Target(op, overload, functional, name, is_composite(overload), writes)
 
 
 def _computes(overload: Any) -> bool:
     """Whether there is something to compute: tensors go in, and more than a view of them comes out."""
-    takes_tensors = any("Tensor" in one.kind for one in torch_private.arguments_of(overload))
-    return takes_tensors and not torch_private.returns_view(overload)
+    takes_tensors = any("Tensor" in one.kind for one in arguments_of(overload))
+    return takes_tensors and not returns_view(overload)
 
 
 def _written(overload: Any) -> list[str]:
-    return [one.name for one in torch_private.arguments_of(overload) if one.writes]
+    return [one.name for one in arguments_of(overload) if one.writes]
 
 
 def _signature(overload: Any, without: Sequence[str] = ()) -> list[tuple[str, str]]:
-    return [(one.name, one.kind) for one in torch_private.arguments_of(overload) if one.name not in without]
+    return [(one.name, one.kind) for one in arguments_of(overload) if one.name not in without]

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from numdrift.harness import torch_private
+from numdrift.harness.torch_private.composite_ops import is_operator
+from numdrift.harness.torch_private.operators import returns_view
 
 CALL = "numdrift_composite"
 """Where a node carries the number of the composite call that it was traced in."""
@@ -225,7 +226,7 @@ def _gives_tensors(node: Node) -> bool:
 
 def is_view(node: Node) -> bool:
     """Whether a node gives another view of what it takes."""
-    return torch_private.is_operator(node.target) and torch_private.returns_view(node.target)
+    return is_operator(node.target) and returns_view(node.target)
 
 
 def _of_backward(node: Node) -> bool:

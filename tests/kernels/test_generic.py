@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from numdrift.harness import torch_private
 from numdrift.harness.errors import KernelError, KernelNotFound, NotAvailable
+from numdrift.harness.torch_private.taping import bare_execution
 from numdrift.kernels.registry import Kernel, KernelRegistry, built_in
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -131,6 +131,6 @@ def test_every_record_can_be_read_and_loaded(registry: KernelRegistry) -> None:
 def test_inductor_compiles_where_dispatch_modes_are_hidden(registry: KernelRegistry) -> None:
     """As in the replay of a step, where a shape may be met for the first time."""
     x = randn(3, 7)
-    with torch_private.bare_execution():
+    with bare_execution():
         found = registry.kernel("tanh", "inductor").load()(x)
     assert torch.equal(found, torch.compile(torch.tanh)(x))

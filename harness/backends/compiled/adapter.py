@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import torch
 import torch.fx
 
-from ... import torch_private
 from ...errors import NotAvailable
 from ...records.backend_work import SupportAnswer
-from ...torch_private.inductor_lowering import compile_by_backend, lower
+from ...torch_private.compile_work import compile_times, compiler_counters
+from ...torch_private.compiling import inductor_settings_kept, set_inductor_numerics, set_inductor_options
+from ...torch_private.inductor_lowering import code_generators, compile_by_backend, inductor_without_execution, lower
 from ..one_node import examples, one_node
 
 if TYPE_CHECKING:
@@ -40,13 +41,13 @@ if TYPE_CHECKING:
 @contextmanager
 def inductor_as_stated(spec: ModeSpec) -> Iterator[None]:
     """Have Inductor be configured as a mode states it, for a while."""
-    with torch_private.inductor_settings_kept(spec.inductor):
-        torch_private.set_inductor_numerics(
+    with inductor_settings_kept(spec.inductor):
+        set_inductor_numerics(
             contract=None if spec.contract is None else spec.contract == "fast",
             emulate_casts=None if spec.emulate_casts is None else spec.emulate_casts == "on",
             fallback_random=None if spec.fallback_random is None else spec.fallback_random == "on",
         )
-        torch_private.set_inductor_options(spec.inductor)
+        set_inductor_options(spec.inductor)
         yield
 
 
@@ -99,7 +100,7 @@ class CompileAdapter:
         require_backend(spec.name, self.name)
 
     def versions(self) -> Mapping[str, str]:
-        return {"torch": torch.__version__, **torch_private.code_generators()}
+        return {"torch": torch.__version__, **code_generators()}
 
     def observe_support(self, script: str, told: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
         self._require_inductor("support analysis")
@@ -107,7 +108,7 @@ class CompileAdapter:
 
     def without_execution(self) -> AbstractContextManager[None]:
         self._require_inductor("a dry run")
-        return torch_private.inductor_without_execution()
+        return inductor_without_execution()
 
     def _require_inductor(self, what: str) -> None:
         if self.spec.backend not in (None, "inductor"):
@@ -137,7 +138,7 @@ class CompileAdapter:
         return CompiledWork(script, told)
 
     def counters(self) -> Mapping[str, int]:
-        return torch_private.compiler_counters()
+        return compiler_counters()
 
     def report(self) -> str:
-        return torch_private.compile_times()
+        return compile_times()

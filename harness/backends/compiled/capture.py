@@ -10,11 +10,29 @@ from typing import Any
 
 import torch
 
-from ... import torch_private
 from ...errors import NotAvailable
 from ...hooks.mode_protocol import Moment
 from ...records.graph_folder import GraphFolder
 from ...records.graph_record import Graph
+from ...torch_private.graph_kernels import Lowered, watch_kernels
+from ...torch_private.graph_stages import (
+    AotCompiler,
+    Compile,
+    DynamoGraph,
+    InnerGraph,
+    broken_captures,
+    called_like,
+    generated_module,
+    is_compiled_by_inductor,
+    number_decomposed_calls,
+    retraces,
+    watch_aot,
+    watch_dynamo,
+    watch_executions,
+    watch_inductor,
+    without_graph_caches,
+)
+from ...torch_private.patches import Patches, Undo
 from ..captures import NamedTensors
 from .compiled_bindings import AotBindings, ScriptNames, dynamo_bindings, signature_of
 from .compiled_region import CapturedRegion, Counts, Depth, Executable, PreGraph
@@ -45,14 +63,14 @@ class CompiledCapture:
         self._script = script
         self._steps = steps
         self._names = ScriptNames(named_tensors)
-        self._patches = torch_private.Patches("the capture of compiled graphs")
+        self._patches = Patches("the capture of compiled graphs")
         self._watching = False
         self._reported: set[str] = set()
         self._inside = Depth()
         self._counts = Counts()
         self._region: CapturedRegion | None = None
         self._regions: dict[int | None, CapturedRegion] = {}
-        self._lowered: torch_private.Lowered | None = None
+        self._lowered: Lowered | None = None
         self._executables: dict[int, Executable] = {}
         self._captured = False
 
@@ -63,14 +81,14 @@ class CompiledCapture:
         return bool(self._inside)
 
     def install(self) -> None:
-        hooks: list[tuple[str, Callable[[], torch_private.Undo]]] = [
-            ("dynamo", lambda: torch_private.watch_dynamo(self._around_dynamo)),
-            ("pre", lambda: torch_private.without_graph_caches()),
-            ("pre", lambda: torch_private.watch_aot(self._around_aot)),
-            ("pre", lambda: torch_private.watch_inductor(self._around_inductor)),
-            ("pre", lambda: torch_private.number_decomposed_calls()),
-            ("post", lambda: torch_private.watch_kernels(self._generated, self._not_generated)),
-            ("executions", lambda: torch_private.watch_executions(self._around_execution)),
+        hooks: list[tuple[str, Callable[[], Undo]]] = [
+            ("dynamo", lambda: watch_dynamo(self._around_dynamo)),
+            ("pre", lambda: without_graph_caches()),
+            ("pre", lambda: watch_aot(self._around_aot)),
+            ("pre", lambda: watch_inductor(self._around_inductor)),
+            ("pre", lambda: number_decomposed_calls()),
+            ("post", lambda: watch_kernels(self._generated, self._not_generated)),
+            ("executions", lambda: watch_executions(self._around_execution)),
         ]
         self._watching = True
         for stage, put_in in hooks:
@@ -101,7 +119,7 @@ class CompiledCapture:
 
     def _end_step(self) -> None:
         if not self._captured and "dynamo" not in self._reported:
-            reasons = self._try("dynamo", torch_private.broken_captures) or [NOTHING_MET]
+            reasons = self._try("dynamo", broken_captures) or [NOTHING_MET]
             self._unavailable("dynamo", f"dynamo captured no graph: {reasons[0]}")
         wanted = self._folder.step in self._steps or self._counts.compiled
         counters = self._counts.take()
@@ -110,14 +128,14 @@ class CompiledCapture:
 
     # dynamo
 
-    def _around_dynamo(self, seen: torch_private.DynamoGraph, compile_: torch_private.Compile) -> Any:
+    def _around_dynamo(self, seen: DynamoGraph, compile_: Compile) -> Any:
         before = self._region
         region = self._region = self._try("dynamo", lambda: self._begin(seen))
         try:
             with self._inside.entered():
                 compiled = compile_()
         except BaseException as error:
-            if region is not None and not torch_private.retraces(error):
+            if region is not None and not retraces(error):
                 self._try("dynamo", region.traced)
             raise
         finally:
@@ -131,7 +149,7 @@ class CompiledCapture:
             self._unavailable(stage, WITHOUT_ATEN.format(region.backend))
         return self._watched(compiled, Executable(region.base, region.hash, self._executed))
 
-    def _begin(self, seen: torch_private.DynamoGraph) -> CapturedRegion:
+    def _begin(self, seen: DynamoGraph) -> CapturedRegion:
         signature = signature_of(seen, self._names.by_identity())
         phase = "optimizer" if "/torch/optim/" in seen.file.replace("\\", "/") else "forward"
         parts = read_graph(seen.graph, Reading(phase, self._script, {}, dynamo_bindings(seen.graph, signature)))
@@ -152,7 +170,7 @@ class CompiledCapture:
 
     # aten
 
-    def _around_aot(self, phase: str, compiler: torch_private.AotCompiler) -> torch_private.AotCompiler:
+    def _around_aot(self, phase: str, compiler: AotCompiler) -> AotCompiler:
         region = self._region
         if region is None:
             return compiler
@@ -167,7 +185,7 @@ class CompiledCapture:
 
         return compile_
 
-    def _around_inductor(self, seen: torch_private.InnerGraph, compile_: torch_private.Compile) -> Any:
+    def _around_inductor(self, seen: InnerGraph, compile_: Compile) -> Any:
         region = self._regions.get(seen.key) if seen.phase == "backward" else self._region
         if region is None:
             with self._inside.entered():
@@ -189,7 +207,7 @@ class CompiledCapture:
             self._lowered = outer
         if pre is None:
             return compiled
-        if torch_private.is_compiled_by_inductor(compiled):
+        if is_compiled_by_inductor(compiled):
             self._executables[id(compiled)] = pre.executable
             weakref.finalize(compiled, self._executables.pop, id(compiled), None)
             return compiled
@@ -225,7 +243,7 @@ class CompiledCapture:
 
     # kernels
 
-    def _generated(self, lowered: torch_private.Lowered) -> None:
+    def _generated(self, lowered: Lowered) -> None:
         self._lowered = lowered
 
     def _not_generated(self, error: Exception) -> None:
@@ -242,13 +260,13 @@ class CompiledCapture:
                 self._unavailable("post", "Inductor generated no code that could be seen for a graph")
             return
         final = read_graph(lowered.graph, Reading(pre.graph.phase, self._script, {}, {}))
-        code = torch_private.generated_module(compiled)
+        code = generated_module(compiled)
         done = Compilation(pre.graph, pre.outputs, lowered, final, before.covered_by(lowered.graph), code, seconds)
         self._folder.write(post_graph(done, name))
 
     # executions
 
-    def _around_execution(self, compiled: Any, execute: torch_private.Compile) -> Any:
+    def _around_execution(self, compiled: Any, execute: Compile) -> Any:
         executable = self._executables.get(id(compiled))
         if executable is not None:
             self._try("executions", executable.executed)
@@ -263,7 +281,7 @@ class CompiledCapture:
             with self._inside.entered():
                 return compiled(*args, **kwargs)
 
-        return torch_private.called_like(compiled, run)
+        return called_like(compiled, run)
 
     def _executed(self, base: str, hash_: str, first: bool) -> None:
         if not self._watching:

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-from ... import torch_private
 from ...hooks.mode_protocol import Moment
+from ...torch_private.patches import Patches
+from ...torch_private.script_compiles import around_compile_calls
 from ..captures import CaptureRequest
 from ..eager.capture import EagerCapture
 from .capture import CompiledCapture
@@ -59,11 +60,11 @@ class EagerUntilCompiled:
         self._request = request
         self._eager = EagerCapture(request)
         self._compiled: CompiledCapture | None = None
-        self._patches = torch_private.Patches("the capture of graphs")
+        self._patches = Patches("the capture of graphs")
         self._watching = False
 
     def install(self) -> None:
-        self._patches.also(torch_private.around_compile_calls("the capture of graphs", self._asked))
+        self._patches.also(around_compile_calls("the capture of graphs", self._asked))
         self._watching = True
         self._eager.install()
 

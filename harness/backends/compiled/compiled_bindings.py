@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ... import torch_private
+from ...torch_private.graph_stages import DynamoGraph, GraphInput
 from ..captures import NamedTensors
 from .fx_graph import path_in_source
 
@@ -29,7 +29,7 @@ class GraphSignature:
     outputs: Sequence[str]
 
 
-def signature_of(seen: torch_private.DynamoGraph, names: Mapping[int, str]) -> GraphSignature:
+def signature_of(seen: DynamoGraph, names: Mapping[int, str]) -> GraphSignature:
     """What dynamo's inputs and outputs are. `names` are bindings by the identity of the tensor."""
     numbers = {one.name: number for number, one in enumerate(_user_inputs(seen, names))}
     inputs = []
@@ -48,7 +48,7 @@ def signature_of(seen: torch_private.DynamoGraph, names: Mapping[int, str]) -> G
     return GraphSignature(inputs, outputs)
 
 
-def _named(one: torch_private.GraphInput, names: Mapping[int, str]) -> str:
+def _named(one: GraphInput, names: Mapping[int, str]) -> str:
     """What an input is called that is no argument of the script's, "" for one that is."""
     example = one.example
     if isinstance(example, torch.SymInt) or type(example) is int:
@@ -61,12 +61,12 @@ def _named(one: torch_private.GraphInput, names: Mapping[int, str]) -> str:
     return ""
 
 
-def _user_inputs(seen: torch_private.DynamoGraph, names: Mapping[int, str]) -> list[torch_private.GraphInput]:
+def _user_inputs(seen: DynamoGraph, names: Mapping[int, str]) -> list[GraphInput]:
     """The inputs that are the script's own, in the order of the frame's variables; dynamo has the order of
     use."""
     order = {name: number for number, name in enumerate(seen.locals)}
 
-    def place(one: torch_private.GraphInput) -> tuple[int, list[Any]]:
+    def place(one: GraphInput) -> tuple[int, list[Any]]:
         found = VARIABLE.match(one.source)
         if found is None:
             return len(order) + 1, []

@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
-from ... import torch_private
 from ...tape.call_log import CallLog, given_by
 from ...tape.compiled_graphs import CompiledGraph, ValueKey
 from ...tape.op_places import OpPlace
 from ...tape.tape import Call, CompiledNode, NotReplayable
+from ...torch_private.graph_stages import CALL
+from ...torch_private.taping import is_operation_overload, op_behind
 from .fx_graph import module_path, script_line
 
 SIZES = "sym_"
@@ -103,7 +104,7 @@ class Interpreter:
     def _called(self, node: torch.fx.Node) -> Any:
         args, kwargs = self._value(node.args), self._value(node.kwargs)
         operation: Any = node.target
-        if not torch_private.is_operation_overload(operation):
+        if not is_operation_overload(operation):
             if getattr(operation, "__module__", "") in ("_operator", "math", "torch", "builtins"):
                 return operation(*args, **kwargs)
             raise NotReplayable(f"a compiled graph calls {operation}, which a tape cannot take apart")
@@ -111,7 +112,7 @@ class Interpreter:
             return operation(*args, **kwargs)
         operation = _possible(operation, args)
         described = self._describe(node)
-        execute, swapped = operation, torch_private.op_behind(operation)
+        execute, swapped = operation, op_behind(operation)
         if swapped is not None:
             execute, args = functools.partial(operation, args[0]), args[1:]
             operation = swapped
@@ -202,14 +203,14 @@ class NodeNames:
 
     def describe(self, graph: CompiledGraph, run: int, node: torch.fx.Node) -> CompiledNode:
         origin = node.meta.get("original_aten")
-        if torch_private.is_operation_overload(node.target):
-            origin = torch_private.op_behind(node.target) or origin
-        call = node.meta.get(torch_private.CALL)
+        if is_operation_overload(node.target):
+            origin = op_behind(node.target) or origin
+        call = node.meta.get(CALL)
         key = (run, graph.phase, node.name) if call is None else (run, call)
         return CompiledNode(
             graph.name,
             node.name,
-            str(origin if torch_private.is_operation_overload(origin) else node.target),
+            str(origin if is_operation_overload(origin) else node.target),
             self._groups.setdefault(key, len(self._groups)),
         )
 

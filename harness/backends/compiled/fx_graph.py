@@ -15,8 +15,9 @@ from typing import Any
 
 import torch
 
-from ... import torch_private
 from ...records.graph_record import Node, Value
+from ...torch_private.graph_stages import CALL, parts_of_op
+from ...torch_private.operators import arguments_of, overloads_of
 
 TORCH = str(Path(torch.__file__).parent)
 NUMDRIFT = str(Path(__file__).absolute().parents[2])
@@ -121,7 +122,7 @@ def _node(
 ) -> Node:
     # The namespace, the name and the overload of what a node calls
     target = one.target
-    if (parts := torch_private.parts_of_op(target)) is not None:
+    if (parts := parts_of_op(target)) is not None:
         domain, op, overload = parts
     elif isinstance(target, str):
         domain, op, overload = ("torch", target.rpartition(".")[2], "")
@@ -136,13 +137,13 @@ def _node(
     inputs, names, attributes = _arguments(one, results)
     # The op that a node was decomposed from, and the name of the decomposed call; both "" for an op as
     # called
-    before = torch_private.parts_of_op(one.meta.get("original_aten"))
-    now = torch_private.parts_of_op(one.target)
+    before = parts_of_op(one.meta.get("original_aten"))
+    now = parts_of_op(one.target)
     if before is None or now is None or before[:2] == now[:2]:
         original, group = ("", "")
     else:
         name = ".".join(before[:2])
-        call = one.meta.get(torch_private.CALL, (one.meta.get("seq_nr"), one.meta.get("stack_trace")))
+        call = one.meta.get(CALL, (one.meta.get("seq_nr"), one.meta.get("stack_trace")))
         key = (name, call)
         original, group = (name, groups.setdefault(key, f"{name}#{len(groups) + 1}"))
     stack = str(one.meta.get("stack_trace") or "").rstrip()
@@ -191,13 +192,13 @@ def _named_arguments(one: torch.fx.Node) -> Iterator[tuple[str, Any]]:
 def _argument_names(target: Callable[..., Any] | None) -> Sequence[str]:
     if target is None:
         return ("self",)
-    if torch_private.parts_of_op(target) is not None:
-        return [one.name for one in torch_private.arguments_of(target)]
+    if parts_of_op(target) is not None:
+        return [one.name for one in arguments_of(target)]
     try:
         found = inspect.signature(target).parameters.values()
     except (ValueError, TypeError):  # one of torch's own, which is the op of this name
-        overloads = torch_private.overloads_of(getattr(target, "__name__", ""))
-        schema = torch_private.arguments_of(overloads[0]) if overloads else []
+        overloads = overloads_of(getattr(target, "__name__", ""))
+        schema = arguments_of(overloads[0]) if overloads else []
         return [one.name for one in schema if not one.keyword_only]
     return [one.name for one in found if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
 

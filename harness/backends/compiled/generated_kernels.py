@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ... import torch_private
 from ...records.graph_record import Graph, Node, Value
+from ...torch_private.graph_kernels import GraphKernel, Lowered
+from ...torch_private.graph_stages import parts_of_op
 from .fx_graph import GraphParts
 
 _VIEWS = """view reshape _unsafe_view _reshape_alias permute t transpose expand squeeze unsqueeze slice select
@@ -26,7 +27,7 @@ class Compilation:
 
     pre: Graph
     outputs: Sequence[str | None]
-    lowered: torch_private.Lowered
+    lowered: Lowered
     final: GraphParts
     covers: Mapping[str, Sequence[str]]
     code: str
@@ -104,7 +105,7 @@ def _with_buffers(done: Compilation, nodes: Sequence[Node]) -> list[Node]:
 
 
 def _node(
-    kernel: torch_private.GraphKernel,
+    kernel: GraphKernel,
     body: tuple[Node, ...],
     covered: Sequence[Node],
     taken: set[str],
@@ -149,8 +150,8 @@ def _node(
     )
 
 
-def _called(kernel: torch_private.GraphKernel) -> tuple[str, str, str]:
-    parts = torch_private.parts_of_op(kernel.operation)
+def _called(kernel: GraphKernel) -> tuple[str, str, str]:
+    parts = parts_of_op(kernel.operation)
     if parts is not None:
         return parts
     if kernel.code:

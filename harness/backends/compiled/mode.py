@@ -10,12 +10,20 @@ import torch
 
 from numdrift.kernels.swaps.engine import Swaps
 
-from ... import torch_private
 from ...errors import AdoptionError, UsageError, nearest
 from ...hooks.backend_adapter import Adapter, load_adapter
 from ...hooks.mode_protocol import Moment, ScriptFacts
 from ...records.mode_spec import LADDER, ModeSpec
 from ...script.parallel import within_wrapper
+from ...torch_private.compiling import (
+    compile_in_place,
+    compiled_frames,
+    own_compile,
+    set_inductor_numerics,
+    set_inductor_options,
+    undo_compile_in_place,
+)
+from ...torch_private.script_compiles import inductor_mode_options, is_compiled_by_script
 from ..eager.mode import EagerMode
 
 
@@ -27,7 +35,7 @@ class CompileMode:
         self.backend = spec.backend or "inductor"
         self.eager = EagerMode(spec)
         self._verified = False
-        self._compiled_before = torch_private.compiled_frames()
+        self._compiled_before = compiled_frames()
         self._compiled: list[weakref.ref[torch.nn.Module]] = []
         self._left: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self.device = self.eager.device = spec.device or "cpu"
@@ -36,12 +44,12 @@ class CompileMode:
         self.eager.set_up(swaps)
         require_backend(self.spec.name, self.backend)
         if self.backend == "inductor":
-            torch_private.set_inductor_numerics(
+            set_inductor_numerics(
                 contract=None if self.spec.contract is None else self.spec.contract == "fast",
                 emulate_casts=_is_on(self.spec.emulate_casts),
                 fallback_random=_is_on(self.spec.fallback_random),
             )
-            torch_private.set_inductor_options(self.spec.inductor)
+            set_inductor_options(self.spec.inductor)
         elif self.spec.inductor:
             raise UsageError(
                 f"mode {self.spec.name!r}: inductor.{next(iter(self.spec.inductor))} has no effect with backend "
@@ -54,14 +62,14 @@ class CompileMode:
         module = within_wrapper(module)
         if isinstance(module, torch.jit.ScriptModule):  # which dynamo does not look into
             return
-        if module not in self._left and not any(map(torch_private.is_compiled_by_script, module.modules())):
-            torch_private.compile_in_place(module, self.backend)
+        if module not in self._left and not any(map(is_compiled_by_script, module.modules())):
+            compile_in_place(module, self.backend)
             self._compiled.append(weakref.ref(module))
 
     def adopt_function(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Take over a function that computes a training's loss and gradients in one, as torch.func makes
         them."""
-        compiled: Callable[..., Any] = torch_private.own_compile()(function, backend=self.backend)
+        compiled: Callable[..., Any] = own_compile()(function, backend=self.backend)
         return compiled
 
     def leave_alone(self, module: torch.nn.Module) -> None:
@@ -73,7 +81,7 @@ class CompileMode:
         except for options that the mode's own keys state."""
         if self.backend != "inductor":
             return {}
-        named = torch_private.inductor_mode_options(mode, dynamic) if mode not in (None, "default") else {}
+        named = inductor_mode_options(mode, dynamic) if mode not in (None, "default") else {}
         chosen = {name.replace("-", "_"): value for name, value in {**named, **(options or {})}.items()}
         kept = {name: value for name, value in chosen.items() if name not in self._stated()}
         if kept == chosen:
@@ -97,7 +105,7 @@ class CompileMode:
         self.eager.close(moment, settled)
         if moment == "step" and not self._verified:
             self._verified = True
-            if torch_private.compiled_frames() <= self._compiled_before:
+            if compiled_frames() <= self._compiled_before:
                 raise AdoptionError(
                     "nothing was compiled in the first step, so this run would be plain eager: "
                     "call the model itself (model(x)), not its parts"
@@ -108,7 +116,7 @@ class CompileMode:
         for reference in self._compiled:
             module = reference()
             if module is not None:
-                torch_private.undo_compile_in_place(module)
+                undo_compile_in_place(module)
 
     def adapter(self) -> Adapter:
         return load_adapter("compiled.adapter:CompileAdapter", self.spec)

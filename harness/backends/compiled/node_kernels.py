@@ -10,10 +10,13 @@ from typing import Any, Protocol
 
 import torch
 
-from ... import torch_private
 from ...tape.call_log import CallValues
 from ...tape.replay import Computation, executed, set_apart
 from ...tape.tape import Call, GeneratorState, Tape, View, leaves, mapped
+from ...torch_private.dispatching import without_dispatch_modes
+from ...torch_private.operators import written_names
+from ...torch_private.probing import Boxed, compile_graph, fake_mode
+from ...torch_private.taping import registered_operation
 
 TOGETHER = 16
 """Nodes that are compiled as one graph: one needs about as long as many, and all are executed when one is
@@ -53,7 +56,7 @@ class CompiledNodes:
 
     kinds: Sequence[NodeKind]
     results: Sequence[Sequence[bool]]
-    run: torch_private.Boxed
+    run: Boxed
 
     def execute(self, number: int, tensors: Sequence[torch.Tensor]) -> list[Any]:
         """The flat outputs of one node on these tensors; the others get zeros."""
@@ -71,12 +74,10 @@ class CompiledNodes:
 class NodeCompiler(Protocol):
     """Compiles a graph of aten ops; `inputs` are fake."""
 
-    def __call__(
-        self, module: torch.fx.GraphModule, inputs: Sequence[Any], *, backward: bool
-    ) -> torch_private.Boxed: ...
+    def __call__(self, module: torch.fx.GraphModule, inputs: Sequence[Any], *, backward: bool) -> Boxed: ...
 
 
-compile_node: NodeCompiler = torch_private.compile_graph
+compile_node: NodeCompiler = compile_graph
 """By Inductor, as it is configured now."""
 
 
@@ -98,7 +99,7 @@ class NodeKernels:
         wanted: dict[bool, dict[NodeKind, None]] = {False: {}, True: {}}
         for position in positions:
             call = self._tape.calls[position]
-            operation = torch_private.registered_operation(call.op)
+            operation = registered_operation(call.op)
             if operation is not None and is_generated(call, operation):
                 kind = self._kind(call, call.arguments, call.keywords)
                 if kind not in self._known:
@@ -115,7 +116,7 @@ class NodeKernels:
             self._compile([kind])
         compiled, number = self._known[kind]
         tensors = [each for each in leaves([arguments, _values(kind.keywords, keywords)]) if _is_tensor(each)]
-        with torch_private.without_dispatch_modes():
+        with without_dispatch_modes():
             return compiled.execute(number, tensors)
 
     def _compile(self, kinds: Sequence[NodeKind]) -> None:
@@ -141,7 +142,7 @@ def graph_of(kinds: Sequence[NodeKind]) -> tuple[torch.fx.GraphModule, list[Any]
     """A graph that executes these nodes independently, its fake inputs, and which outputs of each node it
     gives."""
     graph, inputs, outputs, results = torch.fx.Graph(), [], [], []
-    mode = torch_private.fake_mode()
+    mode = fake_mode()
     placeholders = []
     for number, tensor in enumerate(one for kind in kinds for one in kind.tensors()):
         with mode:
@@ -150,7 +151,7 @@ def graph_of(kinds: Sequence[NodeKind]) -> tuple[torch.fx.GraphModule, list[Any]
         placeholders[-1].meta["val"] = inputs[-1]
     given, faked = iter(placeholders), iter(inputs)
     for kind in kinds:
-        operation: Any = torch_private.registered_operation(kind.op)
+        operation: Any = registered_operation(kind.op)
         node = graph.call_function(operation, *_filled(kind, given))
         args, kwargs = _filled(kind, faked)
         with mode, torch.no_grad():
@@ -191,7 +192,7 @@ def is_generated(call: Call, operation: Any) -> bool:
     """Whether the compiler may have made a kernel of its own for this call."""
     given = leaves([call.arguments, *call.keywords.values()])
     takes_state = any(isinstance(one, GeneratorState) for one in given)
-    called = call.draw is not None or takes_state or bool(torch_private.written_names(operation))
+    called = call.draw is not None or takes_state or bool(written_names(operation))
     return call.compiled is not None and not called
 
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
-from ... import torch_private
 from ...errors import NotAvailable
 from ...records.backend_work import OperatorCall
+from ...torch_private.graph_stages import CALL, number_decomposed_calls, parts_of_op, without_graph_caches
+from ...torch_private.inductor_lowering import LoweredNode, watch_lowering
 from ..called_operators import ScriptLines, configuration, described_value, tensor_text
 
 PART = "inductor lowering"
@@ -28,10 +29,10 @@ def observe_inductor(script: str, told: Callable[[OperatorCall], None]) -> Itera
     """
     lowered = _Lowered(ScriptLines(script), told)
     with ExitStack() as undone:
-        undone.callback(torch_private.without_graph_caches())
+        undone.callback(without_graph_caches())
         with suppress(NotAvailable):  # each node then stands for an operator of its own
-            undone.callback(torch_private.number_decomposed_calls())
-        undone.callback(torch_private.watch_lowering(lowered.seen, lowered.failed, lowered.ended))
+            undone.callback(number_decomposed_calls())
+        undone.callback(watch_lowering(lowered.seen, lowered.failed, lowered.ended))
         yield
     if lowered.error is not None:
         raise lowered.error
@@ -44,19 +45,19 @@ class _Lowered:
         self.error: Exception | None = None
         self._lines = lines
         self._told = told
-        self._calls: dict[Any, list[torch_private.LoweredNode]] = {}
+        self._calls: dict[Any, list[LoweredNode]] = {}
         self._done: set[Any] = set()
 
-    def seen(self, lowered: torch_private.LoweredNode) -> None:
+    def seen(self, lowered: LoweredNode) -> None:
         node = lowered.node
         if node.target is operator.getitem:
             return
-        if torch_private.parts_of_op(node.target) is not None or _original(node) is not None:
-            self._calls.setdefault(node.meta.get(torch_private.CALL, node), []).append(lowered)
+        if parts_of_op(node.target) is not None or _original(node) is not None:
+            self._calls.setdefault(node.meta.get(CALL, node), []).append(lowered)
 
     def failed(self, node: torch.fx.Node, error: Exception) -> None:
         lines = str(error).splitlines() or [type(error).__name__]
-        failed = torch_private.LoweredNode(node, "", "", f"its lowering raises {lines[0]}")
+        failed = LoweredNode(node, "", "", f"its lowering raises {lines[0]}")
         self._try(lambda: self._tell([failed]))
 
     def ended(self) -> None:
@@ -67,7 +68,7 @@ class _Lowered:
                 self._done.add(number)
                 self._try(functools.partial(self._tell, nodes))
 
-    def _tell(self, nodes: Sequence[torch_private.LoweredNode]) -> None:
+    def _tell(self, nodes: Sequence[LoweredNode]) -> None:
         original = _original(nodes[0].node) or nodes[0].node.target
         reason = next((one.reason for one in nodes if one.reason), "")
         self._told(
@@ -91,14 +92,14 @@ class _Lowered:
 
 def kind_of(target: Any) -> str:
     """An operator as reports name it: `aten::mul`."""
-    parts = torch_private.parts_of_op(target)
+    parts = parts_of_op(target)
     return str(getattr(target, "__name__", target)) if parts is None else f"{parts[0]}::{parts[1]}"
 
 
 def _original(node: torch.fx.Node) -> Any:
     """The operator that a node was decomposed from, None where that is not known."""
     found = node.meta.get("original_aten")
-    return found if torch_private.parts_of_op(found) is not None else None
+    return found if parts_of_op(found) is not None else None
 
 
 def _configuration(original: Any, nodes: Sequence[torch.fx.Node]) -> str:
@@ -117,10 +118,10 @@ def _values(arguments: Any) -> Any:
     return torch.fx.node.map_arg(arguments, lambda node: node.meta.get("val"))
 
 
-def _instruction(lowered: torch_private.LoweredNode) -> str:
+def _instruction(lowered: LoweredNode) -> str:
     """What Inductor made of a node, as `float32[4] Pointwise add(float32[4], 10)`."""
     node = lowered.node
-    parts = torch_private.parts_of_op(node.target)
+    parts = parts_of_op(node.target)
     name = getattr(node.target, "__name__", str(node.target)) if parts is None else parts[1]
     called = f"{lowered.made} {lowered.extern or name}".strip()
     taken = ", ".join(

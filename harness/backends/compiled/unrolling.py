@@ -7,13 +7,15 @@ from typing import Any
 
 import torch
 
-from ... import torch_private
 from ...tape.call_log import CallLog
 from ...tape.compiled_graphs import CompiledGraph, ValueKey, value_key
 from ...tape.op_places import OpPlace
 from ...tape.replay import generator_state, is_same, set_generator_state
 from ...tape.storages import bytes_of_storage
 from ...tape.tape import NotReplayable, Phase, views_in
+from ...torch_private.dispatching import without_dispatch_modes
+from ...torch_private.probing import Boxed
+from ...torch_private.taping import bare_execution, storage_address
 from .compiled_interpreter import (
     Described,
     Interpreted,
@@ -91,10 +93,10 @@ class UnrolledRegion:
             self._outputs = ()
             _set_generators(after)
 
-    def repeated(self, compiled: torch_private.Boxed) -> bool:
+    def repeated(self, compiled: Boxed) -> bool:
         copies = copied_tensors(self._copies)
         _set_generators(self._generators)
-        with torch.no_grad(), torch_private.without_dispatch_modes():
+        with torch.no_grad(), without_dispatch_modes():
             outputs = compiled(list(copies))
         return self._is_same(self._outputs, outputs, copies)
 
@@ -111,7 +113,7 @@ class UnrolledRegion:
         after = _generator_states(self._inputs)
         try:
             _set_generators(self._generators)
-            with torch_private.bare_execution():
+            with bare_execution():
                 self._unroll(list(outputs), after)
         finally:
             _set_generators(after)
@@ -186,12 +188,12 @@ class UnrolledRegion:
         """Let the memory of the real results be that of the interpreted ones."""
         table = self._log.table
         inputs = self._slots(self._copies)
-        own = {torch_private.storage_address(one) for one in self._inputs if isinstance(one, torch.Tensor)}
+        own = {storage_address(one) for one in self._inputs if isinstance(one, torch.Tensor)}
         slots: dict[int, int] = {}
         for value, real in zip(interpreted, outputs, strict=True):
             if not isinstance(real, torch.Tensor):
                 continue
-            address = torch_private.storage_address(real)
+            address = storage_address(real)
             slot = table.view(value, is_input=True).slot
             fits = layout_of(value) == layout_of(real)
             if slots.get(address, slot) != slot or (address in slots and not fits):
@@ -237,7 +239,7 @@ def copied_tensors(values: Iterable[Any]) -> list[Any]:
         if not isinstance(value, torch.Tensor):
             return value
         plain = value.detach()
-        address = torch_private.storage_address(plain)
+        address = storage_address(plain)
         if address not in storages:
             # The whole storage is copied, once, so that inputs that are views of one another are so in the
             # copies too.
@@ -245,7 +247,7 @@ def copied_tensors(values: Iterable[Any]) -> list[Any]:
         empty = torch.empty(0, dtype=plain.dtype, device=plain.device)
         return empty.set_(storages[address].untyped_storage(), plain.storage_offset(), plain.size(), plain.stride())
 
-    with torch_private.bare_execution(), torch.no_grad():
+    with bare_execution(), torch.no_grad():
         return [copied(value) for value in values]
 
 

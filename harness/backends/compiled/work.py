@@ -9,10 +9,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ... import torch_private
 from ...errors import NotAvailable
 from ...records.backend_work import Work
 from ...records.work_record import BREAK
+from ...torch_private.compile_work import compiler_counters, is_backward, kernels_of_torch, watch_compilations
+from ...torch_private.graph_stages import (
+    AotCompiler,
+    Compile,
+    DynamoGraph,
+    InnerGraph,
+    called_like,
+    is_compiled_by_inductor,
+    watch_aot,
+    watch_dynamo,
+    watch_executions,
+    watch_inductor,
+)
+from ...torch_private.inductor_lowering import LoweredNode, watch_lowering
+from ...torch_private.patches import Patches, Undo
+from ...torch_private.script_compiles import graph_breaks
 from ..work_lines import GraphLines, KeptFailure, line_in
 
 HITS = ("inductor.fxgraph_cache_hit", "aot_autograd.autograd_cache_hit")
@@ -46,21 +61,21 @@ class CompiledWork:
         self._running: RunningCompilation | None = None
         self._names: dict[int, tuple[str, int | None]] = {}
         self._executables = 0
-        self._breaks = len(torch_private.graph_breaks())
+        self._breaks = len(graph_breaks())
         self._lowered = False
         self._lines: GraphLines | None = None
         self._kept = KeptFailure()
-        self._patches = torch_private.Patches("the work of the compiler")
+        self._patches = Patches("the work of the compiler")
         self._watching = False
 
     def __enter__(self) -> Callable[[], None]:
         self._watching = True
-        self._patches.also(torch_private.watch_compilations(self._began, self._ended))
-        hooks: list[tuple[Callable[..., torch_private.Undo], Callable[..., Any]]] = [
-            (torch_private.watch_dynamo, self._around_dynamo),
-            (torch_private.watch_aot, self._around_aot),
-            (torch_private.watch_inductor, self._around_inductor),
-            (torch_private.watch_executions, self._around_execution),
+        self._patches.also(watch_compilations(self._began, self._ended))
+        hooks: list[tuple[Callable[..., Undo], Callable[..., Any]]] = [
+            (watch_dynamo, self._around_dynamo),
+            (watch_aot, self._around_aot),
+            (watch_inductor, self._around_inductor),
+            (watch_executions, self._around_execution),
             (_watch_lowering, self._node_lowered),
         ]
         for watch, around in hooks:
@@ -79,7 +94,7 @@ class CompiledWork:
             self._running = RunningCompilation(
                 f"graph {number}{' backward' if backward else ''}",
                 time.perf_counter(),
-                dict(torch_private.compiler_counters()),
+                dict(compiler_counters()),
                 line_in(self._script),
             )
 
@@ -88,11 +103,11 @@ class CompiledWork:
         with self._kept:
             if running is not None:
                 seconds = time.perf_counter() - running.began
-                breaks = torch_private.graph_breaks()
+                breaks = graph_breaks()
                 new, self._breaks = breaks[self._breaks :], len(breaks)
                 if running.size or new:
                     # Whether all graphs of a compilation came from a cache; None where no cache was asked
-                    now = torch_private.compiler_counters()
+                    now = compiler_counters()
                     hits = any(now.get(name, 0) > running.counted.get(name, 0) for name in HITS)
                     missed = now.get(MISS, 0) > running.counted.get(MISS, 0)
                     cached = False if missed else hits or None
@@ -103,7 +118,7 @@ class CompiledWork:
                     where = broken.source.replace("\\", "/").rpartition("/")[2]
                     self._told(Work("fallback", f"{BREAK}: {broken.reason}", None, None, None, where))
 
-    def _around_dynamo(self, seen: torch_private.DynamoGraph, compile_: torch_private.Compile) -> Any:
+    def _around_dynamo(self, seen: DynamoGraph, compile_: Compile) -> Any:
         with self._kept:
             if self._running is not None:
                 self._running.captured += operations_in(seen.graph)
@@ -114,7 +129,7 @@ class CompiledWork:
         finally:
             self._lowered = outer
 
-    def _around_aot(self, phase: str, compiler: torch_private.AotCompiler) -> torch_private.AotCompiler:
+    def _around_aot(self, phase: str, compiler: AotCompiler) -> AotCompiler:
         self._lowered = True
 
         def compile_(module: Any, example_inputs: Any) -> Any:
@@ -125,7 +140,7 @@ class CompiledWork:
 
         return compile_
 
-    def _around_inductor(self, seen: torch_private.InnerGraph, compile_: torch_private.Compile) -> Any:
+    def _around_inductor(self, seen: InnerGraph, compile_: Compile) -> Any:
         graph, lines = seen.module.graph, GraphLines()
         with self._kept:
             size = operations_in(graph)
@@ -135,22 +150,22 @@ class CompiledWork:
             compiled = compile_()
         finally:
             self._lines = outer
-        if not torch_private.is_compiled_by_inductor(compiled):
+        if not is_compiled_by_inductor(compiled):
             return self._timed(compiled, graph, f" {seen.phase}")
         with self._kept:
             self._name(compiled, f" {seen.phase}", size)
             if self._running is not None:
                 self._running.lowered += size
-                for op, call in lines.called(torch_private.kernels_of_torch(compiled)):
+                for op, call in lines.called(kernels_of_torch(compiled)):
                     self._running.left.append(Work("fallback", op, None, None, None, call))
         return compiled
 
-    def _node_lowered(self, lowered: torch_private.LoweredNode) -> None:
+    def _node_lowered(self, lowered: LoweredNode) -> None:
         with self._kept:
             if self._lines is not None:
                 self._lines.seen(lowered, self._script)
 
-    def _around_execution(self, compiled: Any, execute: torch_private.Compile) -> Any:
+    def _around_execution(self, compiled: Any, execute: Compile) -> Any:
         named = self._names.get(id(compiled))
         with self._kept:
             named = named or self._first_seen(compiled)
@@ -159,9 +174,9 @@ class CompiledWork:
 
     def _first_seen(self, compiled: Any) -> tuple[str, int | None]:
         """A graph that came out of AOTAutograd's cache: nobody has compiled it here."""
-        for op in torch_private.kernels_of_torch(compiled):
+        for op in kernels_of_torch(compiled):
             self._told(Work("fallback", op))
-        return self._name(compiled, " backward" if torch_private.is_backward(compiled) else " forward", None)
+        return self._name(compiled, " backward" if is_backward(compiled) else " forward", None)
 
     def _name(self, compiled: Any, phase: str, size: int | None) -> tuple[str, int | None]:
         named = self._names[id(compiled)] = (f"graph {self._executables}{phase}", size)
@@ -176,9 +191,9 @@ class CompiledWork:
         def run(*args: Any, **kwargs: Any) -> Any:
             return self._execute(name, size, lambda: compiled(*args, **kwargs))
 
-        return torch_private.called_like(compiled, run)
+        return called_like(compiled, run)
 
-    def _execute(self, name: str, size: int | None, execute: torch_private.Compile) -> Any:
+    def _execute(self, name: str, size: int | None, execute: Compile) -> Any:
         if not self._watching:
             return execute()
         began = time.perf_counter()
@@ -194,5 +209,5 @@ def operations_in(graph: Any) -> int:
     return sum(node.op.startswith("call_") for node in graph.nodes)
 
 
-def _watch_lowering(seen: Callable[[torch_private.LoweredNode], None]) -> torch_private.Undo:
-    return torch_private.watch_lowering(seen, lambda node, error: None, lambda: None)
+def _watch_lowering(seen: Callable[[LoweredNode], None]) -> Undo:
+    return watch_lowering(seen, lambda node, error: None, lambda: None)

@@ -14,10 +14,10 @@ import torch
 
 from numdrift.kernels.swaps.sites import MARK, ModulePaths
 
-from ... import torch_private
 from ...hooks.mode_protocol import Moment
 from ...records.graph_record import Node
 from ...tape.origin import script_line
+from ...torch_private.dispatching import ShownOps, current_autograd_node
 from ..captured_step import CapturedStep
 from ..captures import CaptureRequest
 
@@ -37,7 +37,7 @@ class EagerCapture:
         self._adopted = False
         self._seen: dict[str, str] = {}
         self._step: CapturedStep | None = None
-        self._mode: torch_private.ShownOps | None = None
+        self._mode: ShownOps | None = None
         self._modules: ModulePaths | None = None
 
     def join(self, inside: Callable[[], bool]) -> None:
@@ -102,7 +102,7 @@ class EagerCapture:
             return
         if self._phase == "optimizer" and torch.is_grad_enabled():
             self._phase = "forward"
-        node = torch_private.current_autograd_node()
+        node = current_autograd_node()
         path = None
         if self._modules is not None:
             path = self._modules.current if node is None else node.metadata.get(MARK)
@@ -116,7 +116,7 @@ class EagerCapture:
         self._step = CapturedStep()
         self._step.name(self._named_tensors())
         self._follow_modules(self._stage == "pre")  # a compiler would trace the hooks that follow modules
-        self._mode = torch_private.ShownOps(self._take)
+        self._mode = ShownOps(self._take)
         self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def _follow_modules(self, follow: bool) -> None:

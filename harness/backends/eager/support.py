@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ... import torch_private
 from ...records.backend_work import OperatorCall
+from ...torch_private import dispatching
+from ...torch_private.device_kernels import is_taken_by_fallback
+from ...torch_private.dispatching import ShownOps, dispatch_key
 from ..called_operators import ScriptLines, configuration, instruction, is_called_by_harness
 from ..compiled.support import kind_of
 
@@ -23,7 +25,7 @@ def observe_eager(script: str, device: str, told: Callable[[OperatorCall], None]
     operator.
     """
     executed = _Executed(ScriptLines(script), device.partition(":")[0], told)
-    shown = torch_private.ShownOps(executed.taken, executed.failed)
+    shown = ShownOps(executed.taken, executed.failed)
     shown.__enter__()  # type: ignore[no-untyped-call]
     try:
         yield
@@ -40,11 +42,11 @@ class _Executed:
         self.error: Exception | None = None
         self._lines = lines
         self._device = device
-        self._key = torch_private.dispatch_key(device)
+        self._key = dispatch_key(device)
         self._told = told
 
     def taken(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any) -> None:
-        on_cpu = self._device != "cpu" and torch_private.is_taken_by_fallback(operation, self._key)
+        on_cpu = self._device != "cpu" and is_taken_by_fallback(operation, self._key)
         reason = f"no kernel for {self._device}: the fallback of the device takes it" if on_cpu else ""
         self._tell(operation, args, kwargs, outputs, reason)
 
@@ -54,7 +56,7 @@ class _Executed:
             self._tell(operation, args, kwargs, (), text)
 
     def _tell(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any, reason: str) -> None:
-        if is_called_by_harness([__file__, str(torch_private.dispatching.__file__)]):
+        if is_called_by_harness([__file__, str(dispatching.__file__)]):
             return
         try:
             text = configuration(operation, args, kwargs, self._device)

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ... import torch_private
 from ...hooks.backend_adapter import Tell
 from ...records.backend_work import OperatorCall, SupportAnswer, Work
-from ...torch_private import lazy_counters, lazy_report, start_lazy_backend, sync_lazy
+from ...torch_private.lazy import start_lazy_backend, sync_lazy
+from ...torch_private.lazy_graphs import lazy_counters
+from ...torch_private.lazy_support import lazy_without_execution
+from ...torch_private.lazy_work import lazy_report
 from ..one_node import asked_by_execution, graph_on
 from .support import observe_lazy
 from .work import LazyWork
@@ -35,7 +37,7 @@ class LazyAdapter:
         return observe_lazy(script, told)
 
     def without_execution(self) -> AbstractContextManager[None]:
-        return torch_private.lazy_without_execution()
+        return lazy_without_execution()
 
     def supports(self, node: torch.fx.Node) -> SupportAnswer:
         start_lazy_backend()

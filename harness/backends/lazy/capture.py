@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import torch
 
-from ... import torch_private
 from ...hooks.mode_protocol import Moment
 from ...records.graph_folder import LAZY_DUMP
+from ...torch_private.lazy_graphs import set_profiled_runs
 from ..captures import CaptureRequest
 from .lazy_calls import KnownValues
 from .lazy_dump import Counted, DumpFile
@@ -42,7 +42,7 @@ class LazyCapture:
         self._has_model = False
 
     def install(self) -> None:
-        self._profiled_runs = torch_private.set_profiled_runs(0)
+        self._profiled_runs = set_profiled_runs(0)
         self._counted = Counted()
         self._dump.pause()
         atexit.register(_remove, self._dump, os.getpid())
@@ -95,7 +95,7 @@ class LazyCapture:
         finally:
             self._end()
             if self._profiled_runs is not None:
-                torch_private.set_profiled_runs(self._profiled_runs)
+                set_profiled_runs(self._profiled_runs)
         counted, self._counted = self._counted, None
         if counted is not None:
             step = self._folder.step

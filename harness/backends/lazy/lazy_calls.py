@@ -16,8 +16,10 @@ import torch
 
 from numdrift.kernels.expectation import tensors_in
 
-from ... import torch_private
 from ...records.graph_record import Node
+from ...torch_private.dispatching import Overrides
+from ...torch_private.lazy_graphs import LAZY_KEY, lazy_kernels, lazy_tensor_id, wrapped_number
+from ...torch_private.operators import arguments_of, schema_of
 
 FRAME = "numdrift"
 """The file name of the frames that kernels are called from."""
@@ -65,15 +67,15 @@ class LazyKernels:
     ) -> None:
         self._before = before
         self._after = after
-        self._overrides = torch_private.Overrides()
-        for operation, kernel in torch_private.lazy_kernels().items():
-            self._overrides.replace(operation, torch_private.LAZY_KEY, self._shown(operation, kernel))
+        self._overrides = Overrides()
+        for operation, kernel in lazy_kernels().items():
+            self._overrides.replace(operation, LAZY_KEY, self._shown(operation, kernel))
 
     def close(self) -> None:
         self._overrides.close()
 
     def _shown(self, operation: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
-        kinds = [one.kind for one in torch_private.arguments_of(operation)]
+        kinds = [one.kind for one in arguments_of(operation)]
         tensors = [kind in ("Tensor", "Optional[Tensor]") for kind in kinds]
 
         def called(*args: Any, **kwargs: Any) -> Any:
@@ -93,7 +95,7 @@ class LazyKernels:
 
 def _tensor(value: Any) -> Any:
     """A number in a tensor's place as the tensor that torch had made of it."""
-    return torch_private.wrapped_number(value) if isinstance(value, (bool, int, float, complex)) else value
+    return wrapped_number(value) if isinstance(value, (bool, int, float, complex)) else value
 
 
 def _call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -134,7 +136,7 @@ class Arguments:
 
 def _bound(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, str, Any, bool]]:
     """Name, kind and value of each argument in the order of the schema, and whether the call gave it."""
-    schema = torch_private.schema_of(operation)
+    schema = schema_of(operation)
     for position, one in enumerate(schema.arguments):
         if position < len(args):
             yield one.name, str(one.type), args[position], True
@@ -146,7 +148,7 @@ def _bound(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> It
 
 def number_of(tensor: torch.Tensor) -> int | None:
     """The lazy core's number of a tensor, None for a tensor of another device."""
-    return torch_private.lazy_tensor_id(tensor) if tensor.device.type == "lazy" else None
+    return lazy_tensor_id(tensor) if tensor.device.type == "lazy" else None
 
 
 def plain(value: Any) -> Any:

@@ -28,8 +28,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ... import torch_private
 from ...records.graph_record import Cut, Value
+from ...torch_private.lazy_graphs import lazy_counters
 from .lazy_calls import FRAME
 
 DTYPES = {
@@ -197,24 +197,24 @@ class Counted:
     """What the core counts, by the step that it is put down to."""
 
     def __init__(self) -> None:
-        self._start = torch_private.lazy_counters()
+        self._start = lazy_counters()
         self._before = self._start
         self.steps: dict[int, Counter[str]] = {}
 
     def put_down(self, step: int) -> None:
         """Put what was counted since the last time down to a step."""
-        now = torch_private.lazy_counters()
+        now = lazy_counters()
         tally = self.steps.setdefault(step, Counter(dict.fromkeys(_NAMES, 0)))
         tally.update(summed(self._before, now))
         self._before = now
 
     def leave_out_execution(self) -> None:
         """Put the execution that was just counted down to nothing."""
-        now = torch_private.lazy_counters()
+        now = lazy_counters()
         self._before = {**self._before, **{name: now[name] for name in EXECUTIONS if name in now}}
 
     def total(self) -> dict[str, int]:
-        return summed(self._start, torch_private.lazy_counters())
+        return summed(self._start, lazy_counters())
 
 
 _NAMES = (*COUNTED.values(), "fallbacks", "items")
@@ -273,4 +273,4 @@ def is_own(frame: Frame) -> bool:
 
 
 def _fallbacks() -> dict[str, int]:
-    return {name: value for name, value in torch_private.lazy_counters().items() if name.startswith("aten::")}
+    return {name: value for name, value in lazy_counters().items() if name.startswith("aten::")}

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ... import torch_private
 from ...records.graph_folder import GraphFolder
 from ...records.graph_record import PHASES, Cut, Graph, Node, Value, phase_of
+from ...torch_private.lazy_graphs import last_torchscript_graph
 from . import torchscript
 from .lazy_calls import KnownValues
 from .lazy_dump import DumpedGraph, DumpedNode
@@ -267,7 +267,7 @@ class ExecutedGraphs:
 def _script_graph(dump: DumpedGraph) -> ScriptGraph | None:
     """TorchScript's last graph, None where it cannot be the one of this execution."""
     try:
-        script = torchscript.read(torch_private.last_torchscript_graph())
+        script = torchscript.read(last_torchscript_graph())
     except RuntimeError:
         return None
     return script if len(script.outputs) == len(dump.hashes) else None

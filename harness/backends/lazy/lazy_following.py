@@ -14,9 +14,10 @@ import torch
 from numdrift.kernels.expectation import tensors_in
 from numdrift.kernels.swaps.sites import MARK, ModulePaths
 
-from ... import torch_private
 from ...records.graph_record import Node
 from ...tape.origin import script_line
+from ...torch_private.dispatching import current_autograd_node, next_sequence_number, sequence_number
+from ...torch_private.lazy_graphs import set_lazy_source_locations, settle_view
 from ..captures import CaptureRequest
 from .lazy_calls import Arguments, KnownValues, LazyCall, LazyKernels, number_of
 from .lazy_dump import Counted, DumpFile, Reasons
@@ -36,17 +37,17 @@ class LazyPlaces:
         self._script = script
         self._modules = modules
         self._forward: dict[int, Node] = {}
-        self._newest = torch_private.next_sequence_number() - 1
+        self._newest = next_sequence_number() - 1
         self._is_taken = True
         self._lines: dict[tuple[CodeType, int], str] = {}
 
     def here(self, operation: Any, attributes: dict[str, Any]) -> Node:
         """The op that is about to be called here, without a name, inputs and outputs."""
-        running = torch_private.current_autograd_node()
+        running = current_autograd_node()
         if self.phase == "optimizer" and running is None and torch.is_grad_enabled():
             self.phase = "forward"
         _, op, overload = str(operation).split(".")
-        number = self._sequence(op) if running is None else torch_private.sequence_number(running)
+        number = self._sequence(op) if running is None else sequence_number(running)
         module = self._modules.current if running is None else running.metadata.get(MARK)
         source = script_line(self._script) or ""
         if running is not None and number is not None and number in self._forward:
@@ -73,7 +74,7 @@ class LazyPlaces:
 
         Views that the core brings up to date before the op come with it.
         """
-        newest = torch_private.next_sequence_number() - 1
+        newest = next_sequence_number() - 1
         if newest != self._newest:
             self._newest, self._is_taken = newest, False
         if self._is_taken or not torch.is_grad_enabled():
@@ -142,7 +143,7 @@ class Following:
         self._has_taken = False
         self._is_polling = False
         self.places = LazyPlaces(request.script, self._modules)
-        self._had_locations = torch_private.set_lazy_source_locations(True)
+        self._had_locations = set_lazy_source_locations(True)
         dump.begin()
         self._kernels = LazyKernels(self._before, self._after)
 
@@ -151,7 +152,7 @@ class Following:
         self.is_over = True
         self._kernels.close()
         self._modules.close()
-        torch_private.set_lazy_source_locations(self._had_locations)
+        set_lazy_source_locations(self._had_locations)
         self._dump.pause()
 
     def enter(self, step: int) -> None:
@@ -180,7 +181,7 @@ class Following:
         for binding, tensor in self._named_tensors().items():
             if tensor.device.type == "lazy":
                 self._viewed = binding
-                torch_private.settle_view(tensor.detach())
+                settle_view(tensor.detach())
         self._viewed = ""
 
     def poll(self, *, copying: bool = False) -> None:

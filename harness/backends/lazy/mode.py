@@ -19,10 +19,17 @@ import torch
 
 from numdrift.kernels.swaps.engine import Swaps
 
-from ... import torch_private
 from ...hooks.backend_adapter import Adapter, load_adapter
 from ...hooks.mode_protocol import Moment, ScriptFacts
 from ...records.mode_spec import ModeSpec
+from ...torch_private.lazy import (
+    execute_lazy_op_by_op,
+    lazy_mark_step,
+    replace_lazy_mark_step,
+    start_lazy_backend,
+    sync_lazy,
+)
+from ...torch_private.patches import Patches
 from ..eager.mode import EagerMode
 
 
@@ -35,19 +42,19 @@ class LazyMode:
         self.policy = spec.mark_step or "auto"
         self.eager = EagerMode(spec)
         self.eager.device = self.device
-        self._mark = torch_private.lazy_mark_step()
+        self._mark = lazy_mark_step()
         self._waiting: list[Callable[[], None]] = []
-        self._patches = torch_private.Patches("the lazy mode")
+        self._patches = Patches("the lazy mode")
         self._cutting: list[tuple[Callable[[], None], Callable[[], None]]] = []
 
     def prepare(self, script: ScriptFacts, swaps: Swaps) -> None:
-        torch_private.start_lazy_backend()
+        start_lazy_backend()
         self.eager.prepare(script, swaps)
         if self.policy == "auto":
             self.policy = "script" if "mark_step" in script.names else "phase"
-        self._patches.also(torch_private.replace_lazy_mark_step(self._marked_by_script))
+        self._patches.also(replace_lazy_mark_step(self._marked_by_script))
         if self.eager.spec.execute == "op":
-            self._patches.also(torch_private.execute_lazy_op_by_op())
+            self._patches.also(execute_lazy_op_by_op())
 
     def adopt(self, module: torch.nn.Module) -> None:
         self.eager.adopt(module)
@@ -67,7 +74,7 @@ class LazyMode:
 
     def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         if self.policy == "off":
-            torch_private.sync_lazy(tensors, "recording")
+            sync_lazy(tensors, "recording")
         with torch.no_grad():  # detach() would make a graph of its own for each tensor
             return [tensor.cpu() for tensor in tensors]
 

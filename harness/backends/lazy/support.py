@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 
-from ... import torch_private
 from ...records.backend_work import OperatorCall
 from ...records.graph_record import Value
+from ...torch_private.lazy_graphs import LAZY_KEY, set_lazy_source_locations
+from ...torch_private.lazy_support import lazy_counter, lazy_text, lower_lazy
+from ...torch_private.operators import written_names
 from ..called_operators import shape_text, tensors_among
 from ..dispatched_support import Added, DeviceBackend, KernelCall, observe_device
 from .lazy_calls import FRAME, named_frame
@@ -24,7 +26,7 @@ _numbers = itertools.count(1)
 
 def observe_lazy(script: str, told: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
     """Within the context `told` hears of each operator that the lazy core is given."""
-    backend = DeviceBackend(torch_private.LAZY_KEY, "lazy", "lazy core", torch_private.lazy_counter, _added)
+    backend = DeviceBackend(LAZY_KEY, "lazy", "lazy core", lazy_counter, _added)
     return observe_device(backend, script, told)
 
 
@@ -32,17 +34,17 @@ def _added(once: KernelCall, args: Sequence[Any]) -> Added:
     """Run a call from a frame by whose name the nodes that it makes are known again; see
     capture/lazy_calls.py."""
     mark = str(next(_numbers))
-    before = torch_private.set_lazy_source_locations(True)
+    before = set_lazy_source_locations(True)
     try:
         outputs = once.run(named_frame(mark))
     finally:
-        torch_private.set_lazy_source_locations(before)
+        set_lazy_source_locations(before)
     written = list(tensors_among(outputs)) or list(tensors_among(args))
     made = [one for one in written if one.device.type == "lazy"]
-    graph = parse(f"## BEGIN_GRAPH\n{torch_private.lazy_text(made)}\n## END_GRAPH\n")
+    graph = parse(f"## BEGIN_GRAPH\n{lazy_text(made)}\n## END_GRAPH\n")
     marked = f"{mark}@{FRAME}:"
     nodes = [one for one in graph.nodes if one.location.startswith(marked) and not one.is_given]
-    computes = next(tensors_among(args), None) is not None and not torch_private.written_names(once.kernel.operation)
+    computes = next(tensors_among(args), None) is not None and not written_names(once.kernel.operation)
     if computes and all(one.is_given for one in graph.nodes):
         return Added(outputs, (once.instruction(args, "lazy"),))  # it was executed at once (execute=op)
     return Added(outputs, tuple(_instruction(one, graph) for one in nodes), _refusal(made))
@@ -51,7 +53,7 @@ def _added(once: KernelCall, args: Sequence[Any]) -> Added:
 def _refusal(made: Sequence[torch.Tensor]) -> str:
     """Why the lazy core's backend cannot lower what is pending for these tensors, "" where it can."""
     try:
-        torch_private.lower_lazy(made)
+        lower_lazy(made)
     except RuntimeError as error:
         return (str(error).splitlines() or [type(error).__name__])[0]
     return ""

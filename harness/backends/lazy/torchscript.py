@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ... import torch_private
+from ...torch_private.lazy_graphs import torchscript_schema
 from .lazy_calls import plain
 
 NUMBERS = ("aten::ScalarImplicit", "aten::IntImplicit", "aten::FloatImplicit", "prim::profile")
@@ -115,5 +115,5 @@ def _schema(text: str) -> tuple[str, Sequence[str]]:
     """The overload and the names of the arguments in a schema's text; nothing for a node that has none."""
     if "(" not in text or text.startswith("("):
         return "", ()
-    schema = torch_private.torchscript_schema(text)
+    schema = torchscript_schema(text)
     return schema.overload_name, tuple(one.name for one in schema.arguments)

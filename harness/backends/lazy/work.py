@@ -10,15 +10,8 @@ from typing import Any
 
 from ...records.backend_work import Work
 from ...records.work_record import FALLBACK, FROM_DEVICE, RECORDING, TO_DEVICE
-from ...torch_private import (
-    COMPILED,
-    Copy,
-    ExecutedCut,
-    Patches,
-    lazy_graph_sizes,
-    watch_lazy_copies,
-    watch_lazy_cuts,
-)
+from ...torch_private.lazy_work import COMPILED, Copy, ExecutedCut, lazy_graph_sizes, watch_lazy_copies, watch_lazy_cuts
+from ...torch_private.patches import Patches
 from ..work_lines import KeptFailure, line_in
 
 ITEM = "aten::_local_scalar_dense"

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ... import torch_private
 from ...errors import NotAvailable
 from ...hooks.backend_adapter import Tell
 from ...records.backend_work import OperatorCall, SupportAnswer, Work
-from ...torch_private.xla import start_xla, sync_xla
+from ...torch_private.xla import start_xla, sync_xla, xla_versions
 from ..one_node import asked_by_execution, graph_on
 from .mode import require_xla
 from .support import observe_xla
@@ -31,7 +30,7 @@ class XlaAdapter:
         self.spec = spec
 
     def versions(self) -> Mapping[str, str]:
-        return {"torch": torch.__version__, **torch_private.xla_versions()}
+        return {"torch": torch.__version__, **xla_versions()}
 
     def observe_support(self, script: str, told: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
         return observe_xla(script, told)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ... import torch_private
 from ...records.backend_work import OperatorCall
+from ...torch_private.xla import XLA_KEY, xla_counter, xla_hlo
 from ..called_operators import tensors_among
 from ..dispatched_support import Added, DeviceBackend, KernelCall, observe_device
 
@@ -23,7 +23,7 @@ _OPERAND = re.compile(r"%?([A-Za-z_][\w.-]*)\s*$")
 
 def observe_xla(script: str, told: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
     """Within the context `told` hears of each operator that torch_xla is given."""
-    backend = DeviceBackend(torch_private.XLA_KEY, "xla", "xla lowering", torch_private.xla_counter, _added)
+    backend = DeviceBackend(XLA_KEY, "xla", "xla lowering", xla_counter, _added)
     return observe_device(backend, script, told)
 
 
@@ -40,7 +40,7 @@ def _added(once: KernelCall, args: Sequence[Any]) -> Added:
 
 def _instructions(values: Sequence[Any]) -> list[str]:
     tensors = [one for one in tensors_among(values) if one.device.type == "xla"]
-    return hlo_instructions(torch_private.xla_hlo(tensors)) if tensors else []
+    return hlo_instructions(xla_hlo(tensors)) if tensors else []
 
 
 def hlo_instructions(text: str) -> list[str]:

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ... import torch_private
 from ...errors import NumdriftError, UsageError, nearest
 from ...hooks.observer import Observer
 from ...records.mode_spec import ModeSpec
 from ...records.partition_limits import PartitionConfig
 from ...records.partition_record import GraphPartition
 from ...script.parallel import within_wrapper
+from ...torch_private.compiling import undo_compile_in_place
 from ...torch_private.partitioner import call_in_place
+from ...torch_private.script_compiles import graph_breaks
 from .partition_backend import PartitioningBackend
 from .partition_journal import PARTITION, PartitionWriter
 from .partitioned_module import adapter_of
@@ -81,8 +82,8 @@ class PartitionInstrument(Observer):
 
     def close(self) -> None:
         for module in self._modules:
-            torch_private.undo_compile_in_place(module)
-        for broken in torch_private.graph_breaks():
+            undo_compile_in_place(module)
+        for broken in graph_breaks():
             at = f" at {broken.source}" if broken.source else ""
             self._writer.note(f"torch.compile breaks the graph{at}: {broken.reason}")
         missing = sorted(self._config.moved - self._kinds)

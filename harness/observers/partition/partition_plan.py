@@ -13,8 +13,10 @@ from ...backends.called_operators import ScriptLines
 from ...errors import PartitionError
 from ...records.partition_limits import UNLIMITED, PartitionConfig
 from ...records.partition_record import CPU, GraphPartition, PartitionedOperator, Phase, SubgraphRow
-from ...torch_private import copied_graph, is_operator, returns_view
+from ...torch_private.composite_ops import is_operator
+from ...torch_private.operators import returns_view
 from ...torch_private.partitioner import call_of, fuse
+from ...torch_private.probing import copied_graph
 from .graph_operators import Operator, Support, Written, operators_of, origin_names
 from .partition_parts import Part, PartCall
 

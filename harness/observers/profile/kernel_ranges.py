@@ -8,8 +8,11 @@ from typing import Any
 
 import torch
 
-from ... import torch_private
 from ...backends.compiled.fx_graph import module_path, script_line
+from ...torch_private.graph_kernels import GraphKernel, Lowered, watch_kernels
+from ...torch_private.graph_stages import parts_of_op, without_graph_caches
+from ...torch_private.patches import Patches
+from ...torch_private.torch_profiler import name_inductor_kernels
 from .trace_ranges import Handle
 
 STACKS = ("nn_module_stack", "fwd_nn_module_stack")
@@ -22,26 +25,26 @@ class KernelRanges:
         self._begin = begin
         self._script = script
         self._told = told
-        self._patches = torch_private.Patches("the ranges of kernels")
+        self._patches = Patches("the ranges of kernels")
 
     def install(self, *, detailed: bool) -> None:
         """With `detailed` every graph is compiled here, past the caches, so that its making is seen."""
-        self._patches.also(torch_private.name_inductor_kernels(lambda name: lambda: self._begin(name)))
+        self._patches.also(name_inductor_kernels(lambda name: lambda: self._begin(name)))
         if detailed:
-            self._patches.also(torch_private.watch_kernels(self._seen, self._failed))
-            self._patches.also(torch_private.without_graph_caches())
+            self._patches.also(watch_kernels(self._seen, self._failed))
+            self._patches.also(without_graph_caches())
 
     def remove(self) -> None:
         self._patches.undo()
 
-    def _seen(self, lowered: torch_private.Lowered) -> None:
+    def _seen(self, lowered: Lowered) -> None:
         try:
             for kernel in lowered.kernels:
                 self._told(**self._described(kernel))
         except Exception as error:  # noqa: BLE001, this runs inside the compiler
             self._failed(error)
 
-    def _described(self, kernel: torch_private.GraphKernel) -> Mapping[str, Any]:
+    def _described(self, kernel: GraphKernel) -> Mapping[str, Any]:
         nodes = kernel.origins
         return {
             "name": kernel.name,
@@ -58,7 +61,7 @@ class KernelRanges:
 
 
 def _op(node: torch.fx.Node) -> str:
-    parts = torch_private.parts_of_op(node.target)
+    parts = parts_of_op(node.target)
     return "::".join(parts[:2]) if parts is not None else str(node.target)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from ... import torch_private
 from ...records.range_names import MODULE
+from ...torch_private.patches import Patches
 from .trace_ranges import Ranges
 
 ROOT = "(root)"
@@ -21,7 +21,7 @@ class ModuleRanges:
     def __init__(self, ranges: Ranges) -> None:
         self._ranges = ranges
         self._names: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
-        self._patches = torch_private.Patches("the ranges of modules")
+        self._patches = Patches("the ranges of modules")
 
     def install(self) -> None:
         def enter(module: torch.nn.Module, _: Any) -> None:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ... import torch_private
 from ...hooks.observer import Observer
 from ...records.profile_request import EVENTS, PROFILE, WORKING, TraceRequest
 from ...records.range_names import CUT, FORWARD, OWN, PHASE, STEP, UNTRAINED
 from ...tape.journal_writing import EventLog
+from ...torch_private.patches import Patches
+from ...torch_private.torch_profiler import OpenRange, around_cuts, compilations, watch_ranges
 from .kernel_ranges import KernelRanges
 from .module_ranges import ModuleRanges
 from .trace_ranges import Handle, Ranges
@@ -42,12 +43,12 @@ class ProfileInstrument(Observer):
         self._base = surroundings.mode.device if surroundings.config.mode.base != "compile" else "compile"
         self._folder = surroundings.folder / PROFILE / WORKING
         self._log = EventLog(surroundings.folder / PROFILE / EVENTS)
-        self._ranges = Ranges(torch_private.OpenRange)
+        self._ranges = Ranges(OpenRange)
         script = surroundings.config.script
         self._tracer = Tracer(self._request.kind, surroundings.mode.device, script, self._yield)
         self._modules = ModuleRanges(self._ranges)
         self._kernels = KernelRanges(self._begin_kernel, script, functools.partial(self._log.write, "kernel"))
-        self._patches = torch_private.Patches("the profile")
+        self._patches = Patches("the profile")
         self._blocks: Counter[str] = Counter()
         self._step = 0
         self._trained = False
@@ -62,14 +63,14 @@ class ProfileInstrument(Observer):
     def install(self) -> None:
         self._folder.mkdir(parents=True)
         self._log.write("plan", **self._request.to_json())
-        self._patches.also(torch_private.watch_ranges(self._range_begins, self._range_ends))
+        self._patches.also(watch_ranges(self._range_begins, self._range_ends))
         if self._base in ("lazy", "xla"):
-            self._patches.also(torch_private.around_cuts(self._base, self._cut))
+            self._patches.also(around_cuts(self._base, self._cut))
         if self._base == "compile":
             self._kernels.install(detailed=self._request.kind == "operator")
         else:
             self._modules.install()
-        self._compiled = torch_private.compilations(self._base) or 0
+        self._compiled = compilations(self._base) or 0
         self._ranges.phase(PHASE + "setup")
         self._begin(0)
 
@@ -149,7 +150,7 @@ class ProfileInstrument(Observer):
         if self._over:
             return
         facts: dict[str, Any] = {"step": self._step, "seconds": time.perf_counter() - self._step_began}
-        compiled = torch_private.compilations(self._base)
+        compiled = compilations(self._base)
         if compiled is not None:
             facts["compiled"], self._compiled = compiled - self._compiled, compiled
         if not self._tracer.running:
@@ -189,7 +190,7 @@ class ProfileInstrument(Observer):
         self._finish("profiler")
 
     def _begin_kernel(self, name: str) -> Handle | None:
-        return torch_private.OpenRange(name) if self._tracer.running else None
+        return OpenRange(name) if self._tracer.running else None
 
     def _block_begins(self, name: str) -> None:
         self._blocks[name] += 1

@@ -10,8 +10,16 @@ from typing import Any
 
 import torch
 
-from ... import torch_private
 from ...records.profile_request import Kind, lines_of
+from ...torch_private.torch_profiler import (
+    lines_of_ops,
+    open_ranges,
+    own_module_calls,
+    profiler_runs,
+    traced_activities,
+    watch_profilers,
+    without_profiler_messages,
+)
 
 
 class Tracer:
@@ -23,14 +31,14 @@ class Tracer:
 
     def __init__(self, kind: Kind, device: str, script: str, yielded: Callable[[], None]) -> None:
         self._detailed = kind == "operator"
-        self._activities = torch_private.traced_activities(device)
+        self._activities = traced_activities(device)
         self._script = script
         self._yielded = yielded
         self._running: Any = None
         self._starting = False
         self._warm = False
         self.left_open = False
-        self._undo = torch_private.watch_profilers(self._profiler_begins)
+        self._undo = watch_profilers(self._profiler_begins)
 
     @property
     def running(self) -> bool:
@@ -38,11 +46,11 @@ class Tracer:
 
     def start(self) -> bool:
         """Begin a trace; false where the script itself is being profiled."""
-        if torch_private.profiler_runs():
+        if profiler_runs():
             return False
         if not self._warm:
             self._warm = True
-            with torch_private.without_profiler_messages(), torch_private.own_module_calls():
+            with without_profiler_messages(), own_module_calls():
                 self._running = self._begin()  # the first one takes long, and its own slices would be in the trace
                 self.stop(None)
         self._running = self._begin()
@@ -61,11 +69,11 @@ class Tracer:
         partly = path.with_name(f"{path.name}.part")
         running.export_chrome_trace(str(partly))
         if self._detailed:
-            lines = torch_private.lines_of_ops(running, self._is_of_script)
+            lines = lines_of_ops(running, self._is_of_script)
             lines_of(path).write_text(json.dumps(lines), encoding="utf-8")
         partly.replace(path)
         content = path.read_bytes()
-        self.left_open = torch_private.open_ranges(content)
+        self.left_open = open_ranges(content)
         return len(content)
 
     def close(self) -> None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
-from ... import torch_private
 from ...records.execution_facts import Execution
 from ...script.snapshot_callback import OnSnapshot, registered
+from ...torch_private.taping import bare_execution
 from .snapshot_choice import Choice, asked, load_callback
 from .snapshot_folder import SnapshotFolder, size_of
 from .snapshot_record import Snapshot
@@ -177,7 +177,7 @@ def is_finite(name: str, value: torch.Tensor) -> bool:
     """Whether a value is finite. Minus infinity is no fault where it may mask something: in activations."""
     if not (value.is_floating_point() or value.is_complex()):
         return True
-    with torch_private.bare_execution(), torch.no_grad():
+    with bare_execution(), torch.no_grad():
         numbers = value.float() if value.dtype.itemsize == 1 else value
         if bool(torch.isfinite(numbers).all()):
             return True

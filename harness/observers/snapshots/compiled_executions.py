@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from ... import torch_private
 from ...backends.compiled.compiled_bindings import AotBindings, GraphSignature, ScriptNames, signature_of
 from ...backends.compiled.compiled_interpreter import NodeNames, flat_outputs
 from ...backends.compiled.unrolling import copied_tensors, written_inputs
@@ -18,6 +17,10 @@ from ...hooks.observer import Observer, Progress
 from ...records.execution_facts import INPUTS
 from ...tape.compiled_graphs import CompiledGraph
 from ...tape.replay import generator_state
+from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
+from ...torch_private.graph_stages import AotCompiler, Compile, DynamoGraph, called_like, is_compiled_by_inductor
+from ...torch_private.patches import Patches
+from ...torch_private.probing import InnerCompilation, copied_graph, watch_compiled_graphs
 from .camera import Camera, Wish, is_finite
 from .compiled_tape import CompiledExecution
 from .snapshot_record import Circumstances, bytes_of_tensors
@@ -57,7 +60,7 @@ class CompiledExecutions(Observer):
         self._camera = camera
         self._around = around
         self._names = names
-        self._patches = torch_private.Patches("the snapshots of compiled graphs")
+        self._patches = Patches("the snapshots of compiled graphs")
         self._region: Region | None = None
         self._regions: dict[int | None, Region] = {}
         self._count = 0
@@ -67,7 +70,7 @@ class CompiledExecutions(Observer):
 
     def install(self) -> None:
         """Raises NotAvailable, and then no hook is left."""
-        self._patches.also(torch_private.watch_compiled_graphs(self))
+        self._patches.also(watch_compiled_graphs(self))
 
     def reached(self, progress: Progress, step: int) -> None:
         """Say at the end where nothing was seen; executions are seen when they happen."""
@@ -79,7 +82,7 @@ class CompiledExecutions(Observer):
         self._graphs.clear()
         self._regions.clear()
 
-    def around_dynamo(self, seen: torch_private.DynamoGraph, compile_: torch_private.Compile) -> Any:
+    def around_dynamo(self, seen: DynamoGraph, compile_: Compile) -> Any:
         before = self._region
         self._region = self._try("reading dynamo's graph", lambda: self._begin(seen))
         try:
@@ -87,12 +90,12 @@ class CompiledExecutions(Observer):
         finally:
             self._region = before
 
-    def _begin(self, seen: torch_private.DynamoGraph) -> Region:
+    def _begin(self, seen: DynamoGraph) -> Region:
         self._count += 1
         phase = "optimizer" if "/torch/optim/" in seen.file.replace("\\", "/") else "forward"
         return Region(self._count, signature_of(seen, self._names.by_identity()), phase)
 
-    def around_inductor(self, seen: torch_private.InnerCompilation, compile_: torch_private.Compile) -> Any:
+    def around_inductor(self, seen: InnerCompilation, compile_: Compile) -> Any:
         region = self._regions.get(seen.key) if seen.phase == "backward" else self._region
         if region is None or seen.key is None:
             return compile_()
@@ -101,13 +104,13 @@ class CompiledExecutions(Observer):
         compiled = compile_()
         if graph is None:
             return compiled
-        if torch_private.is_compiled_by_inductor(compiled):
+        if is_compiled_by_inductor(compiled):
             self._graphs[id(compiled)] = graph
             weakref.finalize(compiled, self._graphs.pop, id(compiled), None)
             return compiled
         return self._watched(compiled, graph)
 
-    def around_aot(self, phase: str, compiler: torch_private.AotCompiler) -> torch_private.AotCompiler:
+    def around_aot(self, phase: str, compiler: AotCompiler) -> AotCompiler:
         region = self._region
         if region is None:
             return compiler
@@ -124,7 +127,7 @@ class CompiledExecutions(Observer):
             boxed = len(args) == 1 and isinstance(args[0], list)
             return self._executed(graph, args[0] if boxed else args, lambda: compiled(*args))
 
-        return torch_private.called_like(compiled, run)
+        return called_like(compiled, run)
 
     def _named(self, region: Region, module: torch.fx.GraphModule, side: str) -> NamedGraph:
         phase = "backward" if side == "backward" else region.phase
@@ -138,13 +141,13 @@ class CompiledExecutions(Observer):
         return NamedGraph(
             self._camera.name(phase),
             phase,
-            CompiledGraph(region.number, side, torch_private.copied_graph(module)),
+            CompiledGraph(region.number, side, copied_graph(module)),
             [bindings.get(node.name) or node.name for node in placeholders],
             outputs,
             any(not isinstance(node.meta.get("val"), torch.Tensor) for node in placeholders),
         )
 
-    def around_call(self, compiled: Any, inputs: Sequence[Any], execute: torch_private.Compile) -> Any:
+    def around_call(self, compiled: Any, inputs: Sequence[Any], execute: Compile) -> Any:
         graph = self._graphs.get(id(compiled))
         return execute() if graph is None else self._executed(graph, inputs, execute)
 
@@ -197,8 +200,8 @@ class CompiledExecutions(Observer):
         try:
             with (
                 torch.no_grad(),
-                torch_private.without_dispatch_modes(),
-                torch_private.without_function_modes(),
+                without_dispatch_modes(),
+                without_function_modes(),
             ):
                 return do()
         except Exception as error:  # noqa: BLE001, the execution goes on whatever fails here

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from ... import torch_private
 from ...backends.compiled.compiled_interpreter import Described, Interpreter, NodeNames
 from ...backends.compiled.unrolling import written_inputs
 from ...records.execution_facts import INPUTS, OUTPUTS
@@ -19,6 +18,7 @@ from ...tape.ensemble import in_words
 from ...tape.op_places import OpPlace
 from ...tape.replay import generator_state, set_generator_state
 from ...tape.tape import Tape, Watched
+from ...torch_private.taping import bare_execution
 from .camera import Wish
 from .own_draws import draws_own
 from .snapshot_record import AFTERWARDS, Circumstances, Port, Reason, Snapshot, watched_output
@@ -55,7 +55,7 @@ class CompiledExecution:
         unplayable = ""
         try:
             _set_generators(self.generators)
-            with torch_private.bare_execution():
+            with bare_execution():
                 results = self._interpreted(log, copies, names)
         except Exception as failure:  # noqa: BLE001, the snapshot says why it cannot be replayed
             if error and log.last is not None:

@@ -13,11 +13,13 @@ from typing import Any
 
 import torch
 
-from ... import torch_private
 from ...backends.lazy.mode import LazyMode
 from ...hooks.mode_protocol import Moment
 from ...hooks.observer import Observer, Progress
 from ...tape.replay import generator_state
+from ...torch_private.dispatching import without_function_modes
+from ...torch_private.lazy import lazy_has_value, pending_data, pending_torchscript
+from ...torch_private.lazy_graphs import lazy_counters, lazy_tensor_id
 from .camera import Camera, is_finite
 from .lazy_tape import Pending
 from .segments import BEGINS, Bound
@@ -102,10 +104,10 @@ class LazyCuts(Observer):
         roots = self._roots()
         if not roots:
             return None
-        data = torch_private.pending_data(list(roots.values()))
+        data = pending_data(list(roots.values()))
         if not self._camera.has_room(wish, bytes_of_tensors([one for _, one in data])):
             return None
-        text = torch_private.pending_torchscript(list(roots.values()))
+        text = pending_torchscript(list(roots.values()))
         return Pending(wish, roots, text, data, self._values(), generator_state("cpu"))
 
     def _roots(self) -> dict[str, torch.Tensor]:
@@ -115,7 +117,7 @@ class LazyCuts(Observer):
         unnamed = 0
         listed = [*self._bound().values(), *_lazy_tensors()]
         for tensor in {id(one): one for one in listed if one.device.type == "lazy"}.values():
-            if torch_private.lazy_has_value(tensor):
+            if lazy_has_value(tensor):
                 continue
             name = known.get(id(tensor))
             if name is None:
@@ -127,14 +129,14 @@ class LazyCuts(Observer):
         """Take what the values are called that the script's tensors have now."""
         for name, tensor in self._bound().items():
             if tensor.device.type == "lazy":
-                self._names.setdefault(torch_private.lazy_tensor_id(tensor), name)
+                self._names.setdefault(lazy_tensor_id(tensor), name)
 
     def _values(self) -> dict[str, torch.Tensor]:
         """The values that the script's tensors have without executing anything."""
         found: dict[str, torch.Tensor] = {}
         for name, tensor in self._bound().items():
-            if tensor.device.type == "lazy" and torch_private.lazy_has_value(tensor):
-                known = torch_private.pending_data([tensor])
+            if tensor.device.type == "lazy" and lazy_has_value(tensor):
+                known = pending_data([tensor])
                 found |= {name: known[0][1]} if known else {}
         return found
 
@@ -150,7 +152,7 @@ class LazyCuts(Observer):
 
     def _try(self, doing: str, do: Any) -> Any:
         try:
-            with torch.no_grad(), torch_private.without_function_modes():
+            with torch.no_grad(), without_function_modes():
                 return do()
         except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
             self._camera.failed(doing, error)
@@ -158,7 +160,7 @@ class LazyCuts(Observer):
 
 
 def _executions() -> int:
-    counters = torch_private.lazy_counters()
+    counters = lazy_counters()
     return sum(counters.get(name, 0) for name in SYNCS)
 
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import torch
 
-from ... import torch_private
 from ...records.execution_facts import INPUTS
 from ...tape.call_log import CallLog, CallValues
 from ...tape.ensemble import in_words
 from ...tape.replay import generator_state, is_same, set_generator_state
 from ...tape.tape import Tape, Watched
+from ...torch_private.lazy import parsed_torchscript
+from ...torch_private.taping import bare_execution
 from .camera import Wish
 from .snapshot_record import AFTERWARDS, Circumstances, Port, Reason, Snapshot, watched_output
 from .torchscript_tape import executed_graph
@@ -89,8 +90,8 @@ class Pending:
         after = generator_state("cpu")
         try:
             set_generator_state("cpu", self.generator)
-            with torch_private.bare_execution():
-                graph = torch_private.parsed_torchscript(self.text[self.text.index("graph(") :])
+            with bare_execution():
+                graph = parsed_torchscript(self.text[self.text.index("graph(") :])
                 return executed_graph(log, graph, copies), ""
         except Exception as failure:  # noqa: BLE001, the snapshot says why it cannot be replayed
             return None, f"its graph cannot be executed op by op: {in_words(failure)}"

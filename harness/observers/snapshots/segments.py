@@ -12,13 +12,16 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ... import torch_private
 from ...hooks.mode_protocol import Moment
 from ...hooks.observer import Observer, Progress
 from ...records.execution_facts import INPUTS, OUTPUTS
 from ...tape.ensemble import in_words
 from ...tape.tape import Call, NotReplayable, Tape, View, leaves
 from ...tape.tape_recorder import TapeRecorder
+from ...torch_private.compiling import compiled_frames
+from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
+from ...torch_private.operators import written_values
+from ...torch_private.taping import dispatches_itself, foreign_dispatch_mode, registered_operation
 from .camera import Camera, Wish, is_finite
 from .snapshot_record import AFTERWARDS, Circumstances, Port, Reason, Snapshot, watched_output
 
@@ -73,11 +76,11 @@ class EagerSegments(Observer):
         wish = self._camera.begins(name, phase)
         if wish is None:
             return
-        names = {key: one for key, one in self._bound().items() if not torch_private.dispatches_itself(one)}
+        names = {key: one for key, one in self._bound().items() if not dispatches_itself(one)}
         if not self._camera.has_room(wish, 0):
             return
-        recorder = TapeRecorder(self._camera.step, self._around.script, modules=not torch_private.compiled_frames())
-        foreign = torch_private.foreign_dispatch_mode()
+        recorder = TapeRecorder(self._camera.step, self._around.script, modules=not compiled_frames())
+        foreign = foreign_dispatch_mode()
         if foreign is not None:
             recorder.give_up(f"a torch dispatch mode of the script's own is on ({foreign})")
         else:
@@ -99,7 +102,7 @@ class EagerSegments(Observer):
                 f"{wish.execution.name} cannot be recorded, and no snapshot of it is taken: {in_words(error)}"
             )
             return
-        with torch.no_grad(), torch_private.without_dispatch_modes(), torch_private.without_function_modes():
+        with torch.no_grad(), without_dispatch_modes(), without_function_modes():
             self._take(segment, tape)
 
     def _take(self, segment: Segment, tape: Tape) -> None:
@@ -138,7 +141,7 @@ class EagerSegments(Observer):
 
     def _slots_of(self, segment: Segment) -> dict[int, tuple[str, View]]:
         """What the storages that the segment met are called, with the view that is called so."""
-        now = {key: one for key, one in self._bound().items() if not torch_private.dispatches_itself(one)}
+        now = {key: one for key, one in self._bound().items() if not dispatches_itself(one)}
         found: dict[int, tuple[str, View]] = {}
         for key, tensor in [*segment.names.items(), *now.items()]:
             view = segment.recorder.view_of(tensor)
@@ -177,8 +180,8 @@ def made_or_written(tape: Tape) -> dict[int, tuple[str, View]]:
 def _changed(call: Call) -> list[View]:
     """The views that a call makes or writes."""
     made = [one for one, fresh in zip(call.outputs, call.fresh, strict=True) if fresh]
-    operation = torch_private.registered_operation(call.op)
-    written = [] if operation is None else torch_private.written_values(operation, call.arguments, call.keywords)
+    operation = registered_operation(call.op)
+    written = [] if operation is None else written_values(operation, call.arguments, call.keywords)
     return [one for one in [*made, *leaves(list(written))] if isinstance(one, View)]
 
 

@@ -21,7 +21,6 @@ from typing import Any, get_args
 
 import torch
 
-from ... import torch_private
 from ...errors import JournalError, SnapshotError
 from ...records.execution_facts import INPUTS, KEYWORDS, OUTPUTS, Execution
 from ...tape.journal_writing import bytes_of
@@ -29,6 +28,7 @@ from ...tape.tape import Tape, View
 from ...tape.tape_arguments import Decoder, Encoder, whole
 from ...tape.tape_file import described_tape, understood_tape
 from ...tape.tensor_file import CODES, read_tensors, write_tensors
+from ...torch_private.taping import bare_execution
 from .snapshot_record import Circumstances, Port, Reason, Snapshot
 
 SCHEMA = 1
@@ -89,7 +89,7 @@ def read_snapshot(path: Path) -> Snapshot:
 
 def digest_of(tensor: torch.Tensor) -> str:
     """SHA-256 of a tensor's dtype, shape and elements in row-major order."""
-    with torch_private.bare_execution(), torch.no_grad():
+    with bare_execution(), torch.no_grad():
         flat = tensor.detach().cpu().contiguous().reshape(-1)
         data = flat.view(torch.uint8) if flat.numel() else flat
     text = hashlib.sha256(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
@@ -128,7 +128,7 @@ def _shaped(slot: int, data: torch.Tensor, ports: Sequence[Port]) -> torch.Tenso
         return data
     if view.stride != _row_major(view.size):
         return data
-    with torch_private.bare_execution(), torch.no_grad():
+    with bare_execution(), torch.no_grad():
         return data.view(view.dtype).view(view.size)
 
 
@@ -239,7 +239,7 @@ def _around(described: Mapping[str, Any]) -> Circumstances:
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    with torch_private.bare_execution(), torch.no_grad():
+    with bare_execution(), torch.no_grad():
         flat = tensor.contiguous().reshape(-1)
         return flat.view(torch.uint8) if flat.numel() else torch.empty(0, dtype=torch.uint8)
 

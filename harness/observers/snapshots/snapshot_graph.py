@@ -11,9 +11,10 @@ from typing import Any
 import torch
 import torch.fx
 
-from ... import torch_private
 from ...tape.storages import viewed
 from ...tape.tape import Call, GeneratorState, NotReplayable, Tape, View, leaves, mapped, views_in
+from ...torch_private.operators import schema_of, written_names, written_values
+from ...torch_private.taping import is_operation_overload, registered_operation
 from .snapshot_record import Snapshot
 
 CLONE = torch.ops.aten.clone.default
@@ -156,7 +157,7 @@ class _Building:
 
     def _called(self, call: Call) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         """The op of a call and what it is given, as nodes."""
-        operation = torch_private.registered_operation(call.op)
+        operation = registered_operation(call.op)
         if operation is None:
             raise NotReplayable(f"torch {torch.__version__} has no op {call.op} here")
         return (operation, *self._filled(call))
@@ -165,7 +166,7 @@ class _Building:
         if call.outputs and not any(isinstance(one, View) for one in call.outputs):
             return  # a number, which the calls after it hold as it was
         operation, args, kwargs = self._called(call)
-        written = torch_private.written_values(operation, call.arguments, call.keywords)
+        written = written_values(operation, call.arguments, call.keywords)
         targets = [one for one in leaves(list(written)) if isinstance(one, View)]
         node = self._graph.call_function(operation, args, kwargs)
         is_end = call.op == "aten.copy_.default" and all(one.slot in self._tape.inputs for one in targets)
@@ -173,7 +174,7 @@ class _Building:
         self._give(call, operation, node)
 
     def _give(self, call: Call, operation: Any, node: torch.fx.Node) -> None:
-        returns = torch_private.schema_of(operation).returns
+        returns = schema_of(operation).returns
         lists = [str(one.type).startswith("List") for one in returns]
         if len(returns) > 1 and any(lists):
             raise NotReplayable(f"{call.op} gives lists among other results")
@@ -192,7 +193,7 @@ class _Building:
         if call.op == DROPOUT:
             self._dropout(call, placeholders)
             return
-        operation = torch_private.registered_operation(call.op)
+        operation = registered_operation(call.op)
         drawn = list(call.draw.drawn)
         for view, fresh in zip(call.outputs, call.fresh, strict=True):
             if isinstance(view, View):
@@ -200,7 +201,7 @@ class _Building:
                 if fresh:
                     self._nodes[view] = value
                     self._bases[view.slot] = (value, view)
-        written = torch_private.written_values(operation, call.arguments, call.keywords)
+        written = written_values(operation, call.arguments, call.keywords)
         for view in leaves(list(written)):
             if isinstance(view, View):
                 self._writes = True
@@ -233,4 +234,4 @@ class _Building:
 def _is_impure(node: torch.fx.Node) -> bool:
     if node.op in ("placeholder", "output"):
         return True
-    return torch_private.is_operation_overload(node.target) and bool(torch_private.written_names(node.target))
+    return is_operation_overload(node.target) and bool(written_names(node.target))

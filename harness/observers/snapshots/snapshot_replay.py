@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from ... import torch_private
 from ...backends.compiled.adapter import inductor_as_stated
 from ...backends.eager.mode import EagerMode
 from ...backends.mode_presence import require_here
@@ -22,6 +21,7 @@ from ...records.mode_registry import registry
 from ...records.mode_spec import ModeSpec, parse_mode
 from ...tape.replay import AsRecorded, Computation, Replay, generator_state, set_generator_state
 from ...tape.tape import Call, NotReplayable, Tape, mapped
+from ...torch_private.probing import annotate, compile_graph, fake_mode
 from .own_draws import outputs_of_own_draws
 from .snapshot_graph import DROPOUT, SnapshotGraph, draws_alone, graph_of, scale_of
 from .snapshot_record import Snapshot
@@ -177,11 +177,11 @@ def _as_graph(snapshot: Snapshot, spec: ModeSpec) -> list[torch.Tensor]:
 
 
 def _by_inductor(graph: SnapshotGraph, *, backward: bool) -> list[torch.Tensor]:
-    mode = torch_private.fake_mode()
+    mode = fake_mode()
     inputs = graph.inputs()
     fakes = [mode.from_tensor(one) for one in inputs]
-    torch_private.annotate(graph.module, fakes, mode)
-    execute = torch_private.compile_graph(graph.module, fakes, backward=backward)
+    annotate(graph.module, fakes, mode)
+    execute = compile_graph(graph.module, fakes, backward=backward)
     outputs = list(execute(list(inputs)))
     return [one.detach().cpu() for one in outputs]
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import torch
 
-from ... import torch_private
 from ...tape.call_log import CallLog
 from ...tape.op_places import OpPlace
 from ...tape.tape import NotReplayable
+from ...torch_private.lazy_graphs import torchscript_schema
+from ...torch_private.operators import arguments_of
+from ...torch_private.taping import registered_operation
 
 NUMBERS = ("aten::ScalarImplicit", "aten::IntImplicit", "aten::FloatImplicit")
 """Nodes that read a number out of a tensor."""
@@ -79,7 +81,7 @@ def _execute(log: CallLog, node: Any, values: dict[str, Any]) -> None:
 
 def _called(log: CallLog, kind: str, schema: str, given: Sequence[Any]) -> Any:
     operation = _operation(kind, schema)
-    arguments = torch_private.arguments_of(operation)
+    arguments = arguments_of(operation)
     args = [_meant(one.name, value) for one, value in zip(arguments, given, strict=False) if not one.keyword_only]
     kwargs: Mapping[str, Any] = {
         one.name: _meant(one.name, value) for one, value in zip(arguments, given, strict=False) if one.keyword_only
@@ -92,9 +94,9 @@ def _called(log: CallLog, kind: str, schema: str, given: Sequence[Any]) -> Any:
 
 @functools.cache
 def _operation(kind: str, schema: str) -> Any:
-    overload = torch_private.torchscript_schema(schema).overload_name or "default"
+    overload = torchscript_schema(schema).overload_name or "default"
     name = f"aten.{kind.removeprefix('aten::')}.{overload}"
-    found = torch_private.registered_operation(name)
+    found = registered_operation(name)
     if found is None:
         raise NotReplayable(f"a lazy graph calls {name}, which only TorchScript has")
     return found

@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from numdrift.harness import torch_private
 from numdrift.harness.backends.compiled import capture as compiled
 from numdrift.harness.errors import NotAvailable
+from numdrift.harness.torch_private import graph_kernels
+from numdrift.harness.torch_private.dispatching import OpaqueOps, ShownOps
 
 from .compiled.test_capture import mlp_batch, seeded
 from .compiled_models import Broken, TanhMlp, Uncapturable
@@ -149,7 +150,7 @@ def test_ops_are_inside_only_while_a_graph_runs(tmp_path: Path) -> None:
     model = seeded(TanhMlp)
     model.compile(backend="aot_eager")
     # when
-    with capturing(tmp_path) as (capture, _), torch_private.ShownOps(watch):
+    with capturing(tmp_path) as (capture, _), ShownOps(watch):
         result = model(*mlp_batch(0))
         (result.square().sum()).backward()
         assert not capture.inside
@@ -205,7 +206,7 @@ def test_a_missing_hook_takes_only_its_own_stage(
     def missing(*_: Any) -> Any:
         raise NotAvailable("torch._nothing", "torch 0.0 does not have it")
 
-    monkeypatch.setattr(torch_private, hook, missing)
+    monkeypatch.setattr(compiled, hook, missing)
     # when
     found = train_captured(tmp_path, seeded(TanhMlp), mlp_batch, backend=backend, steps=1)
     # then
@@ -217,7 +218,7 @@ def test_a_missing_hook_takes_only_its_own_stage(
 
 def test_kernels_that_cannot_be_read_leave_the_other_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # given
-    monkeypatch.setattr(torch_private.graph_kernels, "_lowered", broken)
+    monkeypatch.setattr(graph_kernels, "_lowered", broken)
     # when
     found = train_captured(tmp_path, seeded(TanhMlp), mlp_batch, steps=1)
     # then
@@ -229,7 +230,7 @@ def test_kernels_that_cannot_be_read_leave_the_other_stages(tmp_path: Path, monk
 
 def test_an_op_of_numdrift_stays_one_node(tmp_path: Path) -> None:
     # given what a swap puts in the place of a decomposition
-    ops = torch_private.OpaqueOps()
+    ops = OpaqueOps()
     schema = "(int place, Tensor grad_output, Tensor output) -> Tensor"
     ops.define(
         "tanh_backward_of_a_test",

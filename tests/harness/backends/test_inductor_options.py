@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from numdrift.harness import torch_private
 from numdrift.harness.errors import UsageError
+from numdrift.harness.torch_private.compiling import inductor_option
 
 from ...conftest import Numdrift
 
@@ -20,7 +20,7 @@ from ...conftest import Numdrift
     ],
 )
 def test_a_text_becomes_a_value_of_the_options_type(name: str, text: str, value: object) -> None:
-    found = torch_private.inductor_option(name, text)
+    found = inductor_option(name, text)
     assert found == value and type(found) is type(value)
 
 
@@ -35,7 +35,7 @@ def test_a_text_becomes_a_value_of_the_options_type(name: str, text: str, value:
 )
 def test_anything_else_is_refused_and_the_remedy_named(name: str, text: str, named: str) -> None:
     with pytest.raises(UsageError, match=named):
-        torch_private.inductor_option(name, text)
+        inductor_option(name, text)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from numdrift.harness import torch_private
 from numdrift.harness.backends.eager.adapter import EagerAdapter
 from numdrift.harness.errors import NotAvailable
 from numdrift.harness.records.adoption_facts import AdoptionFacts
@@ -17,6 +16,7 @@ from numdrift.harness.script.adoption_notes import ScriptNotes
 from numdrift.harness.script.autocast import AutocastRedirection
 from numdrift.harness.script.cuda import CudaStandIns
 from numdrift.harness.script.devices import DeviceRedirection
+from numdrift.harness.torch_private.accelerators import device_meant
 
 Facts = list[dict[str, Any]]
 
@@ -374,8 +374,8 @@ def test_what_is_compiled_sends_to_the_modes_device(facts: Facts) -> None:
 
 
 def test_tapes_are_told_the_device_that_was_meant(facts: Facts) -> None:
-    assert torch_private.device_meant(torch.device("cuda:1")) == torch.device("cpu")
-    assert torch_private.device_meant(torch.device("meta")) == torch.device("meta")
+    assert device_meant(torch.device("cuda:1")) == torch.device("cpu")
+    assert device_meant(torch.device("meta")) == torch.device("meta")
 
 
 class Subclass(torch.Tensor):

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from numdrift.harness import torch_private
 from numdrift.harness.errors import AdoptionError
 from numdrift.harness.records.adoption_facts import AdoptionFacts
 from numdrift.harness.script.adoption_notes import ScriptNotes
 from numdrift.harness.script.devices import DeviceRedirection
 from numdrift.harness.script.placement import Placement
+from numdrift.harness.torch_private.lazy import start_lazy_backend
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def facts() -> list[str]:
 
 @pytest.fixture
 def placement(facts: list[str]) -> Iterator[Placement]:
-    torch_private.start_lazy_backend()
+    start_lazy_backend()
     notes = ScriptNotes(AdoptionFacts(lambda event, **fields: facts.append(fields["text"])), __file__)
     devices = DeviceRedirection("lazy", notes)
     devices.install()
@@ -142,7 +142,7 @@ def test_a_model_that_cannot_be_moved_is_refused(placement: Placement) -> None:
 
 
 def test_a_mode_on_the_cpu_refuses_what_the_script_put_elsewhere(facts: list[str]) -> None:
-    torch_private.start_lazy_backend()
+    start_lazy_backend()
     notes = ScriptNotes(AdoptionFacts(lambda *_, **__: None), __file__)
     with pytest.raises(AdoptionError, match="is on lazy, but this mode runs on cpu"):
         Placement("cpu", notes).place(torch.nn.Linear(2, 2).to("lazy"), [])

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from numdrift.harness import torch_private
 from numdrift.harness.backends.compiled.mode import CompileMode
 from numdrift.harness.records.adoption_facts import AdoptionFacts
 from numdrift.harness.records.mode_spec import parse_mode
 from numdrift.harness.script.adoption_notes import ScriptNotes
 from numdrift.harness.script.script_compiling import Compiler, ScriptCompiles, modules_called_by
 from numdrift.harness.script.training_hooks import ModuleCalls
+from numdrift.harness.torch_private.script_compiles import compiled_regions, graph_breaks
 
 
 class Script:
@@ -58,9 +58,9 @@ X = torch.ones(1, 2)
 
 
 def regions_of(run: Callable[[], Any]) -> int:
-    before = torch_private.compiled_regions()
+    before = compiled_regions()
     run()
-    return torch_private.compiled_regions() - before
+    return compiled_regions() - before
 
 
 def test_an_eager_mode_compiles_nothing() -> None:
@@ -227,7 +227,7 @@ def test_the_modules_of_a_function_are_found_where_it_reaches_them() -> None:
 
 
 def test_graph_breaks_are_told_with_their_place() -> None:
-    before = len(torch_private.graph_breaks())
+    before = len(graph_breaks())
 
     @torch.compile(backend="eager")
     def broken(x: torch.Tensor) -> torch.Tensor:
@@ -236,7 +236,7 @@ def test_graph_breaks_are_told_with_their_place() -> None:
         return y * 2
 
     assert regions_of(lambda: broken(X)) == 2
-    [found] = torch_private.graph_breaks()[before:]
+    [found] = graph_breaks()[before:]
     line = Path(__file__).read_text(encoding="utf-8").splitlines().index("        torch._dynamo.graph_break()") + 1
     assert found.source == f"{__file__}:{line}"
     assert "graph_break" in found.reason

@@ -8,7 +8,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from numdrift.harness.tape.compiled_graphs import ProbedGraph, Probes, ValueKey, computed_values
-from numdrift.harness.torch_private import Boxed
+from numdrift.harness.torch_private.probing import Boxed
 
 
 @pytest.fixture

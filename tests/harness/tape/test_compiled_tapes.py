@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from numdrift.harness import torch_private
 from numdrift.harness.backends.compiled.mode import CompileMode
 from numdrift.harness.backends.compiled.node_kernels import STEPS, RecordedKernels, compile_node
 from numdrift.harness.observers.tape_recording import TapeRecording
@@ -24,6 +23,7 @@ from numdrift.harness.tape.replay import AsRecorded, Computation, Replay, execut
 from numdrift.harness.tape.step_kernels import ReplayedKernels
 from numdrift.harness.tape.tape import Tape, View
 from numdrift.harness.tape.tape_file import read_tape
+from numdrift.harness.torch_private.compiling import compile_in_place
 
 from .trainings import TRAININGS, Language, Plain, Training
 
@@ -131,7 +131,7 @@ def started(kind: str, backend: str) -> Training:
     torch._dynamo.reset()
     torch.manual_seed(0)
     training = KINDS[kind]()
-    torch_private.compile_in_place(training.model, backend)
+    compile_in_place(training.model, backend)
     return training
 
 

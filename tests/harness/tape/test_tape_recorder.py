@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from numdrift.harness.tape.tape import NotReplayable, Tape
 from numdrift.harness.tape.tape_recorder import TapeRecorder
-from numdrift.harness.torch_private import ShownOps
+from numdrift.harness.torch_private.dispatching import ShownOps
 
 from .trainings import recorded, started
 

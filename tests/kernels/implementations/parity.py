@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from numdrift.harness import torch_private
 from numdrift.harness.errors import NotAvailable
+from numdrift.harness.torch_private.operators import decomposition_of, find_overload
 from numdrift.kernels.registry import FLOATING, KernelRegistry, built_in
 
 UNIT_ROUNDOFF = {
@@ -103,10 +103,10 @@ def check(op: str, kernel: str, dtype: str, calls: Calls) -> None:
             try:
                 actual = function(*actual_args, **one.kwargs)
             except NotAvailable:
-                assert kernel == "decomposed" and torch_private.decomposition_of(_overload(op, one)) is None
+                assert kernel == "decomposed" and decomposition_of(_overload(op, one)) is None
                 return
             result = _overload(op, one)(*expected, **one.kwargs)
-            exact = torch_private.find_overload(op, wide, one.kwargs)(*wide, **_widened_keywords(one.kwargs))
+            exact = find_overload(op, wide, one.kwargs)(*wide, **_widened_keywords(one.kwargs))
             where = f"{layout} call {number}"
             # Results wider than the inputs: torch's decompositions of norms round their statistics to the inputs'
             # dtype, and its attention of bfloat16 takes a rough exponential for its log-sum-exp.
@@ -144,7 +144,7 @@ def distance(actual: torch.Tensor, exact: torch.Tensor) -> float:
 
 
 def _overload(op: str, one: Call) -> Any:
-    return torch_private.find_overload(op, one.args, one.kwargs)
+    return find_overload(op, one.args, one.kwargs)
 
 
 def _widened_keywords(kwargs: dict[str, Any]) -> dict[str, Any]:

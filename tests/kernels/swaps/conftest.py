@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from numdrift.harness import torch_private
+from numdrift.harness.torch_private.lazy import start_lazy_backend
 from numdrift.kernels.registry import KernelRegistry, built_in
 from numdrift.kernels.swaps.counts import SwapCounts
 from numdrift.kernels.swaps.engine import Swaps
@@ -53,7 +53,7 @@ def execute(registry: KernelRegistry) -> Iterator[Execute]:
         opened.append(swaps)
         device = "lazy" if mode == "lazy" else "cpu"
         if mode == "lazy":
-            torch_private.start_lazy_backend()
+            start_lazy_backend()
         swaps.install(device, compiled=mode == "compile")
         if mode == "compile":
             torch._dynamo.reset()

@@ -10,7 +10,7 @@ import torch
 import torch._inductor.config
 from torch.nn import functional
 
-from numdrift.harness import torch_private
+from numdrift.harness.torch_private.compiling import set_inductor_numerics
 from numdrift.kernels.registry import KernelRegistry
 
 MODES = ["cpu", pytest.param("compile", marks=pytest.mark.slow), "lazy"]
@@ -132,7 +132,7 @@ def contraction() -> Iterator[None]:
     """Inductor's C++ may contract a*b+c."""
     config = torch._inductor.config.cpp
     before = config.enable_floating_point_contract_flag
-    torch_private.set_inductor_numerics(contract=True, emulate_casts=None, fallback_random=None)
+    set_inductor_numerics(contract=True, emulate_casts=None, fallback_random=None)
     yield
     config.enable_floating_point_contract_flag = before
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from numdrift.harness import torch_private
 from numdrift.harness.errors import KernelNotFound
+from numdrift.harness.torch_private.operators import aten_operations
 from numdrift.kernels.swaps.swap import Target, targets_of
 
 
@@ -43,7 +43,7 @@ def test_what_is_not_there_is_said_with_the_nearest(op: str) -> None:
 
 def test_every_op_of_torch_that_takes_tensors_can_be_swapped() -> None:
     refused = []
-    names = {full.removeprefix("aten::").partition(".")[0] for full in torch_private.aten_operations()}
+    names = {full.removeprefix("aten::").partition(".")[0] for full in aten_operations()}
     for name in names:
         try:
             assert targets_of(name)

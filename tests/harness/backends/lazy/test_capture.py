@@ -25,14 +25,14 @@ import json, sys, traceback
 from pathlib import Path
 import torch, torch._lazy
 from torch import nn
-from numdrift.harness import torch_private
 from numdrift.harness.backends.lazy.capture import LazyCapture
 from numdrift.harness.backends.captures import CaptureRequest
 from numdrift.harness.records.graph_folder import GraphFolder
+from numdrift.harness.torch_private.lazy import start_lazy_backend
 
 what = sys.argv[1].split("+")
 steps = [int(one) for one in sys.argv[2].split(",") if one]
-torch_private.start_lazy_backend()
+start_lazy_backend()
 torch.manual_seed(0)
 
 class Net(nn.Module):

@@ -17,7 +17,7 @@ from numdrift.harness.observers.partition.partitioned_module import PartitionedM
 from numdrift.harness.records.mode_registry import registry
 from numdrift.harness.records.mode_spec import parse_mode
 from numdrift.harness.records.partition_record import GraphPartition
-from numdrift.harness.torch_private import is_operator
+from numdrift.harness.torch_private.composite_ops import is_operator
 
 from ...backends.lazy_transposes import TransposesCopied
 from .models import INPUTS, MLP, ToyAdapter

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-from numdrift.harness import torch_private
 from numdrift.harness.backends.work_lines import GraphLines
+from numdrift.harness.torch_private.compile_work import kernels_of_torch
+from numdrift.harness.torch_private.inductor_lowering import LoweredNode
 
 SCRIPT = "/a/train.py"
 ATEN = torch.ops.aten
@@ -47,7 +48,7 @@ def called(lines: GraphLines, *kernels: str) -> list[tuple[str, str]]:
 
 
 def test_every_call_of_a_kernel_counts() -> None:
-    assert torch_private.kernels_of_torch(SimpleNamespace(source_code=GENERATED)) == [
+    assert kernels_of_torch(SimpleNamespace(source_code=GENERATED)) == [
         "aten::scatter_reduce_.two", "aten::convolution_backward",
         "aten::scatter_reduce_.two", "aten::convolution_backward",
         "aten::index_put_",
@@ -66,7 +67,7 @@ def test_each_kernel_of_an_op_has_the_line_of_its_own_node() -> None:
         ),
         SCRIPT,
     )
-    kernels = torch_private.kernels_of_torch(SimpleNamespace(source_code=GENERATED))
+    kernels = kernels_of_torch(SimpleNamespace(source_code=GENERATED))
     assert called(lines, *kernels) == [
         ("aten::convolution_backward", "train.py:20"),
         ("aten::convolution_backward", "train.py:21"),
@@ -99,5 +100,5 @@ def test_the_node_that_inductor_was_seen_to_lower_to_a_kernel_gives_its_line() -
     graph = graph_of((ATEN.sort.stable, 8, torch.float32), (ATEN.sort.stable, 9, torch.float32))
     lines = GraphLines.of(graph, SCRIPT)
     node = list(graph.nodes)[1]
-    lines.seen(torch_private.LoweredNode(node, "FallbackKernel", "aten.sort.stable", "too large"), SCRIPT)
+    lines.seen(LoweredNode(node, "FallbackKernel", "aten.sort.stable", "too large"), SCRIPT)
     assert called(lines, "aten::sort.stable") == [("aten::sort.stable", "train.py:8")]

@@ -18,15 +18,16 @@ SCRIPT = """
 import contextlib, dataclasses, json, sys
 import torch
 from torch import nn
-from numdrift.harness import torch_private
 from numdrift.harness.backends.lazy.work import LazyWork
+from numdrift.harness.torch_private.lazy import execute_lazy_op_by_op, lazy_mark_step, start_lazy_backend
+from numdrift.harness.torch_private.lazy_graphs import lazy_counters
 
-torch_private.start_lazy_backend()
+start_lazy_backend()
 if "op" in sys.argv:
-    undo = torch_private.execute_lazy_op_by_op()
+    undo = execute_lazy_op_by_op()
 works, steps = [], []
 observed = LazyWork(__file__, works.append) if "observed" in sys.argv else contextlib.nullcontext(lambda: None)
-mark = torch_private.lazy_mark_step()
+mark = lazy_mark_step()
 torch.manual_seed(0)
 losses = []
 with observed as tell:
@@ -43,7 +44,7 @@ with observed as tell:
         tell()
         steps.append(len(works))
     shown = (model[0].weight * 2).cpu()  # read
-counters = torch_private.lazy_counters()
+counters = lazy_counters()
 lines = {text: f"train.py:{number}" for number, line in enumerate(open(__file__), 1)
          for text in ("upload", "item", "optimizer", "read") if line.rstrip().endswith(f"# {text}")}
 print(json.dumps({

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 
-from numdrift.harness import torch_private
 from numdrift.harness.hooks.observer import Surroundings
 from numdrift.harness.observers.profile.profile_instrument import ProfileInstrument
 from numdrift.harness.records.mode_registry import registry
@@ -21,6 +20,7 @@ from numdrift.harness.records.profile_request import EVENTS, PROFILE, WORKING, T
 from numdrift.harness.records.range_names import PHASE
 from numdrift.harness.records.run_config import RunConfig
 from numdrift.harness.records.step_selection import StepSelection
+from numdrift.harness.torch_private.torch_profiler import profiler_runs
 
 SMALL = 2000
 """Bytes, of which every trace of a step has more."""
@@ -100,7 +100,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     enter = torch.autograd.profiler.record_function.__enter__
     yield tmp_path
     assert torch.autograd.profiler.record_function.__enter__ is enter, "everything is as it was"
-    assert not torch_private.profiler_runs()
+    assert not profiler_runs()
 
 
 def request(steps: str, **options: Any) -> TraceRequest:

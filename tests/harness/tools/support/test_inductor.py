@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from numdrift.harness import torch_private
 from numdrift.harness.backends.compiled.support import observe_inductor
 from numdrift.harness.records.backend_work import OperatorCall
+from numdrift.harness.torch_private.compiling import own_compile
+from numdrift.harness.torch_private.inductor_lowering import inductor_without_execution
 
 
 class Kinds(nn.Module):
@@ -28,7 +29,7 @@ class Kinds(nn.Module):
 
 def observed(training: Callable[[], object]) -> list[OperatorCall]:
     calls: list[OperatorCall] = []
-    with torch_private.inductor_without_execution(), observe_inductor(__file__, calls.append):
+    with inductor_without_execution(), observe_inductor(__file__, calls.append):
         training()
     return calls
 
@@ -40,7 +41,7 @@ def calls() -> list[OperatorCall]:
 
     def training() -> None:
         torch.compiler.reset()
-        compiled = torch_private.own_compile()(model, backend="inductor")
+        compiled = own_compile()(model, backend="inductor")
         compiled(x).backward()
 
     first, second = observed(training), observed(training)
@@ -84,7 +85,7 @@ def chosen(x: Tensor) -> Tensor:
 def test_the_reason_tells_what_has_no_lowering_from_what_its_lowering_gives_away() -> None:
     def training() -> None:
         torch.compiler.reset()
-        torch_private.own_compile()(chosen, backend="inductor")(torch.rand(3, 3))
+        own_compile()(chosen, backend="inductor")(torch.rand(3, 3))
 
     found = {one.kind: one for one in observed(training)}
     assert found["aten::add"].supported

@@ -7,16 +7,17 @@ import pytest
 import torch
 from torch import nn
 
-from numdrift.harness import torch_private
 from numdrift.harness.backends.lazy.support import observe_lazy
 from numdrift.harness.records.backend_work import OperatorCall
+from numdrift.harness.torch_private.lazy import lazy_mark_step, start_lazy_backend
+from numdrift.harness.torch_private.lazy_support import lazy_counter, lazy_without_execution
 
 HERE = Path(__file__).name
 
 
 @pytest.fixture(scope="module", autouse=True)
 def backend() -> None:
-    torch_private.start_lazy_backend()
+    start_lazy_backend()
 
 
 def observed(training: Callable[[], object]) -> list[OperatorCall]:
@@ -102,7 +103,7 @@ def trained() -> list[torch.Tensor]:
         optimizer.zero_grad()
         model(on_lazy(7, 3)).square().mean().backward()
         optimizer.step()
-        torch_private.lazy_mark_step()()
+        lazy_mark_step()()
     return [one.detach().cpu() for one in model.parameters()]
 
 
@@ -118,10 +119,10 @@ def test_no_bit_of_a_training_changes() -> None:
 def test_a_dry_run_executes_nothing_and_finds_the_same() -> None:
     plain = {(one.kind, one.configuration, one.reason) for one in observed(trained)}
     executed = ("UncachedCompile", "CachedCompile")
-    before = [torch_private.lazy_counter(name) for name in executed]
-    with torch_private.lazy_without_execution():
+    before = [lazy_counter(name) for name in executed]
+    with lazy_without_execution():
         dry = {(one.kind, one.configuration, one.reason) for one in observed(trained)}
         assert on_lazy(3).cpu().tolist() == [0.0, 0.0, 0.0]
-    assert [torch_private.lazy_counter(name) for name in executed] == before
+    assert [lazy_counter(name) for name in executed] == before
     assert dry == plain
     assert on_lazy(2).cpu().tolist() != [0.0, 0.0]
