@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ import numdrift as interface
 from numdrift.harness.errors import NotAvailable, UsageError
 
 from ..conftest import ROOT, TINY, Numdrift
+from ..processes.forked import python
 
 SUPPORTED = ROOT / "reproducers" / "analyze_supported.py"
 UNSUPPORTED = ROOT / "reproducers" / "analyze_unsupported.py"
@@ -239,4 +237,4 @@ def test_a_script_that_gives_the_backend_nothing_is_an_error(numdrift: Numdrift,
 @pytest.mark.slow
 @pytest.mark.parametrize(("script", "device"), [(SUPPORTED, "lazy"), (UNSUPPORTED, "cpu")])
 def test_the_cases_are_plain_scripts(script: Path, device: str) -> None:
-    subprocess.run([sys.executable, str(script)], env=os.environ | {"DEVICE": device}, check=True)
+    python(Path.cwd(), script, DEVICE=device).check_returncode()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,19 +9,15 @@ import pytest
 from numdrift import load_run
 
 from ..conftest import ROOT, Numdrift
+from ..processes.forked import python
 
 SCRIPTS = ROOT / "tests" / "e2e" / "scripts"
 
 
 def bare(script: str, **environment: str) -> str:
     """What a script prints when plain python runs it."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(SCRIPTS / script)],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = python(Path.cwd(), SCRIPTS / script, **environment)
+    done.check_returncode()
     return done.stdout
 
 

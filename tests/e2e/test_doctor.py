@@ -13,8 +13,6 @@ import torch
 
 from ..conftest import Numdrift
 
-pytestmark = pytest.mark.own_processes
-
 
 @pytest.mark.slow
 def test_doctor_tries_every_mode(numdrift: Numdrift, tmp_path: Path) -> None:

@@ -16,9 +16,6 @@ from numdrift import load_run
 
 from ..conftest import Numdrift
 
-pytestmark = pytest.mark.own_processes
-
-
 ENDINGS = {
     "raise": ("crashed", "ValueError: the step went wrong"),
     "exit": ("crashed", "sys.exit(3)"),
@@ -27,7 +24,9 @@ ENDINGS = {
 }
 
 
-@pytest.mark.parametrize("how", ENDINGS)
+@pytest.mark.parametrize(
+    "how", ["raise", "exit", *(pytest.param(how, marks=pytest.mark.own_processes) for how in ("kill", "memory"))]
+)
 def test_a_run_that_ends_at_step_4_keeps_steps_0_to_3(how: str, numdrift: Numdrift, tiny: Path, tmp_path: Path) -> None:
     status, words = ENDINGS[how]
     done = numdrift("run", tiny, "--modes", "cpu,lazy", "--jobs", "2", "--", "--at", "4", "--then", how)
@@ -67,6 +66,7 @@ def test_a_loss_that_is_not_finite(numdrift: Numdrift, tiny: Path, tmp_path: Pat
     assert json.loads(done.stdout)["runs"][0]["status"] == "nonfinite"
 
 
+@pytest.mark.own_processes
 def test_a_run_that_hangs_is_ended_with_all_that_it_started(numdrift: Numdrift, tiny: Path, tmp_path: Path) -> None:
     # A busy machine may need more than the first seconds to come as far as the child, and a quiet one should not wait.
     for seconds in ("8", "20", "60", "180"):

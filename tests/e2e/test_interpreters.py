@@ -33,40 +33,50 @@ def installed() -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "cpu,kernel.tanh_backward=fma",
+        *(
+            pytest.param(mode, marks=pytest.mark.exhaustive)
+            for mode in ("compile,kernel.tanh_backward=fma,decompose.linear=off", "lazy")
+        ),
+    ],
+)
 def test_all_that_is_recorded_is_what_numdrifts_own_python_records(
-    numdrift: Numdrift, tiny: Path, tmp_path: Path
+    mode: str, numdrift: Numdrift, tiny: Path, tmp_path: Path
 ) -> None:
     # given an environment that has torch alone
     before = installed()
     assert not {"numpy", "safetensors", "numdrift"} & set(before)
 
-    # when each mode runs here and there, with ops, graphs and a kernel swapped
-    modes = ["cpu,kernel.tanh_backward=fma", "compile,kernel.tanh_backward=fma,decompose.linear=off", "lazy"]
-    specs = [word for mode in modes for word in ("--mode", mode)]
-    for mode in modes:
-        base, *keys = mode.split(",")
-        specs += ["--mode", ",".join([f"{base}-there={base}", f"python={PYTHON}", *keys])]
-    done = numdrift("run", tiny, *specs, "--record", "ops", "--graphs", "--name", "t", *WIDE, timeout=600)
+    # when a mode runs here and there, with ops, graphs and a kernel swapped
+    base, *keys = mode.split(",")
+    there_mode = ",".join([f"{base}-there={base}", f"python={PYTHON}", *keys])
+    done = numdrift(
+        *("run", tiny, "--mode", mode, "--mode", there_mode, "--record", "ops", "--graphs", "--name", "t"),
+        *WIDE,
+        timeout=600,
+    )
     assert done.returncode == 0, done.stderr
 
     # then the bits are the same
-    for base in ("cpu", "compile", "lazy"):
-        here, there = (load_run(tmp_path / "runs/t" / name) for name in (base, f"{base}-there"))
-        assert there.manifest.environment["executable"] == str(PYTHON)
-        assert here.manifest.environment["executable"] != str(PYTHON)
-        assert [step.losses for step in here.journal.steps] == [step.losses for step in there.journal.steps]
-        assert len(there.journal.steps) == 4
-        assert list(here.journal.digests()) == list(there.journal.digests())
-        for name, value in here.journal.values(3).items():
-            assert value.tobytes() == there.journal.values(3)[name].tobytes(), name
+    here, there = (load_run(tmp_path / "runs/t" / name) for name in (base, f"{base}-there"))
+    assert there.manifest.environment["executable"] == str(PYTHON)
+    assert here.manifest.environment["executable"] != str(PYTHON)
+    assert [step.losses for step in here.journal.steps] == [step.losses for step in there.journal.steps]
+    assert len(there.journal.steps) == 4
+    assert list(here.journal.digests()) == list(there.journal.digests())
+    for name, value in here.journal.values(3).items():
+        assert value.tobytes() == there.journal.values(3)[name].tobytes(), name
 
-        # and so are the ops, the graphs and how often a swapped kernel ran
-        assert [swap["calls"] for swap in there.manifest.swaps] == [swap["calls"] for swap in here.manifest.swaps]
-        assert sorted(path.name for path in (here.path / "graphs").iterdir()) == sorted(
-            path.name for path in (there.path / "graphs").iterdir()
-        )
-        if base != "lazy":
-            assert (there.path / "journal/ops.jsonl").stat().st_size > 0
+    # and so are the ops, the graphs and how often a swapped kernel ran
+    assert [swap["calls"] for swap in there.manifest.swaps] == [swap["calls"] for swap in here.manifest.swaps]
+    assert sorted(path.name for path in (here.path / "graphs").iterdir()) == sorted(
+        path.name for path in (there.path / "graphs").iterdir()
+    )
+    if base != "lazy":
+        assert (there.path / "journal/ops.jsonl").stat().st_size > 0
 
     # and nothing was installed there
     assert installed() == before

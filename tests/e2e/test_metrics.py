@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +11,7 @@ from typing import Any
 import pytest
 
 from ..conftest import ROOT, Numdrift
-from ..processes.forked import numdrift_in
+from ..processes.forked import numdrift_in, python
 
 SCRIPTS = ROOT / "tests" / "e2e" / "scripts"
 BOTH = ("--show", "output2,output1")
@@ -105,13 +102,8 @@ def test_numdrift_print_and_a_step_closure_leave_every_graph_as_it_is(tmp_path: 
     # then every graph has the hash that it has without
     assert silent == with_values
     # and the values are those that Python's print shows of an eager training
-    eager = subprocess.run(
-        [sys.executable, str(SCRIPTS / "shows_values.py"), "--outputs"],
-        env=os.environ | {"DEVICE": "cpu"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    eager = python(tmp_path, SCRIPTS / "shows_values.py", "--outputs", DEVICE="cpu")
+    eager.check_returncode()
     assert [float(number) for number in numbers(found.printed)] == pytest.approx(
         [float(number) for number in numbers(eager.stdout)], rel=1e-3
     )

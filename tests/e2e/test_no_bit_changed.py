@@ -23,12 +23,17 @@ CASES += [(reproducer, mode, "ops") for reproducer in STEPS for mode in ("cpu", 
 CASES += [("resnet_digits", "compile", "ops"), ("sam_tanh", "cpu", "losses")]
 CASES += [(reproducer, mode, "graphs") for reproducer in STEPS for mode in PLAIN]
 CASES += [("sam_tanh", "compile", "metrics"), ("char_gpt", "lazy", "metrics")]
-EVERYDAY = [("resnet_digits", "compile", "ops")]
-EVERYDAY += [case for case in CASES if case[0] == "sam_tanh" or case[2] == "params"]
-"""What is recorded in each mode, on the smallest training, and the level `params` on each training in each mode."""
+EVERYDAY = [("resnet_digits", "compile", "ops"), ("resnet_digits", "compile", "params"), ("char_gpt", "cpu", "params")]
+EVERYDAY += [case for case in CASES if case[0] == "sam_tanh"]
+"""What is recorded in each mode, on the smallest training, and `params` of a larger one and of one with dropout."""
+
+ALONE = {case for case in CASES if case not in EVERYDAY} | {("sam_tanh", mode, "ops") for mode in PLAIN}
+"""Recorded in processes that are started, as the plain ones are. `tests/processes` shows that forked ones have their bits."""
 
 
-pytestmark = pytest.mark.own_processes
+def marks(case: tuple[str, str, str]) -> list[pytest.MarkDecorator]:
+    given = [] if case in EVERYDAY else [pytest.mark.exhaustive]
+    return [*given, pytest.mark.own_processes] if case in ALONE else given
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +60,7 @@ def plain_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("reproducer", "mode", "level"),
-    [pytest.param(*case, marks=[] if case in EVERYDAY else pytest.mark.exhaustive) for case in CASES],
+    [pytest.param(*case, marks=marks(case)) for case in CASES],
 )
 def test_recording_changes_no_bit(
     reproducer: str,

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,7 @@ from numdrift.harness.observers.snapshots.snapshot_file import read_snapshot
 from numdrift.harness.tools.snapshots.replay_answer import answer_of
 
 from ..conftest import ROOT, Numdrift
-from ..processes.forked import numdrift_in
+from ..processes.forked import numdrift_in, python
 
 SCRIPT = ROOT / "tests" / "e2e" / "scripts" / "snapshots.py"
 
@@ -41,14 +38,8 @@ def take(folder: Path, *arguments: str | Path, code: int = 0) -> dict[str, dict[
 
 def digest_without(folder: Path, *arguments: str) -> str:
     """What the script prints by itself."""
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), *arguments],
-        env=os.environ | {"DEVICE": "cpu"},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = python(folder, SCRIPT, *arguments, DEVICE="cpu")
+    done.check_returncode()
     return done.stdout.strip()
 
 

@@ -13,7 +13,6 @@ import argparse
 import datetime
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,6 +24,7 @@ import torch
 from numdrift.harness.drift import calibration
 from numdrift.harness.errors import UsageError
 
+from ..processes.forked import nursery
 from .case import FAULTS, MODELS, Trial, all_cases, all_models, trials
 from .score import Judged, Score
 
@@ -33,8 +33,12 @@ LOCALIZE = ("--localize", "faults", "--no-scripts", "--no-confirm")
 PAGE = ROOT / "docs/reference/score.md"
 
 
+DAY = 86400.0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     args = parse_arguments(argv)
+    os.environ |= {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "1"}  # before the process that all are forked from
     judged: list[Judged] = []
     with tempfile.TemporaryDirectory() as folder:
         for model in args.models:
@@ -92,26 +96,14 @@ def investigate(model: str, chosen: Sequence[Trial], folder: Path, jobs: int) ->
     """Hold each trial against the model as it is."""
     began = time.monotonic()
     modes = [part for trial in chosen for part in ("--mode", trial.spec)]
-    command = [sys.executable, "-m", "numdrift", "investigate", str(MODELS / f"{model}.py"), "--mode", "cpu"]
-    done = subprocess.run(
-        [
-            *command,
-            *modes,
-            "--name",
-            model,
-            "--out",
-            str(folder),
-            "--jobs",
-            str(jobs),
-            *LOCALIZE,
-            "--json",
-            "-",
-        ],
+    script = str(MODELS / f"{model}.py")
+    named_here = ["--name", model, "--out", str(folder), "--jobs", str(jobs)]
+    done = nursery(os.environ["OMP_NUM_THREADS"]).run(
+        ["-m", "numdrift", "investigate", script, "--mode", "cpu", *modes, *named_here, *LOCALIZE, "--json", "-"],
         cwd=ROOT,
-        env=os.environ | {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
+        env=os.environ,
+        timeout=DAY,
+        stderr=sys.stderr.fileno(),
     )
     seconds = altogether(folder / f"{model}.seconds", time.monotonic() - began)
     if not done.stdout:

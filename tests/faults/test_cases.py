@@ -7,9 +7,6 @@ distances of trainings whose initial parameters are one ULP off.
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +15,7 @@ from torch import Tensor
 
 from numdrift.harness.records.mode_spec import parse_mode
 
+from ..processes.forked import python
 from .case import FAULTS, HARMLESS, Case, Trial, all_cases, all_models, trials
 
 TIMES_NOISE = 16.0
@@ -37,12 +35,9 @@ def test_cases_do_what_they_say(model: str, tmp_path: Path) -> None:
     # Given the model trained as it is, from one ULP off, and with each case that needs no compiler.
     planted = [trial for trial in trials(model) if trial.mode.partition(",")[0] == "cpu"]
     repeated = [f"{again(trial)}={trial.spec.partition('=')[2]}" for trial in planted if repeats(trial)]
-    command = [sys.executable, str(FAULTS / "train_all.py"), model, str(tmp_path)]
-    subprocess.run(
-        [*command, *(trial.spec for trial in planted), *repeated],
-        check=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
+    specs = [*(trial.spec for trial in planted), *repeated]
+    done = python(Path.cwd(), FAULTS / "train_all.py", model, tmp_path, *specs, OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stderr
     results = {path.stem: torch.load(path) for path in tmp_path.glob("*.pt")}
 
     # When each is compared with the training as it is.

@@ -120,9 +120,7 @@ CASES = [
     for mode, batches in (("cpu", 1), ("cpu", 2), ("compile", 2), ("lazy", 1))
     if (name, mode) != ("transformers", "lazy")
 ]
-EVERYDAY = [
-    ("transformers", "cpu", 2), ("accelerate", "compile", 2), ("lightning", "cpu", 2), ("lightning", "lazy", 1),
-]  # fmt: skip
+EVERYDAY = [("transformers", "cpu", 2), ("accelerate", "compile", 2), ("lightning", "lazy", 1)]
 """Each framework, each mode, with and without accumulation; the rest is exhaustive."""
 
 STEPS = {

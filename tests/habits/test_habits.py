@@ -13,14 +13,10 @@ from .trial import recorded_parameters, run_bare, try_habit
 BY_NAME = {habit.name: habit for habit in HABITS}
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in BY_NAME]
+)
 def test_recorded_on_the_cpu_as_bare(name: str, tmp_path: Path) -> None:
-    assert wrong_in(BY_NAME[name], ["cpu"], tmp_path) == {}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", list(BY_NAME))
-def test_every_habit_is_recorded_on_the_cpu_as_bare(name: str, tmp_path: Path) -> None:
     habit = BY_NAME[name]
     assert wrong_in(habit, ["cpu"] if "cpu" not in habit.not_in else [], tmp_path, forked=True) == {}
 

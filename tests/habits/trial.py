@@ -20,7 +20,7 @@ import numpy as np
 from numdrift import load_run
 from numdrift.harness.runs.recorded_run import RecordedRun
 
-from ..processes.forked import numdrift_in
+from ..processes.forked import numdrift_in, python_bytes
 from .habit import SCRIPTS, Habit
 
 BARE = Path(__file__).parent / "bare"
@@ -83,7 +83,7 @@ def environment(**variables: str) -> dict[str, str]:
     return {**os.environ, "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", "COLUMNS": "200", **variables}
 
 
-def run_bare(habit: Habit, mode: str, folder: Path, scripts: Path = SCRIPTS) -> Bare:
+def run_bare(habit: Habit, mode: str, folder: Path, scripts: Path = SCRIPTS, *, forked: bool = False) -> Bare:
     """Run the script by plain python; for another device in a copy of `scripts` in which that device is written."""
     on_cpu = mode == "lazy" and bool(habit.lazy_as_cpu)
     mode = "cpu" if on_cpu else mode
@@ -94,21 +94,26 @@ def run_bare(habit: Habit, mode: str, folder: Path, scripts: Path = SCRIPTS) -> 
         (scripts / habit.script).write_text(habit.on(device), encoding="utf-8")
     result = folder / f"bare-{mode}.json"
     started = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, *(["-m", habit.module] if habit.module else [habit.script]), *habit.arguments],
-        cwd=scripts,
-        env=environment(
-            PYTHONPATH=str(BARE),
-            BARE_MODE=mode,
-            BARE_RESULT=str(result),
-            BARE_COMPILE="off" if mode != "compile" else "own" if habit.compiles_model else "outermost",
-            DEVICE=device,
-        ),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=TIMEOUT,
-        check=False,
+    command = [*(["-m", habit.module] if habit.module else [habit.script]), *habit.arguments]
+    variables = environment(
+        PYTHONPATH=str(BARE),
+        BARE_MODE=mode,
+        BARE_RESULT=str(result),
+        BARE_COMPILE="off" if mode != "compile" else "own" if habit.compiles_model else "outermost",
+        DEVICE=device,
     )
+    if forked:
+        done = python_bytes(scripts, *command, timeout=TIMEOUT, **variables)
+    else:
+        done = subprocess.run(
+            [sys.executable, *command],
+            cwd=scripts,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=TIMEOUT,
+            check=False,
+        )
     seconds = time.monotonic() - started
     if done.returncode != habit.exit_code:
         raise RuntimeError(f"bare {habit.script} in {mode} ended with {done.returncode}:\n{done.stderr.decode()}")
@@ -182,7 +187,7 @@ def recorded_parameters(run: RecordedRun) -> Counter[Tensor]:
 def try_habit(
     habit: Habit, modes: Sequence[str], folder: Path, *, bare: bool = True, forked: bool = False
 ) -> list[Outcome]:
-    """Run a habit in these modes, recorded and, where it can work there, bare; what is recorded may be forked."""
+    """Run a habit in these modes, recorded and, where it can work there, bare."""
     folder.mkdir(parents=True, exist_ok=True)
     done = run_recorded(habit, modes, folder, forked=forked)
     if not (folder / "habit").exists():
@@ -193,5 +198,5 @@ def try_habit(
         own.mkdir()
         run = load_run(folder / "habit" / mode)
         works = bare and mode not in habit.not_in
-        outcomes.append(Outcome(habit, mode, run, run_bare(habit, mode, own) if works else None))
+        outcomes.append(Outcome(habit, mode, run, run_bare(habit, mode, own, forked=forked) if works else None))
     return outcomes

@@ -25,7 +25,7 @@ class Nursery:
     `seconds` is the processor time of the commands so far, with that of their trainings.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, **variables: str) -> None:
         self.seconds = 0.0
         self.folder = tempfile.TemporaryDirectory(prefix="nursery-")
         self.address = str(Path(self.folder.name) / "socket")
@@ -34,7 +34,7 @@ class Nursery:
             listener.listen(64)
             watched, self.alive = os.pipe()
             given = [listener.fileno(), watched]
-            self.environment = os.environ | {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"}
+            self.environment = os.environ | {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"} | variables
             self.process = subprocess.Popen(
                 [sys.executable, str(PROGRAM), *map(str, given)],
                 stdin=subprocess.DEVNULL,
@@ -44,19 +44,23 @@ class Nursery:
             os.close(watched)
 
     def run(
-        self, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout: float
-    ) -> subprocess.CompletedProcess[str]:
-        """As `subprocess.run` of this Python with these arguments, with its output captured as text."""
+        self, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout: float, stderr: int | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
+        """As `subprocess.run` of this Python with these arguments, with its output captured.
+
+        What it tells on standard error goes to the open file `stderr` where one is given.
+        """
         with (
             socket.socket(socket.AF_UNIX) as connection,
             tempfile.TemporaryFile() as stdout,
-            tempfile.TemporaryFile() as stderr,
+            tempfile.TemporaryFile() as told,
         ):
             connection.settimeout(timeout)
             connection.connect(self.address)
             request = {"command": [sys.executable, *command], "folder": str(cwd), "environment": dict(env)}
             with Path(os.devnull).open("rb") as stdin:
-                send(connection, request, [stdin.fileno(), stdout.fileno(), stderr.fileno()])
+                streams = [stdin.fileno(), stdout.fileno(), told.fileno() if stderr is None else stderr]
+                send(connection, request, streams)
             with connection.makefile("r") as answer:
                 number = int(answer.readline())
                 try:
@@ -67,10 +71,8 @@ class Nursery:
                     raise subprocess.TimeoutExpired(list(command), timeout) from None
             self.seconds += float(seconds)
             stdout.seek(0)
-            stderr.seek(0)
-            return subprocess.CompletedProcess(
-                [sys.executable, *command], int(code), _text(stdout.read()), _text(stderr.read())
-            )
+            told.seek(0)
+            return subprocess.CompletedProcess([sys.executable, *command], int(code), stdout.read(), told.read())
 
     def close(self) -> None:
         os.close(self.alive)
@@ -79,11 +81,32 @@ class Nursery:
 
 
 @functools.cache
-def nursery() -> Nursery:
-    """That of this process of the tests, started when it is first needed."""
-    found = Nursery()
+def nursery(threads: str = "") -> Nursery:
+    """That of this process of the tests, started when it is first needed; one for each OMP_NUM_THREADS that is asked for,
+    which OpenMP reads when it is loaded."""
+    found = Nursery(**({"OMP_NUM_THREADS": threads} if threads else {}))
     atexit.register(found.close)
     return found
+
+
+def python_bytes(
+    folder: Path, *arguments: str | Path, timeout: float = 900, **variables: str
+) -> subprocess.CompletedProcess[bytes]:
+    """Run Python in a folder, forked where no variable tells otherwise something that is loaded."""
+    command, environment = list(map(str, arguments)), os.environ | variables
+    ready = nursery(environment.get("OMP_NUM_THREADS", ""))
+    if is_alike(environment, ready.environment):
+        return ready.run(command, cwd=folder, env=environment, timeout=timeout)
+    return subprocess.run(
+        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, check=False, timeout=timeout
+    )
+
+
+def python(
+    folder: Path, *arguments: str | Path, timeout: float = 900, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """The same, with its output as text."""
+    return as_text(python_bytes(folder, *arguments, timeout=timeout, **variables))
 
 
 def numdrift_in(
@@ -91,23 +114,12 @@ def numdrift_in(
 ) -> subprocess.CompletedProcess[str]:
     """Run the command line in a folder, with these variables besides our own, in processes that are forked."""
     environment = os.environ | {"COLUMNS": "200"} | variables
+    ready = nursery(environment.get("OMP_NUM_THREADS", ""))
     command = ["-m", "numdrift", *map(str, arguments)]
-    return nursery().run(command, cwd=folder, env=environment, timeout=timeout)
+    return as_text(ready.run(command, cwd=folder, env=environment, timeout=timeout))
 
 
-def python(
-    folder: Path, *arguments: str | Path, timeout: float = 900, **variables: str
-) -> subprocess.CompletedProcess[str]:
-    """Run Python in a folder, forked where no variable tells otherwise something that is loaded."""
-    command, environment = list(map(str, arguments)), os.environ | variables
-    if is_alike(environment, nursery().environment):
-        return nursery().run(command, cwd=folder, env=environment, timeout=timeout)
-    return subprocess.run(
-        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, check=False,
-        timeout=timeout,
-    )  # fmt: skip
-
-
-def _text(output: bytes) -> str:
-    """As text mode reads it."""
-    return output.decode().replace("\r\n", "\n").replace("\r", "\n")
+def as_text(done: subprocess.CompletedProcess[bytes]) -> subprocess.CompletedProcess[str]:
+    """As text mode reads what it printed."""
+    stdout, stderr = (one.decode().replace("\r\n", "\n").replace("\r", "\n") for one in (done.stdout, done.stderr))
+    return subprocess.CompletedProcess(done.args, done.returncode, stdout, stderr)

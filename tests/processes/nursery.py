@@ -43,12 +43,12 @@ BE_REAPER = 36
 """PR_SET_CHILD_SUBREAPER of prctl(2)."""
 
 READ_LATE = (
-    "COLUMNS", "DEVICE", "PWD", "OLDPWD", "PYTHONPATH", "SHLVL", "_",
+    "LTC_SAVE_TENSORS_FILE", "LTC_SAVE_TENSORS_FMT", "COLUMNS", "DEVICE", "PWD", "OLDPWD", "PYTHONPATH", "SHLVL", "_",
     "A", "AT", "BARE", "BARE_COMPILE", "BARE_MODE", "BARE_RESULT", "CASE", "COMPILE", "DISTURBED", "FAULT", "HERE", "ME",
     "NAME", "OTHER", "PIDS", "REPRODUCERS", "WAY", "X",
 )  # fmt: skip
 """Variables that nothing reads when it is loaded, or that are set right here, and those of the scripts of the tests; besides
-those of pytest."""
+those of pytest. The lazy core reads its own at its first graph."""
 
 BEFORE = (
     "torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codegen.cpp", "torch._functorch.aot_autograd",

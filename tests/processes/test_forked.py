@@ -101,7 +101,7 @@ def test_a_forked_training_is_a_process_as_any_other(tmp_path: Path) -> None:
 def test_a_forked_script_ends_as_a_started_one(how: str, code: int, tmp_path: Path) -> None:
     (tmp_path / "ends.py").write_text(f"import atexit\natexit.register(print, 'at the end')\nprint('begun')\n{how}\n")
     done = nursery().run(["ends.py"], cwd=tmp_path, env=os.environ, timeout=60)
-    assert (done.returncode, done.stdout) == (code, "begun\nat the end\n")
+    assert (done.returncode, done.stdout) == (code, b"begun\nat the end\n")
     assert bool(done.stderr) == ("SystemExit(7)" not in how and bool(how))
 
 

@@ -165,11 +165,12 @@ def run(script: Path, folder: Path, mode: str, arguments: tuple[str, ...] = (), 
     logs = folder / "stdout.log", folder / "stderr.log"
     launch = Launch("run", spec, folder / "config.json", folder / "journal" / frames.EVENTS, *logs)
     given = environment(spec, os.environ)
-    if not is_alike(given, nursery().environment):
+    ready = nursery(given.get("OMP_NUM_THREADS", ""))
+    if not is_alike(given, ready.environment):
         return Ran(folder, start(launch).wait(300))
-    done = nursery().run(guest_command(launch.config)[1:], cwd=Path.cwd(), env=given, timeout=300)
+    done = ready.run(guest_command(launch.config)[1:], cwd=Path.cwd(), env=given, timeout=300)
     for log, said in zip(logs, (done.stdout, done.stderr), strict=True):
-        log.write_text(said)
+        log.write_bytes(said)
     return Ran(folder, done.returncode)
 
 

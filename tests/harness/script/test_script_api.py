@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ...processes.forked import python
 from ..recorder.trainings import Ran, run
 
 TRAINING = """
@@ -128,13 +128,8 @@ for i in range(4):
 
 def plain(script: Path, device: str = "cpu") -> str:
     """What the script prints in plain Python."""
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env=os.environ | {"DEVICE": device, "PYTHONHASHSEED": "0"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = python(script.parent, script, DEVICE=device, PYTHONHASHSEED="0")
+    done.check_returncode()
     return done.stdout
 
 

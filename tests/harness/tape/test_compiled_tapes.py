@@ -253,7 +253,9 @@ def test_what_cannot_be_taken_apart_is_a_reason(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sam", "images", "dropping"])
+@pytest.mark.parametrize(
+    "kind", ["sam", *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("images", "dropping"))]
+)
 def test_a_step_of_inductor_is_known_down_to_its_nodes(kind: str, tmp_path: Path) -> None:
     run = taped(kind, INDUCTOR, tmp_path)
     tape = run.tape

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -165,8 +165,13 @@ LINEARS: dict[str, tuple[Model, tuple[int, ...], int, bool]] = {
 }
 
 
+def everyday(cases: Iterable[str], *chosen: str) -> list[Any]:
+    """These cases, of which only the chosen ones are tried by every run of the tests: each is compiled twice."""
+    return [pytest.param(case, marks=[] if case in chosen else pytest.mark.exhaustive) for case in cases]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("case", LINEARS)
+@pytest.mark.parametrize("case", everyday(LINEARS, "three steps"))
 def test_linear_stays_one_node_and_what_is_compiled_stays_the_same(
     case: str, compiled: Callable[..., Compiled]
 ) -> None:
@@ -235,7 +240,7 @@ OTHERS: dict[str, tuple[str, Model, tuple[int, ...], list[str]]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", OTHERS)
+@pytest.mark.parametrize("case", everyday(OTHERS, "attention", "recomputed in the backward"))
 def test_other_composite_ops_stay_whole_too(case: str, compiled: Callable[..., Compiled]) -> None:
     op, make, shape, expected = OTHERS[case]
     plain = compiled(make, randn(*shape))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.harness.records.test_graph_record import run_at
+from tests.processes.forked import python
 
 from numdrift.harness.backends.lazy.lazy_dump import BEGIN, parse
 from numdrift.harness.graphs.run_graphs import GraphExecution, RunGraphs
@@ -141,15 +140,7 @@ def train(path: Path, what: str, steps: str = "0,1") -> Trained:
     script = path / "train.py"
     (path / "graphs").mkdir(parents=True)
     script.write_text(SCRIPT)
-    done = subprocess.run(
-        [sys.executable, script, what, steps],
-        cwd=path,
-        env=os.environ | lazy_dump(path) | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = python(path, script, what, steps, **lazy_dump(path), OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stderr
     return Trained(path, json.loads(done.stdout.splitlines()[-1]))
 
