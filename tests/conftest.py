@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 from playwright.sync_api import Browser, sync_playwright
 
-from .processes.forked import numdrift_in
+from .processes.forked import forked_trainings, numdrift_in
 
 ROOT = Path(__file__).parent.parent
 TINY = ROOT / "tests" / "e2e" / "scripts" / "tiny.py"
@@ -49,6 +49,13 @@ def numdrift(tmp_path: Path, request: pytest.FixtureRequest) -> Numdrift:
         )
 
     return run
+
+
+@pytest.fixture(scope="module")
+def trainings_are_forked() -> Iterator[None]:
+    """What the Python interface starts in the test's own process is forked."""
+    with forked_trainings():
+        yield
 
 
 @pytest.fixture

@@ -184,10 +184,7 @@ HABITS = [*DEVICES, *COMPILED, *PRECISION, *UPDATES, *MODELS, *LOOPS, *PROCESSES
 QUICK = ["trainer_class", "accumulation", "early_stop", "progress_bar", "sam"]
 """Those that the fast tests run, in cpu mode."""
 
-EVERYDAY = [
-    "accumulation", "autocast_bfloat16", "compiled_module", "device_flag", "dropout", "gan", "lbfgs", "sam", "tied_weights",
-    "trainer_class", "update_by_hand",
-]  # fmt: skip
+EVERYDAY = ["accumulation", "compiled_module", "device_flag", "gan", "sam", "update_by_hand"]
 """Those that every run of the tests tries in compile and lazy mode; the others are tried there by the exhaustive one."""
 
 MEETS_COMPILER = frozenset(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import functools
 import os
 import signal
@@ -10,11 +11,11 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .nursery import is_alike, send
+from .nursery import BE_REAPER, EXECUTE, Cradle, is_alike, send
 
 PROGRAM = Path(__file__).with_name("nursery.py")
 
@@ -117,6 +118,23 @@ def numdrift_in(
     ready = nursery(environment.get("OMP_NUM_THREADS", ""))
     command = ["-m", "numdrift", *map(str, arguments)]
     return as_text(ready.run(command, cwd=folder, env=environment, timeout=timeout))
+
+
+@contextmanager
+def forked_trainings() -> Iterator[None]:
+    """Have the trainings that this very process starts in the context forked, as those of a forked command are."""
+    ready = nursery(os.environ.get("OMP_NUM_THREADS", ""))
+    ctypes.CDLL(None).prctl(BE_REAPER, 1)  # who forks a training ends at once, and it becomes a child of ours
+    mine, its = socket.socketpair()
+    with mine, socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(ready.address)
+        with its:
+            send(connection, {"command": []}, [its.fileno()])
+        Cradle(mine, ready.environment).install()
+        try:
+            yield
+        finally:
+            subprocess.Popen._execute_child = EXECUTE  # type: ignore[attr-defined]
 
 
 def as_text(done: subprocess.CompletedProcess[bytes]) -> subprocess.CompletedProcess[str]:

@@ -46,9 +46,11 @@ READ_LATE = (
     "LTC_SAVE_TENSORS_FILE", "LTC_SAVE_TENSORS_FMT", "COLUMNS", "DEVICE", "PWD", "OLDPWD", "PYTHONPATH", "SHLVL", "_",
     "A", "AT", "BARE", "BARE_COMPILE", "BARE_MODE", "BARE_RESULT", "CASE", "COMPILE", "DISTURBED", "FAULT", "HERE", "ME",
     "NAME", "OTHER", "PIDS", "REPRODUCERS", "WAY", "X",
+    "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR", "CUBLAS_WORKSPACE_CONFIG", "DISABLE_CUPTI_LAZY_REINIT", "TEARDOWN_CUPTI",
 )  # fmt: skip
 """Variables that nothing reads when it is loaded, or that are set right here, and those of the scripts of the tests; besides
-those of pytest. The lazy core reads its own at its first graph."""
+those of pytest. The lazy core reads its own at its first graph; those of the last line Inductor and
+the profiler set in the process of the tests itself, for what it has loaded or for CUDA."""
 
 BEFORE = (
     "torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codegen.cpp", "torch._functorch.aot_autograd",
@@ -112,6 +114,8 @@ def mind(connection: socket.socket, of_trainings: set[str]) -> NoReturn:
     """Fork the command that is asked for, and say its process id and then its exit status."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     request, streams = received(connection)
+    if not request["command"]:  # the trainings of a process that was not forked here
+        rock(socket.socket(fileno=streams[0]), of_trainings)
     command = os.fork()
     if command == 0:
         connection.close()
@@ -121,7 +125,7 @@ def mind(connection: socket.socket, of_trainings: set[str]) -> NoReturn:
             mine.close()
             rock(its, of_trainings)
         its.close()
-        Cradle(mine).install()
+        Cradle(mine, START).install()
         if request["command"][1:3] != ["-m", "numdrift"]:
             forget(of_trainings)
         become(request, streams, keep=mine.fileno())
@@ -170,10 +174,14 @@ def forget(of_trainings: set[str]) -> None:
 
 
 class Cradle:
-    """The command's side: where it starts a training, a forked one takes its place if it can."""
+    """The command's side: where it starts a training, a forked one takes its place if it can.
 
-    def __init__(self, connection: socket.socket) -> None:
+    `start` is the environment that everything was imported in.
+    """
+
+    def __init__(self, connection: socket.socket, start: Mapping[str, str]) -> None:
         self.connection = connection
+        self.start = start
         self.turn = threading.Lock()
 
     def install(self) -> None:
@@ -202,7 +210,7 @@ class Cradle:
             return False
         if any(options[one] for one in ("preexec_fn", "pass_fds", "shell")):
             return False
-        return is_alike(environment, START)
+        return is_alike(environment, self.start)
 
     def fork(
         self,

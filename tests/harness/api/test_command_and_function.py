@@ -48,8 +48,11 @@ def config_of(run: Path) -> dict[str, Any]:
     return config | {"journal": ""}
 
 
+pytestmark = pytest.mark.usefixtures("trainings_are_forked")
+
+
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> numdrift.Investigation:
+def study(trainings_are_forked: None, tmp_path_factory: pytest.TempPathFactory) -> numdrift.Investigation:
     """An investigation of a training with a fault, by the function."""
     out = tmp_path_factory.mktemp("runs")
     return numdrift.investigate(TINY, MODES, WORDS, out=out, name="study", scripts=False, confirm=False)

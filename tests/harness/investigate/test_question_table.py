@@ -64,6 +64,7 @@ def test_names_of_questions_are_of_one_table_each() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("trainings_are_forked")
 def test_a_question_in_the_table_is_asked_and_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(QUESTIONS, "own_kernels", OwnKernels())
     monkeypatch.setitem(experiment.KINDS, "plain", ExperimentKind("{run}-plain-{reference}-{step}", "mode"))
