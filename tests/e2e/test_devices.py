@@ -16,7 +16,7 @@ SCRIPTS = ROOT / "tests" / "e2e" / "scripts"
 
 def bare(script: str, **environment: str) -> str:
     """What a script prints when plain python runs it."""
-    done = python(Path.cwd(), SCRIPTS / script, **environment)
+    done = python(Path.cwd(), SCRIPTS / script, **environment)  # type: ignore[arg-type]
     done.check_returncode()
     return done.stdout
 

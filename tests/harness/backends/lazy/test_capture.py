@@ -140,7 +140,7 @@ def train(path: Path, what: str, steps: str = "0,1") -> Trained:
     script = path / "train.py"
     (path / "graphs").mkdir(parents=True)
     script.write_text(SCRIPT)
-    done = python(path, script, what, steps, **lazy_dump(path), OMP_NUM_THREADS="1")
+    done = python(path, script, what, steps, **lazy_dump(path), OMP_NUM_THREADS="1")  # type: ignore[arg-type]
     assert done.returncode == 0, done.stderr
     return Trained(path, json.loads(done.stdout.splitlines()[-1]))
 
