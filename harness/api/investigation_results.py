@@ -13,7 +13,7 @@ from ..drift.loss_distance import absolute_difference, common_losses, relative_d
 from ..drift.run_comparison import RunComparison, compare_runs
 from ..errors import JournalError, NumdriftError, RunNotFound
 from ..records.codec import Unreadable
-from ..records.findings import INVESTIGATION, known_findings
+from ..records.findings import INVESTIGATION, Findings, known_content
 from ..runs.recorded_run import RecordedRun, load_run
 from .notebook_shown import comparison_html, investigation_html
 from .pair_results import Culprit, Pair, pair_of
@@ -177,7 +177,7 @@ def load_investigation(path: Path | str) -> Investigation:
     folder = Path(path)
     if not (folder / INVESTIGATION).exists():
         raise RunNotFound(f"{folder} has no {INVESTIGATION}: numdrift.investigate makes one")
-    content = known_findings(folder / INVESTIGATION)
+    content = known_content(folder / INVESTIGATION)
     if content is None:
         raise JournalError(folder / INVESTIGATION, "is damaged, or of a schema that this version does not know")
     return investigation_of(content, folder)
@@ -186,12 +186,12 @@ def load_investigation(path: Path | str) -> Investigation:
 def investigation_of(content: Mapping[str, Any], folder: Path, said: Sequence[str] = ()) -> Investigation:
     """What the content of an `investigation.json` says. Raises JournalError where it lacks what schema 1 has."""
     try:
-        pairs = tuple(pair_of(one) for one in content["pairs"])
-        return Investigation(folder, content["reproducer"], content["reference"], pairs, content, said)
-    except (KeyError, TypeError) as error:
-        raise JournalError(folder / INVESTIGATION, f"lacks {error}") from error
+        found = Findings.from_json(content)
     except Unreadable as error:
-        raise JournalError(folder / INVESTIGATION, f"is not as expected: a culprit {error}") from error
+        why = error.why if error.why.startswith("lacks") and not error.place else f"is not as expected: {error}"
+        raise JournalError(folder / INVESTIGATION, why) from error
+    pairs = tuple(pair_of(*one) for one in zip(found.pairs, content["pairs"], strict=True))
+    return Investigation(folder, found.reproducer, found.reference, pairs, content, said)
 
 
 def _parameter_rows(compared: RunComparison) -> list[dict[str, Any]]:

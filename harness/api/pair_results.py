@@ -10,6 +10,7 @@ from typing import Any
 from ..investigate.culprit_words import lines_of
 from ..records import culprit
 from ..records.codec import NUMBERS
+from ..records.findings import PairFindings
 
 TAKEN = (
     "kind", "status", "significance", "phase", "module", "op", "source", "step", "share_of_drift", "error_ulp", "rho",
@@ -74,22 +75,22 @@ class Pair:
         return 0 if self.verdict in ("identical", "rounding") else 1
 
 
-def pair_of(content: Mapping[str, Any]) -> Pair:
-    """A pair of `investigation.json`. Raises KeyError or Unreadable where it lacks what schema 1 has."""
+def pair_of(found: PairFindings, content: Mapping[str, Any]) -> Pair:
+    """A pair of `investigation.json`, as it was read and as it is written there."""
     content = with_numbers(content)
+    both = zip(found.culprits, content.get("culprits", ()), strict=True)
     return Pair(
-        **{name: content[name] for name in ("a", "b", "verdict", "undecided", "score", "threshold")},
-        **{name: content[name] for name in ("first_differing_step", "first_significant_step", "closer_to_fp64")},
-        text=tuple(content["text"]),
-        notes=tuple(content["notes"]),
-        culprits=tuple(culprit_of(one, content["a"], content["b"]) for one in content["culprits"]),
+        **{name: getattr(found, name) for name in ("a", "b", "verdict", "undecided", "score", "threshold")},
+        **{name: getattr(found, name) for name in ("first_differing_step", "first_significant_step", "closer_to_fp64")},
+        text=tuple(found.text),
+        notes=tuple(found.notes),
+        culprits=tuple(culprit_of(one, written, found.a, found.b) for one, written in both),
         content=content,
     )
 
 
-def culprit_of(content: Mapping[str, Any], a: str, b: str) -> Culprit:
+def culprit_of(found: culprit.Culprit, content: Mapping[str, Any], a: str, b: str) -> Culprit:
     """A culprit of a pair; a difference in the set-up has neither place nor proof."""
-    found = culprit.Culprit.from_json(content)
     script = found.script
     return Culprit(
         **{name: getattr(found, name) for name in TAKEN},

@@ -62,7 +62,7 @@ def show_pair(out: Console, pair: PairFindings, *, verbose: bool = False) -> Non
             for line in others:
                 out.print(f"     {line}", soft_wrap=True)
     if pair.without:
-        out.print(f"  {pair.without['text']}", soft_wrap=True)
+        out.print(f"  {pair.without.text}", soft_wrap=True)
     for note in pair.notes:
         out.print(f"  note: {note}", soft_wrap=True)
     if verbose and pair.steps:
@@ -72,7 +72,7 @@ def show_pair(out: Console, pair: PairFindings, *, verbose: bool = False) -> Non
 def _show_steps(out: Console, pair: PairFindings) -> None:
     rows = table("  step", ">z", "tape", "worst tensors (z)")
     for step in pair.steps:
-        tensors = sorted(step["tensors"], key=lambda one: -one["score"])[:WORST_SHOWN]
-        worst = ", ".join(f"{one['name']} {number(one['score'])}" for one in tensors if one["score"])
-        rows.add_row(f"  {step['step']:,}", number(step["score"]), "yes" if step["taped"] else "", worst or "identical")
+        tensors = sorted(step.tensors, key=lambda one: -one.score)[:WORST_SHOWN]
+        worst = ", ".join(f"{one.name} {number(one.score)}" for one in tensors if one.score)
+        rows.add_row(f"  {step.step:,}", number(step.score), "yes" if step.taped else "", worst or "identical")
     out.print(rows)

@@ -27,6 +27,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from ..records.findings import TensorScore
 from ..runs.mapped_tensors import TensorFile
 from .norms import Norm, as_float, difference, is_floating
 from .step_noise import Noise
@@ -48,23 +49,6 @@ EDGE = "a discrete choice hangs on rounding"
 
 KINDS = ("loss", "gradient", "parameter", "buffer", "state")
 """Of equally bad values the one that comes first in a step is named first."""
-
-
-@dataclass(frozen=True, slots=True)
-class TensorScore:
-    """The drift of one value. `score` is z, `noise` the rms in it; `why` explains a score that no distance
-    gives.
-
-    Of integers (`discrete`), distance counts the differing elements, norm all of them, and noise the flips.
-    """
-
-    name: str
-    score: float
-    distance: float
-    norm: float
-    noise: float
-    why: str = ""
-    discrete: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ..records.findings import Verdict
 from .calibration import Threshold
 from .nonfinite import Nonfinite
 from .repetition import Repetition
@@ -49,26 +50,6 @@ class VerdictEvidence:
     unscored: str = ""
     stateless: str = ""
     command: str = "numdrift investigate"
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """`word` is None where nothing decides; then `undecided` says why, and what would.
-
-    `step` is the one that the verdict is about. `score` is the largest of a floating value over all scored
-    steps, of `tensor`; None without scored steps. `inspect` marks rounding that is large enough to be worth a
-    look.
-    """
-
-    word: str | None
-    text: str
-    step: int | None = None
-    score: float | None = None
-    tensor: str = ""
-    first_significant_step: int | None = None
-    inspect: bool = False
-    undecided: str = ""
-    notes: tuple[str, ...] = ()
 
 
 def decide(evidence: VerdictEvidence) -> Verdict:

@@ -1,21 +1,25 @@
-"""Which stage or setting of torch.compile the drift comes with: one step, taken with others from the
-reference's state.
+"""Which stage or setting of torch.compile the drift comes with: one step, taken with others from the reference's state.
 
-The stages are torch's own ladder (capture, autograd capture, decompositions, code generation); where the
-score rises from one to the next, that stage makes the drift. The settings are those of Inductor's code
-generation that change its rounding.
+The stages are torch's own ladder (capture, autograd capture, decompositions, code generation); where the score rises
+from one to the next, that stage makes the drift. The settings are those of Inductor's code generation that change its
+rounding.
+
+    cpu 0, eager 0, aot_eager 0, aot_eager_decomp_partition 2, inductor 400      code generation makes the drift
+    contract=fast 400, inductor.cpp.simdlen=1 3                                  without vectors it is gone
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ..drift.verdict import worst_of
 from ..errors import JournalError
 from ..records.culprit import COMPILER_SETTING, COMPILER_STAGE, Culprit
+from ..records.findings import CompilerScores
 from ..records.mode_spec import LADDER, ModeSpec
+from ..runs.recorded_run import RecordedRun
 from .evidence import PairEvidence
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Round, begun_in
@@ -78,105 +82,95 @@ def variants_of(spec: ModeSpec) -> Iterator[tuple[str, ModeSpec]]:
         text = f"backend={stage}"
         yield text, with_setting(spec, text)
     for key, (other, default) in SETTINGS.items():
-        value = default if _value(spec, key) == other else other
-        text = f"{key}={value}"
+        group, _, inner = key.partition(".")
+        current = spec.inductor.get(inner) if group == "inductor" else getattr(spec, key)
+        text = f"{key}={default if current == other else other}"
         yield text, with_setting(spec, text)
-
-
-def _at_stage(spec: ModeSpec, stage: str) -> ModeSpec:
-    """The mode without what only Inductor understands."""
-    kernel = {key: value for key, value in spec.kernel.items() if "@" not in key}
-    return replace(
-        spec,
-        backend=stage,
-        contract=None,
-        emulate_casts=None,
-        fallback_random=None,
-        inductor={},
-        decompose={},
-        kernel=kernel,
-    )
-
-
-def _value(spec: ModeSpec, key: str) -> str | None:
-    group, _, inner = key.partition(".")
-    return spec.inductor.get(inner) if group == "inductor" else getattr(spec, key)
 
 
 def with_setting(spec: ModeSpec, text: str) -> ModeSpec:
     """The mode with one of its keys changed, given as `KEY=VALUE`."""
     key, _, value = text.partition("=")
-    if key == "backend":
-        return _at_stage(spec, value)
     group, _, inner = key.partition(".")
     if group == "inductor":
         return replace(spec, inductor={**spec.inductor, inner: value})
-    return ModeSpec.from_json({**spec.to_json(), key: value})
+    if key != "backend":
+        return ModeSpec.from_json({**spec.to_json(), key: value})
+    return replace(  # a stage before Inductor, without what only Inductor understands
+        spec,
+        backend=value,
+        contract=None,
+        emulate_casts=None,
+        fallback_random=None,
+        inductor={},
+        decompose={},
+        kernel={key: value for key, value in spec.kernel.items() if "@" not in key},
+    )
 
 
-def settings_of(evidence: PairEvidence) -> dict[str, Any] | None:
-    """The scores of the first step that was taken so: `step`, `score` as the mode is, and those of `stages`
-    and `settings`.
+def settings_of(evidence: PairEvidence) -> CompilerScores | None:
+    """The scores of the first step that was taken so; None where none was, or none can be read."""
 
-    None where none was, or none can be read.
-    """
+    def score(run: RecordedRun, step: int) -> float | None:
+        try:
+            scored = score_of(evidence, run, step)
+        except JournalError:
+            return None
+        return None if scored is None else worst_of([scored])
+
     made = evidence.experiments("b", "set")
+    texts = [text for text, _ in variants_of(spec_of(evidence.b))]
     for step in sorted({one.step for one in made if one.step is not None}):
-        whole = next((found for run in evidence.started if (found := _score(evidence, run, step)) is not None), None)
+        whole = next((found for run in evidence.started if (found := score(run, step)) is not None), None)
         if whole is None:
             continue
+        # by the detail of the experiment: a folder's name has a dot where the setting has `=`
         known = {
-            one.detail: score
+            one.detail: found
             for one, run in made.items()
-            if one.step == step and (score := _score(evidence, run, step)) is not None
+            if one.step == step and (found := score(run, step)) is not None
         }
-        texts = [text for text, _ in variants_of(spec_of(evidence.b))]
         scores = {text: known[name] for text in texts if (name := text.replace("=", ".")) in known}
-        stages = {text.removeprefix("backend="): scores[text] for text in scores if text.startswith("backend=")}
-        settings = {text: score for text, score in scores.items() if not text.startswith("backend=")}
-        return {"step": step, "score": whole, "stages": stages, "settings": settings}
+        return CompilerScores(
+            step,
+            whole,
+            {text.removeprefix("backend="): one for text, one in scores.items() if text.startswith("backend=")},
+            {text: one for text, one in scores.items() if not text.startswith("backend=")},
+        )
     return None
 
 
-def _score(evidence: PairEvidence, run: Any, step: int) -> float | None:
-    try:
-        scored = score_of(evidence, run, step)
-    except JournalError:
-        return None
-    return None if scored is None else worst_of([scored])
-
-
-def setting_sentences(found: Mapping[str, Any] | None, threshold: float) -> list[str]:
+def setting_sentences(found: CompilerScores | None, threshold: float) -> list[str]:
     """The scores in words."""
     if found is None:
         return []
-    said, step = [], found["step"]
-    if found["stages"]:
-        stages = {**found["stages"], "inductor": found["score"]}
+    said, step = [], found.step
+    if found.stages:
+        stages = {**found.stages, "inductor": found.score}
         listed = ", ".join(f"{stage} {score:.3g}" for stage, score in stages.items())
         said.append(f"step {step} by the compiler's stages: z {listed}")
-    if found["settings"]:
-        listed = ", ".join(f"{text} {score:.3g}" for text, score in found["settings"].items())
-        gone = [text for text, score in found["settings"].items() if score <= threshold < found["score"]]
+    if found.settings:
+        listed = ", ".join(f"{text} {score:.3g}" for text, score in found.settings.items())
+        gone = [text for text, score in found.settings.items() if score <= threshold < found.score]
         ending = f"; {' or '.join(gone)} takes the drift away" if gone else ""
         said.append(f"step {step} by the compiler's settings: z {listed}{ending}")
     return said
 
 
-def setting_culprits(found: Mapping[str, Any] | None, labels: Sequence[str], threshold: float) -> list[Culprit]:
+def setting_culprits(found: CompilerScores | None, labels: Sequence[str], threshold: float) -> list[Culprit]:
     """The stage that makes a drift beyond rounding, and the setting that takes it away, for where no op
     could be named."""
-    if found is None or found["score"] <= threshold:
+    if found is None or found.score <= threshold:
         return []
     culprits = []
-    stages = {labels[0]: 0.0, **found["stages"], "inductor": found["score"]}
+    stages = {labels[0]: 0.0, **found.stages, "inductor": found.score}
     beyond = next(stage for stage, score in stages.items() if score > threshold)
-    before = list(stages)[list(stages).index(beyond) - 1]
-    if found["stages"]:
+    before = list(stages)[list(stages).index(beyond) - 1]  # the reference is the first, at 0, so there is one
+    if found.stages:
         culprits.append(
             mode_culprit(
                 kind=COMPILER_STAGE,
-                step=found["step"],
+                step=found.step,
                 name=f"torch.compile's stage {beyond}",
                 reasons=[f"{STAGES[beyond]} makes the drift: {before} is within rounding"],
                 before=stages[beyond],
@@ -186,17 +180,16 @@ def setting_culprits(found: Mapping[str, Any] | None, labels: Sequence[str], thr
                 swapped=f"backend={before}" if before in STAGES else None,
             )
         )
-    best = min(found["settings"].items(), key=lambda one: one[1], default=("", threshold * 2))
-    text, score = best
+    text, score = min(found.settings.items(), key=lambda one: one[1], default=("", math.inf))
     if score <= threshold:
-        culprits.insert(
+        culprits.insert(  # before the stage: it can be swapped out, and nothing else of the stage goes with it
             0,
             mode_culprit(
                 kind=COMPILER_SETTING,
-                step=found["step"],
+                step=found.step,
                 name="torch.compile's code generation",
                 reasons=[f"{text} takes the drift away"],
-                before=found["score"],
+                before=found.score,
                 after=score,
                 threshold=threshold,
                 why=f"z {found['score']:.3g} as it is, {score:.3g} with {text}",

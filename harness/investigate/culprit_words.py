@@ -1,4 +1,9 @@
-"""Culprits in words."""
+"""Culprits in words.
+
+aten.tanh_backward in the backward of 1, train.py:31 (100 % of the drift)
+0.9 ULP from double in cpu, 312 in lazy (rho 0.4 and 130: more than rounding of its inputs explains)
+swapped into cpu the drift comes (z 90), swapped out of lazy it goes from z 91 to 0
+"""
 
 from __future__ import annotations
 
@@ -24,37 +29,32 @@ def lines_of(culprit: Culprit, a: str, b: str) -> list[str]:
     """
     if culprit.proof is None:
         return [culprit.text or ""]
+    op = culprit.op or culprit.name or "the inputs of the step"
+    places = [place or "the model itself" for place in culprit.places]
+    more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
+    where = f" of {', '.join(places[:MOST_PLACES])}{more}" if places else ""
+    source = f", {_from_here(culprit.source)}" if culprit.source else ""
     share = culprit.share_of_drift
     of_drift = "" if share is None else f" ({100 * share:.0f} % of the drift)"
+    status = "" if culprit.status == "culprit" else "suspect: "
+    phase = PHASES.get(culprit.phase or "", culprit.phase)
+    script, shown = culprit.script, ""
+    if script is not None and script.path is not None and script.reproduces:
+        shown = f"{_from_here(script.path)} shows it without numdrift"
     lines = [
-        _what(culprit) + of_drift,
+        f"{status}{op} in {phase}{where}{source}{of_drift}",
         ", ".join(culprit.reasons),
         _errors(culprit, a, b),
         _bound(culprit, a, b),
         _proof(culprit, culprit.proof, a, b),
-        _script(culprit),
+        shown,
     ]
     return [line for line in lines if line]
 
 
-def _what(culprit: Culprit) -> str:
-    op = culprit.op or culprit.name or "the inputs of the step"
-    source = f", {_from_here(culprit.source)}" if culprit.source else ""
-    status = "" if culprit.status == "culprit" else "suspect: "
-    phase = PHASES.get(culprit.phase or "", culprit.phase)
-    return f"{status}{op} in {phase}{_where(culprit)}{source}"
-
-
-def _where(culprit: Culprit) -> str:
-    places = [place or "the model itself" for place in culprit.places]
-    if not places:
-        return ""
-    more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
-    return f" of {', '.join(places[:MOST_PLACES])}{more}"
-
-
 def _errors(culprit: Culprit, a: str, b: str) -> str:
     ulp, rho = culprit.error_ulp, culprit.rho
+    # Only a kernel has the same inputs on both sides, of which its error can be told.
     if culprit.kind != KERNEL or not {"a", "b"} <= ulp.keys():
         return ""
     said = (
@@ -81,7 +81,7 @@ def _proof(culprit: Culprit, proof: Proof, a: str, b: str) -> str:
     if culprit.kind in (PART, COMPILER_STAGE, COMPILER_SETTING):
         return proof.why
     came, went = proof.swap_in, proof.swap_out
-    if culprit.kind == MARK_STEP:
+    if culprit.kind == MARK_STEP:  # the policy that helps is a mark_step, or a sentence: every op at once
         other = str(culprit.policy["swapped"])
         swapped = other if " " in other else f"mark_step={other}"
         before, after = _z(came.score_after), _z(went.score_after)
@@ -99,14 +99,6 @@ def _proof(culprit: Culprit, proof: Proof, a: str, b: str) -> str:
     if proof.why:
         said.append(proof.why)
     return ", ".join(said)
-
-
-def _script(culprit: Culprit) -> str:
-    """The script that shows it, by its path from the current folder."""
-    script = culprit.script
-    if script is None or script.path is None or not script.reproduces:
-        return ""
-    return f"{_from_here(script.path)} shows it without numdrift"
 
 
 def _from_here(path: str) -> str:

@@ -32,6 +32,7 @@ class EvidenceFolder:
         """Every experiment of a pair that has ended, by the names of its runs. Where its manifest does not
         tell what it is (those of before did not), its folder's name does."""
         found = {}
+        # sorted, for the order of files differs from disk to disk, and later ones replace earlier ones
         for manifest in sorted(self.path.glob(f"*/{MANIFEST}")):
             run = _ended(manifest.parent)
             if run is None:
@@ -125,9 +126,15 @@ class PairEvidence:
         return [*self.taped, *(ours for ours, _ in self.onsets)]
 
     @property
+    def one_against_several(self) -> bool:
+        """Whether the reference is one process and the other run has several."""
+        return self.a.manifest.world_size == 1 and self.b.manifest.world_size > 1
+
+    @property
     def runs(self) -> int:
         """How many trainings there are for the pair. What is made of both counts where both are there, an
         inquiry as one."""
+        # An interrupted round has left seeds and onsets of one side only: half an experiment explains nothing.
         alone = [
             run
             for made in self.made.values()
@@ -145,6 +152,7 @@ class PairEvidence:
         if not rank:
             return self
         a, b = rank_of(self.a, rank), rank_of(self.b, rank)
+        # an inquiry was made of rank 0 alone, so the other ranks have nothing of it
         made = {
             side: {one: rank_of(run, rank) for one, run in found.items() if not KINDS[one.kind].inquiry}
             for side, found in self.made.items()

@@ -1,11 +1,12 @@
-"""From what was recorded to what is known of each pair. Nothing is run here."""
+"""From what was recorded to what is known of each pair: its verdict, the sentences about it, and its culprits. Nothing
+is run here."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ..drift.calibration import threshold_for
 from ..drift.global_batch import whole_batch_compared
@@ -16,24 +17,22 @@ from ..drift.run_comparison import RunComparison, compare_runs
 from ..drift.setup_difference import SetupDifference
 from ..drift.setup_triage import environment_differences, setup_differences
 from ..drift.step_score import StepScore
-from ..drift.verdict import Verdict, VerdictEvidence, decide
+from ..drift.verdict import VerdictEvidence, decide
 from ..errors import JournalError
 from ..records.culprit import MARK_STEP, SETUP, Culprit
-from ..records.findings import Findings, PairFindings
+from ..records.findings import Findings, PairFindings, RunEnding, StepFindings, Verdict
 from ..records.localization_record import Localization
 from ..records.step_files import STATE
 from ..runs.mapped_tensors import TensorFile
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import read_state, state_steps
-from .curves import Curves, curves_of
 from .evidence import PairEvidence, evidence_for
 from .judged_ranks import judged_by_rank
 from .ops import localizations
 from .pair_scores import Scores, accuracy_of, scores_of, spec_of, with_choices
 from .question import proven
 from .question_table import LAST_QUESTIONS, QUESTIONS
-from .whole_outcomes import holds_one_against_several
-from .without_culprits import trained_without
+from .whole_trainings import Curves, curves_of, trained_without
 
 Kind = TypeVar("Kind")
 
@@ -63,21 +62,14 @@ def judge_pairs(pairs: Sequence[tuple[RecordedRun, RecordedRun]], step: int | No
     return Findings(
         reproducer=reference.manifest.reproducer,
         reference=reference.manifest.label,
-        runs={run.manifest.label: described(run) for run in runs.values()},
+        runs={run.manifest.label: _ending(run) for run in runs.values()},
         pairs=[judge_pair(evidence_for(a, b), comparisons=len(pairs), step=step) for a, b in pairs],
     )
 
 
-def described(run: RecordedRun) -> dict[str, Any]:
-    manifest = run.manifest
-    return {
-        "status": manifest.status,
-        "steps": len(run.journal.steps),
-        "seconds": manifest.seconds,
-        "message": manifest.message,
-        "spec": manifest.spec,
-        "path": run.path.name,
-    }
+def _ending(run: RecordedRun) -> RunEnding:
+    known = run.manifest
+    return RunEnding(known.status, len(run.journal.steps), known.seconds, known.message, known.spec, run.path.name)
 
 
 def judge_pair(evidence: PairEvidence, comparisons: int = 1, step: int | None = None) -> PairFindings:
@@ -98,21 +90,22 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
     questions = {**QUESTIONS, **LAST_QUESTIONS}
     answers = {name: question.answer(evidence, fault, step) for name, question in questions.items()}
     culprits = [culprit for answer in answers.values() for culprit in answer.culprits]
+    # A stage, a setting or a part of the model is named where no op could be.
     if verdict.word == "beyond-rounding" and not proven(verdict.word, culprits):
         for answer in answers.values():
             culprits = [*answer.instead, *culprits]
     causes = [one for one in weighed.setup if one.counts] if verdict.word == "different-setup" else []
 
-    answered = [sentence for answer in answers.values() for sentence in answer.sentences]
     told = (verdict.notes, compared.notes, environment_differences(evidence.a, evidence.b), scores.notes)
     notes = [*chain(*told), *scores.unreplayed, *weighed.unreadable]
     notes += [note for answer in answers.values() for note in answer.notes]
     referee = weighed.referee
+    said = [sentence for answer in answers.values() for sentence in answer.sentences]
     return PairFindings(
         a=a,
         b=b,
         verdict=verdict.word,
-        text=[*_sentences(weighed, causes, curves), *answered],
+        text=[*_sentences(weighed, causes, curves), *said],
         undecided=verdict.undecided,
         inspect=verdict.inspect,
         first_differing_step=compared.first_differing_step,
@@ -122,10 +115,10 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
         calibrated=scores.threshold.calibrated,
         closer_to_fp64={"a": a, "b": b}.get(referee.closer, referee.closer) if referee else None,
         referee=asdict(referee) if referee else None,
-        culprits=[*map(_culprit, causes), *culprits],
+        culprits=[*map(_of_setup, causes), *culprits],
         controls={label: asdict(one) for label, one in weighed.controls.items()},
         noise=scores.noise,
-        steps=[_step(one) for one in scores.steps],
+        steps=[*map(_of_step, scores.steps)],
         losses=asdict(compared.losses),
         runs_used=evidence.runs,
         tests=sum(int(one.content.get("tests", 0)) for one in weighed.localized),
@@ -155,9 +148,9 @@ class _Weighed:
 def _weigh(evidence: PairEvidence, failed: Sequence[str]) -> _Weighed:
     a, b = evidence.a, evidence.b
     unreadable: list[str] = []
-    several = holds_one_against_several(evidence)
+    several = evidence.one_against_several
     compared = whole_batch_compared(a, b) if several else compare_runs(a, b)
-    setup = setup_differences(a, b, _state(evidence.a_again), _state(evidence.b_again))
+    setup = setup_differences(a, b, _first_state(evidence.a_again), _first_state(evidence.b_again))
     if several:
         setup = [one for one in setup if one.kind not in OF_ONE_RANK]
     localized = localizations(evidence)
@@ -167,6 +160,18 @@ def _weigh(evidence: PairEvidence, failed: Sequence[str]) -> _Weighed:
     scores = with_choices(_readable(lambda: scores_of(evidence), empty, unreadable), localized)
     repeated = ((a, evidence.a_again), (b, evidence.b_again))
     controls = {run.manifest.label: repetition(run, again) for run, again in repeated if again is not None}
+    # What makes the experiments that the pair lacks: for runs of one investigation, without running them again
+    if a.manifest.in_process or b.manifest.in_process:
+        command = "numdrift investigate SCRIPT"
+    elif a.path.parent != b.path.parent or a.manifest.suffix != b.manifest.suffix:
+        command = "numdrift investigate"
+    else:
+        suffix = f" --suffix {a.manifest.suffix}" if a.manifest.suffix else ""
+        command = f"numdrift investigate {a.path.parent}{suffix}"
+    # Why no step can be started from a state, which the repetition was told when it tried to keep one
+    lacking = f"{STATE} is not available: "
+    notices = () if evidence.a_again is None else evidence.a_again.manifest.notices
+    why = next((one.partition(lacking)[2] for one in notices if lacking in one), "")
     verdict = decide(
         VerdictEvidence(
             a=a.manifest.label,
@@ -180,25 +185,13 @@ def _weigh(evidence: PairEvidence, failed: Sequence[str]) -> _Weighed:
             nonfinite=nonfinite(a, b),
             steps=scores.steps,
             unscored=scores.why,
-            stateless=_stateless(evidence),
-            command=_command(evidence),
+            stateless=f"no step of this script can be started from another run's state: {why}" if why else "",
+            command=command,
         )
     )
     alike = compared.identical or several
     referee = None if alike else _readable(lambda: accuracy_of(evidence), None, unreadable)
     return _Weighed(compared, setup, localized, scores, controls, verdict, referee, unreadable)
-
-
-def _command(evidence: PairEvidence) -> str:
-    """What makes the experiments that a pair lacks: for runs of one investigation, without running them
-    again."""
-    a, b = evidence.a, evidence.b
-    if a.manifest.in_process or b.manifest.in_process:
-        return "numdrift investigate SCRIPT"
-    if a.path.parent != b.path.parent or a.manifest.suffix != b.manifest.suffix:
-        return "numdrift investigate"
-    suffix = f" --suffix {a.manifest.suffix}" if a.manifest.suffix else ""
-    return f"numdrift investigate {a.path.parent}{suffix}"
 
 
 def _failed(evidence: PairEvidence) -> list[str]:
@@ -219,7 +212,7 @@ def _failed(evidence: PairEvidence) -> list[str]:
     return said[:1]
 
 
-def _state(run: RecordedRun | None) -> TensorFile | None:
+def _first_state(run: RecordedRun | None) -> TensorFile | None:
     if run is None or 0 not in state_steps(run.path):
         return None
     try:
@@ -237,75 +230,38 @@ def _readable(read: Callable[[], Kind], otherwise: Kind, unreadable: list[str]) 
 
 
 def _sentences(weighed: _Weighed, causes: Sequence[SetupDifference], curves: Curves) -> list[str]:
-    verdict, referee = weighed.verdict, weighed.referee
-    said = [
-        verdict.text,
-        *(one.text for one in causes[1:]),
-        _loss_sentence(weighed.compared, verdict),
-        _referee_sentence(referee.text if referee else "", verdict),
-        *curves.sentences,
-    ]
-    return [sentence for sentence in said if sentence]
+    word, losses, referee = weighed.verdict.word, weighed.compared.losses, weighed.referee
+    said = [weighed.verdict.text, *(one.text for one in causes[1:])]
+    told = word != "nonfinite" and not weighed.compared.identical and losses.max_relative is not None
+    if told and losses.common_steps and losses.first_differing_step is None:
+        said.append("the losses are the same bits at every step")
+    elif told and losses.common_steps:
+        said.append(
+            f"the losses differ from step {losses.first_differing_step} on, by at most {losses.max_relative:.2g} of "
+            f"their value (step {losses.max_relative_step})"
+            + ("; that alone says nothing, as training magnifies rounding" if word in ("rounding", None) else "")
+        )
+    # The referee computes the reference's own ops: it cannot speak for a mode that computes something else.
+    if referee is not None and referee.text and word not in ("different-setup", "nonfinite", "nondeterministic"):
+        doubt = "; if the modes compute different things, that is only what it says"
+        said.append(referee.text + (doubt if word == "beyond-rounding" else ""))
+    return [sentence for sentence in (*said, *curves.sentences) if sentence]
 
 
-def _loss_sentence(compared: RunComparison, verdict: Verdict) -> str:
-    losses = compared.losses
-    if verdict.word == "nonfinite":
-        return ""
-    if compared.identical or not losses.common_steps or losses.max_relative is None:
-        return ""
-    if losses.first_differing_step is None:
-        return "the losses are the same bits at every step"
-    return (
-        f"the losses differ from step {losses.first_differing_step} on, by at most {losses.max_relative:.2g} of their "
-        f"value (step {losses.max_relative_step})"
-        + ("; that alone says nothing, as training magnifies rounding" if verdict.word in ("rounding", None) else "")
-    )
-
-
-def _referee_sentence(text: str, verdict: Verdict) -> str:
-    """The referee computes the reference's own ops: it cannot speak for a mode that computes something
-    else."""
-    if verdict.word in ("different-setup", "nonfinite", "nondeterministic") or not text:
-        return ""
-    return text + (
-        "; if the modes compute different things, that is only what it says"
-        if verdict.word == "beyond-rounding"
-        else ""
-    )
-
-
-def _culprit(cause: SetupDifference) -> Culprit:
+def _of_setup(one: SetupDifference) -> Culprit:
     return Culprit(
         kind=SETUP,
         phase="setup",
-        step=cause.step,
-        what=cause.kind,
-        name=cause.name,
-        text=cause.text,
+        step=one.step,
+        what=one.kind,
+        name=one.name,
+        text=one.text,
         significance="beyond-rounding",
     )
 
 
-def _step(score: StepScore) -> dict[str, Any]:
-    """A step's scores; of the tensors those that differ."""
-    return {
-        "step": score.step,
-        "score": score.score,
-        "tensor": score.tensor,
-        "taped": score.taped,
-        "on_edge": score.on_edge,
-        "discrete": list(score.discrete),
-        "compared": len(score.tensors),
-        "tensors": [asdict(one) for one in score.tensors if one.score],
-    }
-
-
-def _stateless(evidence: PairEvidence) -> str:
-    """Why no step of the script can be started from a state, "" where one can, or where that was not
-    tried."""
-    repeated = evidence.a_again
-    told = () if repeated is None else repeated.manifest.notices
-    lacking = f"{STATE} is not available: "
-    why = next((one.partition(lacking)[2] for one in told if lacking in one), "")
-    return f"no step of this script can be started from another run's state: {why}" if why else ""
+def _of_step(one: StepScore) -> StepFindings:
+    differing = [each for each in one.tensors if each.score]  # of thousands of values few differ
+    return StepFindings(
+        one.step, one.score, one.tensor, one.taped, one.on_edge, one.discrete, len(one.tensors), differing
+    )

@@ -3,12 +3,11 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from ..errors import NumdriftError
-from ..records.findings import PairFindings
+from ..records.findings import PairFindings, RankFindings
 from ..runs.recorded_run import RecordedRun
 from .evidence import PairEvidence
 
@@ -41,8 +40,9 @@ def judged_by_rank(evidence: PairEvidence, judge: Judge) -> PairFindings:
     except NumdriftError as error:
         first = judge(evidence)
         return replace(first, notes=[*first.notes, f"only rank 0 was held against rank 0: {error}"])
-    worst = min(range(count), key=lambda rank: _gravity(found[rank]))
-    words = [_word(one) for one in found]
+    # of equally bad verdicts the larger score, and of equal ones the first rank
+    worst = min(range(count), key=lambda rank: (GRAVITY.index(found[rank].verdict), -(found[rank].score or 0.0)))
+    words = [one.verdict or "undecided" for one in found]
     said = f"each of {count} ranks is held against the same rank: " + (
         f"all are {words[0]}, and this is rank {worst}"
         if len(set(words)) == 1
@@ -53,29 +53,20 @@ def judged_by_rank(evidence: PairEvidence, judge: Judge) -> PairFindings:
     pair = replace(
         pair,
         text=[*pair.text[:1], said, *pair.text[1:]],
-        ranks=[_described(rank, one) for rank, one in enumerate(found)],
+        ranks=[
+            RankFindings(
+                rank,
+                one.verdict,
+                one.text[0] if one.text else "",
+                one.score,
+                one.first_differing_step,
+                one.first_significant_step,
+            )
+            for rank, one in enumerate(found)
+        ],
         notes=list(dict.fromkeys([*pair.notes, *(note for one in found for note in one.notes)])),
     )
     return _with_agreement(pair, a, b)
-
-
-def _gravity(found: PairFindings) -> tuple[int, float]:
-    return (GRAVITY.index(found.verdict), -(found.score or 0.0))
-
-
-def _word(found: PairFindings) -> str:
-    return found.verdict or "undecided"
-
-
-def _described(rank: int, found: PairFindings) -> Mapping[str, Any]:
-    return {
-        "rank": rank,
-        "verdict": found.verdict,
-        "text": found.text[0] if found.text else "",
-        "score": found.score,
-        "first_differing_step": found.first_differing_step,
-        "first_significant_step": found.first_significant_step,
-    }
 
 
 def _with_agreement(found: PairFindings, a: RecordedRun, b: RecordedRun) -> PairFindings:

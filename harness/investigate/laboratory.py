@@ -1,12 +1,15 @@
-"""Making the runs that an investigation needs, and none that is there already."""
+"""Making the runs that an investigation needs, and none that is there already; and the referee of their tapes."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import threading
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,15 +17,19 @@ from typing import Any, Protocol
 from ..errors import NumdriftError, UsageError
 from ..launch.batch_plan import BatchPlan, check_plan, script_sha256
 from ..launch.execute_batch import execute_together, run_config
+from ..launch.guest_process import guest_command
 from ..launch.supervise import Reporter
 from ..records.experiment import Experiment
 from ..records.mode_spec import ModeSpec
 from ..records.run_config import RunConfig
-from ..records.step_selection import KeepParams
+from ..records.step_selection import KeepParams, StepSelection
 from ..runs.recorded_run import RecordedRun, load_run
 from ..runs.run_layout import InvestigationFolder, RunFolder
-from .chosen_steps import selection
 from .evidence import EvidenceFolder
+
+REFEREE = "numdrift.harness.tape.referee_process"
+LONGEST = 600.0
+"""Seconds after which the referee is given up."""
 
 
 class Interrupted(Exception):
@@ -78,9 +85,8 @@ class Laboratory:
                     _remove(folder)
                     continue
                 raise UsageError(
-                    f"{folder.path} is a run of another script, arguments or mode (or one that "
-                    f"failed): choose another --name, "
-                    f"replace it with --force, or investigate what is there by `numdrift investigate "
+                    f"{folder.path} is a run of another script, arguments or mode (or one that failed): choose another "
+                    "--name, replace it with --force, or investigate what is there by `numdrift investigate "
                     f"{plan.investigation.path}`"
                 )
         if missing:
@@ -94,9 +100,8 @@ class Laboratory:
         plans = [replace(plan, timeout=self.timeout) for plan in experiments.plans]
         missing = [plan for plan in plans if not self._is_there(plan, plan.modes[0].name)]
         self.reused += len(plans) - len(missing)
-        for plan in missing:
-            folder = plan.investigation.run(plan.modes[0].name, "")
-            _remove(folder)  # half done by an earlier call, or asked for otherwise
+        for plan in missing:  # half done by an earlier call, or asked for otherwise
+            _remove(plan.investigation.run(plan.modes[0].name, ""))
         if missing:
             self._execute(experiments.title, missing)
 
@@ -132,19 +137,16 @@ class Laboratory:
         if asked.until is None:  # it went on to the end, and has all that an earlier end would leave
             wanted = replace(wanted, until=None)
         unchanged = run.manifest.script_sha256 == script_sha256(plan.script)
-        return run if unchanged and _plain(asked) == _plain(wanted) else None
+        # Compared as JSON, where a tuple is a list; where the script lies and where it writes may be otherwise
+        elsewhere = {"script": "", "invoked": "", "journal": ""}
+        one, other = (json.loads(json.dumps(config.to_json())) | elsewhere for config in (asked, wanted))
+        return run if unchanged and one == other else None
 
 
 def _remove(folder: RunFolder) -> None:
     if folder.manifest.exists():
         shutil.rmtree(folder.path)
     folder.pickle.unlink(missing_ok=True)
-
-
-def _plain(config: RunConfig) -> dict[str, Any]:
-    """What a run was asked for, without where its script lies and where it writes."""
-    content: dict[str, Any] = json.loads(json.dumps(config.to_json()))
-    return content | {"script": "", "invoked": "", "journal": ""}
 
 
 def repeating(run: RecordedRun, experiment: Experiment, **changes: Any) -> BatchPlan:
@@ -161,7 +163,7 @@ def repeating(run: RecordedRun, experiment: Experiment, **changes: Any) -> Batch
         "investigation": InvestigationFolder(EvidenceFolder.of(run).path),
         "arguments": config.arguments,
         "kernels": [(op, Path(path)) for op, path in config.kernels],
-        "keep_params": KeepParams.parse("last"),
+        "keep_params": KeepParams.parse("last"),  # what it is made for is in states and outcomes, not in the journal
         "nproc": config.world_size,
     }
     return BatchPlan(**{**asked, **changes})
@@ -171,5 +173,45 @@ def begun_in(states: Path, run: RecordedRun, experiment: Experiment, steps: Sequ
     """A plan that runs the recorded run once more, these steps from the states in this folder, and ends
     after the last of them."""
     return repeating(
-        run, experiment, **{"outcomes": selection(steps), "resync": states, "until": max(steps), **changes}
+        run, experiment, **{"outcomes": StepSelection.of(steps), "resync": states, "until": max(steps), **changes}
     )
+
+
+def run_referee(folder: EvidenceFolder, runs: Sequence[RecordedRun], progress: Progress) -> None:
+    """Write the exact values beside each tape that has none yet: a clean process replays it in double. A failure is
+    said, and the verdict goes without."""
+    tapes = [tape for run in runs for tape in sorted((run.path / "tapes").glob("tape-*.safetensors"))]
+    missing = [tape for tape in tapes if not tape.with_name(tape.name.replace("tape-", "exact-", 1)).exists()]
+    if not missing:
+        return
+    config, log = folder.path / "referee.json", folder.path / "referee.log"
+    config.write_text(json.dumps({"tapes": [str(tape.absolute()) for tape in missing], "kernels": []}))
+    command = guest_command(config, module=REFEREE)
+    try:
+        with log.open("wb") as written:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=written,
+                stderr=subprocess.STDOUT,
+                env={"PYTHONHASHSEED": "0", **os.environ},
+                timeout=LONGEST,
+                check=False,
+            )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        progress.say(f"the fp64 referee gave no answer: {error}")
+        return
+    if done.returncode:
+        said = (log.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        progress.say(f"the fp64 referee failed (exit code {done.returncode}): {said}; all of it is in {log}")
+
+
+@contextmanager
+def referee_beside(folder: EvidenceFolder, runs: Sequence[RecordedRun], progress: Progress) -> Iterator[None]:
+    """The referee at work beside what is done in this context, which ends with it."""
+    beside = threading.Thread(target=run_referee, args=(folder, runs, progress))
+    beside.start()
+    try:
+        yield
+    finally:
+        beside.join()

@@ -21,9 +21,9 @@ from ..errors import NumdriftError
 from ..graphs.run_graphs import RunGraphs
 from ..records.culprit import MARK_STEP, Culprit
 from ..records.localization_record import Localization, write_localization
+from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import outcome_steps, read_outcome
-from .chosen_steps import selection
 from .evidence import EvidenceFolder, PairEvidence
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Round, begun_in
@@ -61,30 +61,28 @@ class MarkSteps:
 def _try_policies(laboratory: Laboratory, inquiry: Inquiry, found: Localization) -> None:
     """Try the other policies, and add the culprit to the localization where one of them takes the drift
     away."""
-    a, b = inquiry.evidence.a, inquiry.evidence.b
+    a, b, step = inquiry.evidence.a, inquiry.evidence.b, inquiry.step
     own = spec_of(b).mark_step or "auto"
     others = [policy for policy in POLICIES if policy != own and not (own == "auto" and policy == "phase")]
     folder = EvidenceFolder.of(a)
     plans = []
     for policy in (own, *others):
-        plans.append(
-            begun_in(
-                inquiry.states,
-                b,
-                inquiry.experiment("cut", policy),
-                [inquiry.step],
-                spec=replace(spec_of(b), mark_step=policy),
-                graphs=policy == own,
-                graph_steps=selection([inquiry.step]),
-            )
-        )
-    laboratory.make(Round(f"mark-step policies in step {inquiry.step} of {b.manifest.label}", plans))
+        spec = replace(spec_of(b), mark_step=policy)
+        graphs = {"graphs": policy == own, "graph_steps": StepSelection.of([step])}
+        plans.append(begun_in(inquiry.states, b, inquiry.experiment("cut", policy), [step], spec=spec, **graphs))
+    laboratory.make(Round(f"mark-step policies in step {step} of {b.manifest.label}", plans))
+    # Each is held against the same ops executed one by one on the CPU, infinitely far where it did not get there.
     stand_in = folder.find(inquiry.experiment("held"))
+    reference = next((one for one in inquiry.evidence.taped if step in outcome_steps(one.path)), None)
     if stand_in is None:
         return
-    scores = {
-        policy: _score(inquiry, stand_in, folder.find(inquiry.experiment("cut", policy))) for policy in (own, *others)
-    }
+    scores = dict.fromkeys((own, *others), math.inf)
+    for policy in scores:
+        run = folder.find(inquiry.experiment("cut", policy))
+        if run is not None and reference is not None and step in outcome_steps(run.path):
+            noise = read_noise(reference.path, step) or Noise(step, 0, {})
+            scored = score_step(read_outcome(stand_in.path, step), read_outcome(run.path, step), noise)
+            scores[policy] = worst_of([scored])
     before = scores[own]
     if not before:
         return
@@ -92,7 +90,8 @@ def _try_policies(laboratory: Laboratory, inquiry: Inquiry, found: Localization)
     if scores[best] > inquiry.threshold:
         # Cuts that every policy makes are a cause only where something is drawn again. Lazy mode has other last bits
         # than its ops one by one on some processors, and a kernel of few bits magnifies these, whatever is cut.
-        if not _draws(a):
+        states = [one.generators["torch"] for one in a.journal.steps if "torch" in one.generators]
+        if len(states) > 1 and len({*states}) == 1:  # nothing is drawn; of fewer states nobody knows
             return
         best, scores[OP_BY_OP] = OP_BY_OP, 0.0
     if scores[best] > before / 2:  # the cuts are not what makes the step another
@@ -100,23 +99,6 @@ def _try_policies(laboratory: Laboratory, inquiry: Inquiry, found: Localization)
     culprit = _culprit(inquiry, own, best, scores, _cuts(folder.find(inquiry.experiment("cut", own))))
     content = {**found.content, "culprits": [culprit, *found.culprits], "policies": scores}
     write_localization(found.path, content)
-
-
-def _score(inquiry: Inquiry, stand_in: RecordedRun, run: RecordedRun | None) -> float:
-    """How far the step is from the same ops executed one by one; infinitely for a run that did not get
-    there."""
-    reference = next((one for one in inquiry.evidence.taped if inquiry.step in outcome_steps(one.path)), None)
-    if run is None or reference is None or inquiry.step not in outcome_steps(run.path):
-        return math.inf
-    noise = read_noise(reference.path, inquiry.step) or Noise(inquiry.step, 0, {})
-    scored = score_step(read_outcome(stand_in.path, inquiry.step), read_outcome(run.path, inquiry.step), noise)
-    return worst_of([scored])
-
-
-def _draws(run: RecordedRun) -> bool:
-    """Whether torch's generator moves while a run trains; so it is taken where too few steps tell."""
-    states = [step.generators["torch"] for step in run.journal.steps if "torch" in step.generators]
-    return len(states) < 2 or len({*states}) > 1
 
 
 def _cuts(run: RecordedRun | None) -> Counter[tuple[str, str]]:

@@ -11,18 +11,17 @@ from ..errors import UsageError
 from ..launch.batch_plan import BatchPlan
 from ..records.culprit import SETUP
 from ..records.findings import Findings, PairFindings
+from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import state_steps
-from .chosen_steps import selection
 from .evidence import EvidenceFolder, PairEvidence, evidence_for
 from .investigation_plan import InvestigationPlan
 from .judge import judge, judge_pair
-from .laboratory import Interrupted, Laboratory
+from .laboratory import Interrupted, Laboratory, referee_beside, run_referee
 from .pair_scores import spec_of
 from .part_search import check_parts
 from .question import SEARCHED, Inquiry, Question
 from .question_table import LAST_QUESTIONS, QUESTIONS
-from .referee_runs import referee_beside, run_referee
 from .rounds import (
     choose,
     controls,
@@ -34,7 +33,7 @@ from .rounds import (
     seeds,
     suspicious,
 )
-from .without_culprits import MEMBERS, is_left_over, without_culprits
+from .whole_trainings import MEMBERS, is_left_over, without_culprits
 
 SINGLE = "single"
 """What the run of a single process is called beside those of several."""
@@ -110,14 +109,16 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Lab
     chosen = choose(reference, compared, plan, laboratory.progress)
     laboratory.make(controls(reference, others, chosen))
     differing = [run for run, one in zip(others, compared, strict=True) if not one.identical]
+    # Of a reference that does not repeat itself no step can be held against another mode's.
     if differing and is_repeatable(reference):
         folder, progress = EvidenceFolder.of(reference), laboratory.progress
+        # The referee takes one processor for as long as the forced steps take the others.
         with referee_beside(folder, evidence_for(reference, differing[0]).taped, progress):
             laboratory.make(forced(reference, differing, chosen))
         laboratory.make(noise_without_tape(reference, chosen, progress))
         date_onset(laboratory, reference, differing, plan)
         laboratory.make(suspicious(reference, differing))
-        run_referee(folder, evidence_for(reference, differing[0]).taped, progress)
+        run_referee(folder, evidence_for(reference, differing[0]).taped, progress)  # of tapes that are new since
     laboratory.make(envelope(reference, plan.envelope))
     laboratory.make(seeds([reference, *others], plan.seeds))
 
@@ -187,37 +188,30 @@ def confirm(
 def _next(
     pair: PairFindings, evidence: PairEvidence, before: Sequence[Inquiry], plan: InvestigationPlan
 ) -> Inquiry | None:
-    """The step of a pair to look into after those before, None where there is none. Raises UsageError for a
-    step that was asked for and cannot be had."""
+    """The step of a pair to look into after those before, None where there is none: the first significant one, else
+    the worst, of those with a tape first. Raises UsageError for a step that was asked for and cannot be had."""
     if before:
         step = pair.first_significant_step
-    elif plan.step is None:
-        step = step_of(pair)
-    else:
+    elif plan.step is not None:
         step = plan.step
         runs = (evidence.a_again, *evidence.kept)
         kept = sorted({one for run in runs if run is not None for one in state_steps(run.path)})
         if step not in kept:
             raise UsageError(
-                f"step {step} was not started from the reference's state; there are {selection(kept)}: "
+                f"step {step} was not started from the reference's state; there are {StepSelection.of(kept)}: "
                 "`numdrift investigate --steps LIST` makes others"
             )
+    else:
+        setup = [one for one in pair.culprits if one.kind == SETUP]
+        draws_only = all(one.what == "generator" for one in setup)  # which may be the mode's own doing
+        if pair.verdict not in SEARCHED and not (pair.verdict == "different-setup" and draws_only):
+            return None
+        differing = [one for one in pair.steps if one.score or one.discrete]
+        worst = min(differing, key=lambda one: (not one.taped, -one.score, one.step), default=None)
+        step = pair.first_significant_step
+        step = worst.step if step is None and worst is not None else step
     if plan.localize == "faults" and pair.verdict == "rounding":
         return None
     if step is None or any(one.at == step for one in before):
         return None
     return Inquiry(evidence, step, pair) if pair.threshold and evidence.forced is not None else None
-
-
-def step_of(pair: PairFindings) -> int | None:
-    """The step to look for the cause in: the first significant one, else the worst, of those with a tape
-    first."""
-    setup = [one for one in pair.culprits if one.kind == SETUP]
-    draws_only = all(one.what == "generator" for one in setup)  # which may be the mode's own doing
-    if pair.verdict not in SEARCHED and not (pair.verdict == "different-setup" and draws_only):
-        return None
-    if pair.first_significant_step is not None:
-        return pair.first_significant_step
-    differing = [one for one in pair.steps if one["score"] or one["discrete"]]
-    ranked = sorted(differing, key=lambda one: (not one["taped"], -one["score"], one["step"]))
-    return int(ranked[0]["step"]) if ranked else None

@@ -1,5 +1,9 @@
-"""Localizing a step of a pair: the other mode held at the step, a clean process that mixes the two tapes,
-and its result."""
+"""Localizing a step of a pair: which of its ops compute other bits on the same inputs, and which of them make the drift.
+
+the reference's run      has a tape of the step, or is run again for it
+the other mode's run     begins in the reference's state, takes the step, and then answers at a socket
+the localizer            a clean process: reads both tapes, asks the held run, writes localization.json
+"""
 
 from __future__ import annotations
 
@@ -16,21 +20,18 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import JournalError
-from ..launch.batch_plan import BatchPlan
 from ..launch.guest_process import environment, guest_command
 from ..records.culprit import Culprit, CulpritScript
 from ..records.experiment import Experiment
 from ..records.localization_record import Localization, read_localization
-from ..records.mode_spec import ModeSpec
+from ..records.step_selection import StepSelection
 from ..runs.step_outcomes import outcome_path, outcome_steps, read_noise_record, tape_path
 from ..tape.op_names import UNREPLAYED
-from .chosen_steps import selection
 from .evidence import EvidenceFolder, PairEvidence
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Progress, Round, begun_in, repeating
 from .pair_scores import spec_of
 from .question import Inquiry, QuestionAnswer
-from .whole_outcomes import holds_one_against_several
 
 AGAINST_ONE = "ops of several ranks are not replayed, so its cause is not looked for"
 
@@ -68,8 +69,22 @@ def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: Invest
             if tapes is None:
                 continue
             folder_of(inquiry).mkdir(parents=True, exist_ok=True)
-            socket = Path(sockets) / f"{number}.sock"
-            run = _held_run(inquiry, socket)
+            socket = Path(sockets) / f"{number}.sock"  # beside the runs its name could exceed the 108 bytes of one
+            spec = spec_of(inquiry.evidence.b)
+            if spec.base == "lazy":
+                # Lazy tensors have no values op by op: in their place the same ops are executed on the CPU with the
+                # same kernels, and the localizer sees whether that gives every bit of the lazy step.
+                spec = replace(spec, base="cpu", device=None, mark_step=None)
+            run = begun_in(
+                inquiry.states,
+                inquiry.evidence.b,
+                inquiry.experiment("held"),
+                [inquiry.step],
+                spec=spec,
+                tapes=StepSelection.of([inquiry.step]),
+                noise_replays=0,
+                serve=socket,
+            )
             path = run.investigation.run(run.modes[0].name, "").path
             config = _config(inquiry, tapes, path, socket, scripts=plan.scripts)
             stack.enter_context(_localizer(inquiry, config, laboratory.progress))
@@ -77,30 +92,6 @@ def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: Invest
         if runs:
             said = ", ".join(f"step {inquiry.step} of {inquiry.evidence.b.manifest.label}" for inquiry in inquiries)
             laboratory.make(Round(f"localizing {said}", runs))
-
-
-def _held_run(inquiry: Inquiry, socket: Path) -> BatchPlan:
-    """The run of the other mode that answers at the socket after it has taken the step from the reference's
-    state."""
-    return begun_in(
-        inquiry.states,
-        inquiry.evidence.b,
-        inquiry.experiment("held"),
-        [inquiry.step],
-        spec=_held_mode(spec_of(inquiry.evidence.b)),
-        tapes=selection([inquiry.step]),
-        noise_replays=0,
-        serve=socket,
-    )
-
-
-def _held_mode(spec: ModeSpec) -> ModeSpec:
-    """The mode that is held. Lazy tensors have no values op by op: in their place the same ops are executed
-    on the CPU with the same kernels, and the localizer sees whether that gives every bit of the lazy
-    step."""
-    if spec.base == "lazy":
-        return replace(spec, base="cpu", device=None, mark_step=None)
-    return spec
 
 
 def folder_of(inquiry: Inquiry) -> Path:
@@ -129,36 +120,28 @@ def _inputs(inquiry: Inquiry) -> dict[str, Any]:
 
 def _reference_tape(laboratory: Laboratory, inquiry: Inquiry) -> Path | None:
     """The folder of the run that has the reference's tape of the step, which is made where there is none."""
-    a = inquiry.evidence.a
-    if holds_one_against_several(inquiry.evidence):
-        laboratory.progress.say(
-            f"step {inquiry.step} of {inquiry.evidence.b.manifest.label} is held against one process: {AGAINST_ONE}"
-        )
+    a, step, say = inquiry.evidence.a, inquiry.step, laboratory.progress.say
+    if inquiry.evidence.one_against_several:
+        say(f"step {step} of {inquiry.evidence.b.manifest.label} is held against one process: {AGAINST_ONE}")
         return None
     for run in inquiry.evidence.taped:
-        if tape_path(run.path, inquiry.step).exists():
+        if tape_path(run.path, step).exists():
             return run.path
-    if (reason := _never_taped(inquiry)) is not None:
-        laboratory.progress.say(f"step {inquiry.step} of {a.manifest.label}: {reason}; its cause is not looked for")
-        return None
-    steps, taped = selection([inquiry.step]), Experiment("taped-at", a.path.name, step=inquiry.step)
-    plan = repeating(a, taped, outcomes=steps, tapes=steps, until=inquiry.step)
-    laboratory.make(Round(f"tape of step {inquiry.step}", [plan]))
+    # Where its ranks speak with one another in each step, no step of the reference can have a tape.
+    for run in inquiry.evidence.taped:
+        for other in outcome_steps(run.path):
+            reason = str((read_noise_record(run.path, other) or {}).get("reason", ""))
+            if reason.endswith(UNREPLAYED):
+                say(f"step {step} of {a.manifest.label}: {reason}; its cause is not looked for")
+                return None
+    steps, taped = StepSelection.of([step]), Experiment("taped-at", a.path.name, step=step)
+    plan = repeating(a, taped, outcomes=steps, tapes=steps, until=step)
+    laboratory.make(Round(f"tape of step {step}", [plan]))
     made = EvidenceFolder.of(a).find(taped)
-    if made is None or not tape_path(made.path, inquiry.step).exists():
-        laboratory.progress.say(f"step {inquiry.step} of {a.manifest.label} has no tape: its cause is not looked for")
+    if made is None or not tape_path(made.path, step).exists():
+        say(f"step {step} of {a.manifest.label} has no tape: its cause is not looked for")
         return None
     return made.path
-
-
-def _never_taped(inquiry: Inquiry) -> str | None:
-    """Why no step of the reference can have a tape: its ranks speak with one another in each."""
-    for run in inquiry.evidence.taped:
-        for step in outcome_steps(run.path):
-            reason = str((read_noise_record(run.path, step) or {}).get("reason", ""))
-            if reason.endswith(UNREPLAYED):
-                return reason
-    return None
 
 
 def _config(inquiry: Inquiry, reference: Path, other: Path, socket: Path, *, scripts: bool) -> dict[str, Any]:
@@ -197,20 +180,23 @@ def _localizer(inquiry: Inquiry, config: dict[str, Any], progress: Progress) -> 
     context."""
     path = folder_of(inquiry) / "localizer.json"
     path.write_text(json.dumps(config, indent=1), encoding="utf-8")
-    command = guest_command(path, module=LOCALIZER)
-    spec = spec_of(inquiry.evidence.a)
     with (folder_of(inquiry) / "localizer.log").open("wb") as errors:
         process = subprocess.Popen(
-            command,
+            guest_command(path, module=LOCALIZER),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
-            env=environment(spec, os.environ),
+            env=environment(spec_of(inquiry.evidence.a), os.environ),  # with the threads of the reference
             text=True,
         )
-    passing = threading.Thread(
-        target=_pass_on, args=(process, progress, inquiry.evidence.b.manifest.label), daemon=True
-    )
+
+    def pass_on() -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            progress.say(f"  {inquiry.evidence.b.manifest.label}: {line.rstrip()}")
+
+    # Read all the time, for a process whose pipe is full waits
+    passing = threading.Thread(target=pass_on, daemon=True)
     passing.start()
     try:
         yield
@@ -223,38 +209,26 @@ def _localizer(inquiry: Inquiry, config: dict[str, Any], progress: Progress) -> 
         passing.join()
 
 
-def _pass_on(process: subprocess.Popen[str], progress: Progress, label: str) -> None:
-    assert process.stdout is not None
-    for line in process.stdout:
-        progress.say(f"  {label}: {line.rstrip()}")
-
-
 def localizations(evidence: PairEvidence) -> list[Localization]:
-    """What was localized of a pair, in the order of the steps. What cannot be read is left out."""
+    """What was localized of a pair, in the order of the steps, with the command that repeats it in each culprit and
+    the scripts' paths from where the runs are read. What cannot be read is left out."""
+    runs = shlex.join(str(run.path) for run in (evidence.a, evidence.b))
     found = []
     for folder in evidence.localized:
         try:
             one = read_localization(folder)
         except JournalError:
             continue
-        if one is not None:
-            found.append(_placed(one, evidence))
+        if one is None:
+            continue
+        culprits = []
+        for culprit in one.culprits:
+            script = culprit.script or CulpritScript(None, why="none was written")
+            if script.path is not None:
+                script = replace(script, path=str(folder / Path(script.path).name))
+            culprits.append(replace(culprit, command=f"numdrift localize {runs} --step {one.step}", script=script))
+        found.append(replace(one, content={**one.content, "culprits": culprits}))
     return found
-
-
-def _placed(found: Localization, evidence: PairEvidence) -> Localization:
-    """The localization with the command that repeats it in each culprit, and the scripts' paths from where
-    the runs are read."""
-    runs = shlex.join(str(run.path) for run in (evidence.a, evidence.b))
-    command = f"numdrift localize {runs} --step {found.step}"
-    culprits = [replace(one, command=command, script=_script(found.path, one.script)) for one in found.culprits]
-    return replace(found, content={**found.content, "culprits": culprits})
-
-
-def _script(folder: Path, told: CulpritScript | None) -> CulpritScript:
-    if told is None:
-        return CulpritScript(None, why="none was written")
-    return told if told.path is None else replace(told, path=str(folder / Path(told.path).name))
 
 
 def culprits_in(found: Sequence[Localization], threshold: float, step: int | None = None) -> list[Culprit]:
@@ -267,6 +241,7 @@ def culprits_in(found: Sequence[Localization], threshold: float, step: int | Non
         for culprit in one.culprits:
             if one.is_explained(threshold):
                 culprit = replace(culprit, significance="rounding")
+            # by its look, for the same cause lies in other blocks of another step
             look = (culprit.phase, culprit.op, culprit.kind, tuple(culprit.reasons))
             known.setdefault(look, culprit)
     order: dict[str | None, int] = {"beyond-rounding": 0, "rounding": 1}

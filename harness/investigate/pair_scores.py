@@ -5,22 +5,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+
+import numpy as np
 
 from ..drift.calibration import Threshold, threshold_for
 from ..drift.referee_accuracy import Accuracy, accuracy, step_errors
 from ..drift.step_noise import Noise, read_noise
 from ..drift.step_score import EDGE, StepScore, score_step
 from ..drift.verdict import worst_of
+from ..drift.wholes import block_of
 from ..errors import JournalError, RunNotFound
 from ..records.localization_record import Localization
 from ..records.mode_spec import ModeSpec
 from ..records.run_config import RunConfig
+from ..records.shard_record import Shard
+from ..runs.journal import Array, TensorEntry
 from ..runs.mapped_tensors import TensorFile
-from ..runs.recorded_run import RecordedRun
+from ..runs.recorded_run import RecordedRun, ranks_of
 from ..runs.step_outcomes import exact_steps, outcome_steps, read_exact, read_outcome
 from .evidence import PairEvidence
-from .whole_outcomes import outcome_against
 
 ANEW = " (remove that run's folder, and `numdrift investigate` makes it anew)"
 
@@ -62,7 +65,16 @@ def scores_of(evidence: PairEvidence) -> Scores:
             unusable.append(f"step {step} is not scored: {error}{ANEW}")
             continue
         scored.append(score_step(a, b, _noise_of(step, a, noises, evidence)))
-    found = Scores(tuple(scored), threshold, _how(noises, evidence), tuple(unusable))
+    if noises:
+        replays = min(noise.replays for noise in noises.values())
+        steps = ", ".join(map(str, sorted(noises)))
+        how = f"{replays} replays with random rounding of the tape of step {steps}"
+    else:
+        count = len(evidence.several("a", "ulp"))
+        how = (
+            f"{count} runs of the script from states that are one ULP off" if count else "rounding of the results alone"
+        )
+    found = Scores(tuple(scored), threshold, how, tuple(unusable))
     return without_unlooked(found if scored else replace(found, why="none of its experiments can be read"))
 
 
@@ -85,7 +97,8 @@ def _noise_of(step: int, a: TensorFile, noises: dict[int, Noise], evidence: Pair
         return noises[step]
     if noises:
         return noises[min(noises, key=lambda one: abs(one - step))].at(step, a)
-    return Noise.from_runs(step, a, [read_outcome(run.path, step) for run in _reruns(evidence, step)])
+    reruns = [run for run in evidence.several("a", "ulp") if step in outcome_steps(run.path)]
+    return Noise.from_runs(step, a, [read_outcome(run.path, step) for run in reruns])
 
 
 def suspicious_steps(scores: Scores) -> list[int]:
@@ -96,26 +109,23 @@ def suspicious_steps(scores: Scores) -> list[int]:
 def with_choices(scores: Scores, localized: Sequence[Localization]) -> Scores:
     """Hold the steps whose drift is that of a discrete choice against what is left with the reference's
     choices."""
-    explained = {one.step: one for one in localized if one.is_explained(scores.threshold.fault)}
-    known = [one.step for one in scores.steps if one.step in explained]
-    if not known:
-        return scores
-    steps = tuple(_chosen(one, explained[one.step].choices) if one.step in explained else one for one in scores.steps)
-    notes = [
-        f"step {step}: {explained[step].choices['flipped']} elements of "
-        f"{', '.join(explained[step].choices['ops'])} chose otherwise, "
-        f"next to their edges; with the choices of the reference the drift is {explained[step].choices['score']:.3g}"
-        for step in known
-    ]
-    return replace(scores, steps=steps, notes=(*scores.notes, *notes))
-
-
-def _chosen(score: StepScore, choices: Mapping[str, Any]) -> StepScore:
-    left = float(choices["score"])
-    tensors = tuple(
-        replace(one, score=min(one.score, left), why=EDGE if one.score else one.why) for one in score.tensors
-    )
-    return replace(score, score=min(score.score, left), tensors=tensors, discrete=(), looked_closer=True)
+    explained = {one.step: one.choices for one in localized if one.is_explained(scores.threshold.fault)}
+    steps, notes = list(scores.steps), list(scores.notes)
+    for place, one in enumerate(steps):
+        if one.step not in explained:
+            continue
+        choices = explained[one.step]
+        left = float(choices["score"])
+        tensors = tuple(
+            replace(each, score=min(each.score, left), why=EDGE if each.score else each.why) for each in one.tensors
+        )
+        # looked closer, so that nobody asks for a tape of it again
+        steps[place] = replace(one, score=min(one.score, left), tensors=tensors, discrete=(), looked_closer=True)
+        notes.append(
+            f"step {one.step}: {choices['flipped']} elements of {', '.join(choices['ops'])} chose otherwise, "
+            f"next to their edges; with the choices of the reference the drift is {choices['score']:.3g}"
+        )
+    return replace(scores, steps=tuple(steps), notes=tuple(notes))
 
 
 def without_unlooked(scores: Scores) -> Scores:
@@ -134,9 +144,8 @@ def without_unlooked(scores: Scores) -> Scores:
     notes = []
     if edges:
         notes.append(
-            f"step {_listed(edges)}: rounding alone turns a discrete choice there (a ReLU, a maximum "
-            f"or a comparison next to its "
-            "edge), and the drift is held against that jump"
+            f"step {_listed(edges)}: rounding alone turns a discrete choice there (a ReLU, a maximum or a comparison next "
+            "to its edge), and the drift is held against that jump"
         )
     if left_out:
         notes.append(
@@ -152,6 +161,7 @@ def _listed(steps: Sequence[int]) -> str:
 
 def _reference_outcomes(evidence: PairEvidence) -> dict[int, RecordedRun]:
     """The run that has the reference's outcome of each step."""
+    # reversed, so that the first of several runs with a step is the one that stays
     return {step: run for run in reversed(evidence.kept) for step in outcome_steps(run.path)}
 
 
@@ -166,24 +176,12 @@ def _taped_noise(evidence: PairEvidence) -> tuple[dict[int, Noise], tuple[str, .
                 continue
             if noise is None:
                 continue
+            # of a step that was taped twice, the noise that was looked at closer
             if noise.equal and (step not in found or noise.edge_replays):
                 found[step] = noise
             elif not noise.equal:
                 reasons.append(f"step {step}: {noise.reason or 'its replay is not bit-equal'}")
     return found, tuple(reasons)
-
-
-def _reruns(evidence: PairEvidence, step: int) -> Sequence[RecordedRun]:
-    return [run for run in evidence.several("a", "ulp") if step in outcome_steps(run.path)]
-
-
-def _how(noises: dict[int, Noise], evidence: PairEvidence) -> str:
-    if noises:
-        replays = min(noise.replays for noise in noises.values())
-        steps = ", ".join(map(str, sorted(noises)))
-        return f"{replays} replays with random rounding of the tape of step {steps}"
-    count = len(evidence.several("a", "ulp"))
-    return f"{count} runs of the script from states that are one ULP off" if count else "rounding of the results alone"
 
 
 def accuracy_of(evidence: PairEvidence) -> Accuracy | None:
@@ -203,3 +201,46 @@ def accuracy_of(evidence: PairEvidence) -> Accuracy | None:
                 a, b = read_outcome(run.path, step), read_outcome(started[step].path, step)
                 steps.append(step_errors(a, b, exact, noise))
     return accuracy(steps, evidence.a.manifest.label, evidence.b.manifest.label)
+
+
+# What a step gave as a whole where only the other mode has several processes, to be held against what one process
+# made of the whole batch.
+
+
+def outcome_against(evidence: PairEvidence, run: RecordedRun, step: int) -> TensorFile:
+    """What a step of a run of the other mode gave, to be held against the reference's. Raises JournalError."""
+    if not evidence.one_against_several:
+        return read_outcome(run.path, step)
+    ranks = ranks_of(run)
+    files = [read_outcome(one.path, step) for one in ranks]
+    entries = [{one.name: one for table in rank.journal.tables.values() for one in table} for rank in ranks]
+    found: dict[str, Array] = {}
+    for name, own in files[0].tensors.items():
+        parts = [one.tensors[name] for one in files if name in one.tensors]
+        if len(parts) < len(files):
+            raise JournalError(name, "is in the outcomes of some ranks only")  # type: ignore[arg-type]
+        shards = [_shard(name, one, part) for one, part in zip(entries, parts, strict=True)]
+        if name.startswith("loss "):  # each rank's is the mean over its part of the batch, and the parts are equal
+            found[name] = np.mean([one.astype(np.float64) for one in parts], axis=0).astype(own.dtype)
+        elif shards[0] is None:  # copies, of which rank 0's is taken
+            found[name] = own
+        else:
+            found[name] = np.zeros(shards[0].whole, own.dtype)
+            for part, shard in zip(parts, shards, strict=True):
+                if shard is not None and shard.offset is not None:
+                    found[name][block_of(shard, part.shape)] = part
+    return TensorFile(found, files[0].dtypes, files[0].facts)
+
+
+def _shard(key: str, entries: Mapping[str, TensorEntry], part: Array) -> Shard | None:
+    """Where a rank's part of a value lies: that of the parameter whose it is, if it has its shape."""
+    kind, _, name = key.partition(" ")
+    name = name.partition(" ")[2] if kind == "gradient" else name
+    owner = entries.get(name)
+    if owner is None and kind == "state":
+        owner = max(
+            (one for one in entries.values() if name.startswith(f"{one.name}.")),
+            key=lambda one: len(one.name),
+            default=None,
+        )
+    return owner.shard if owner is not None and owner.shape == part.shape else None

@@ -3,7 +3,7 @@ judged."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -44,7 +44,7 @@ class Inquiry:
     def states(self) -> Path:
         """The folder of the reference's run that has the state of the step, or would have it."""
         runs = [run for run in (self.evidence.a_again, *self.evidence.kept) if run is not None]
-        having = [run for run in runs if self.step in state_steps(run.path)]
+        having = [run for run in runs if self.step in state_steps(run.path)]  # a round of onsets may have kept it
         return (having[0] if having else runs[0]).path / "states"
 
     def experiment(self, kind: str, detail: str = "") -> Experiment:
@@ -65,7 +65,7 @@ class QuestionAnswer:
     instead: Sequence[Culprit] = ()
     sentences: Sequence[str] = ()
     notes: Sequence[str] = ()
-    facts: Mapping[str, Any] | None = None
+    facts: Any = None
 
 
 class Question(Protocol):

@@ -1,35 +1,47 @@
-"""The rounds of experiments that decide: repetitions, steps begun in the reference's state, tapes, and whole
-trainings."""
+"""The experiments that a verdict needs, round by round, and which steps of a training they look at.
+
+controls     each mode once more; the reference keeps states, outcomes and tapes of chosen steps
+forced       these steps of the other modes, each begun in the reference's state
+suspicious   tapes of the steps that drift, with stronger rounding
+onset        further steps, between the last within rounding and the first beyond
+envelope, seeds     whole trainings
+"""
 
 from __future__ import annotations
 
+import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..drift.repetition import repetition
 from ..drift.run_comparison import RunComparison
 from ..drift.step_noise import read_noise
+from ..drift.step_score import StepScore
+from ..drift.verdict import worst_of
 from ..errors import UsageError
 from ..records.experiment import Experiment
 from ..records.step_files import steps_in
+from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun
 from ..runs.run_layout import STATES
-from ..search import evenly
-from .chosen_steps import (
-    STATE_SHARE,
-    bytes_of_state,
-    forced_steps,
-    most_states,
-    selection,
-    steps_between,
-    taped_steps,
-)
+from ..search import between, evenly
 from .evidence import EvidenceFolder, evidence_for
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Progress, Round, begun_in, repeating
 from .pair_scores import scores_of, suspicious_steps
+
+MOST_FORCED = 64
+"""Steps that are started from the reference's state: enough to see a fault that begins late."""
+
+MOST_TAPES = 4
+"""Steps recorded as tapes: a tape with its replays costs about as much as 60 steps."""
+
+STATE_SHARE = 9
+"""State and outcome of a step over the bytes of its parameters and buffers: three times them for the state
+(parameters and Adam's two moments), once for the gradients left over, five times for the outcome."""
+
 
 RERUNS = 4
 """Perturbed re-runs that stand in for the tape where no step replays."""
@@ -49,6 +61,42 @@ MOST_ONSET_ROUNDS = 3
 in three."""
 
 FROM_THE_STATE = "from the reference's state"
+
+
+def forced_steps(count: int, first_differing: Iterable[int], bytes_a_step: int, budget: int) -> tuple[int, ...]:
+    """The steps of a training of `count` steps to start from the reference's state.
+
+    The first ones, where pairs first differed, the last, and the rest evenly spaced, as many as
+    MOST_FORCED and the `budget` in bytes allow; at least two.
+    """
+    most = max(2, min(MOST_FORCED, budget // max(1, bytes_a_step)))
+    if count <= most:
+        return tuple(range(count))
+    # In the order in which they matter, since a small budget cuts the list off
+    wanted = [0, *sorted(set(first_differing)), 1, count - 1]
+    chosen = list(dict.fromkeys(step for step in wanted if 0 <= step < count))[:most]
+    others = [step for step in evenly(count, most) if step not in chosen]
+    return tuple(sorted([*chosen, *others[: most - len(chosen)]]))
+
+
+def taped_steps(forced: Sequence[int], first_differing: Iterable[int]) -> tuple[int, ...]:
+    """The forced steps that are recorded as tapes: the first, where a pair first differed, the middle, the
+    last."""
+    wanted = [forced[0], *sorted(set(first_differing)), forced[len(forced) // 2], forced[-1]]
+    return tuple(sorted(dict.fromkeys(step for step in wanted if step in forced)))[:MOST_TAPES]
+
+
+def steps_between(steps: Sequence[StepScore], threshold: float, most: int) -> list[int]:
+    """At most so many steps between the first one beyond the threshold and the scored one before it."""
+    return between(((one.step, worst_of([one]) > threshold) for one in steps), most)
+
+
+def bytes_of_state(run: RecordedRun) -> int:
+    """What a state's parameters and buffers take."""
+    # float32 and whatever is not listed take 4
+    sizes = {"float64": 8, "int64": 8, "complex64": 8, "complex128": 16, "bfloat16": 2, "float16": 2, "bool": 1}
+    entries = {entry.name: entry for table in run.journal.tables.values() for entry in table}
+    return sum(math.prod(entry.shape) * sizes.get(entry.dtype, 4) for entry in entries.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +131,10 @@ def choose(
 
 def controls(reference: RecordedRun, others: Sequence[RecordedRun], chosen: ChosenSteps) -> Round:
     """Each mode against itself; the reference keeps states, outcomes and tapes while it is at it."""
-    steps, first = selection(chosen.forced), selection(chosen.forced[:1])
-    plans = [repeating(reference, _again(reference), states=steps, outcomes=steps, tapes=selection(chosen.taped))]
+    steps, first = StepSelection.of(chosen.forced), StepSelection.of(chosen.forced[:1])
+    plans = [
+        repeating(reference, _again(reference), states=steps, outcomes=steps, tapes=StepSelection.of(chosen.taped))
+    ]
     plans += [repeating(run, _again(run), states=first) for run in others]
     return Round("controls", plans)
 
@@ -134,16 +184,18 @@ def date_onset(
     if plan.steps is not None:
         return
     a = reference.path.name
+    most = max(2, min(MOST_FORCED, plan.state_budget // max(1, bytes_of_state(reference) * STATE_SHARE)))
     for run in others:
         b = run.path.name
         for number in range(MOST_ONSET_ROUNDS):
             scores = scores_of(evidence_for(reference, run))
-            steps = steps_between(scores.steps, scores.threshold.fault, most_states(reference, plan.state_budget))
+            steps = steps_between(scores.steps, scores.threshold.fault, most)
             if not steps:
                 break
+            # the reference runs again to keep the states of these steps, and the mode begins in them
             ours, theirs = (Experiment("onset", *names, detail=str(number)) for names in ((a, b), (b, a)))
             title = f"where {run.manifest.label} begins to drift, between step {steps[0] - 1} and {steps[-1] + 1}"
-            kept = selection(steps)
+            kept = StepSelection.of(steps)
             laboratory.make(Round(title, [repeating(reference, ours, states=kept, outcomes=kept, until=steps[-1])]))
             states = EvidenceFolder.of(reference).path / ours.name / STATES
             if states.is_dir():
@@ -158,11 +210,13 @@ def suspicious(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
         scores = scores_of(evidence_for(reference, run))
         known |= {one.step for one in scores.steps if one.looked_closer}
         found = suspicious_steps(scores)
+        # a kink is rare: where most steps drift it explains none of them, and the tapes would be in vain
         if len(found) <= ALWAYS_CONFIRMED or 2 * len(found) <= len(scores.steps):
             wanted |= {found[place] for place in evenly(len(found), min(len(found), MOST_CONFIRMED))}
     if not wanted:
         return Round("suspicious steps")
-    last, steps = max(wanted | known), selection(wanted | known)
+    # those of an earlier call among them: its run, which this one replaces, had their tapes
+    last, steps = max(wanted | known), StepSelection.of(wanted | known)
     taped = Experiment("taped", reference.path.name, detail="0")
     return Round(
         "suspicious steps",
@@ -179,17 +233,9 @@ def envelope(reference: RecordedRun, count: int) -> Round:
 
 def seeds(runs: Sequence[RecordedRun], count: int) -> Round:
     """Train every mode with so many seeds, that of the runs among them."""
-    plans = [
-        repeating(
-            run,
-            Experiment("seed", run.path.name, detail=str(shift)),
-            seed_shift=shift,
-            record="losses",
-        )
-        for shift in range(1, count)
-        for run in runs
-    ]
-    return Round("seeds", plans)
+    # the runs themselves are the first seed, so a shift of 0 needs no training
+    made = [(run, Experiment("seed", run.path.name, detail=str(n)), n) for n in range(1, count) for run in runs]
+    return Round("seeds", [repeating(run, one, seed_shift=n, record="losses") for run, one, n in made])
 
 
 def _again(run: RecordedRun) -> Experiment:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..errors import UsageError
@@ -31,6 +32,11 @@ class StepSelection:
         for first, last in self.ranges:
             parts.append(str(first) if first == last else f"{first}-{'' if last is None else last}")
         return ",".join(parts)
+
+    @classmethod
+    def of(cls, steps: Iterable[int]) -> StepSelection:
+        """These very steps; of none it selects every step."""
+        return cls(tuple((step, step) for step in sorted(steps)))
 
     @classmethod
     def parse(cls, text: str) -> StepSelection:

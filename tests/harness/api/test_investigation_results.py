@@ -18,7 +18,7 @@ import numdrift
 from numdrift.harness.errors import JournalError, RunNotFound, UsageError
 from numdrift.harness.records.codec import read
 from numdrift.harness.records.culprit import Culprit
-from numdrift.harness.records.findings import Findings, PairFindings
+from numdrift.harness.records.findings import Findings, PairFindings, RunEnding
 from numdrift.harness.runs.recorded_run import RecordedRun
 
 CULPRIT: dict[str, Any] = {
@@ -63,7 +63,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for mode, rate in (("cpu", 0.1), ("same=cpu", 0.1), ("other=cpu", 0.2)):
         with numdrift.record(mode, out, "study"):
             train(rate)
-    told = {name: {"status": "complete", "steps": 3, "path": name} for name in ("cpu", "same", "other")}
+    told = {name: RunEnding("complete", 3, path=name) for name in ("cpu", "same", "other")}
     pairs = [
         PairFindings(a="cpu", b="same", verdict="identical", text=["identical: every bit"]),
         PairFindings(

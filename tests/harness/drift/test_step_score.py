@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from numdrift.harness.drift.step_noise import Noise, TensorNoise
-from numdrift.harness.drift.step_score import UNIT_ROUNDOFF, StepScore, TensorScore, score_step
+from numdrift.harness.drift.step_score import UNIT_ROUNDOFF, StepScore, score_step
+from numdrift.harness.records.findings import TensorScore
 
 from .recordings import tensors
 

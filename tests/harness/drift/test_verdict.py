@@ -12,8 +12,9 @@ from numdrift.harness.drift.calibration import Threshold
 from numdrift.harness.drift.nonfinite import Nonfinite, NonfiniteValue
 from numdrift.harness.drift.repetition import Repetition
 from numdrift.harness.drift.setup_difference import SetupDifference
-from numdrift.harness.drift.step_score import StepScore, TensorScore
+from numdrift.harness.drift.step_score import StepScore
 from numdrift.harness.drift.verdict import VerdictEvidence, decide, worst_of
+from numdrift.harness.records.findings import TensorScore
 
 THRESHOLD = Threshold(16.0, 4.0, True, "a study")
 

@@ -9,6 +9,7 @@ from numdrift.harness.investigate.compiler_settings import (
     variants_of,
     with_setting,
 )
+from numdrift.harness.records.findings import CompilerScores
 from numdrift.harness.records.mode_spec import LADDER, parse_mode
 
 
@@ -32,12 +33,12 @@ def test_a_stage_before_inductor_has_none_of_its_settings() -> None:
     assert str(with_setting(spec, "backend=aot_eager")) == "compile,backend=aot_eager,kernel.sum=aten"
 
 
-FOUND = {
-    "step": 3,
-    "score": 400.0,
-    "stages": {"eager": 0.0, "aot_eager": 0.0, "aot_eager_decomp_partition": 2.0},
-    "settings": {"contract=fast": 400.0, "inductor.cpp.simdlen=1": 3.0},
-}
+FOUND = CompilerScores(
+    step=3,
+    score=400.0,
+    stages={"eager": 0.0, "aot_eager": 0.0, "aot_eager_decomp_partition": 2.0},
+    settings={"contract=fast": 400.0, "inductor.cpp.simdlen=1": 3.0},
+)
 
 
 def test_the_stage_that_makes_a_drift_and_the_setting_that_takes_it_away_are_culprits() -> None:

@@ -7,8 +7,9 @@ import math
 import pytest
 
 from numdrift.harness.drift.calibration import Threshold
-from numdrift.harness.drift.step_score import EDGE, StepScore, TensorScore
+from numdrift.harness.drift.step_score import EDGE, StepScore
 from numdrift.harness.investigate.pair_scores import Scores, suspicious_steps, without_unlooked
+from numdrift.harness.records.findings import TensorScore
 
 THRESHOLD = Threshold(16.0, 4.0, calibrated=True, provenance="")
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import numdrift
 from numdrift.harness.records.codec import json_text, read
 from numdrift.harness.records.culprit import Culprit
+from numdrift.harness.records.findings import Findings, Verdict
 from numdrift.harness.records.localization_record import read_localization
 from numdrift.harness.records.run_config import RunConfig
 from numdrift.harness.runs.manifest import read_manifest
@@ -68,3 +70,22 @@ def test_a_config_is_read_and_says_the_same() -> None:
     config = RunConfig.load(OLD / "config.json")
     assert config.mode.name == "compile-held-cpu-2" and str(config.outcomes) == "2"
     assert config.to_json() == content("config.json")
+
+
+def test_findings_are_read_as_records_and_written_as_they_were() -> None:
+    old = content("investigation.json")
+    found = Findings.from_json(old)
+    (pair,) = found.pairs
+    assert pair.steps and all(one.compared >= len(one.tensors) > 0 for one in pair.steps)
+    assert pair.without is not None and pair.without.text.startswith("trained to the end")
+    assert [run.status for run in found.runs.values()] == ["complete", "complete"]
+    again = found.to_json()
+    for one in again["pairs"]:
+        for culprit in one["culprits"]:
+            culprit.pop("kernel", None)
+    assert json_text(again) == json_text(old)
+
+
+def test_a_verdict_is_read_as_it_was_written() -> None:
+    verdict = Verdict("beyond-rounding", "much", step=3, score=math.inf, tensor="loss 0", notes=("a note",))
+    assert read(Verdict, json.loads(json_text(verdict))) == verdict

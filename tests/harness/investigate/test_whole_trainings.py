@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from numdrift.harness.investigate.question import proven
-from numdrift.harness.investigate.without_culprits import remedy
+from numdrift.harness.investigate.whole_trainings import remedy
 from numdrift.harness.records.codec import read
 from numdrift.harness.records.culprit import Culprit
 from numdrift.harness.records.mode_spec import parse_mode

@@ -1,0 +1,165 @@
+"""What whole trainings say of a pair: the envelope of perturbed ones, the lag over seeds, and as the last proof one
+in the other mode with every culprit swapped out.
+
+    remedy(cpu, lazy,kernel.mm=bf16, [aten.mm])       lazy                              the reference's plain kernel
+    remedy(cpu, compile, [aten.tanh_backward])        compile,kernel.tanh_backward=aten
+    remedy(cpu,kernel.mm=fp64, lazy, [aten.mm])       lazy,kernel.mm=fp64               the reference's own swap
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..drift.curve_envelope import Envelope, loss_envelope
+from ..drift.lag import LagTest, lag_test
+from ..drift.loss_distance import LossSeries
+from ..drift.run_comparison import compare_runs
+from ..records.culprit import KERNEL, Culprit
+from ..records.experiment import Experiment
+from ..records.findings import Findings, TrainedWithout
+from ..records.mode_spec import ModeSpec
+from ..runs.recorded_run import RecordedRun
+from .compiler_settings import with_setting
+from .evidence import PairEvidence, evidence_for
+from .laboratory import Round, repeating
+from .pair_scores import spec_of
+from .question import proven
+
+MEMBERS = 4
+"""Perturbed trainings that the envelope is made of where none were asked for."""
+
+ATEN = "aten"
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """None where the trainings for it were not asked for; `sentences` put both into words."""
+
+    envelope: Envelope | None
+    lag: LagTest | None
+    sentences: tuple[str, ...]
+
+
+def curves_of(evidence: PairEvidence, comparisons: int) -> Curves:
+    """Judge the curves. `comparisons` pairs are judged together, for which the lag test is corrected."""
+    a, b = series(evidence.a), series(evidence.b)
+    label = evidence.b.manifest.label
+    envelope = (
+        loss_envelope(a, b, [series(run) for run in evidence.several("a", "perturbed")])
+        if evidence.several("a", "perturbed")
+        else None
+    )
+    lag = None
+    if evidence.seeds:
+        pairs = [(a, b), *((series(ours), series(theirs)) for ours, theirs in evidence.seeds)]
+        lag = lag_test(pairs, mode=label, comparisons=comparisons)
+    said = [envelope.words(label) if envelope else "", lag.text if lag else ""]
+    return Curves(envelope, lag, tuple(sentence for sentence in said if sentence))
+
+
+def series(run: RecordedRun) -> LossSeries:
+    """The losses of a run, step by step."""
+    return LossSeries([step.step for step in run.journal.steps], [step.loss for step in run.journal.steps])
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A mode with the culprits swapped out. `swaps` are what was changed, `left` the ops that no key of a
+    mode reaches."""
+
+    spec: ModeSpec
+    swaps: tuple[str, ...]
+    left: tuple[str, ...]
+
+
+def remedy(a: ModeSpec, b: ModeSpec, culprits: Sequence[Culprit]) -> Remedy:
+    """The mode of `b` with the reference's kernels in place of the culprits': its own swaps of these ops, and where it
+    has none its plain kernels."""
+    spec, swaps, left = b, dict[str, None](), list[str]()
+    for culprit in culprits:
+        said = list[str]()
+        if culprit.kind != KERNEL and culprit.swapped:
+            spec, said = with_setting(spec, culprit.swapped), [culprit.swapped]
+        kernel = dict(spec.kernel)
+        ops = (name for side in "ab" for name in culprit.ops[side]) if culprit.kind == KERNEL else ()
+        for op in dict.fromkeys(map(_plain, ops)):
+            theirs = {key: value for key, value in a.kernel.items() if _plain(key) == op}
+            own = [key for key in kernel if _plain(key) == op and key not in theirs]
+            # Without a word Inductor generates code for it, which is not the plain kernel that eager mode has.
+            plain = {op: ATEN} if spec.base == "compile" and op in map(_plain, culprit.ops["a"]) else {}
+            given = theirs or plain
+            said += [f"without kernel.{key}={kernel.pop(key)}" for key in own if key not in given]
+            said += [f"kernel.{key}={value}" for key, value in given.items() if kernel.get(key) != value]
+            kernel.update(given)
+            spec = replace(spec, kernel=kernel)
+        if not said:  # the grammar of modes has no words for it
+            left.append(culprit.op or culprit.kind)
+        swaps.update(dict.fromkeys(said))
+    return Remedy(spec, tuple(swaps), tuple(dict.fromkeys(left)))
+
+
+def without_culprits(runs: Sequence[RecordedRun], findings: Findings) -> Round:
+    """Train every mode to the end without its culprits."""
+    plans = []
+    for run, pair in zip(runs[1:], findings.pairs, strict=True):
+        fix = remedy(spec_of(runs[0]), spec_of(run), proven(pair.verdict, pair.culprits))
+        if fix.swaps and not fix.left:
+            experiment = Experiment("without", run.path.name, runs[0].path.name)
+            plans.append(repeating(run, experiment, spec=fix.spec))
+    return Round("trained to the end without the culprits", plans)
+
+
+def is_left_over(runs: Sequence[RecordedRun], findings: Findings, trained: Round) -> bool:
+    """Whether something of a drift beyond rounding is left in a training without its culprits."""
+    names = {plan.experiment.run for plan in trained.plans if plan.experiment is not None}
+    for run, pair in zip(runs[1:], findings.pairs, strict=True):
+        if pair.verdict == "beyond-rounding" and run.path.name in names:
+            made = evidence_for(runs[0], run).only("b", "without")
+            if made is not None and not compare_runs(runs[0], made).identical:
+                return True
+    return False
+
+
+def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Sequence[Culprit]) -> TrainedWithout | None:
+    """What the whole training without the culprits says, or why it cannot be made; None where it was not made for
+    these culprits."""
+    spec, run = spec_of(evidence.b), evidence.only("b", "without")
+    fix = remedy(spec_of(evidence.a), spec, proven(verdict, culprits))
+    if fix.left and verdict == "beyond-rounding":
+        why = f"not trained to the end without them: no key of a mode takes {', '.join(fix.left)} out"
+        return TrainedWithout(text=why, left=fix.left)
+    if run is None or not run.journal.steps or fix.left or replace(spec_of(run), name=spec.name) != fix.spec:
+        return None
+    compared, perturbed = compare_runs(evidence.a, run), evidence.several("a", "perturbed")
+    envelope = None
+    if perturbed and not compared.identical:
+        envelope = loss_envelope(series(evidence.a), series(run), [series(one) for one in perturbed])
+    judged = envelope is not None and bool(envelope.judged.size)
+    inside = envelope.onset is None if envelope is not None and judged else None
+
+    a, b = evidence.a.manifest.label, evidence.b.manifest.label
+    swaps = ", ".join(fix.swaps)
+    text = f"trained to the end {swaps if swaps.startswith('without ') else f'with {swaps}'}, {b}"
+    if run.manifest.failed and run.manifest.status != "nonfinite":
+        text += f" ended after {len(run.journal.steps)} steps: {run.manifest.status}, {run.manifest.message}"
+    elif compared.identical:
+        text += f" is {a} bit for bit"
+    else:
+        text += f" differs from {a} from step {compared.first_differing_step} on"
+        text += "" if envelope is None else f"; {envelope.words(f'{b} without them')}"
+    return TrainedWithout(
+        spec=str(fix.spec),
+        swaps=fix.swaps,
+        status=run.manifest.status,
+        identical=compared.identical,
+        first_differing_step=compared.first_differing_step,
+        inside=True if compared.identical else inside,
+        envelope=None if envelope is None else envelope.to_json(),
+        text=text,
+    )
+
+
+def _plain(op: str) -> str:
+    """The op of a key as `tanh_backward@net.1:0` or of an overload, as a mode names it."""
+    return op.removeprefix("aten.").partition("@")[0].partition(".")[0].removesuffix("_")
