@@ -25,12 +25,12 @@ With `recorded_step` of the tape's example, and 3 * weight written as a sum on t
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import networkx
 
-from .storage_flow import FlowNode, FlowValue, StorageFlow
+from .storage_flow import FlowNode, StorageFlow
 
 ALIASES = {
     "_native_batch_norm_legit": "native_batch_norm",
@@ -78,8 +78,10 @@ class Block:
 
 def align(a: StorageFlow, b: StorageFlow) -> list[Block]:
     """Pair the nodes of two tapes; every node is in one block."""
-    modules = _has_modules(a) and _has_modules(b)
+    # A tape may know no modules: then neither side's count.
+    modules = all(any(node.call.module for node in flow.nodes) for flow in (a, b))
     left, right = _units(a, modules=modules), _units(b, modules=modules)
+    # Firm is what has the same place, name and look; loose what has the name in its place, or the look elsewhere.
     firm = _paired(left, right, {}, lambda unit: unit.place[:2], lambda unit: (unit.place, unit.name, unit.look))
     loose = _paired(left, right, firm, lambda unit: unit.place, lambda unit: unit.name)
     loose |= _paired(left, right, firm | loose, lambda unit: unit.place[:2], lambda unit: (unit.name, unit.look))
@@ -89,6 +91,7 @@ def align(a: StorageFlow, b: StorageFlow) -> list[Block]:
             parted = _with_cycles(a, b, _blocks(left, right, firm | loose, apart=True))
             if sum(map(len, parted[1])) < sum(map(len, cycles)):
                 blocks, cycles = parted
+        # Blocks that wait for each other come of a loose pair across others: such pairs are given up.
         crossing = {node for one in cycles for number in one for node in blocks[number].a}
         unpaired = {i for i in loose if crossing.intersection(left[i].nodes)}
         if not unpaired:
@@ -97,19 +100,31 @@ def align(a: StorageFlow, b: StorageFlow) -> list[Block]:
 
 
 def _blocks(left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: dict[int, int], *, apart: bool) -> list[Block]:
-    """The pairs, and what lies between them; `apart` tells what lies in several visits of one place apart."""
+    """The pairs, and what lies, unpaired, behind the same pair of one place, as one block; with `apart` only what lies
+    in the same visit of it: a module that is called in a loop is visited many times."""
+    found: dict[Hashable, tuple[list[int], list[int]]] = {}
+    back = {j: i for i, j in pairs.items()}
+    for units, known, side in ((left, {i: i for i in pairs}, 0), (right, back, 1)):
+        before: dict[Hashable, int] = {}
+        visits: dict[Hashable, int] = {}
+        here = None
+        for number, unit in enumerate(units):
+            if unit.place != here:
+                here = unit.place
+                visits[here] = visits.get(here, -1) + 1
+            if number in known:
+                before[here] = known[number]
+            else:
+                key = (here, before.get(here), visits[here] if apart else 0)
+                found.setdefault(key, ([], []))[side].extend(unit.nodes)
     blocks = [Block(left[i].nodes, right[j].nodes, left[i].name == right[j].name) for i, j in pairs.items()]
-    return [*blocks, *_gaps(left, right, pairs, apart=apart)]
+    return [*blocks, *(Block(tuple(sorted(a)), tuple(sorted(b)), paired=False) for a, b in found.values())]
 
 
 def _with_cycles(a: StorageFlow, b: StorageFlow, blocks: list[Block]) -> tuple[list[Block], list[set[int]]]:
     """The blocks, and those that wait for each other."""
     found = networkx.strongly_connected_components(_graph(a, b, blocks))
     return blocks, [one for one in found if len(one) > 1]
-
-
-def _has_modules(flow: StorageFlow) -> bool:
-    return any(node.call.module for node in flow.nodes)
 
 
 def op_name(node: FlowNode) -> str:
@@ -121,6 +136,7 @@ def op_name(node: FlowNode) -> str:
 
 
 def _units(flow: StorageFlow, *, modules: bool) -> list[OpUnit]:
+    # Together is what one op was decomposed into, with what the backward graph computes of it once more.
     groups: dict[Hashable, list[int]] = {}
     again, own = recomputed(flow), dict[int, Hashable]()
     for number, node in enumerate(flow.nodes):
@@ -129,14 +145,26 @@ def _units(flow: StorageFlow, *, modules: bool) -> list[OpUnit]:
         own[number] = own[again[number]] if number in again else key
         groups.setdefault(own[number], []).append(number)
     states = {use.value.slot: name for name, use in flow.watched.items() if name.startswith(STATES)}
-    # What becomes a part of a parameter's gradient, by addition alone, with the gradient's name
+    # What becomes a part of a parameter's gradient, by addition alone, with the gradient's name: backwards, so that
+    # what is added up to a sum that is added up has it too
     ends = {use.value: name for name, use in flow.watched.items() if name.startswith("gradient ")}
     for node in reversed(flow.nodes):
         if node.call.phase == "backward" and op_name(node) == "add":
             names = {ends[made.value] for made in node.made if made.value in ends}
             for use in node.reads if len(names) == 1 else ():
                 ends.setdefault(use.value, *names)
-    return [_unit(flow, members, states, ends, again, modules=modules) for members in groups.values()]
+    units = []
+    for members in groups.values():
+        node = flow.nodes[members[0]]
+        last = flow.nodes[[one for one in members if one not in again][-1]]
+        call = node.call
+        where = call.owners if call.module is None else (call.module if modules else None)
+        reads = (use.value.slot for one in members for use in flow.nodes[one].reads)
+        read = {states[slot] for slot in reads if slot in states}
+        gradients = sorted(ends[use.value] for use in last.made if use.value in ends)
+        look = (*(use.view.size for use in last.made), *sorted(read), *gradients)
+        units.append(OpUnit(tuple(members), (node.iteration, call.phase, where), op_name(node), look))
+    return units
 
 
 def recomputed(flow: StorageFlow) -> dict[int, int]:
@@ -157,26 +185,6 @@ def recomputed(flow: StorageFlow) -> dict[int, int]:
     return found
 
 
-def _unit(
-    flow: StorageFlow,
-    members: Sequence[int],
-    states: Mapping[int, str],
-    ends: Mapping[FlowValue, str],
-    again: Mapping[int, int],
-    *,
-    modules: bool,
-) -> OpUnit:
-    node = flow.nodes[members[0]]
-    last = flow.nodes[[one for one in members if one not in again][-1]]
-    call = node.call
-    where = call.owners if call.module is None else (call.module if modules else None)
-    shapes = tuple(use.view.size for use in last.made)
-    read = {states[use.value.slot] for one in members for use in flow.nodes[one].reads if use.value.slot in states}
-    gradients = sorted(ends[use.value] for use in last.made if use.value in ends)
-    look = (*shapes, *sorted(read), *gradients)
-    return OpUnit(tuple(members), (node.iteration, call.phase, where), op_name(node), look)
-
-
 def _paired(
     left: Sequence[OpUnit],
     right: Sequence[OpUnit],
@@ -185,67 +193,21 @@ def _paired(
     key: Callable[[OpUnit], Hashable],
 ) -> dict[int, int]:
     """Pair what `known` does not, within the same part of the step, in order, where the keys are equal."""
-    taken = set(known.values())
-    ours = _parts(left, within, [number for number in range(len(left)) if number not in known])
-    theirs = _parts(right, within, [number for number in range(len(right)) if number not in taken])
-    found: dict[int, int] = {}
-    for part, mine in ours.items():
-        found |= _common(
-            mine, theirs.get(part, []), lambda number: key(left[number]), lambda number: key(right[number])
-        )
-    return found
-
-
-def _parts(
-    units: Sequence[OpUnit], within: Callable[[OpUnit], Hashable], numbers: Sequence[int]
-) -> dict[Hashable, list[int]]:
-    parts: dict[Hashable, list[int]] = {}
-    for number in numbers:
-        parts.setdefault(within(units[number]), []).append(number)
-    return parts
-
-
-def _common(
-    mine: Sequence[int],
-    yours: Sequence[int],
-    left: Callable[[int], Hashable],
-    right: Callable[[int], Hashable],
-) -> dict[int, int]:
-    """The longest runs in common of two sequences of units, as pairs."""
-    a, b = [left(n) for n in mine], [right(n) for n in yours]
-    if a == b:
-        return dict(zip(mine, yours, strict=True))
-    matcher = difflib.SequenceMatcher(None, a, b, autojunk=False)
-    return {mine[match.a + k]: yours[match.b + k] for match in matcher.get_matching_blocks() for k in range(match.size)}
-
-
-def _gaps(left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: dict[int, int], *, apart: bool) -> Iterator[Block]:
-    """What lies, unpaired, behind the same pair of one place, as one block; with `apart` also in the same
-    visit of it."""
-    found: dict[Hashable, tuple[list[int], list[int]]] = {}
-    back = {j: i for i, j in pairs.items()}
-    for units, known, position in ((left, {i: i for i in pairs}, 0), (right, back, 1)):
-        before: dict[Hashable, int] = {}
-        visits = _visits(units) if apart else [0] * len(units)
+    parts: dict[Hashable, tuple[list[int], list[int]]] = {}
+    for units, taken, side in ((left, known.keys(), 0), (right, set(known.values()), 1)):
         for number, unit in enumerate(units):
-            if number in known:
-                before[unit.place] = known[number]
-            else:
-                key = (unit.place, before.get(unit.place), visits[number])
-                found.setdefault(key, ([], []))[position].extend(unit.nodes)
-    for a, b in found.values():
-        yield Block(tuple(sorted(a)), tuple(sorted(b)), paired=False)
-
-
-def _visits(units: Sequence[OpUnit]) -> list[int]:
-    """For each unit how often its place was left before it: a module that is called in a loop is visited many
-    times."""
-    found, left, here = [], dict[Hashable, int](), None
-    for unit in units:
-        if unit.place != here:
-            here = unit.place
-            left[here] = left.get(here, -1) + 1
-        found.append(left[here])
+            if number not in taken:
+                parts.setdefault(within(unit), ([], []))[side].append(number)
+    found: dict[int, int] = {}
+    for mine, yours in parts.values():
+        a, b = [key(left[n]) for n in mine], [key(right[n]) for n in yours]
+        if a == b:
+            found |= zip(mine, yours, strict=True)
+            continue
+        # autojunk takes what is frequent for noise, and fifty equal layers are frequent
+        matcher = difflib.SequenceMatcher(None, a, b, autojunk=False)
+        for match in matcher.get_matching_blocks():
+            found |= {mine[match.a + k]: yours[match.b + k] for k in range(match.size)}
     return found
 
 
@@ -266,7 +228,11 @@ def _graph(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> networkx.
 def _ordered(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> list[Block]:
     """The blocks in an order that both sides' data allow; blocks that wait for each other become one."""
     condensed = networkx.condensation(_graph(a, b, blocks))
-    merged = {number: _merged(blocks, condensed.nodes[number]["members"]) for number in condensed}
+    merged = {}
+    for number in condensed:
+        members = [blocks[one] for one in condensed.nodes[number]["members"]]
+        ours, theirs = (tuple(sorted(node for one in members for node in one.of(side))) for side in "ab")
+        merged[number] = members[0] if len(members) == 1 else Block(ours, theirs, paired=False)
 
     # For each node of side b the place on side a of what comes last before it and is there
     starts = {node: block.a[0] for block in merged.values() for node in block.b if block.a}
@@ -281,13 +247,3 @@ def _ordered(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> list[Bl
 
     order = networkx.lexicographical_topological_sort(condensed, key=place)
     return [merged[number] for number in order]
-
-
-def _merged(blocks: Sequence[Block], members: set[int]) -> Block:
-    if len(members) == 1:
-        return blocks[next(iter(members))]
-    return Block(
-        tuple(sorted(node for one in members for node in blocks[one].a)),
-        tuple(sorted(node for one in members for node in blocks[one].b)),
-        paired=False,
-    )

@@ -1,4 +1,13 @@
-"""Arithmetic that carries a bound on its rounding error, and the arguments of a call as such numbers."""
+"""Arithmetic that carries a bound on its rounding error, and the arguments of a call as such numbers.
+
+    fl(x op y) = (x op y)(1 + d) + e,    |d| <= u,  |e| <= eta / 2,  e = 0 for sums and differences
+
+N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., SIAM 2002: the model is (2.4), with underflow
+(2.8); running error analysis is section 3.3, gamma_n = n u / (1 - n u) Lemma 3.1, and a sum of n numbers errs by at
+most gamma_(n-1) sum |x|, whatever its order (section 4.2). u is the unit roundoff, eta the smallest subnormal number.
+Underflow is gradual; there is no bound beyond overflow. Terms of second order are kept, so these are bounds and no
+estimates. They hold for contracted steps (fused multiply-add) too, which round less.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +20,6 @@ from torch import Tensor
 
 from ..tape.tape import mapped
 from ..torch_private.operators import schema_of, written_names
-
-# Values with a bound on their error, carried through a computation whose every step rounds correctly.
-#
-# fl(x op y) = (x op y)(1 + d) + e,    |d| <= u,  |e| <= eta / 2,  e = 0 for sums and differences
-#
-# N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., SIAM 2002: the model is (2.4), with
-# underflow (2.8); running error analysis is section 3.3, gamma_n = n u / (1 - n u) Lemma 3.1, and a sum of n
-# numbers errs by at most gamma_(n-1) sum |x|, whatever its order (section 4.2). u is the unit roundoff, eta
-# the smallest subnormal number. Underflow is gradual; there is no bound beyond overflow. Terms of second
-# order are kept, so these are bounds and no estimates. They hold for contracted steps (fused multiply-add)
-# too, which round less.
 
 
 class NoBound(Exception):
@@ -179,11 +177,11 @@ def bounded_call(
     defaults = {one.name: one.default_value for one in schema if one.has_default_value()}
     # torch gives arguments, in the order of the schema
     given = {**defaults, **dict(zip((one.name for one in schema), arguments, strict=False)), **keywords}
-    if functional is None or any(map(_is_complex, given.values())):
+    numbers = given.values()
+    if functional is None or any(
+        isinstance(one, complex) or (isinstance(one, Tensor) and one.is_complex()) for one in numbers
+    ):
         return None
+    # half precision is computed in float32, and rounded once at the end
     wide = torch.float32 if dtype.itemsize < torch.float32.itemsize else dtype
     return BoundedCall(name, functional, given, dtype, Digits.of(wide), output)
-
-
-def _is_complex(value: Any) -> bool:
-    return isinstance(value, complex) or (isinstance(value, Tensor) and value.is_complex())

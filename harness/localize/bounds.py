@@ -71,25 +71,9 @@ def error_bound(
     return (found if digits == call.digits else found.rounded_to(digits)).error + digits.least
 
 
-def _add(call: BoundedCall) -> Computed:
-    return call.number("self") + _times_alpha(call, "other")
-
-
-def _sub(call: BoundedCall) -> Computed:
-    return call.number("self") - _times_alpha(call, "other")
-
-
-def _rsub(call: BoundedCall) -> Computed:
-    return call.number("other") - _times_alpha(call, "self")
-
-
 def _times_alpha(call: BoundedCall, name: str) -> Computed:
     value = call.number(name)
     return value if call.given.get("alpha", 1) == 1 else value * call.number("alpha")
-
-
-def _mul(call: BoundedCall) -> Computed:
-    return call.number("self") * call.number("other")
 
 
 def _div(call: BoundedCall) -> Computed:
@@ -101,14 +85,6 @@ def _div(call: BoundedCall) -> Computed:
     if divisor.value.dim():
         return quotient
     return any_of(quotient, dividend * (call.digits.given(1.0) / divisor))
-
-
-def _reciprocal(call: BoundedCall) -> Computed:
-    return call.digits.given(1.0) / call.number("self")
-
-
-def _sqrt(call: BoundedCall) -> Computed:
-    return call.number("self").sqrt()
 
 
 def _converted(call: BoundedCall) -> Computed:
@@ -155,10 +131,6 @@ def _sigmoid_backward(call: BoundedCall) -> Computed:
     """g (1 - y) y in any order."""
     g, y = call.number("grad_output"), call.number("output")
     return _product(g, call.digits.given(1.0) - y, y)
-
-
-def _sum(call: BoundedCall) -> Computed:
-    return call.summands().sum(call.given.get("dim"), keepdim=call.given.get("keepdim", False))
 
 
 def _mean(call: BoundedCall) -> Computed:
@@ -251,6 +223,7 @@ def _convolution_backward(call: BoundedCall) -> Computed:
     else:
         small = given["input"] if given["transposed"] else gradient
         terms = small.shape[0] * math.prod(small.shape[2:])
+    # only the part that is meant: the others may have been left out, and cost as much
     one = {**given, "output_mask": [number == output for number in range(3)]}
     return _products(replace(call, given=one), terms, terms)
 
@@ -265,7 +238,7 @@ def _embedding_dense_backward(call: BoundedCall) -> Computed:
 
 FORMULAS: Mapping[str, Callable[[BoundedCall], Computed]] = {
     "_to_copy": _converted,
-    "add": _add,
+    "add": lambda call: call.number("self") + _times_alpha(call, "other"),
     "addcdiv": _addcdiv,
     "addcmul": _addcmul,
     "addmm": _added_product("mat1"),
@@ -286,14 +259,14 @@ FORMULAS: Mapping[str, Callable[[BoundedCall], Computed]] = {
     "mm": _product_of("self"),
     "mse_loss": _mse_loss,
     "mse_loss_backward": _mse_loss_backward,
-    "mul": _mul,
+    "mul": lambda call: call.number("self") * call.number("other"),
     "mv": _product_of("self"),
-    "reciprocal": _reciprocal,
-    "rsub": _rsub,
+    "reciprocal": lambda call: call.digits.given(1.0) / call.number("self"),
+    "rsub": lambda call: call.number("other") - _times_alpha(call, "self"),
     "sigmoid_backward": _sigmoid_backward,
-    "sqrt": _sqrt,
-    "sub": _sub,
-    "sum": _sum,
+    "sqrt": lambda call: call.number("self").sqrt(),
+    "sub": lambda call: call.number("self") - _times_alpha(call, "other"),
+    "sum": lambda call: call.summands().sum(call.given.get("dim"), keepdim=call.given.get("keepdim", False)),
     "tanh_backward": _tanh_backward,
 }
 """By the op's name, without overload and the mark of one in place."""

@@ -1,5 +1,8 @@
-"""Finds the blocks in which two tapes may differ, and executes both sides' version of each on the same
-inputs."""
+"""Finds the blocks in which two tapes may differ, and executes both sides' version of each on the same inputs.
+
+suspects    which blocks may differ, by what their calls are told; nothing is computed
+examine     which of them give other bits on side b's values, and how large each side's error is
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,6 @@ from .local_error import ExactBlock, LocalError
 from .step_memory import Memory, Unbound
 from .storage_flow import SIDES, FlowValue, Side, StorageFlow, Use
 from .value_links import LAYOUT, argument_differences, draws_differ
-
-# The blocks in which two tapes may differ, before anything is computed.
 
 Kind = Literal["kernel", "arguments", "structure", "setup"]
 
@@ -64,24 +65,18 @@ def suspects(pair: TapePair) -> dict[int, Suspect]:
 
 
 def _unpaired(pair: TapePair, number: int, again: Mapping[Side, Collection[int]]) -> Suspect:
+    """A block that is not one call on each side: one op in several calls, or other ops."""
     block = pair.blocks[number]
-    if block.paired:
-        return Suspect(number, "kernel", (_in_parts(pair, number, again),))
     left, right = listed(pair, number, "a"), listed(pair, number, "b")
+    if block.paired:
+        first = [[node for node in block.of(side) if node not in again[side]] for side in SIDES]
+        twice = any(len(one) == 1 < len(block.of(side)) for one, side in zip(first, SIDES, strict=True))
+        why = "executed once more in the backward" if twice else f"decomposed into {right}"
+        return Suspect(number, "kernel", (why,))
     if left and right:
         return Suspect(number, "structure", (f"{left} against {right}",))
     side = "the reference" if left else "the other mode"
     return Suspect(number, "structure", (f"only {side} executes {left or right}",))
-
-
-def _in_parts(pair: TapePair, number: int, again: Mapping[Side, Collection[int]]) -> str:
-    """How one op became several calls."""
-    block = pair.blocks[number]
-    for side in SIDES:
-        first = [node for node in block.of(side) if node not in again[side]]
-        if len(first) == 1 and len(block.of(side)) > 1:
-            return "executed once more in the backward"
-    return f"decomposed into {listed(pair, number, 'b')}"
 
 
 def names_of(pair: TapePair, number: int, side: Side) -> list[str]:
@@ -179,24 +174,25 @@ def _examined(execution: MixtureExecution, suspect: Suspect, before: Memory, *, 
         }
     except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not its own
         return Examined(suspect, None, in_words(error))
-    differs = not all(is_same(a, b.to(a.dtype)) for a, b in zip(results["a"], results["b"], strict=True))
-    if not differs:
-        return Examined(suspect, _shares_more(pair, number, compared) or False)
-    slices = _slices(execution, number, before, compared)
+    if all(is_same(a, b.to(a.dtype)) for a, b in zip(results["a"], results["b"], strict=True)):
+        # It cannot be told where other blocks read what one side alone makes here, and that is not compared.
+        for place, side in enumerate(SIDES):
+            known = {uses[place].value for uses in compared}
+            made = {use.value for node in pair.blocks[number].of(side) for use in pair.flows[side].nodes[node].made}
+            if any(pair.readers[side].get(value, set()) - {number} for value in made - known):
+                return Examined(suspect, None)
+        return Examined(suspect, False)
+    slices: dict[Side, Tape] = {}
+    block = pair.blocks[number]
+    for place, side in enumerate(SIDES):
+        outputs = [uses[place] for uses in compared]
+        nodes = block.of(side)
+        instead = execution.instead(side, nodes[0], number) if block.is_pair else {}
+        with suppress(Unbound):
+            slices[side] = slice_of(pair.flows[side], side, nodes, before.fork(), outputs, instead)
     found = _errors(slices, results) if errors and slices else None
     largest = max(_relative(a, b) for a, b in zip(results["a"], results["b"], strict=True))
     return Examined(suspect, True, errors=found, largest=largest, slices=slices if kept else None)
-
-
-def _shares_more(pair: TapePair, number: int, compared: list[tuple[Use, Use]]) -> bool | None:
-    """None where other blocks read what one side alone makes here, and that is therefore not compared."""
-    for side in SIDES:
-        flow = pair.flows[side]
-        known = {(mine if side == "a" else theirs).value for mine, theirs in compared}
-        made = {use.value for node in pair.blocks[number].of(side) for use in flow.nodes[node].made}
-        if any(pair.readers[side].get(value, set()) - {number} for value in made - known):
-            return None
-    return False
 
 
 def _compared(pair: TapePair, number: int) -> list[tuple[Use, Use]]:
@@ -211,28 +207,10 @@ def _compared(pair: TapePair, number: int) -> list[tuple[Use, Use]]:
                     continue
                 mine, theirs = Use(link.mine, use.value), Use(link.theirs, link.value)
                 a, b = (mine, theirs) if side == "a" else (theirs, mine)
-                if _last_there(pair, "a", number, a) and _last_there(pair, "b", number, b):
+                # both are there when the block has ended
+                if pair.maker("a", a.value) <= number and pair.maker("b", b.value) <= number:
                     found[a.value, b.value] = (a, b)
     return list(found.values())
-
-
-def _last_there(pair: TapePair, side: Side, number: int, use: Use) -> bool:
-    """Whether the value exists when the block has ended."""
-    return pair.maker(side, use.value) <= number
-
-
-def _slices(
-    execution: MixtureExecution, number: int, before: Memory, compared: list[tuple[Use, Use]]
-) -> dict[Side, Tape]:
-    pair, found = execution.pair, dict[Side, Tape]()
-    block = pair.blocks[number]
-    for place, side in enumerate(SIDES):
-        outputs = [uses[place] for uses in compared]
-        nodes = block.of(side)
-        instead = execution.instead(side, nodes[0], number) if block.is_pair else {}
-        with suppress(Unbound):
-            found[side] = slice_of(pair.flows[side], side, nodes, before.fork(), outputs, instead)
-    return found
 
 
 def _errors(slices: Mapping[Side, Tape], results: Mapping[str, list[torch.Tensor]]) -> dict[Side, LocalError] | None:
@@ -241,19 +219,13 @@ def _errors(slices: Mapping[Side, Tape], results: Mapping[str, list[torch.Tensor
     for side in SIDES:
         if side not in slices or not slices[side].calls:
             continue
-        exact = _exact(slices[side], [slices[one] for one in SIDES if one in slices])
+        exact = None
+        with suppress(Exception):  # an op may raise anything on doubles
+            exact = ExactBlock(slices[side], [slices[one] for one in SIDES if one in slices])
         if exact is not None:
             found = {one: exact.error(results[one]) for one in SIDES}
             return {one: error for one, error in found.items() if error is not None} or None
     return None
-
-
-def _exact(block: Tape, versions: Sequence[Tape]) -> ExactBlock | None:
-    """None for a block that cannot be executed in double."""
-    try:
-        return ExactBlock(block, versions)
-    except Exception:  # noqa: BLE001, an op may raise anything on doubles
-        return None
 
 
 def _relative(a: torch.Tensor, b: torch.Tensor) -> float:

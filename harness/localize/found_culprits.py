@@ -1,19 +1,26 @@
-"""The causes of a step as culprits, with what is known of each."""
+"""The causes of a step as culprits, with what is known of each: where it is, its errors, its proof, its kernels."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import torch
+
+from numdrift.kernels.swaps.request import SwapRequest, swap_requests
+
+from ..errors import NumdriftError
 from ..records.culprit import KERNEL, Culprit, Proof, SwappedIn, SwappedOut
+from ..records.mode_spec import INDUCTOR, OP_BY_OP, ModeSpec, parse_mode
 from .alignment import op_name
 from .examination import Examined
 from .hybrid import TapePair
-from .hybrid_scores import Drift
+from .hybrid_tests import Drift
 from .local_error import LocalError
 from .proofs import MeasuredCause, Proofs, is_beyond
 from .storage_flow import SIDES, FlowNode, Side
 from .swap_sites import Cause
+from .verification import Found
 
 LOCAL_FAULT = 16.0
 """rho from which on a kernel is at fault by itself, whatever the step around it does."""
@@ -40,27 +47,48 @@ class Describer:
         self._kernel = kernel
 
     def culprits(self) -> list[Culprit]:
-        """Every cause that acts, the significant ones first, in the order of their shares."""
+        """Every cause that acts, the significant ones first: by how many floating values they move, then by their
+        scores."""
         proofs = self._proofs
-        ranked = sorted(proofs.significant, key=_rank, reverse=True)
+
+        def rank(measured: MeasuredCause) -> tuple[float, float]:
+            came = measured.swapped_in or measured.swapped_out
+            if came is None:
+                return 0.0, 0.0
+            return float(came.moved(0.0)), came.score if math.isfinite(came.score) else 1e300
+
+        ranked = sorted(proofs.significant, key=rank, reverse=True)
         found = [self._culprit(one, "beyond-rounding") for one in ranked]
         others = (one for one in proofs.others if one.swapped_in is None or not one.swapped_in.is_none)
         return [*found, *(self._culprit(one, "rounding") for one in others)]
 
     def _culprit(self, measured: MeasuredCause, significance: str) -> Culprit:
-        cause = measured.cause
-        lead = self._lead(cause)
-        nodes = {side: self._nodes(lead, side) for side in SIDES}
-        node = next((one[0] for one in (nodes["a"], nodes["b"]) if one), None)
-        errors = self._errors(cause)
+        cause, pair = measured.cause, self._pair
+        # The block with the largest error on side b leads, which the script shows; none where only data differ.
+        tested = [site.lead for site in cause.sites if self._examined[site.lead].differs]
+        first = cause.sites[0].lead if cause.sites else None
+        lead = max(tested, key=lambda one: _largest(self._examined[one]), default=first)
+        numbers = {side: pair.blocks[lead].of(side) if lead is not None else () for side in SIDES}
+        nodes = [pair.flows[side].nodes[number] for side in SIDES for number in numbers[side]]
+        node = nodes[0] if nodes else None
+        errors: dict[Side, LocalError] = {}
+        for site in cause.sites:
+            for side, error in (self._examined[site.lead].errors or {}).items():
+                if side not in errors or error.ulp > errors[side].ulp:
+                    errors[side] = error
+        # What the kernel itself says: an error that rounding of its inputs does not explain, on either side
+        local = None
+        if cause.kind == KERNEL and errors:
+            at_fault = any(error.rho > LOCAL_FAULT for error in errors.values())
+            local = "beyond-rounding" if at_fault else "rounding"
         proof = self._proof(measured, significance)
         return Culprit(
             status="culprit" if proof.holds else "suspect",
             phase=cause.phase,
-            module=None if node is None else self._module(node),
+            module=None if node is None else _module(node),
             op=None if node is None else self._op(cause, node),
-            step=self._pair.flows["a"].tape.step,
-            source=next((one.call.line for side in SIDES for one in nodes[side] if one.call.line), None),
+            step=pair.flows["a"].tape.step,
+            source=next((one.call.line for one in nodes if one.call.line), None),
             kind=cause.kind,
             kernel=self._kernels(cause),
             reasons=cause.reasons,
@@ -68,7 +96,7 @@ class Describer:
             places=self._places(cause),
             sites=len(cause.sites),
             significance=significance,
-            local_significance=self._local(cause, errors),
+            local_significance=local,
             error_ulp={side: error.ulp for side, error in errors.items()},
             rho={side: error.rho for side, error in errors.items()},
             bias={side: error.bias for side, error in errors.items()},
@@ -80,19 +108,6 @@ class Describer:
             proof=proof,
             lead=lead,
         )
-
-    def _lead(self, cause: Cause) -> int | None:
-        """The block with the largest error on side b, which the standalone script shows; None where only data
-        differ."""
-        tested = [site.lead for site in cause.sites if self._examined[site.lead].differs]
-        first = cause.sites[0].lead if cause.sites else None
-        return max(tested, key=lambda one: _largest(self._examined[one]), default=first)
-
-    def _nodes(self, lead: int | None, side: Side) -> list[FlowNode]:
-        if lead is None:
-            return []
-        flow = self._pair.flows[side]
-        return [flow.nodes[number] for number in self._pair.blocks[lead].of(side)]
 
     def _kernels(self, cause: Cause) -> dict[str, str | None] | None:
         """Each side's, which all sites of the cause have; None for what is not another kernel."""
@@ -107,9 +122,6 @@ class Describer:
         paired = self._pair.blocks[cause.sites[0].lead].paired
         return f"{namespace}.{op_name(node) if paired else names[0]}"
 
-    def _module(self, node: FlowNode) -> str | None:
-        return node.call.module if node.call.module is not None else ", ".join(node.call.owners) or None
-
     def _places(self, cause: Cause) -> list[str]:
         """Where the cause acts: modules, or for an optimizer parameters, each once."""
         found: dict[str, None] = {}
@@ -117,25 +129,10 @@ class Describer:
         for block in (*(site.lead for site in cause.sites), *others):
             for side in SIDES:
                 for number in self._pair.blocks[block].of(side):
-                    place = self._module(self._pair.flows[side].nodes[number])
+                    place = _module(self._pair.flows[side].nodes[number])
                     if place is not None:
                         found[place] = None
         return list(found)[:MOST_PLACES]
-
-    def _errors(self, cause: Cause) -> dict[Side, LocalError]:
-        found: dict[Side, LocalError] = {}
-        for site in cause.sites:
-            for side, error in (self._examined[site.lead].errors or {}).items():
-                if side not in found or error.ulp > found[side].ulp:
-                    found[side] = error
-        return found
-
-    def _local(self, cause: Cause, errors: Mapping[Side, LocalError]) -> str | None:
-        """What the kernel itself says: an error that rounding of its inputs does not explain, on either
-        side."""
-        if cause.kind != "kernel" or not errors:
-            return None
-        return "beyond-rounding" if any(error.rho > LOCAL_FAULT for error in errors.values()) else "rounding"
 
     def _proof(self, measured: MeasuredCause, significance: str) -> Proof:
         whole, rest = self._proofs.whole, self._proofs.rest
@@ -160,12 +157,8 @@ class Describer:
         )
 
 
-def _rank(measured: MeasuredCause) -> tuple[float, float]:
-    """By how many floating values it moves, then by its score."""
-    came = measured.swapped_in or measured.swapped_out
-    if came is None:
-        return 0.0, 0.0
-    return float(came.moved(0.0)), came.score if math.isfinite(came.score) else 1e300
+def _module(node: FlowNode) -> str | None:
+    return node.call.module if node.call.module is not None else ", ".join(node.call.owners) or None
 
 
 def _largest(examined: Examined) -> float:
@@ -175,3 +168,64 @@ def _largest(examined: Examined) -> float:
 
 def _score(drift: Drift | None) -> float | None:
     return None if drift is None else drift.score
+
+
+# The name of the kernel that a side has in a culprit's place, where what is known of the side tells it.
+#
+# tanh_backward of cpu, whose tape gives its own bits again by torch's kernels      "aten"
+# tanh_backward of lazy,kernel.tanh_backward=bf16                                   "bf16", as the mode names it
+# mul, sub, mul of compile, in place of tanh_backward                               "decomposed"
+# sum of compile, with other bits than torch's kernel gives on the same inputs      "inductor"
+# sum of a plug-in's mode                                                           None: nobody here knows
+
+ATEN, DECOMPOSED = "aten", "decomposed"
+
+GENERATED = tuple(getattr(torch.Tag, name) for name in ("pointwise", "reduction") if hasattr(torch.Tag, name))
+"""What torch says of ops for which Inductor generates code itself; others it may leave to a library, or to
+aten."""
+
+
+def kernel_of(spec: str, nodes: Iterable[tuple[int, FlowNode]], found: Found, *, checked: bool) -> str | None:
+    """The one name of these calls' kernels on a side with this mode, None where it is not known or they have
+    several.
+
+    `checked` says that the calls which `found` does not list are known to give the bits of torch's kernels.
+    """
+    try:
+        mode = parse_mode(spec)
+        swaps = swap_requests(mode.kernel, mode.decompose)
+    except NumdriftError:
+        return None
+    names = set()
+    for number, node in nodes:
+        swap = next((one for one in swaps if _may_serve(one, node)), None)
+        if swap is None:
+            names.add(_plain(mode, number, node, found, checked))
+        else:
+            # a tape does not tell the how-manieth of its step a call was, nor always its module
+            sure = swap.occurrence is None and (swap.module is None or node.call.module is not None)
+            names.add(swap.kernel if sure else None)
+    return names.pop() if len(names) == 1 else None
+
+
+def _may_serve(swap: SwapRequest, node: FlowNode) -> bool:
+    """Whether the mode names a kernel for this call, as far as the call says what and where it is."""
+    op, _, overload = swap.op.partition(".")
+    module = node.call.module
+    inside = swap.module is None or module is None or f"{module}.".startswith(f"{swap.module}.")
+    return op == op_name(node) and inside and (not overload or node.call.op.endswith(f".{overload}"))
+
+
+def _plain(mode: ModeSpec, number: int, node: FlowNode, found: Found, checked: bool) -> str | None:
+    """The name of a kernel that the mode does not swap, in the modes whose kernels are torch's; lazy graphs are
+    executed by aten's, unless they are fused."""
+    compiled = node.call.compiled if mode.base == "compile" else None
+    if compiled is not None and compiled.origin.split(".")[1] != node.call.name:
+        return DECOMPOSED
+    if compiled is not None and mode.backend not in OP_BY_OP:
+        generated = not set(GENERATED).isdisjoint(getattr(node.execution.operation, "tags", ()))
+        # equal bits tell nothing here: what Inductor generates often gives those of aten
+        return INDUCTOR if mode.backend in (None, INDUCTOR) and generated and number in found.special else None
+    # a script may have put a kernel of its own in aten's place: only equal bits tell that it has not
+    known = mode.base in ("cpu", "lazy", "compile") and checked and number not in found.special | found.unknown
+    return ATEN if known else None

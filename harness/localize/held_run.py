@@ -194,11 +194,23 @@ class WorkerCalls:
         self.count += 1
         call = node.call
         given = [leaf for value in (*arguments, *keywords.values()) for leaf in leaves(value)]
-        tensors = [leaf for leaf in given if isinstance(leaf, torch.Tensor)]
-        memory, starts = _spans(list(views_in(call)), tensors)
+        views, tensors = list(views_in(call)), [leaf for leaf in given if isinstance(leaf, torch.Tensor)]
+        # By slot the bytes that all views of it lie in, from the lowest to the highest: they may overlap, and the
+        # other process lays them out alike.
+        reach: dict[int, tuple[int, int, torch.Tensor]] = {}
+        for view, tensor in zip(views, tensors, strict=True):
+            size = view.dtype.itemsize
+            start, end = view.offset * size, view.extent * size
+            low, high, holder = reach.get(view.slot, (start, end, tensor))
+            reach[view.slot] = (min(low, start), max(high, end), holder)
+        memory = {
+            slot: (low, _bytes_of(tensor, low, max(0, high - low))) for slot, (low, high, tensor) in reach.items()
+        }
         outputs, written = self._worker.execute(self._step, node.execution.position, memory)
         for use in node.writes:
-            _put_back(use.view, written[use.value.slot], starts[use.value.slot], tensors, list(views_in(call)))
+            content = written[use.value.slot]
+            low, _, target = reach[use.value.slot]
+            _bytes_of(target, low, content.numel()).copy_(content)  # makes the storage larger where the op did
         return [
             answer if isinstance(recorded, View) else recorded
             for answer, recorded in zip(outputs, call.outputs, strict=True)
@@ -212,28 +224,7 @@ class WorkerCalls:
         return self._worker.value(self._step, node.execution.position)
 
 
-def _spans(
-    views: Sequence[View], tensors: Sequence[torch.Tensor]
-) -> tuple[dict[int, tuple[int, torch.Tensor]], dict[int, int]]:
-    """By slot, the bytes that the views of a call lie in, and where they begin in their storage."""
-    reach: dict[int, tuple[int, int, torch.Tensor]] = {}
-    for view, tensor in zip(views, tensors, strict=True):
-        size = view.dtype.itemsize
-        start, end = view.offset * size, view.extent * size
-        low, high, holder = reach.get(view.slot, (start, end, tensor))
-        reach[view.slot] = (min(low, start), max(high, end), holder)
-    memory = {}
-    for slot, (low, high, tensor) in reach.items():
-        whole = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-        storage = tensor.untyped_storage()
-        memory[slot] = (low, whole.set_(storage, low, (max(0, high - low),), (1,)))
-    return memory, {slot: start for slot, (start, _) in memory.items()}
-
-
-def _put_back(
-    view: View, content: torch.Tensor, start: int, tensors: Sequence[torch.Tensor], views: Sequence[View]
-) -> None:
-    """Write a span that came back into the storage of the tensor that the call writes."""
-    target = next(tensor for one, tensor in zip(views, tensors, strict=True) if one.slot == view.slot)
-    whole = torch.empty(0, dtype=torch.uint8, device=target.device)
-    whole.set_(target.untyped_storage(), start, (content.numel(),), (1,)).copy_(content)
+def _bytes_of(tensor: torch.Tensor, start: int, count: int) -> torch.Tensor:
+    """Bytes of the storage that a tensor lies in."""
+    whole = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    return whole.set_(tensor.untyped_storage(), start, (count,), (1,))

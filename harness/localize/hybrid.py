@@ -75,18 +75,15 @@ class TapePair:
             side: {node: number for number, block in enumerate(self.blocks) for node in block.of(side)}
             for side in SIDES
         }
-        self.readers = {side: self._readers(side) for side in SIDES}
-
-    def _readers(self, side: Side) -> dict[FlowValue, set[int]]:
-        """The blocks that read each value, END for what the step is compared by."""
-        flow = self.flows[side]
-        found: dict[FlowValue, set[int]] = {}
-        for number, node in enumerate(flow.nodes):
-            for use in node.reads:
-                found.setdefault(use.value, set()).add(self.home[side][number])
-        for use in flow.watched.values():
-            found.setdefault(use.value, set()).add(END)
-        return found
+        # END reads what the step is compared by
+        self.readers = {side: {} for side in SIDES}
+        for side in SIDES:
+            flow = self.flows[side]
+            for number, node in enumerate(flow.nodes):
+                for use in node.reads:
+                    self.readers[side].setdefault(use.value, set()).add(self.home[side][number])
+            for use in flow.watched.values():
+                self.readers[side].setdefault(use.value, set()).add(END)
 
     def devices(self) -> list[str]:
         draws = (node.call.draw for flow in self.flows.values() for node in flow.nodes)
@@ -151,50 +148,42 @@ class MixtureExecution:
             run_node(pair.flows[side], node, side, self.kernels[side], memory, stands_for)
 
     def values(self) -> Values:
-        """What the step is compared by, by the names of both sides."""
+        """What the step is compared by, by the names of both sides. A value that one side lacks is not there where
+        that side made it."""
         base = self.mixture.base
         mine, theirs = self.pair.flows[base].watched, self.pair.flows[other(base)].watched
         found = {}
         for name, use in mine.items():
             far = theirs.get(name)
-            if far is None:  # a value that the other side lacks is not there where that side made it
+            if far is None:
                 with suppress(Unbound):
                     found[name] = self.memory.tensor(base, use).clone()
                 continue
-            found[name] = self._tensor(base, use, far if self._comes_later(base, use, far) else None).clone()
+            if self._comes_later(base, use, far):
+                with suppress(Unbound):
+                    found[name] = self.memory.tensor(other(base), far).clone()
+                    continue
+            found[name] = self.memory.tensor(base, use).clone()
         for name in theirs.keys() - mine.keys():
             with suppress(Unbound):
                 found[name] = self.memory.tensor(other(base), theirs[name]).clone()
         return found
-
-    def _tensor(self, side: Side, use: Use, far: Use | None) -> torch.Tensor:
-        if far is not None:
-            with suppress(Unbound):
-                return self.memory.tensor(other(side), far)
-        return self.memory.tensor(side, use)
 
     def instead(self, side: Side, node: int, number: int) -> dict[int, Use]:
         """By slot, what a paired call reads of the other side in place of its own, where that was made
         later."""
         if number in self.pair.own_reads:
             return {}
-        block = self.pair.blocks[number]
+        block, found = self.pair.blocks[number], dict[int, Use]()
         mine, theirs = (self.pair.flows[one].nodes[block.of(one)[0]] for one in (side, other(side)))
-        return {
-            ours.value.slot: far
-            for ours, far in common_reads(mine, theirs)
-            if self._stand_for_each_other(side, ours, far) and self._comes_later(side, ours, far)
-        }
-
-    def _stand_for_each_other(self, side: Side, mine: Use, theirs: Use) -> bool:
-        """Whether the views show the same part of what is one content on both sides; of other contents it is
-        not known."""
-        if mine.view.size != theirs.view.size:
-            return False
-        link = self.pair.links.of[side].get(mine.value)
-        if link is None or link.value != theirs.value or not is_one(link):
-            return True
-        return layout_of(mine.view) == layout_of(theirs.view)
+        for ours, far in common_reads(mine, theirs):
+            # What shows other parts of one content does not stand for each other; of other contents it is not known.
+            link = self.pair.links.of[side].get(ours.value)
+            unknown = link is None or link.value != far.value or not is_one(link)
+            alike = ours.view.size == far.view.size and (unknown or layout_of(ours.view) == layout_of(far.view))
+            if alike and self._comes_later(side, ours, far):
+                found[ours.value.slot] = far
+        return found
 
     def _comes_later(self, side: Side, mine: Use, theirs: Use) -> bool:
         """Whether of two values for one place the other side's was made, and after this one, or this one was

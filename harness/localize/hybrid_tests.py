@@ -1,18 +1,98 @@
 """Testing causes: what makes the drift come, and what makes it go.
 
-A test is one hybrid of the two tapes. `swap in` executes side a with one cause from side b; `swap out`
-executes side b with that cause from side a.
+A test is one hybrid of the two tapes, held against the reference in units of its rounding noise. `swap in` executes
+side a with one cause from side b; `swap out` executes side b with that cause from side a.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import torch
+
+from ..drift.step_noise import Noise
+from ..drift.step_score import TINY, UNIT_ROUNDOFF
 from ..tape.ensemble import in_words
-from .hybrid import Mixture, TapePair, execute
-from .hybrid_scores import Drift, Scorer
+from .hybrid import Mixture, TapePair, Values, execute
+from .storage_flow import Side
 from .swap_sites import Cause
+
+LARGE = 1e12
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """z of every value (see `harness.drift.step_score`). `score` is the largest of the floating ones, `tensor`
+    where it is; `discrete` counts integers that differ. `amount` is the root mean square of the scores,
+    infinite ones counted as LARGE."""
+
+    scores: Mapping[str, float]
+    discrete: int
+
+    @property
+    def score(self) -> float:
+        return max(self.scores.values(), default=0.0)
+
+    @property
+    def tensor(self) -> str:
+        return max(self.scores, key=lambda name: self.scores[name], default="")
+
+    @property
+    def amount(self) -> float:
+        squares = [min(score, LARGE) ** 2 for score in self.scores.values()]
+        return math.sqrt(sum(squares) / max(1, len(squares)))
+
+    @property
+    def is_none(self) -> bool:
+        return not self.discrete and not any(self.scores.values())
+
+    def moved(self, threshold: float) -> int:
+        """How many floating values are farther away than the threshold."""
+        return sum(score > threshold for score in self.scores.values())
+
+
+class Scorer:
+    """Scores values against the reference's."""
+
+    def __init__(self, reference: Values, noise: Noise) -> None:
+        self._reference = reference
+        self._noise = noise
+
+    def drift(self, values: Values) -> Drift:
+        scores: dict[str, float] = {}
+        discrete = 0
+        for name in {**self._reference, **values}:
+            a, b = self._reference.get(name), values.get(name)
+            if a is None or b is None:
+                scores[name] = math.inf
+            elif a.is_floating_point() or a.is_complex():
+                scores[name] = self._floating(name, a, b)
+            else:
+                known = self._noise.of(name)
+                discrete += not (known is not None and known.flips) and (a.shape != b.shape or not torch.equal(a, b))
+        return Drift(scores, discrete)
+
+    def _floating(self, name: str, a: torch.Tensor, b: torch.Tensor) -> float:
+        """z as `drift.step_score` has it, of tensors, in double."""
+        if a.shape != b.shape or b.is_floating_point() != a.is_floating_point():
+            return math.inf
+        # a complex number counts as two
+        left, right = ((torch.view_as_real(one) if one.is_complex() else one).double().reshape(-1) for one in (a, b))
+        finite = torch.isfinite(left)
+        places = torch.equal(finite, torch.isfinite(right))
+        # NaN equals nothing, so of what is not finite the infinities are compared
+        if not places or not torch.equal(left[~finite].nan_to_num(), right[~finite].nan_to_num()):
+            return math.inf
+        distance = float((right[finite] - left[finite]).norm())
+        if not distance:
+            return 0.0
+        size, known = float(left[finite].norm()), self._noise.of(name)
+        # Of a value that was not measured the noise is known as a share of its size
+        rms = 0.0 if known is None else known.size if name in self._noise.tensors else known.rms * size
+        units = (UNIT_ROUNDOFF.get(str(one.dtype).removeprefix("torch."), 2.0**-24) for one in (a, b))
+        return distance / (rms + max(units) * size + TINY)
 
 
 class Infeasible(Exception):
@@ -30,13 +110,15 @@ class HybridTests:
 
     def swapped_in(self, causes: Sequence[Cause]) -> Drift:
         """Side a with these causes from side b. Raises Infeasible."""
-        return self._drift(_mixture("a", causes))
+        return self._drift("a", causes)
 
     def swapped_out(self, causes: Sequence[Cause]) -> Drift:
         """Side b with these causes from side a. Raises Infeasible."""
-        return self._drift(_mixture("b", causes))
+        return self._drift("b", causes)
 
-    def _drift(self, mixture: Mixture) -> Drift:
+    def _drift(self, base: Side, causes: Sequence[Cause]) -> Drift:
+        blocks = frozenset(block for cause in causes for block in cause.blocks)
+        mixture = Mixture(base, blocks, frozenset(value for cause in causes for value in cause.inputs))
         if mixture not in self._known:
             self.count += 1
             try:
@@ -47,11 +129,3 @@ class HybridTests:
         if isinstance(known, Infeasible):
             raise known
         return known
-
-
-def _mixture(base: str, causes: Sequence[Cause]) -> Mixture:
-    return Mixture(
-        "a" if base == "a" else "b",
-        frozenset(block for cause in causes for block in cause.blocks),
-        frozenset(value for cause in causes for value in cause.inputs),
-    )

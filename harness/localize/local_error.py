@@ -58,12 +58,15 @@ class ExactBlock:
         Raises what its ops raise on doubles.
         """
         self.values, self.not_exact = exact_values(tape)
+        # Where an op has no double form the values are not exact, and a bound would be held against their errors.
         self._bounds = {} if self.not_exact else _bounds(versions or (tape,))
         moved = [exact_values(_perturbed(tape, seed))[0] for seed in range(SAMPLES)]
-        self._spread = {
-            name: math.sqrt(sum(_distance(one[name], value) ** 2 for one in moved) / SAMPLES)
-            for name, value in self.values.items()
-        }
+        self._spread = {}
+        for name, value in self.values.items():
+            alike = [one[name] for one in moved if one[name].shape == value.shape and value.is_floating_point()]
+            apart = [(one.double() - value.double()).reshape(-1) for one in alike]
+            squares = (float(one[torch.isfinite(one)].norm()) ** 2 for one in apart)
+            self._spread[name] = math.sqrt(sum(squares) / SAMPLES)
 
     def error(self, results: Sequence[torch.Tensor]) -> LocalError | None:
         """The error of results in the order of the tape's outputs; None where none of them has digits."""
@@ -127,24 +130,24 @@ def _bounds_of(tape: Tape) -> Bounds:
     (one,) = computing
     storages = Storages(tape, _in_double)
     arguments, keywords = given(one.call, storages.tensor)
-    views = [*one.call.outputs] if one.call.outputs else one.written_views()
     found: Bounds = {}
-    for number, view in enumerate(views):
-        watched = [seen for seen in tape.watched if isinstance(view, View) and _holds(tape, view, seen.view)]
+    for number, view in enumerate(one.call.outputs or one.written_views()):
+        if not isinstance(view, View):
+            continue
+        # What is watched is all that the op made: the same view, or another one of a storage that was made whole
+        whole = math.prod(view.size) * view.dtype.itemsize == tape.slots[view.slot].size
+        watched = [
+            seen
+            for seen in tape.watched
+            if view == seen.view or (whole and view.slot == seen.view.slot and view.dtype == seen.view.dtype)
+        ]
         bound = error_bound(one.operation, arguments, keywords, view.dtype, number) if watched else None
         if bound is not None:
+            # through a storage of its own, which lays the bound out as the views show the result
             laid_out = Storages(tape, _in_double)
             laid_out.bind(view, bound)
             found |= {(seen.name, view.dtype): laid_out.tensor(seen.view) for seen in watched}
     return found
-
-
-def _holds(tape: Tape, made: View, seen: View) -> bool:
-    """Whether what is seen is all made: it is the same view, or another one of a storage that was made
-    whole."""
-    size = tape.slots[made.slot].size
-    whole = made.slot == seen.slot and math.prod(made.size) * made.dtype.itemsize == size
-    return made == seen or (whole and made.dtype == seen.dtype)
 
 
 def _in_double(recorded: torch.dtype) -> torch.dtype:
@@ -179,13 +182,6 @@ def _perturbed(tape: Tape, seed: int) -> Tape:
         moved = whole.double() * (1 + 2 * unit * signs)
         inputs[slot] = moved.to(dtype).view(torch.uint8)
     return replace(tape, inputs=inputs)
-
-
-def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
-    if one.shape != other.shape or not one.is_floating_point():
-        return 0.0
-    apart = (one.double() - other.double()).reshape(-1)
-    return float(apart[torch.isfinite(apart)].norm())
 
 
 def results_of(values: Values) -> list[torch.Tensor]:

@@ -4,55 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ..drift.step_noise import Noise
 from ..records.culprit import Culprit
 from ..tape.tape import Tape
-from .branches import with_decisions
-from .discrete_choices import ChosenDrift, with_choices_of_reference
+from .choices import ChosenDrift, with_choices_of_reference, with_decisions
 from .examination import Examined, Suspect, examine, suspects
-from .found_culprits import Describer
+from .found_culprits import Describer, kernel_of
 from .held_run import WorkerCalls
 from .hybrid import Kernels, Mixture, TapePair, execute, paired
-from .hybrid_scores import Scorer
-from .hybrid_tests import HybridTests, Infeasible
-from .kernel_names import kernel_of
+from .hybrid_tests import HybridTests, Infeasible, Scorer
 from .proofs import Proofs, prove
 from .storage_flow import SIDES, Side, flow_of
 from .swap_sites import Cause, SwapSite, causes_of, differing_inputs, sites_of
-from .verification import Digests, Found, foreign_blocks, verify
-
-# Sites taken apart: kernels that blocks between them have joined, and that can be exchanged one by one all
-# the same.
-#
-# What joins blocks (see `sites`) is caution: one that moves data gives the very bits of what it reads, and
-# may not once only one of them is of the other side. Where several kernels are other ones, that hides which
-# of them matters.
+from .verification import Digests, Found, verify
 
 
 def taken_apart(tests: HybridTests, examined: Mapping[int, Examined], sites: Sequence[SwapSite]) -> list[SwapSite]:
-    """The sites, each that can be in parts: every kernel for itself, and what differs otherwise with what
-    lies between."""
-    found: list[SwapSite] = []
+    """The sites, each that can be in parts: every kernel for itself, and what differs otherwise with what lies between.
+
+    What joins blocks (see `swap_sites`) is caution: one that moves data gives the very bits of what it reads, and may
+    not once only one of them is of the other side. Where several kernels are other ones, that hides which of them
+    matters.
+    """
+    pair, found = tests.pair, list[SwapSite]()
     for site in sites:
-        parts = _parts(tests.pair, examined, site)
+        differing = [one for one in sorted(site.blocks) if one in examined and examined[one].differs is not False]
+        # one op on both sides that was seen to compute other bits
+        kernels = [
+            one
+            for one in differing
+            if examined[one].differs and examined[one].suspect.kind == "kernel" and pair.blocks[one].paired
+        ]
+        others = [one for one in differing if one not in kernels]
+        rest = [SwapSite(site.blocks.difference(kernels), others[0])] if others else []
+        parts = [*(SwapSite(frozenset([one]), one) for one in kernels), *rest]
         found += parts if len(parts) > 1 and _stand_for(tests, examined, parts, site) else [site]
     return sorted(found, key=lambda site: site.lead)
-
-
-def _parts(pair: TapePair, examined: Mapping[int, Examined], site: SwapSite) -> list[SwapSite]:
-    differing = [one for one in sorted(site.blocks) if one in examined and examined[one].differs is not False]
-    kernels = [one for one in differing if _is_kernel(pair, examined[one])]
-    others = [one for one in differing if one not in kernels]
-    rest = [SwapSite(site.blocks.difference(kernels), others[0])] if others else []
-    return [*(SwapSite(frozenset([one]), one) for one in kernels), *rest]
-
-
-def _is_kernel(pair: TapePair, examined: Examined) -> bool:
-    """Whether the block is one op on both sides and was seen to compute other bits."""
-    suspect = examined.suspect
-    return examined.differs is True and suspect.kind == "kernel" and pair.blocks[suspect.block].paired
 
 
 def _stand_for(tests: HybridTests, examined: Mapping[int, Examined], parts: Sequence[SwapSite], site: SwapSite) -> bool:
@@ -110,13 +98,16 @@ def localize_step(sides: Mapping[Side, Held], noise: Noise, threshold: float, sa
     """
     pair = paired(flow_of(sides["a"].tape), flow_of(sides["b"].tape))
     labels: dict[Side, str] = {side: sides[side].label for side in SIDES}
-    say(_aligned(pair, labels))
+    counts = " and ".join(f"{len(pair.flows[side].nodes)} of {labels[side]}" for side in SIDES)
+    same = sum(block.paired for block in pair.blocks)
+    say(f"{counts} calls aligned: {same} of {len(pair.blocks)} blocks are the same op")
+    # From here on each side is executed by the kernels that it really has.
     verified = {side: _verified(pair, side, sides[side]) for side in SIDES}
     kernels: dict[Side, Found] = {side: found for side, (found, _) in verified.items()}
     pair = replace(pair, kernels={side: own for side, (_, own) in verified.items()})
     found = suspects(pair)
     for side in SIDES:
-        for number in foreign_blocks(pair, side, kernels[side]):
+        for number in {pair.home[side][node] for node in kernels[side].special}:
             found.setdefault(number, Suspect(number, "kernel", ()))
     examined = examine(pair, found)
     scorer = Scorer(sides["a"].tape.expected(), noise)
@@ -130,15 +121,11 @@ def localize_step(sides: Mapping[Side, Held], noise: Noise, threshold: float, sa
             sites, examined = others, doubted
     sites = taken_apart(tests, examined, sites)
     causes = with_decisions(pair, _causes(pair, examined, sites), labels)
-    say(
-        f"{sum(one.differs is not False for one in examined.values())} of {len(pair.blocks)} blocks "
-        f"compute other bits, from {len(causes)} causes"
-    )
+    differing = {number for number, one in examined.items() if one.differs is not False}
+    say(f"{len(differing)} of {len(pair.blocks)} blocks compute other bits, from {len(causes)} causes")
     proofs = prove(tests, causes, threshold)
-    chosen = None
-    if proofs.whole.score > threshold or proofs.whole.discrete:
-        differing = {number for number, one in examined.items() if one.differs is not False}
-        chosen = with_choices_of_reference(pair, scorer, differing)
+    beyond = proofs.whole.score > threshold or proofs.whole.discrete
+    chosen = with_choices_of_reference(pair, scorer, differing) if beyond else None
     controls = {
         side: Scorer(sides[side].tape.expected(), noise).drift(execute(pair, Mixture(side))).is_none for side in SIDES
     }
@@ -148,18 +135,9 @@ def localize_step(sides: Mapping[Side, Held], noise: Noise, threshold: float, sa
         nodes = [(number, pair.flows[side].nodes[number]) for number in numbers]
         return kernel_of(held.spec, nodes, kernels[side], checked=held.digests is not None or controls[side])
 
-    describer = Describer(pair, examined, proofs, threshold, kernel)
-    return LocalizedStep(
-        pair,
-        controls,
-        kernels,
-        examined,
-        causes,
-        proofs,
-        describer.culprits(),
-        chosen,
-        _notes(controls, kernels, sides),
-    )
+    culprits = Describer(pair, examined, proofs, threshold, kernel).culprits()
+    notes = _notes(controls, kernels, sides)
+    return LocalizedStep(pair, controls, kernels, examined, causes, proofs, culprits, chosen, notes)
 
 
 def _verified(pair: TapePair, side: Side, held: Held) -> tuple[Found, Kernels]:
@@ -171,7 +149,10 @@ def _verified(pair: TapePair, side: Side, held: Held) -> tuple[Found, Kernels]:
 def _causes(pair: TapePair, examined: Mapping[int, Examined], sites: Sequence[SwapSite]) -> list[Cause]:
     causes = causes_of(pair, examined, sites)
     inputs = differing_inputs(pair)
-    return [_from_inputs(pair, inputs), *causes] if inputs else causes
+    if not inputs:
+        return causes
+    nothing: dict[Side, tuple[str, ...]] = {"a": (), "b": ()}
+    return [Cause("setup", "data", nothing, ("the step starts from other data",), (), tuple(inputs)), *causes]
 
 
 def _is_complete(tests: HybridTests, causes: list[Cause]) -> bool:
@@ -180,16 +161,6 @@ def _is_complete(tests: HybridTests, causes: list[Cause]) -> bool:
         return tests.swapped_out(causes).is_none
     except Infeasible:
         return False
-
-
-def _from_inputs(pair: TapePair, inputs: list[Any]) -> Cause:
-    return Cause("setup", "data", {"a": (), "b": ()}, ("the step starts from other data",), (), tuple(inputs))
-
-
-def _aligned(pair: TapePair, labels: Mapping[Side, str]) -> str:
-    calls = " and ".join(f"{len(pair.flows[side].nodes)} of {labels[side]}" for side in SIDES)
-    matched = sum(block.paired for block in pair.blocks)
-    return f"{calls} calls aligned: {matched} of {len(pair.blocks)} blocks are the same op"
 
 
 def _notes(controls: Mapping[Side, bool], kernels: Mapping[Side, Found], held: Mapping[Side, Held]) -> list[str]:
@@ -201,7 +172,6 @@ def _notes(controls: Mapping[Side, bool], kernels: Mapping[Side, Found], held: M
             found.append(f"the tape of {labels[side]}, executed by its own kernels, does not give its own bits again")
         if kernels[side].in_context:
             found.append(
-                f"{len(kernels[side].in_context)} calls of {labels[side]} give other bits alone "
-                f"than among their neighbours"
+                f"{len(kernels[side].in_context)} calls of {labels[side]} give other bits alone than among their neighbours"
             )
     return found

@@ -7,6 +7,7 @@ import keyword
 import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -93,19 +94,13 @@ def _exact(slices: Mapping[Side, Tape]) -> tuple[Side | None, Sequence[torch.Ten
     """The first side whose calls can be executed in double, what they give, and whether plain calls give
     it."""
     for side in SIDES:
-        found = _in_double(slices[side]) if slices[side].calls else None
-        if found is not None:
-            return side, *found
+        block = slices[side]
+        with suppress(Exception):  # an op may raise anything on doubles
+            if block.calls:
+                values, not_exact = exact_values(block)
+                drawn = any(call.draw is not None for call in block.calls)
+                return side, results_of(values), not drawn and not not_exact
     return None, (), False
-
-
-def _in_double(block: Tape) -> tuple[Sequence[torch.Tensor], bool] | None:
-    try:
-        values, not_exact = exact_values(block)
-    except Exception:  # noqa: BLE001, an op may raise anything on doubles
-        return None
-    drawn = any(call.draw is not None for call in block.calls)
-    return results_of(values), not drawn and not not_exact
 
 
 # The tensors of a standalone script: what lies in its file, under which name, and how views of it are
@@ -156,27 +151,25 @@ class Values:
         """The name of a tensor: that of one with the same bits, unless it is `taken`, or a new one."""
         if tensor.dtype not in CODES:
             raise NotShown(f"it takes or gives {tensor.dtype}, which its file cannot hold")
+        device = str(tensor.device)
         for name, known in self.tensors.items():
-            if name not in taken and self.devices[name] == str(tensor.device) and _is_equal(known, tensor):
+            alike = self.devices[name] == device and known.dtype == tensor.dtype and known.shape == tensor.shape
+            # by their bits: NaN equals nothing, and -0.0 equals 0.0
+            if name not in taken and alike and torch.equal(bits_of(known), bits_of(tensor.cpu())):
                 return name
-        name = self._unused(wish)
-        self.tensors[name], self.devices[name] = tensor.cpu(), str(tensor.device)
+        stem = CALLED.get(wish, wish)
+        plain = stem.isidentifier() and stem.isascii() and not keyword.iskeyword(stem) and len(stem) <= 40
+        stem = "tensor" if not plain or RESERVED.fullmatch(stem) else stem
+        name, number = stem, 2
+        while name in self.tensors:
+            name, number = f"{stem}_{number}", number + 1
+        self.tensors[name], self.devices[name] = tensor.cpu(), device
         return name
 
     @property
     def size(self) -> int:
         """Bytes."""
         return sum(one.numel() * one.itemsize for one in self.tensors.values())
-
-    def _unused(self, wish: str) -> str:
-        name = CALLED.get(wish, wish)
-        if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name) or len(name) > 40:
-            name = "tensor"
-        name = "tensor" if RESERVED.fullmatch(name) else name
-        found, number = name, 2
-        while found in self.tensors:
-            found, number = f"{name}_{number}", number + 1
-        return found
 
 
 def is_contiguous(size: Sequence[int], stride: Sequence[int]) -> bool:
@@ -203,9 +196,3 @@ def base_of(data: torch.Tensor, views: Sequence[View]) -> tuple[ScriptTensor, to
     whole = View(first.slot, first.dtype, begin, size, stride)
     content = viewed(data.untyped_storage(), whole).clone()
     return ScriptTensor("", first.dtype, begin, size, stride, begin), content
-
-
-def _is_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if one.dtype != other.dtype or one.shape != other.shape:
-        return False
-    return torch.equal(bits_of(one.cpu()), bits_of(other.cpu()))

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,11 @@ import torch
 
 from ..drift.step_noise import Noise, read_noise
 from ..errors import NumdriftError
+from ..records.codec import read
 from ..records.localization_record import SCHEMA, write_localization
 from ..tape.ensemble import in_words
 from ..tape.replay import is_same
-from ..tape.tape import NotReplayable, Tape
+from ..tape.tape import NotReplayable
 from ..tape.tape_file import noise_file, read_tape, tape_file
 from ..tape.tensor_file import read_tensors
 from .held_run import Worker, WorkerCalls
@@ -58,28 +59,9 @@ class Config:
 
     @classmethod
     def load(cls, path: Path) -> Config:
+        """Raises Unreadable; both sides are fields of their own in the file."""
         data = json.loads(path.read_text(encoding="utf-8"))
-        sides = {
-            side: SideConfig(
-                data[side]["label"],
-                Path(data[side]["tapes"]),
-                data[side]["socket"],
-                data[side]["outcome"],
-                data[side]["spec"],
-            )
-            for side in SIDES
-        }
-        return cls(
-            sides,
-            int(data["step"]),
-            Path(data["noise"]),
-            float(data["threshold"]),
-            Path(data["folder"]),
-            int(data["threads"]),
-            float(data["patience"]),
-            bool(data["scripts"]),
-            data["inputs"],
-        )
+        return read(cls, {"sides": {side: data.pop(side) for side in SIDES}, **data})
 
 
 def main(path: Path) -> int:
@@ -97,7 +79,11 @@ def main(path: Path) -> int:
                 config.threshold,
                 _say,
             )
-            differs = _differs_op_by_op(config.sides["b"], sides["b"].tape)
+            # The values that the tape of b gives and the mode itself does not: what it executes is not what it was told
+            outcome = config.sides["b"].outcome
+            expected = sides["b"].tape.expected() if outcome else {}
+            values = read_tensors(Path(outcome))[0] if outcome else {}
+            differs = [name for name, one in expected.items() if name not in values or not is_same(values[name], one)]
             if config.scripts:
                 facts["scripts"] = write_scripts(found, config.sides, config.folder)
             facts |= _facts(found, sides) | {"op_by_op_differs": differs}
@@ -110,50 +96,43 @@ def main(path: Path) -> int:
 
 
 def _held(config: Config, side: SideConfig, stack: ExitStack) -> Held:
-    if not side.socket:
-        return Held(_tape(side, config.step), side.label, spec=side.spec)
-    worker = Worker.connect(side.socket, config.patience)
-    stack.callback(worker.quit)
-    _say(f"{side.label} is held at step {config.step}")
-    tape = _tape(side, config.step)
-    calls = WorkerCalls(worker, config.step)
-    digests, notes = worker.digests(config.step), worker.notes(config.step)
-    return Held(tape, side.label, digests, calls, notes, side.spec)
-
-
-def _tape(side: SideConfig, step: int) -> Tape:
-    """Raises NotReplayable where none was written, with the reason, and JournalError for one that is
-    damaged."""
-    path = tape_file(side.tapes, step)
-    noise = noise_file(side.tapes, step)
+    """Raises NotReplayable where no tape was written, with the reason, and JournalError for one that is damaged."""
+    worker = None
+    if side.socket:
+        # It serves once it has taken the step: before that there is no tape either.
+        worker = Worker.connect(side.socket, config.patience)
+        stack.callback(worker.quit)
+        _say(f"{side.label} is held at step {config.step}")
+    path, noise = tape_file(side.tapes, config.step), noise_file(side.tapes, config.step)
     if not path.exists() and noise.exists():
         reason = json.loads(noise.read_text(encoding="utf-8")).get("reason")
         if reason:
             raise NotReplayable(f"{side.label} has no tape of it: {reason}")
-    return read_tape(path)
-
-
-def _differs_op_by_op(side: SideConfig, tape: Tape) -> list[str]:
-    """The values that the tape gives and the mode itself does not: what it executes is not what it was told,
-    op by op."""
-    if not side.outcome:
-        return []
-    values, _ = read_tensors(Path(side.outcome))
-    expected = tape.expected().items()
-    return [name for name, value in expected if name not in values or not is_same(values[name], value)]
+    held = Held(read_tape(path), side.label, spec=side.spec)
+    if worker is None:
+        return held
+    calls = WorkerCalls(worker, config.step)
+    return replace(held, digests=worker.digests(config.step), calls=calls, notes=worker.notes(config.step))
 
 
 def _facts(found: LocalizedStep, sides: Mapping[Side, Held]) -> dict[str, Any]:
     kernels = {
-        side: {
-            "foreign": len(one.foreign),
-            "in_context": len(one.in_context),
-            "unknown": len(one.unknown),
-        }
+        side: {"foreign": len(one.foreign), "in_context": len(one.in_context), "unknown": len(one.unknown)}
         for side, one in found.kernels.items()
     }
     calls = {side: len(found.pair.flows[side].nodes) for side in SIDES}
     executed_there = {side: held.calls.count if held.calls is not None else 0 for side, held in sides.items()}
+    chosen = found.chosen
+    choices = (
+        None
+        if chosen is None
+        else {
+            "score": chosen.drift.score,
+            "discrete": chosen.drift.discrete,
+            "flipped": chosen.flipped,
+            "ops": list(chosen.ops),
+        }
+    )
     return {
         "score": found.proofs.whole.score,
         "rest": None if found.proofs.rest is None else found.proofs.rest.score,
@@ -165,14 +144,7 @@ def _facts(found: LocalizedStep, sides: Mapping[Side, Held]) -> dict[str, Any]:
         "kernels": kernels,
         "executed_there": executed_there,
         "tests": found.proofs.tests,
-        "choices": None
-        if found.chosen is None
-        else {
-            "score": found.chosen.drift.score,
-            "discrete": found.chosen.drift.discrete,
-            "flipped": found.chosen.flipped,
-            "ops": list(found.chosen.ops),
-        },
+        "choices": choices,
         "notes": found.notes,
     }
 

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..search import bisect_all, ddmin
-from .hybrid_scores import Drift
-from .hybrid_tests import HybridTests, Infeasible
+from .hybrid_tests import Drift, HybridTests, Infeasible
 from .swap_sites import Cause
 
 FEW = 24
@@ -50,23 +49,7 @@ def prove(tests: HybridTests, causes: Sequence[Cause], threshold: float) -> Proo
     """Find the causes that make the drift beyond the threshold, and measure the share of each of the
     others."""
     whole = tests.swapped_out([])
-    alone = _beyond_alone(tests, causes, threshold)
-    together = _beyond_together(tests, causes, alone, threshold)
-    chosen = [*alone, *(one for one in together if one not in alone)]
-    proofs = [_proof(tests, cause, whole) for cause in causes[:FEW] if cause not in chosen]
-    significant = [
-        replace(_proof(tests, cause, whole), together=len(together) - 1 if cause in together else 0) for cause in chosen
-    ]
-    return Proofs(
-        whole,
-        _out(tests, chosen or causes),
-        tuple(significant),
-        tuple(sorted(proofs, key=lambda one: -(one.share or 0.0))),
-        tests.count,
-    )
 
-
-def _beyond_alone(tests: HybridTests, causes: Sequence[Cause], threshold: float) -> list[Cause]:
     def fails(tried: Sequence[Cause]) -> bool:
         try:
             return is_beyond(tests.swapped_in(tried), threshold)
@@ -74,15 +57,7 @@ def _beyond_alone(tests: HybridTests, causes: Sequence[Cause], threshold: float)
             # what cannot be mixed may still hold a cause: look into its parts
             return len(tried) > 1
 
-    if len(causes) <= FEW:
-        return [cause for cause in causes if fails([cause])]
-    return bisect_all(causes, fails)
-
-
-def _beyond_together(
-    tests: HybridTests, causes: Sequence[Cause], alone: Sequence[Cause], threshold: float
-) -> list[Cause]:
-    """The smallest set that still acts when those that act alone are gone."""
+    alone = bisect_all(causes, fails) if len(causes) > FEW else [cause for cause in causes if fails([cause])]
     left = [cause for cause in causes if cause not in alone]
 
     def remains(tried: Sequence[Cause]) -> bool:
@@ -93,7 +68,19 @@ def _beyond_together(
         except Infeasible:
             return False
 
-    return ddmin(left, remains) if left and remains(left) else []
+    together = ddmin(left, remains) if left and remains(left) else []
+    chosen = [*alone, *(one for one in together if one not in alone)]
+    others = [_proof(tests, cause, whole) for cause in causes[:FEW] if cause not in chosen]
+    significant = [
+        replace(_proof(tests, cause, whole), together=len(together) - 1 if cause in together else 0) for cause in chosen
+    ]
+    try:
+        # without any that is significant all of them go, to see whether they explain the drift at all
+        rest = tests.swapped_out(chosen or causes)
+    except Infeasible:
+        rest = None
+    others.sort(key=lambda one: -(one.share or 0.0))
+    return Proofs(whole, rest, tuple(significant), tuple(others), tests.count)
 
 
 def is_beyond(drift: Drift, threshold: float) -> bool:
@@ -121,10 +108,3 @@ def _share(whole: Drift, without: Drift, alone: Drift | None) -> float | None:
     gone = 1 - (without.amount / whole.amount) ** 2
     comes = gone if alone is None else (alone.amount / whole.amount) ** 2
     return max(0.0, min(1.0, (gone + comes) / 2))
-
-
-def _out(tests: HybridTests, causes: Sequence[Cause]) -> Drift | None:
-    try:
-        return tests.swapped_out(causes)
-    except Infeasible:
-        return None

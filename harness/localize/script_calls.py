@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -44,7 +44,6 @@ class CallWriter:
         self._values = values
         self._code = SideCode()
         self._named: dict[int, ScriptTensor] = {}
-        self._written: list[int] = []
         self._made = 0
         self._generators = 0
 
@@ -54,16 +53,20 @@ class CallWriter:
         views: dict[int, list[View]] = {}
         wishes: dict[int, str] = {}
         for call in self._block.calls:
-            for wish, view in _named_views(call):
-                views.setdefault(view.slot, []).append(view)
-                wishes.setdefault(view.slot, wish)
+            # the views that it takes, with the names that the schema has for them
+            names = [one.name for one in _schema(call).arguments]
+            for wish, value in {**dict(zip(names, call.arguments, strict=False)), **call.keywords}.items():
+                for view in (leaf for leaf in leaves(value) if isinstance(leaf, View)):
+                    views.setdefault(view.slot, []).append(view)
+                    wishes.setdefault(view.slot, wish)
         for one in self._block.watched:
             views.setdefault(one.view.slot, []).append(one.view)
         for slot, data in self._block.inputs.items():
             base, content = base_of(data, views[slot])
             self._named[slot] = replace(base, name=self._parameter(wishes.get(slot, "tensor"), content))
-        self._written = list(dict.fromkeys(view.slot for call in self._block.calls for view in _written(call)))
-        for slot in self._written:
+        written = list(dict.fromkeys(view.slot for call in self._block.calls for view in _written(call)))
+        # a script calls its functions more than once, so none writes what it is given
+        for slot in written:
             if slot in self._named:
                 name = self._named[slot].name
                 self._code.lines.append(f"{name} = {name}.clone()")
@@ -76,8 +79,12 @@ class CallWriter:
         read = found[::-1]
         for number, call in enumerate(self._block.calls):
             self._write(call, read[number])
+        taken = [self._named[slot].name for slot in written if slot in self._named]
         outputs = [
-            self._output(one.view, result, stem) for one, result in zip(self._block.watched, results, strict=True)
+            self._named[one.view.slot].text(one.view)
+            if one.view.slot in self._named
+            else recorded(result, stem, self._code, self._values, taken)
+            for one, result in zip(self._block.watched, results, strict=True)
         ]
         self._code.lines.append(f"return [{', '.join(outputs)}]")
         return self._code
@@ -98,14 +105,15 @@ class CallWriter:
             )
             self._code.lines.append(setter)
         given = [self._text(value) for value in call.arguments]
-        given += [self._keyword(name, value) for name, value in call.keywords.items()]
+        for name, value in call.keywords.items():  # a schema may call an argument `from`, which Python cannot
+            text = self._text(value)
+            given.append(f"{name}={text}" if _is_plain(name) else f"**{{{name!a}: {text}}}")
         # `torch.ops.aten.add.Tensor`, with getattr where a part of the name is no name in Python
         text = "torch.ops"
         namespace, _, rest = call.op.partition(".")
         name, _, overload = rest.rpartition(".")
         for part in (namespace, name, overload):
-            plain = part.isidentifier() and part.isascii() and not keyword.iskeyword(part)
-            text = f"{text}.{part}" if plain else f"getattr({text}, {part!a})"
+            text = f"{text}.{part}" if _is_plain(part) else f"getattr({text}, {part!a})"
         self._code.lines.append(f"{self._targets(call, read)}{text}({', '.join(given)})")
 
     def _targets(self, call: Call, read: set[int]) -> str:
@@ -127,17 +135,6 @@ class CallWriter:
             raise NotShown(f"{call.op} gives lists among other results")
         return f"{names[0]} = " if len(kinds) == 1 and not lists else f"[{', '.join(names)}] = "
 
-    def _output(self, view: View, result: torch.Tensor, stem: str) -> str:
-        if view.slot in self._named:
-            return self._named[view.slot].text(view)
-        written = [self._named[slot].name for slot in self._written if slot in self._named]
-        return recorded(result, stem, self._code, self._values, written)
-
-    def _keyword(self, name: str, value: Any) -> str:
-        if name.isidentifier() and name.isascii() and not keyword.iskeyword(name):
-            return f"{name}={self._text(value)}"
-        return f"**{{{name!a}: {self._text(value)}}}"
-
     def _text(self, value: Any) -> str:
         if isinstance(value, (list, tuple)):
             return f"[{', '.join(self._text(one) for one in value)}]"
@@ -146,20 +143,14 @@ class CallWriter:
                 raise NotShown("it takes what no recorded op gave")
             return self._named[value.slot].text(value)
         if isinstance(value, GeneratorState):
-            return self._generator(value)
+            self._generators += 1
+            name, state = f"g{self._generators}", self._parameter("generator_state", value.state)
+            self._code.lines += [f"{name} = torch.Generator({value.device!a})", f"{name}.set_state({state})"]
+            return name
         if isinstance(value, torch.dtype) and value in EXACT_DTYPES:
             self._code.casts = True
             return f"held({value})"
         return literal(value)
-
-    def _generator(self, recorded_state: GeneratorState) -> str:
-        self._generators += 1
-        name, state = f"g{self._generators}", self._parameter("generator_state", recorded_state.state)
-        self._code.lines += [
-            f"{name} = torch.Generator({recorded_state.device!a})",
-            f"{name}.set_state({state})",
-        ]
-        return name
 
 
 def recorded(result: torch.Tensor, stem: str, code: SideCode, values: Values, written: Sequence[str] = ()) -> str:
@@ -195,6 +186,11 @@ def literal(value: Any) -> str:
     raise NotShown(f"an argument is a {type(value).__name__}")
 
 
+def _is_plain(name: str) -> bool:
+    """Whether a name of torch's is one in Python."""
+    return name.isidentifier() and name.isascii() and not keyword.iskeyword(name)
+
+
 def _schema(call: Call) -> Any:
     return schema_of(registered_operation(call.op))
 
@@ -203,16 +199,3 @@ def _written(call: Call) -> list[View]:
     operation: Any = registered_operation(call.op)
     values = written_values(operation, call.arguments, call.keywords)
     return [one for one in values if isinstance(one, View)]
-
-
-def _named_views(call: Call) -> Iterator[tuple[str, View]]:
-    """The views that a call takes, with the names that the schema has for them."""
-    names = [one.name for one in _schema(call).arguments]
-    given: Mapping[str, Any] = {
-        **dict(zip(names, call.arguments, strict=False)),
-        **call.keywords,
-    }
-    for name, value in given.items():
-        for leaf in leaves(value):
-            if isinstance(leaf, View):
-                yield name, leaf

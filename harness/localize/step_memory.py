@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from ..tape.storages import viewed
-from ..tape.tape import NotReplayable, View
+from ..tape.tape import NotReplayable
 from .alignment import Block
 from .storage_flow import SIDES, FlowValue, Side, StorageFlow, Use, layout_of, other
 from .value_links import Link, Links
@@ -72,30 +72,27 @@ class Memory:
             self._live.pop(key, None)
 
     def _found(self, side: Side, value: FlowValue) -> torch.UntypedStorage:
+        far = other(side)
         link = self._links.of[side].get(value)
         data = self._flows[side].tape.inputs.get(value.slot) if value.version == 0 else None
-        if data is not None and (link is None or not self._is_taken(side, value, link)):
-            return data.clone().untyped_storage()
-        if link is None or (data is None and not self._may_follow(side, value, link)):
+        # the other side's value is an input as well, and its content is to be taken
+        from_far = link is not None and self._is_input(far, link.value)
+        if data is not None:
+            taken = link is not None and self._taken_from.get(value if side == "a" else link.value, side) != side
+            if not (from_far and taken):
+                return data.clone().untyped_storage()
+        if link is None:
+            raise Unbound(f"storage {value.slot} of side {side} is made by a block of the other side")
+        # It is there, or comes from where this one does not: two values that stand for each other, neither of them
+        # made, would be looked for without end.
+        back = self._links.of[far].get(link.value)
+        comes = from_far or (far, link.value) in self._live or (back is not None and back.value != value)
+        if data is None and not comes:
             raise Unbound(f"storage {value.slot} of side {side} is made by a block of the other side")
         return self._converted(side, value, link)
 
-    def _is_taken(self, side: Side, value: FlowValue, link: Link) -> bool:
-        """Whether an input is to be the other side's, where that is an input as well."""
-        if not self._is_input(other(side), link.value):
-            return False
-        return self._taken_from.get(value if side == "a" else link.value, side) != side
-
     def _is_input(self, side: Side, value: FlowValue) -> bool:
         return value.version == 0 and value.slot in self._flows[side].tape.inputs
-
-    def _may_follow(self, side: Side, value: FlowValue, link: Link) -> bool:
-        """Whether the linked value is there, or comes from where this one does not."""
-        far = other(side)
-        if (far, link.value) in self._live:
-            return True
-        back = self._links.of[far].get(link.value)
-        return self._is_input(far, link.value) or (back is not None and back.value != value)
 
     def _converted(self, side: Side, value: FlowValue, link: Link, *, whole: bool = False) -> torch.UntypedStorage:
         far = other(side)
@@ -104,7 +101,9 @@ class Memory:
         if is_one(link) and slot.size <= theirs.nbytes():
             return theirs
         whole = whole or self._flows[side].is_whole(link.mine, value)
-        if link.mine.size != link.theirs.size or not whole or _overlaps(link.mine):
+        # an expanded view shows one element more than once, and cannot be written
+        overlaps = any(not step and size > 1 for size, step in zip(link.mine.size, link.mine.stride, strict=True))
+        if link.mine.size != link.theirs.size or not whole or overlaps:
             raise Unbound(f"storage {value.slot} of side {side} is laid out otherwise on the other side")
         made = torch.UntypedStorage(slot.size, device=slot.device)
         viewed(made, link.mine).copy_(viewed(theirs, link.theirs))
@@ -131,11 +130,6 @@ class Lifetimes:
         self.ending: dict[int, list[tuple[Side, FlowValue]]] = {}
         for key, number in last.items():
             self.ending.setdefault(number, []).append(key)
-
-
-def _overlaps(view: View) -> bool:
-    """Whether the view shows one element more than once."""
-    return any(not step and size > 1 for size, step in zip(view.size, view.stride, strict=True))
 
 
 def is_one(link: Link) -> bool:

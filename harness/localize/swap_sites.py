@@ -19,8 +19,8 @@ its backward, blocks 0 and 3, go together, and are one cause.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ..tape.tape import Phase
 from .examination import Examined, Kind, names_of
@@ -61,6 +61,7 @@ class Groups:
         self._parent = {member: member for member in members}
 
     def find(self, member: int) -> int:
+        # each visit halves the way to the root
         while self._parent[member] != member:
             self._parent[member] = self._parent[self._parent[member]]
             member = self._parent[member]
@@ -70,46 +71,25 @@ class Groups:
         low, high = sorted((self.find(one), self.find(other)))
         self._parent[high] = low
 
-    def members(self) -> dict[int, list[int]]:
+    def members(self) -> list[list[int]]:
         found: dict[int, list[int]] = {}
         for member in sorted(self._parent):
             found.setdefault(self.find(member), []).append(member)
-        return found
+        return list(found.values())
 
 
 def sites_of(pair: TapePair, examined: Mapping[int, Examined]) -> list[SwapSite]:
     """The sites of all blocks that differ, or that cannot be told to be equal."""
-    flagged = {number for number, one in examined.items() if one.differs is not False}
+    flagged = sorted(number for number, one in examined.items() if one.differs is not False)
     groups = Groups(range(len(pair.blocks)))
-    _join_unlinked(pair, groups)
-    _join_equal(pair, examined, groups)
-    _join_backward(pair, examined, flagged, groups)
-    _join_moved(pair, examined, flagged, groups)
-    _join_rewired(pair, examined, flagged, groups)
-    drawing = sorted(number for number in flagged if examined[number].suspect.kind == "setup")
-    for one in drawing[1:]:
-        groups.join(drawing[0], one)
-    found = []
-    for members in groups.members().values():
-        own = [number for number in members if number in flagged]
-        if own:
-            found.append(SwapSite(frozenset(members), own[0]))
-    return found
-
-
-def _join_unlinked(pair: TapePair, groups: Groups) -> None:
-    """Join a block with those that read what only its own side knows."""
+    # A block goes with those that read what only its own side knows.
     for side in SIDES:
         for value, blocks in pair.readers[side].items():
             maker = pair.maker(side, value)
             if maker >= 0 and value not in pair.links.of[side]:
                 for reader in blocks - {END}:
                     groups.join(maker, reader)
-
-
-def _join_equal(pair: TapePair, examined: Mapping[int, Examined], groups: Groups) -> None:
-    """Join a block that gives the very bits of other blocks to those blocks: once they are of the other side
-    it does not."""
+    # One that gives the very bits of other blocks goes with those: once they are of the other side it does not.
     for number, one in examined.items():
         if one.differs is not False:
             continue
@@ -121,31 +101,39 @@ def _join_equal(pair: TapePair, examined: Mapping[int, Examined], groups: Groups
                     makers |= {pair.maker(side, use.value) for use in node.reads}
                 for maker in makers - {-1, number}:
                     groups.join(number, maker)
+    _join_backward(pair, examined, flagged, groups)
+    _join_structures(pair, examined, flagged, groups)
+    # All that draw random numbers go together: one draw moves the generator of all that follow.
+    drawing = [number for number in flagged if examined[number].suspect.kind == "setup"]
+    for number in drawing[1:]:
+        groups.join(drawing[0], number)
+    differing = set(flagged)
+    leads = ((members, next((one for one in members if one in differing), None)) for members in groups.members())
+    return [SwapSite(frozenset(members), lead) for members, lead in leads if lead is not None]
 
 
-def _join_backward(pair: TapePair, examined: Mapping[int, Examined], flagged: set[int], groups: Groups) -> None:
+def _join_backward(pair: TapePair, examined: Mapping[int, Examined], flagged: Sequence[int], groups: Groups) -> None:
     """Join backward ops that are others to the forward ops that are others and made them."""
-    rewritten = {number for number in flagged if examined[number].suspect.kind in ("structure", "arguments")}
     for side in SIDES:
-        made: dict[tuple[int, int], int] = {}
-        for number in sorted(rewritten):
+        made: dict[int, int] = {}  # by autograd's sequence number, which an op shares with its backward
+        for number in flagged:
+            if examined[number].suspect.kind not in ("structure", "arguments"):
+                continue
             for node in _nodes(pair, number, side):
                 sequence = node.call.sequence
                 if sequence is None:
                     continue
                 if node.call.phase == "forward":
-                    made.setdefault((0, sequence), number)
-                elif node.call.phase == "backward" and (0, sequence) in made:
-                    groups.join(made[0, sequence], number)
+                    made.setdefault(sequence, number)
+                elif node.call.phase == "backward" and sequence in made:
+                    groups.join(made[sequence], number)
 
 
-def _join_moved(pair: TapePair, examined: Mapping[int, Examined], flagged: set[int], groups: Groups) -> None:
-    """Join an op that only the reference executes to the same op that only the other mode executes, in the
-    same place."""
+def _join_structures(pair: TapePair, examined: Mapping[int, Examined], flagged: Sequence[int], groups: Groups) -> None:
+    structural = [number for number in flagged if examined[number].suspect.kind == "structure"]
+    # An op that only the reference executes goes with the same op that only the other mode executes, in one place.
     gone: dict[object, list[int]] = {}
-    for number in sorted(flagged):
-        if examined[number].suspect.kind != "structure":
-            continue
+    for number in structural:
         sides = [side for side in SIDES if pair.blocks[number].of(side)]
         if len(sides) != 1:
             continue
@@ -155,27 +143,19 @@ def _join_moved(pair: TapePair, examined: Mapping[int, Examined], flagged: set[i
             groups.join(waiting.pop(0), number)
         else:
             gone.setdefault((look, sides[0]), []).append(number)
-
-
-def _join_rewired(pair: TapePair, examined: Mapping[int, Examined], flagged: set[int], groups: Groups) -> None:
-    """Join a backward that takes its gradients from elsewhere to the rewritten forward of its module that
-    made it so."""
-    structural = [number for number in sorted(flagged) if examined[number].suspect.kind == "structure"]
+    # A backward that takes its gradients from elsewhere goes with the rewritten forward of its module that made it so.
     forward = [number for number in structural if phase_of(pair, number) == "forward"]
     for number in structural:
         if phase_of(pair, number) != "backward":
             continue
         near = [one for one in forward if _are_related(module_of(pair, one), module_of(pair, number))]
-        lone = len({groups.find(one) for one in forward}) == 1 and _only_adds_up(pair, number)
+        # Without one it goes with the only rewritten forward if it does no more than autograd itself does, which adds
+        # gradients up: other ops are the script's.
+        names = {name for side in SIDES for name in names_of(pair, number, side)}
+        lone = len({groups.find(one) for one in forward}) == 1 and (pair.blocks[number].is_pair or names <= {"add"})
         chosen = near or (forward if lone else [])
         if chosen:
             groups.join(chosen[0], number)
-
-
-def _only_adds_up(pair: TapePair, number: int) -> bool:
-    """Whether a block does no more than autograd itself does, which adds gradients up: other ops are the
-    script's."""
-    return pair.blocks[number].is_pair or all(name == "add" for side in SIDES for name in names_of(pair, number, side))
 
 
 def _are_related(one: str | None, another: str | None) -> bool:
@@ -196,21 +176,17 @@ def _nodes(pair: TapePair, number: int, side: Side) -> list[FlowNode]:
 
 def causes_of(pair: TapePair, examined: Mapping[int, Examined], sites: Iterable[SwapSite]) -> list[Cause]:
     """Group the sites by what they look like, in the order of the step."""
-    found: dict[object, list[SwapSite]] = {}
+    found: dict[object, Cause] = {}
+    alike: dict[object, list[SwapSite]] = {}
     for site in sites:
         suspect = examined[site.lead].suspect
-        ops = tuple(tuple(names_of(pair, site.lead, side)) for side in SIDES)
-        reasons = suspect.reasons if suspect.kind != "structure" else ()
-        look = (suspect.kind, phase_of(pair, site.lead), ops, reasons)
-        found.setdefault(look, []).append(site)
-    return [_cause(pair, examined, members) for members in found.values()]
-
-
-def _cause(pair: TapePair, examined: Mapping[int, Examined], sites: list[SwapSite]) -> Cause:
-    lead = sites[0].lead
-    suspect = examined[lead].suspect
-    ops = {side: tuple(names_of(pair, lead, side)) for side in SIDES}
-    return Cause(suspect.kind, phase_of(pair, lead), ops, suspect.reasons, tuple(sites))
+        phase = phase_of(pair, site.lead)
+        ops = {side: tuple(names_of(pair, site.lead, side)) for side in SIDES}
+        # The reasons of a structure say no more than its ops do.
+        look = (suspect.kind, phase, *ops.values(), suspect.reasons if suspect.kind != "structure" else ())
+        found.setdefault(look, Cause(suspect.kind, phase, ops, suspect.reasons, ()))
+        alike.setdefault(look, []).append(site)
+    return [replace(cause, sites=tuple(alike[look])) for look, cause in found.items()]
 
 
 def phase_of(pair: TapePair, number: int) -> Phase:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,10 +43,13 @@ class Links:
 
 
 def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> Links:
-    """Link what the tapes name alike, what pairs make, and what pairs read where it was made by no pair."""
+    """Link what the tapes name alike, what pairs make, and what pairs read where it was made by no pair.
+
+    The order counts, as the first link of a value stays: what is surest comes first.
+    """
     links = Links()
     names = [name for name in a.watched if name in b.watched]
-    # Link what the step started from, known by the names that it has at its end
+    # What the step started from, known by the names that it has at its end
     for name in names:
         if name.startswith(("parameter ", "buffer ", "state ")):
             ours, theirs = a.watched[name], b.watched[name]
@@ -55,62 +58,44 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> Links:
                     Use(ours.view, FlowValue(ours.value.slot, 0)),
                     Use(theirs.view, FlowValue(theirs.value.slot, 0)),
                 )
-    unpaired: dict[Side, set[int]] = {
-        side: {node for block in blocks if not block.is_pair for node in block.of(side)} for side in SIDES
-    }
     pairs = [(a.nodes[block.a[0]], b.nodes[block.b[0]]) for block in blocks if block.is_pair]
-    # Link what both sides start from: by equal contents wherever there are such, before places among
-    # arguments count
+    # What both sides start from: by equal contents wherever there are such, before places among arguments count
     for left, right in pairs:
         for ours, theirs in common_reads(left, right):
-            mine, yours = _input(a, ours.value), _input(b, theirs.value)
+            mine = a.tape.inputs.get(ours.value.slot) if ours.value.version == 0 else None
+            yours = b.tape.inputs.get(theirs.value.slot) if theirs.value.version == 0 else None
             known = ours.value in links.of["a"] or theirs.value in links.of["b"]
             if mine is None or yours is None or known or layout_of(ours.view) != layout_of(theirs.view):
                 continue
             if mine.numel() == yours.numel() and bool((mine == yours).all()):
                 links.connect(ours, theirs)
-    for block in blocks:
-        if block.is_pair:
-            _connect_pair(links, a, b, block, unpaired)
+    unpaired: dict[Side, set[int]] = {
+        side: {node for block in blocks if not block.is_pair for node in block.of(side)} for side in SIDES
+    }
+    for left, right in pairs:
+        for ours, theirs in common_reads(left, right):
+            makers = a.makers.get(ours.value), b.makers.get(theirs.value)
+            loose = makers[0] in unpaired["a"] or makers[1] in unpaired["b"]
+            known = ours.value in links.of["a"] or theirs.value in links.of["b"]
+            if loose or (makers == (None, None) and not known):
+                links.connect(ours, theirs)
+        made = [(left.makes, right.makes), (left.writes, right.writes)]
+        if bool(left.writes) != bool(right.writes):  # in place on one side only
+            made.append((left.made, right.made))
+        for mine_made, yours_made in made:
+            for one, another in zip(mine_made, yours_made, strict=False):
+                if one is not None and another is not None:
+                    links.connect(one, another)
     for name in names:
         links.connect(a.watched[name], b.watched[name])
-    _connect_recomputed(links.of["a"], a)
-    _connect_recomputed(links.of["b"], b)
+    # What is computed once more, to what the first computation is linked to
+    for flow, known_links in ((a, links.of["a"]), (b, links.of["b"])):
+        for number, first in recomputed(flow).items():
+            for again, earlier in zip(flow.nodes[number].makes, flow.nodes[first].makes, strict=False):
+                link = None if earlier is None else known_links.get(earlier.value)
+                if again is not None and link is not None and again.view.size == link.mine.size:
+                    known_links.setdefault(again.value, Link(again.view, link.theirs, link.value))
     return links
-
-
-def _connect_recomputed(known: dict[FlowValue, Link], flow: StorageFlow) -> None:
-    """Link what is computed once more to what the first computation is linked to."""
-    for number, first in recomputed(flow).items():
-        for mine, earlier in zip(flow.nodes[number].makes, flow.nodes[first].makes, strict=False):
-            link = None if earlier is None else known.get(earlier.value)
-            if mine is None or link is None or mine.view.size != link.mine.size:
-                continue
-            known.setdefault(mine.value, Link(mine.view, link.theirs, link.value))
-
-
-def _input(flow: StorageFlow, value: FlowValue) -> torch.Tensor | None:
-    return flow.tape.inputs.get(value.slot) if value.version == 0 else None
-
-
-def _connect_pair(
-    links: Links, a: StorageFlow, b: StorageFlow, block: Block, unpaired: Mapping[Side, set[int]]
-) -> None:
-    left, right = a.nodes[block.a[0]], b.nodes[block.b[0]]
-    for ours, theirs in common_reads(left, right):
-        makers = a.makers.get(ours.value), b.makers.get(theirs.value)
-        loose = makers[0] in unpaired["a"] or makers[1] in unpaired["b"]
-        known = ours.value in links.of["a"] or theirs.value in links.of["b"]
-        if loose or (makers == (None, None) and not known):
-            links.connect(ours, theirs)
-    for mine, yours in zip(left.makes, right.makes, strict=False):
-        if mine is not None and yours is not None:
-            links.connect(mine, yours)
-    for mine, yours in zip(left.writes, right.writes, strict=False):
-        links.connect(mine, yours)
-    if bool(left.writes) != bool(right.writes):  # in place on one side only
-        for mine, yours in zip(left.made, right.made, strict=False):
-            links.connect(mine, yours)
 
 
 def common_reads(left: FlowNode, right: FlowNode) -> list[tuple[Use, Use]]:
@@ -144,41 +129,33 @@ def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[
         found.append(f"{len(ours[''])} arguments against {len(theirs[''])}")
     for name in ours:
         for (mine, use), (yours, used) in zip(ours[name], theirs.get(name, []), strict=False):
-            if use is not None and used is not None:
-                # Whether the views show the contents as they stand for each other, each in its own layout
-                link = links.of["a"].get(use.value)
-                is_relaid = (
-                    link is not None
-                    and link.value == used.value
-                    and layout_of(link.mine) == layout_of(use.view)
-                    and layout_of(link.theirs) == layout_of(used.view)
-                )
-                found += _views(use.view, used.view, relaid=is_relaid)
-                if not links.are_linked(use.value, used.value):
-                    found.append("reads another tensor")
-            else:
+            if use is None or used is None:
                 found += _plain(mine, yours)
-    return list(dict.fromkeys([*found, *_given_once(ours, theirs)]))
+                continue
+            # Whether the views show the contents as they stand for each other, each in its own layout
+            link = links.of["a"].get(use.value)
+            is_relaid = (
+                link is not None
+                and link.value == used.value
+                and layout_of(link.mine) == layout_of(use.view)
+                and layout_of(link.theirs) == layout_of(used.view)
+            )
+            found += _views(use.view, used.view, relaid=is_relaid)
+            if not links.are_linked(use.value, used.value):
+                found.append("reads another tensor")
+    for name in sorted(ours.keys() ^ theirs.keys()):
+        values = [value for value, use in (ours if name in ours else theirs)[name] if use is None]
+        shown = f" ({', '.join(map(_shown, values))})" if values else ""
+        found.append(f"only {'the reference' if name in ours else 'the other mode'} is given {name}{shown}")
+    return list(dict.fromkeys(found))
 
 
-Arguments = dict[str, list[tuple[Any, Use | None]]]
-
-
-def _by_name(node: FlowNode) -> Arguments:
+def _by_name(node: FlowNode) -> dict[str, list[tuple[Any, Use | None]]]:
     """What a call takes, by keyword; under "" what has none."""
     flat = iter(arguments_of(node))
     call = node.call
     found = {"": [next(flat) for _ in leaves(call.arguments)]}
     return found | {name: [next(flat) for _ in leaves(value)] for name, value in call.keywords.items()}
-
-
-def _given_once(ours: Arguments, theirs: Arguments) -> list[str]:
-    found = []
-    for name in sorted(ours.keys() ^ theirs.keys()):
-        values = [value for value, use in (ours if name in ours else theirs)[name] if use is None]
-        shown = f" ({', '.join(map(_shown, values))})" if values else ""
-        found.append(f"only {'the reference' if name in ours else 'the other mode'} is given {name}{shown}")
-    return found
 
 
 def draws_differ(left: FlowNode, right: FlowNode) -> bool:
@@ -205,19 +182,16 @@ def _plain(mine: Any, yours: Any) -> list[str]:
         return ["a number against a tensor"]
     if isinstance(mine, GeneratorState) and isinstance(yours, GeneratorState):
         return [] if torch.equal(mine.state, yours.state) else ["the generator is at another state"]
-    if mine == yours or (
-        isinstance(mine, float)
-        and isinstance(yours, float)
-        and (mine == yours or (math.isnan(mine) and math.isnan(yours)))
-    ):
+    both_nan = all(isinstance(one, float) and math.isnan(one) for one in (mine, yours))
+    if mine == yours or both_nan:
         return []
     return [f"{_shown(mine)} against {_shown(yours)}"]
 
 
 def _shown(value: Any) -> str:
-    return (
-        f"{value:.6g}" if isinstance(value, float) else _name(value) if isinstance(value, torch.dtype) else str(value)
-    )
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return _name(value) if isinstance(value, torch.dtype) else str(value)
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -93,15 +93,14 @@ class CheckedKernels:
         self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> list[Any]:
         expected = self._digests[node.execution.position]
-        # No digest is known of this call, so there is nothing to hold it against.
-        if not any(expected):
+        if not any(expected):  # no digest is known of this call, so there is nothing to hold it against
             return self._unchecked(number, node, arguments, keywords)
         written = node.execution.written(arguments, keywords)
         before = [tensor.clone() for tensor in written]
         outputs = executed(node.execution, arguments, keywords)
         if _same(_results(node, outputs, written), expected):
             return outputs
-        _put_back(written, before)
+        _put_back(written, before)  # what an op in place wrote is its input no longer
         return self._elsewhere(number, node, arguments, keywords, expected)
 
     def _unchecked(
@@ -136,6 +135,7 @@ class CheckedKernels:
         keywords: Mapping[str, Any],
         expected: Sequence[str | None],
     ) -> list[Any]:
+        # On the first walk what was recorded stands for it; on the second it is executed over there, on these inputs.
         values = None if self._ask else self._calls.value(node)
         if values is not None:
             self.found.foreign.add(number)
@@ -149,6 +149,7 @@ class CheckedKernels:
                 self.found.foreign.add(number)
                 return outputs
         _put_back(written, before)
+        # Not even its own process gives these bits alone: they depend on its neighbours.
         values = self._calls.value(node)
         if values is None:
             self.found.unknown.add(number)
@@ -177,11 +178,6 @@ def _walk(pair: TapePair, side: Side, checked: CheckedKernels) -> CheckedKernels
     with set_apart(pair.devices()):
         MixtureExecution(pair, Mixture(side), {**pair.kernels, side: checked}).run_all()
     return checked
-
-
-def foreign_blocks(pair: TapePair, side: Side, found: Found) -> set[int]:
-    """The blocks in which a side has other kernels than this process."""
-    return {pair.home[side][node] for node in found.special}
 
 
 def _results(node: FlowNode, outputs: Sequence[Any], written: Sequence[torch.Tensor]) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from numdrift.harness.localize.kernel_names import kernel_of
+from numdrift.harness.localize.found_culprits import kernel_of
 from numdrift.harness.localize.localize_step import Held, localize_step
 from numdrift.harness.localize.storage_flow import FlowNode, Side, flow_of
 from numdrift.harness.localize.verification import Found

@@ -1,0 +1,258 @@
+"""Choices that fall otherwise on the other side: of an op next to its edge, and of the script by a number that it read.
+
+Two modes that differ by rounding now and then choose differently: an input of 1e-9 is positive here and negative there,
+two candidates of a maximum are one ULP apart. What follows is as far apart as the choices are, and no sign of a fault.
+The test: side b as it is, with its own kernels and its own values, but with side a's choices. If only that brings the
+drift below the threshold, then everything smooth agrees within rounding, and the choices hung on it. Only ops that give
+both sides the same bits on the same inputs are forced, so a kernel that chooses wrongly is not excused.
+
+Where the script itself took another branch, what it then executes or leaves out is one cause, with the comparison that
+decided:
+
+    the script took another branch at train.py:12: gt(0.0551199913, 0.0551) is True in cpu, gt(0.0550999902, ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..tape.replay import is_same, set_apart
+from ..tape.tape import View
+from .alignment import op_name
+from .hybrid import Kernels, Mixture, MixtureExecution, TapePair
+from .hybrid_tests import Drift, Scorer
+from .storage_flow import SIDES, FlowNode, Side
+from .swap_sites import Cause
+
+Choose = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], list[Any]]
+"""From side a's arguments and outputs and side b's arguments: what the op gives of b's values by a's
+choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenDrift:
+    """A step with the reference's choices: its `drift`, how many elements chose otherwise, and in which
+    ops."""
+
+    drift: Drift
+    flipped: int
+    ops: tuple[str, ...]
+
+
+def _max_pool(a: Sequence[Any], given: Sequence[Any], b: Sequence[Any]) -> list[Any]:
+    # [..., height, width]: torch's indices count in the flattened plane of the input
+    indices = given[1]
+    values = b[0].flatten(-2).gather(-1, indices.flatten(-2)).view(indices.shape)
+    return [values, indices.clone()]
+
+
+def _max_dim(a: Sequence[Any], given: Sequence[Any], b: Sequence[Any]) -> list[Any]:
+    dim, keep = int(b[1]), len(b) > 2 and bool(b[2])
+    indices = given[1] if keep else given[1].unsqueeze(dim)
+    values = b[0].gather(dim, indices)
+    return [values if keep else values.squeeze(dim), given[1].clone()]
+
+
+def _hardtanh(a: Sequence[Any], given: Sequence[Any], b: Sequence[Any]) -> list[Any]:
+    low, high = (b[1], b[2]) if len(b) > 2 else (-1.0, 1.0)
+    return [torch.where((a[0] > low) & (a[0] < high), b[0], given[0])]
+
+
+def _leaky_relu(a: Sequence[Any], given: Sequence[Any], b: Sequence[Any]) -> list[Any]:
+    return [torch.where(a[0] > 0, b[0], b[0] * (b[1] if len(b) > 1 else 0.01))]
+
+
+def _as_given(a: Sequence[Any], given: Sequence[Any], b: Sequence[Any]) -> list[Any]:
+    return [one.clone() if isinstance(one, torch.Tensor) else one for one in given]
+
+
+CHOICES: Mapping[str, Choose] = {
+    "relu": lambda a, given, b: [torch.where(a[0] > 0, b[0], torch.zeros_like(b[0]))],
+    "threshold_backward": lambda a, given, b: [torch.where(a[1] > b[2], b[0], torch.zeros_like(b[0]))],
+    "max_pool2d_with_indices": _max_pool,
+    "max": _max_dim,
+    "min": _max_dim,
+    "hardtanh": _hardtanh,
+    "hardtanh_backward": lambda a, given, b: [torch.where((a[1] > b[2]) & (a[1] < b[3]), b[0], torch.zeros_like(b[0]))],
+    "leaky_relu": _leaky_relu,
+    "leaky_relu_backward": lambda a, given, b: [torch.where(a[1] > 0, b[0], b[0] * b[2])],
+    **dict.fromkeys(
+        ["argmax", "argmin", "sgn", "sign", "gt", "ge", "lt", "le", "eq", "ne", "floor", "ceil", "round", "trunc"],
+        _as_given,
+    ),
+}
+"""Ops that choose, by their names without the underscore of those in place."""
+
+
+class _Remembering:
+    """Side a's kernels, with what chosen ops took and gave kept by block."""
+
+    def __init__(self, kernels: Kernels, nodes: Mapping[int, int]) -> None:
+        self.seen: dict[int, tuple[list[Any], list[Any]]] = {}
+        self._kernels = kernels
+        self._nodes = nodes
+
+    def execute(
+        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+    ) -> list[Any]:
+        block = self._nodes.get(number)
+        before = [_copied(one) for one in arguments] if block is not None else []
+        outputs = self._kernels.execute(number, node, arguments, keywords)
+        if block is not None:
+            self.seen[block] = (before, [_copied(one) for one in outputs])
+        return outputs
+
+
+class _Forced:
+    """Side b's kernels, with side a's choices."""
+
+    def __init__(
+        self, kernels: Kernels, nodes: Mapping[int, int], seen: Mapping[int, tuple[list[Any], list[Any]]]
+    ) -> None:
+        self.flipped = 0
+        self.ops: dict[str, None] = {}
+        self._kernels = kernels
+        self._nodes = nodes
+        self._seen = seen
+
+    def execute(
+        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+    ) -> list[Any]:
+        block = self._nodes.get(number)
+        if block is None or block not in self._seen:
+            return self._kernels.execute(number, node, arguments, keywords)
+        before = [_copied(one) for one in arguments]
+        outputs = self._kernels.execute(number, node, arguments, keywords)
+        # after the kernel, so that an op in place has written, and what it took is the copy of before
+        theirs, given = self._seen[block]
+        chosen = CHOICES[op_name(node)](theirs, given, before)
+        for output, value in zip(outputs, chosen, strict=True):
+            if isinstance(output, torch.Tensor) and not is_same(output, value.to(output.dtype)):
+                self.flipped += int((output != value).sum())
+                self.ops[op_name(node)] = None
+                output.copy_(value)
+        return outputs
+
+
+def with_choices_of_reference(pair: TapePair, scorer: Scorer, differing: set[int]) -> ChosenDrift | None:
+    """Execute side b with side a's choices; None where the step has none, or they cannot be taken over.
+
+    `differing` are blocks that give other bits on the same inputs: they are left as they are.
+    """
+    nodes: dict[str, dict[int, int]] = {"a": {}, "b": {}}
+    for number, block in enumerate(pair.blocks):
+        if block.is_pair and number not in differing:
+            left, right = pair.flows["a"].nodes[block.a[0]], pair.flows["b"].nodes[block.b[0]]
+            name = op_name(left)
+            # A maximum along a dimension gives indices; one of all elements does not, and chooses nothing
+            chooses = name in CHOICES and (name not in ("max", "min") or len(left.makes) == 2)
+            if chooses and op_name(right) == name:
+                nodes["a"][block.a[0]] = nodes["b"][block.b[0]] = number
+    if not nodes["a"]:
+        return None
+    remembering = _Remembering(pair.kernels["a"], nodes["a"])
+    forced = _Forced(pair.kernels["b"], nodes["b"], remembering.seen)
+    kernels: dict[Side, Kernels] = {"a": remembering, "b": forced}
+    try:
+        with set_apart(pair.devices()):
+            MixtureExecution(pair, Mixture("a"), kernels).run_all()
+            values = MixtureExecution(pair, Mixture("b"), kernels).run_all().values()
+    except Exception:  # noqa: BLE001, a choice of other shapes cannot be taken over
+        return None
+    return ChosenDrift(scorer.drift(values), forced.flipped, tuple(forced.ops))
+
+
+def _copied(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+# Where the script itself took another branch: a number that it read from a tensor, and that is another one on the other
+# side.
+
+DIGITS = 9
+"""Significant digits that tell any two float32 apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A read in `block` that gave the script other numbers; by side the node that reads, and its number."""
+
+    block: int
+    reads: Mapping[Side, int]
+    numbers: Mapping[Side, Any]
+
+
+def with_decisions(pair: TapePair, causes: Sequence[Cause], labels: Mapping[Side, str]) -> list[Cause]:
+    """Join the causes of kind `structure` that follow one decision, and name the decision in their
+    reasons."""
+    decisions = list(_decisions(pair))
+    found: dict[object, Cause] = {}
+    for place, cause in enumerate(causes):
+        decision = _before(pair, cause, decisions) if cause.kind == "structure" else None
+        key: object = place if decision is None else decision.block
+        if key in found:
+            found[key] = replace(found[key], sites=(*found[key].sites, *cause.sites))
+        elif decision is not None:
+            line = next(
+                (line for side in SIDES if (line := pair.flows[side].nodes[decision.reads[side]].call.line)), None
+            )
+            where = f" at {Path(line).name}" if line else ""
+            said = [f"{_expression(pair, decision, side)} in {labels[side]}" for side in SIDES]
+            in_words = f"the script took another branch{where}: {', '.join(said)}"
+            found[key] = replace(cause, reasons=(in_words, *cause.reasons))
+        else:
+            found[key] = cause
+    return list(found.values())
+
+
+def _decisions(pair: TapePair) -> Iterator[Decision]:
+    for number, block in enumerate(pair.blocks):
+        if not block.is_pair:
+            continue
+        reads = {side: block.of(side)[0] for side in SIDES}
+        outputs = {side: pair.flows[side].nodes[reads[side]].call.outputs for side in SIDES}
+        given = {side: [one for one in outputs[side] if not isinstance(one, View)] for side in SIDES}
+        if given["a"] and given["b"] and given["a"] != given["b"]:
+            yield Decision(number, reads, {side: given[side][0] for side in SIDES})
+
+
+def _before(pair: TapePair, cause: Cause, decisions: Sequence[Decision]) -> Decision | None:
+    """The last decision before the cause. One about a truth or a count; about any other number, which a
+    script also reads to print it, only if the cause begins with the very next op."""
+    nodes = {side: [node for block in cause.blocks for node in pair.blocks[block].of(side)] for side in SIDES}
+    chosen = None
+    for one in decisions:
+        before = all(one.reads[side] < node for side in SIDES for node in nodes[side])
+        just_before = any(one.reads[side] + 1 in nodes[side] for side in SIDES)
+        if one.block not in cause.blocks and before and (not isinstance(one.numbers["a"], float) or just_before):
+            chosen = one
+    return chosen
+
+
+def _expression(pair: TapePair, decision: Decision, side: Side) -> str:
+    """What was read and its number, as `gt(0.0551199913, 0.0551) is True`."""
+    flow, number = pair.flows[side], _text(decision.numbers[side])
+    read = flow.nodes[decision.reads[side]]
+    maker = flow.makers.get(read.reads[0].value) if read.reads else None
+    if maker is None:
+        return f"{read.call.name} is {number}"
+    # The tensors that the maker reads, executed up to it as its own side has it
+    node = flow.nodes[maker]
+    with set_apart(pair.devices()):
+        execution = MixtureExecution(pair, Mixture(side))
+        for block in range(pair.home[side][maker]):
+            execution.run(block)
+        values = iter([_text(execution.memory.tensor(side, use)) for use in node.reads])
+    arguments = [next(values) if isinstance(one, View) else _text(one) for one in node.call.arguments]
+    return f"{node.call.name}({', '.join(arguments)}) is {number}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return _text(value.item()) if value.numel() == 1 else f"tensor of {tuple(value.shape)}"
+    return f"{value:.{DIGITS}g}" if isinstance(value, float) else str(value)
