@@ -100,6 +100,7 @@ def threshold_for(spec: ModeSpec, table: CalibrationTable | None = None) -> Thre
     """The threshold of a mode: its backend's, or the default."""
     known = packaged_table() if table is None else table
     backend = backend_of(spec)
+    # no row of a relative: what was measured on one device says nothing of another
     row = known.backends.get(backend)
     used = row or known.default
     said = [
@@ -127,11 +128,13 @@ def calibrated(
     times the default threshold away: that is a false alarm, and a threshold that lets it pass would let
     faults pass.
     """
+    # a variant without scores has not been measured, and proves nothing
     measured = {name: max(scores) for name, scores in benign_scores.items() if scores}
     if len(measured) < LEAST_VARIANTS:
         raise UsageError(
             f"{len(measured)} benign variants were measured on {backend}: it takes {LEAST_VARIANTS} to calibrate it"
         )
+    # NaN compares with nothing, so what is not finite is the worst by itself
     worst = max(measured, key=lambda name: (not math.isfinite(measured[name]), measured[name]))
     largest = measured[worst]
     if not 0 <= largest <= MOST_BENIGN * table.default.fault:

@@ -81,54 +81,42 @@ class Envelope:
         """Say what the envelope allows to say of the run, which is in this mode."""
         if not self.steps.size:
             return f"no step has a loss of both {mode} and its reference"
-        sentences = [self._inside_or_not(mode), *self._beyond(mode)]
-        if 0 < self.members < MEMBERS:
-            runs = "1 perturbed run" if self.members == 1 else f"{self.members} perturbed runs"
-            sentences.append(f"the envelope is of {runs} only ({MEMBERS} are asked for)")
-        return "; ".join(sentence for sentence in sentences if sentence)
-
-    def _inside_or_not(self, mode: str) -> str:
-        if not self.judged.size:
-            return ""
-        if self.onset is None:
-            last = int(self.judged[-1])
-            moved = float(np.max(self.relative[np.isin(self.steps, self.judged)], initial=0.0))
-            return (
-                f"up to step {last} a one-ULP change of the initial parameters moves the loss by at most "
+        said, judged, onset = [], self.judged, self.onset
+        if judged.size and onset is None:
+            moved = float(np.max(self.relative[np.isin(self.steps, judged)], initial=0.0))
+            said.append(
+                f"up to step {int(judged[-1])} a one-ULP change of the initial parameters moves the loss by at most "
                 f"{moved:.2g} of its value; {mode} stays inside"
             )
-        place = int(np.searchsorted(self.steps, self.onset))
-        ratio, loss = float(self.ratio[place]), float(self.run[place])
-        if not np.isfinite(ratio):
-            return (
-                f"{mode} leaves the envelope at step {self.onset}: its loss is {loss:.6g}, "
-                f"the reference's {self.reference[place]:.6g}"
-            )
-        said = f"{mode} leaves the envelope at step {self.onset}: {ratio:.3g} times"
-        if self.worst_ratio is not None and self.worst_ratio > ratio:
-            said += f" ({self.worst_ratio:.3g} times at step {self.worst_step})"
-        return said
-
-    def _beyond(self, mode: str) -> list[str]:
-        """Say from where on nothing is judged, and why."""
-        sentences = []
+        elif judged.size and onset is not None:
+            place = int(np.searchsorted(self.steps, onset))
+            ratio, loss = float(self.ratio[place]), float(self.run[place])
+            leaves = f"{mode} leaves the envelope at step {onset}"
+            if not np.isfinite(ratio):
+                said.append(f"{leaves}: its loss is {loss:.6g}, the reference's {self.reference[place]:.6g}")
+            elif self.worst_ratio is not None and self.worst_ratio > ratio:
+                said.append(f"{leaves}: {ratio:.3g} times ({self.worst_ratio:.3g} times at step {self.worst_step})")
+            else:
+                said.append(f"{leaves}: {ratio:.3g} times")
+        # From where on nothing is judged, and why
         known = self.steps[~np.isnan(self.ratio)]
-        if self.horizon is not None and not self.judged.size:
-            sentences.append(f"from its first step on this script cannot distinguish {mode} from a one-ULP change")
-        elif self.horizon is not None and self.onset is not None:
-            sentences.append(
+        if self.horizon is not None and not judged.size:
+            said.append(f"from its first step on this script cannot distinguish {mode} from a one-ULP change")
+        elif self.horizon is not None and onset is not None:
+            said.append(
                 f"from step {self.horizon} on a one-ULP change alone moves the loss by more than {100 * CHAOS:g} %, "
                 "and nothing is judged"
             )
         elif self.horizon is not None:
-            sentences.append(
-                f"after step {self.judged[-1]} this script cannot distinguish {mode} from a one-ULP change"
-            )
+            said.append(f"after step {judged[-1]} this script cannot distinguish {mode} from a one-ULP change")
         elif not known.size:
-            sentences.append(f"no perturbed run has a loss at a step of {mode}, so nothing is judged")
+            said.append(f"no perturbed run has a loss at a step of {mode}, so nothing is judged")
         elif known[-1] < self.steps[-1]:
-            sentences.append(f"later steps are not judged: the perturbed runs end at step {known[-1]}")
-        return sentences
+            said.append(f"later steps are not judged: the perturbed runs end at step {known[-1]}")
+        if 0 < self.members < MEMBERS:
+            runs = "1 perturbed run" if self.members == 1 else f"{self.members} perturbed runs"
+            said.append(f"the envelope is of {runs} only ({MEMBERS} are asked for)")
+        return "; ".join(said)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values; None where the envelope is unknown."""
@@ -179,10 +167,20 @@ def loss_envelope(
         raise ValueError(f"no unit roundoff is known for {dtype} (known: {', '.join(UNIT_ROUNDOFF)})")
     steps_a, a = reference.recorded()
     steps_b, b = run.recorded()
-    widest, end = _deviation(steps_a, a, perturbed)
+    # The largest relative deviation of any perturbed run up to each step, and the last step that one reached
+    scale, widest, end = _scale(a), np.zeros(steps_a.size), -1
+    for one in perturbed:
+        own, losses = one.recorded()
+        _, at_a, at_own = np.intersect1d(steps_a, own, assume_unique=True, return_indices=True)
+        deviation = _divided(absolute_difference(a[at_a], losses[at_own]), scale[at_a])
+        widest[at_a] = np.maximum(widest[at_a], deviation)
+        end = max(end, int(own[-1])) if own.size else end
+    widest = np.maximum.accumulate(widest)
     steps, in_a, in_b = np.intersect1d(steps_a, steps_b, assume_unique=True, return_indices=True)
-    scale = _scale(a)
-    envelope = _times(scale, np.maximum(widest, 2 * UNIT_ROUNDOFF[dtype]))[in_a]
+    # 0 * inf = inf here: an envelope without end stays so
+    widest = np.maximum(widest, 2 * UNIT_ROUNDOFF[dtype])
+    with np.errstate(invalid="ignore", over="ignore"):
+        envelope = np.where(np.isinf(widest), np.inf, scale * widest)[in_a]
     envelope[steps > end] = np.nan
     beyond = np.flatnonzero(_divided(envelope, scale[in_a]) > CHAOS)
     horizon = int(steps[beyond[0]]) if beyond.size else None
@@ -191,19 +189,6 @@ def loss_envelope(
     onset = int(steps[outside[0]]) if outside.size else None
     worst = _worst(steps, ratio, horizon)
     return Envelope(steps, a[in_a], b[in_b], envelope, ratio, onset, horizon, *worst, len(perturbed))
-
-
-def _deviation(steps: Steps, a: Floats, perturbed: Sequence[LossSeries]) -> tuple[Floats, int]:
-    """Return the largest relative deviation of any perturbed run up to each step, and the last step that one
-    reached."""
-    scale, widest, end = _scale(a), np.zeros(steps.size), -1
-    for one in perturbed:
-        own, losses = one.recorded()
-        _, in_a, in_own = np.intersect1d(steps, own, assume_unique=True, return_indices=True)
-        deviation = _divided(absolute_difference(a[in_a], losses[in_own]), scale[in_a])
-        widest[in_a] = np.maximum(widest[in_a], deviation)
-        end = max(end, int(own[-1])) if own.size else end
-    return np.maximum.accumulate(widest), end
 
 
 def _scale(losses: Floats) -> Floats:
@@ -217,13 +202,6 @@ def _scale(losses: Floats) -> Floats:
 def _ratio(reference: Floats, run: Floats, envelope: Floats) -> Floats:
     ratio = _divided(absolute_difference(run, reference), envelope)
     return np.where(np.isnan(envelope), np.nan, ratio)
-
-
-def _times(a: Floats, b: Floats) -> Floats:
-    """Return a * b for numbers that are not negative, with 0 * inf = inf: an envelope without end stays
-    so."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        return np.where(np.isinf(b), np.inf, a * b)
 
 
 def _divided(a: Floats, b: Floats) -> Floats:

@@ -23,14 +23,13 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import JournalError, UsageError
-from ..records.shard_record import Shard
 from ..records.sketch_record import ROUNDING, norm_estimate
 from ..runs.journal import Array
 from ..runs.mapped_tensors import has_sketches
 from ..runs.recorded_run import RecordedRun, ranks_of
 from .loss_distance import LossDrift, loss_drift
 from .run_comparison import RunComparison, compare_runs
-from .wholes import What, WholeDigest, WholeStep, block_of, whole_steps, whole_values
+from .wholes import What, block_of, whole_steps, whole_values
 
 How = Literal["values", "sketch", "norm"]
 
@@ -139,49 +138,41 @@ def whole_batch_compared(single: RecordedRun, several: RecordedRun) -> RunCompar
 
 
 def _losses(single: RecordedRun, ranks: Sequence[RecordedRun]) -> LossDrift:
-    means = mean_losses(ranks)
+    means = mean_losses(ranks)  # the ranks take equal parts of the batch, so the mean of their means is that of all
     steps = single.journal.steps
     return loss_drift([one.step for one in steps], [one.loss for one in steps], list(means), list(means.values()))
 
 
 def _distances(single: RecordedRun, ranks: Sequence[RecordedRun]) -> Iterator[list[TensorDistance]]:
-    """The distances of every tensor that both have, step by step."""
+    """The distances of every tensor that both have, step by step: the exact one of a value in place of its estimate;
+    a gradient has the rank of the value that it moved."""
     several = dict(whole_steps(ranks))
+    how: How
     for step, ours in whole_steps([single]):
         theirs = several.get(step)
         if theirs is None:
             continue
-        exact = _exact(single, ranks, step)
-        yield [_best(found, exact.get(name)) for (_, name), found in _estimated(step, ours, theirs)]
-
-
-def _best(found: TensorDistance, value: TensorDistance | None) -> TensorDistance:
-    """The exact distance of a value in place of its estimate; a gradient has the rank of the value that it
-    moved."""
-    if value is None:
-        return found
-    return value if found.what == "value" else replace(found, rank=value.rank if found.relative_l2 else None)
-
-
-def _estimated(step: int, ours: WholeStep, theirs: WholeStep) -> Iterator[tuple[tuple[What, str], TensorDistance]]:
-    for key, a in ours.items():
-        b = theirs.get(key)
-        if b is not None and a.numel == b.numel and (found := _estimate(a, b)) is not None:
-            distance, how = found
-            apart = None not in (a.nan, b.nan) and (a.nan, a.inf) != (b.nan, b.inf)
-            yield key, TensorDistance(step, key[0], key[1], math.inf if apart else distance, how, None, apart)
-
-
-def _estimate(a: WholeDigest, b: WholeDigest) -> tuple[float, How] | None:
-    norm = a.l2 or 0.0
-    if a.sketch is not None and b.sketch is not None:
-        difference = [left - right for left, right in zip(a.sketch, b.sketch, strict=True)]
-        least = 2 * ROUNDING * math.sqrt(a.numel) * norm
-        apart = norm_estimate(difference)
-        return _relative(0.0 if apart <= least else apart, norm), "sketch"
-    if a.l2 is None or b.l2 is None:
-        return None
-    return _relative(abs(a.l2 - b.l2), norm), "norm"
+        exact, found = _exact(single, ranks, step), []
+        for (what, name), a in ours.items():
+            b = theirs.get((what, name))
+            if b is None or a.numel != b.numel:
+                continue
+            norm = a.l2 or 0.0
+            if a.sketch is not None and b.sketch is not None:
+                apart = norm_estimate([left - right for left, right in zip(a.sketch, b.sketch, strict=True)])
+                least = 2 * ROUNDING * math.sqrt(a.numel) * norm
+                distance, how = (0.0 if apart <= least else apart), "sketch"
+            elif a.l2 is not None and b.l2 is not None:
+                distance, how = abs(a.l2 - b.l2), "norm"
+            else:
+                continue
+            other = None not in (a.nan, b.nan) and (a.nan, a.inf) != (b.nan, b.inf)
+            relative = math.inf if other else _relative(distance, norm)
+            one, value = TensorDistance(step, what, name, relative, how, None, other), exact.get(name)
+            if value is not None:
+                one = value if what == "value" else replace(one, rank=value.rank if relative else None)
+            found.append(one)
+        yield found
 
 
 def _relative(distance: float, norm: float) -> float:
@@ -202,8 +193,16 @@ def _exact(single: RecordedRun, ranks: Sequence[RecordedRun], step: int) -> Mapp
         b = theirs.get(name)
         if b is not None and a.shape == b.shape and a.dtype.kind in "fc":
             distance = _relative(_norm(a, b), _norm(a))
-            rank = _farthest(a, b, places[name], ranks) if distance else None
-            found[name] = TensorDistance(step, "value", name, distance, "values", rank, not math.isfinite(distance))
+            # Of a sharded tensor the rank whose part is farthest away; of copies none is
+            parts = {}
+            for rank, shard in enumerate(places[name] if distance else ()):
+                if shard is None or shard.offset is None or all(word == "replicate" for word in shard.placements):
+                    continue
+                tables = ranks[rank].journal.tables.values()
+                block = block_of(shard, next(one for table in tables for one in table if one.shard == shard).shape)
+                parts[rank] = _norm(a[block], b[block])
+            farthest = max(parts, key=lambda rank: parts[rank], default=None)
+            found[name] = TensorDistance(step, "value", name, distance, "values", farthest, not math.isfinite(distance))
     return found
 
 
@@ -216,17 +215,6 @@ def _norm(a: Array, b: Array | None = None) -> float:
         apart = np.where(a == b, 0.0, a.astype(wide) - b.astype(wide))
     apart = np.where(np.isnan(a) & np.isnan(b), 0.0, apart)
     return float(np.linalg.norm(apart)) if np.isfinite(apart).all() else math.inf
-
-
-def _farthest(a: Array, b: Array, shards: Sequence[Shard | None], ranks: Sequence[RecordedRun]) -> int | None:
-    """The rank whose part is farthest away, None for a tensor that is not sharded."""
-    parts = {}
-    for rank, shard in enumerate(shards):
-        if shard is not None and shard.offset is not None and any(word != "replicate" for word in shard.placements):
-            entry = next(one for table in ranks[rank].journal.tables.values() for one in table if one.shard == shard)
-            block = block_of(shard, entry.shape)
-            parts[rank] = _norm(a[block], b[block])
-    return max(parts, key=lambda rank: parts[rank], default=None)
 
 
 def _order(one: TensorDistance) -> tuple[float, bool, str]:

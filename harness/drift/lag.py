@@ -137,7 +137,7 @@ def signed_rank_p(differences: Sequence[float]) -> float:
     total = int(doubled.sum())
     chances = np.zeros(total + 1)
     chances[0] = 1.0
-    for rank in doubled:
+    for rank in doubled:  # each is positive or negative: the sum grows by it, or does not
         moved = np.zeros_like(chances)
         moved[rank:] = chances[: total + 1 - rank]
         chances = (chances + moved) / 2

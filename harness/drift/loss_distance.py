@@ -106,6 +106,7 @@ def absolute_difference(a: Floats, b: Floats) -> Floats:
     """Return |a - b| for each pair, with the rules for non-finite values of this module."""
     with np.errstate(invalid="ignore", over="ignore"):
         difference = np.abs(a - b)
+    # inf - inf is NaN as well, and equal infinities are put right by the next line
     difference = np.where(np.isnan(difference), np.inf, difference)
     return np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, difference)
 

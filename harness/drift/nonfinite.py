@@ -52,37 +52,22 @@ def nonfinite(a: RecordedRun, b: RecordedRun) -> Nonfinite | None:
     first_a = first_b = only = loss = None
     in_b = False
     for step, ours, theirs in _steps(a, b):
-        first_a = first_a or _first(step, ours)
-        first_b = first_b or _first(step, theirs)
+        sides = [[NonfiniteValue(step, *key, holds) for key, holds in one.items() if holds] for one in (ours, theirs)]
+        first_a = first_a or next(iter(sides[0]), None)
+        first_b = first_b or next(iter(sides[1]), None)
         if loss is None:
-            loss = next((one for one in _values(step, ours) if one.what == "loss" and theirs["loss", one.name]), None)
+            loss = next((one for one in sides[0] if one.what == "loss" and theirs["loss", one.name]), None)
+        # how many elements is not compared: where a loss scale overflows rounding decides it
         if only is None and (key := next((one for one in ours if bool(ours[one]) != bool(theirs[one])), None)):
             in_b = bool(theirs[key])
             only = NonfiniteValue(step, *key, holds=theirs[key] or ours[key])
-    if first_a is None and first_b is None:
+    told = only or loss or first_a or first_b
+    if told is None:
         return None
-    names = a.manifest.label, b.manifest.label
-    return Nonfinite(first_a, first_b, only, in_b, _text(loss or first_a or first_b, only, names[in_b]), loss)
-
-
-def _text(first: NonfiniteValue | None, only: NonfiniteValue | None, label: str) -> str:
-    if only is not None:
-        return f"{_called(only)} holds {only.holds} in {label} alone"
-    assert first is not None
-    return f"{_called(first)} holds {first.holds} in both runs alike"
-
-
-def _called(one: NonfiniteValue) -> str:
-    name = one.name if one.what == "loss" else f"{one.what} of `{one.name}`"
-    return f"step {one.step}: the {name}"
-
-
-def _first(step: int, holding: Holding) -> NonfiniteValue | None:
-    return next(_values(step, holding), None)
-
-
-def _values(step: int, holding: Holding) -> Iterator[NonfiniteValue]:
-    return (NonfiniteValue(step, *key, holds=holds) for key, holds in holding.items() if holds)
+    name = told.name if told.what == "loss" else f"{told.what} of `{told.name}`"
+    where = f"in {(b if in_b else a).manifest.label} alone" if only else "in both runs alike"
+    text = f"step {told.step}: the {name} holds {told.holds} {where}"
+    return Nonfinite(first_a, first_b, only, in_b, text, loss)
 
 
 def _steps(a: RecordedRun, b: RecordedRun) -> Iterator[tuple[int, Holding, Holding]]:
@@ -98,6 +83,7 @@ def _steps(a: RecordedRun, b: RecordedRun) -> Iterator[tuple[int, Holding, Holdi
             for side, found in ((ours, waiting[1]), (theirs, waiting[2])):
                 side.update({("gradient", name): _of_digest(one) for name, one in found.gradients.items()})
                 side.update({("value", name): _of_digest(one) for name, one in found.values.items()})
+        # a value that one side did not record is no evidence
         both = [key for key in ours if key in theirs]
         yield left.step, {key: ours[key] for key in both}, {key: theirs[key] for key in both}
 

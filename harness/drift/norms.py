@@ -88,7 +88,7 @@ def difference(a: Array, b: Array) -> Difference:
         same_places &= not np.any(unequal & ~finite)
         differing += int(np.count_nonzero(unequal))
         norms.append(_norm(np.abs(x[np.isfinite(x)])))
-        if np.isinf(apart[finite]).any():
+        if np.isinf(apart[finite]).any():  # two finite numbers further apart than the largest one
             halved = _norm(np.abs(y[finite] / 2 - x[finite] / 2))
             distances.append(Norm(halved.mantissa, halved.exponent + 1))
         else:

@@ -75,11 +75,11 @@ def parameter_drift(a: Mapping[str, NDArray[Any]], b: Mapping[str, NDArray[Any]]
     """
     both = sorted(a.keys() & b.keys())
     drifts = [_drift(name, a[name], b[name]) for name in both if a[name].shape == b[name].shape]
-    mismatches = [
-        _mismatch(name, a[name], b[name])
-        for name in both
-        if a[name].shape != b[name].shape or a[name].dtype != b[name].dtype
-    ]
+    mismatches = []
+    for name in both:
+        x, y = a[name], b[name]
+        if x.shape != y.shape or x.dtype != y.dtype:
+            mismatches.append(ParameterMismatch(name, x.shape, y.shape, str(x.dtype), str(y.dtype)))
     return ParameterComparison(
         drifts=tuple(sorted(drifts, key=lambda drift: (-drift.relative_l2, drift.name))),
         only_a=tuple(sorted(a.keys() - b.keys())),
@@ -88,17 +88,16 @@ def parameter_drift(a: Mapping[str, NDArray[Any]], b: Mapping[str, NDArray[Any]]
     )
 
 
-def _mismatch(name: str, a: NDArray[Any], b: NDArray[Any]) -> ParameterMismatch:
-    return ParameterMismatch(name, a.shape, b.shape, str(a.dtype), str(b.dtype))
-
-
 def _drift(name: str, a: NDArray[Any], b: NDArray[Any]) -> ParameterDrift:
-    unit = _coarser(a.dtype, b.dtype)
+    # the ULP of the coarser dtype measures the distance, if there is one
+    known = a.dtype.type in _ULP_TYPES and b.dtype.type in _ULP_TYPES
+    unit = min(a.dtype, b.dtype, key=lambda dtype: dtype.itemsize).newbyteorder("=") if known else None
     ulp, absolute, differing = 0, 0.0, 0
     reference_norms, difference_norms = [0.0], [0.0]
     for x, y in paired_chunks(a, b):
         if unit is not None:
-            ulp = max(ulp, _max_ulp(x, y, unit))
+            with np.errstate(over="ignore", under="ignore"):
+                ulp = max(ulp, int(ulp_distance(x.astype(unit, copy=False), y.astype(unit, copy=False)).max()))
         unequal: NDArray[np.bool_] = (x != y) & ~(np.isnan(x) & np.isnan(y))
         if x.dtype.kind == "f" and y.dtype.kind == "f":
             unequal |= (np.signbit(x) != np.signbit(y)) & (x == y)
@@ -119,37 +118,22 @@ def _drift(name: str, a: NDArray[Any], b: NDArray[Any]) -> ParameterDrift:
     )
 
 
-def _coarser(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any] | None:
-    """Return the dtype whose ULP measures the distance, or None if there is none."""
-    if a.type not in _ULP_TYPES or b.type not in _ULP_TYPES:
-        return None
-    return min(a, b, key=lambda dtype: dtype.itemsize).newbyteorder("=")
-
-
-def _max_ulp(a: NDArray[Any], b: NDArray[Any], unit: np.dtype[Any]) -> int:
-    with np.errstate(over="ignore", under="ignore"):
-        return int(ulp_distance(a.astype(unit, copy=False), b.astype(unit, copy=False)).max())
-
-
 def _wide(values: NDArray[Any]) -> NDArray[Any]:
     return values.astype(np.complex128 if values.dtype.kind == "c" else np.float64, copy=False)
 
 
 def _absolute_difference(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
     if np.can_cast(a.dtype, np.int64) and np.can_cast(b.dtype, np.int64):
-        return _integer_difference(a.astype(np.int64), b.astype(np.int64))
+        # Unsigned subtraction wraps around to the exact distance even where the signed one overflows.
+        left, right = a.astype(np.int64), b.astype(np.int64)
+        wrapped = np.maximum(left, right).view(np.uint64) - np.minimum(left, right).view(np.uint64)
+        return wrapped.astype(np.float64)
     x, y = _wide(a), _wide(b)
     with np.errstate(invalid="ignore", over="ignore"):
         difference = np.abs(x - y)
     difference[np.isnan(difference)] = np.inf
     difference[(x == y) | (np.isnan(x) & np.isnan(y))] = 0.0
     return np.asarray(difference, dtype=np.float64)
-
-
-def _integer_difference(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.float64]:
-    # Unsigned subtraction wraps around to the exact distance even where the signed one overflows.
-    wrapped = np.maximum(a, b).view(np.uint64) - np.minimum(a, b).view(np.uint64)
-    return wrapped.astype(np.float64)
 
 
 def _norm(magnitudes: NDArray[np.float64]) -> float:

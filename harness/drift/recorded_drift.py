@@ -79,14 +79,32 @@ Group = tuple[str, Held, Held]
 
 
 def _groups_of_steps(a: Journal, b: Journal) -> Iterator[tuple[int, list[Group]]]:
+    """What both recorded of each step, in the order in which a step makes it."""
     digests = common_digests(a, b)
     waiting = next(digests, None)
     for ours, theirs in common_steps(a, b):
-        groups = list(_of_records(ours, theirs))
+        names = [name for name in ours.generators if name in theirs.generators]
+        states: list[Held] = [{name: one.generators[name] for name in names} for one in (ours, theirs)]
+        groups: list[Group] = [("generator", states[0], states[1])]
+        if ours.batches and theirs.batches:
+            # Every argument by its place, without those whose value one of the two runs did not read
+            given = [
+                {
+                    f"argument {place} of call {call}": argument
+                    for call, arguments in enumerate(one.batches)
+                    for place, argument in enumerate(arguments)
+                }
+                for one in (ours, theirs)
+            ]
+            unread = {name for side in given for name, (_, _, found) in side.items() if not found}
+            known = [{name: one for name, one in side.items() if name not in unread} for side in given]
+            groups.append(("batch", known[0], known[1]))
+        groups.append(("loss", _losses(ours), _losses(theirs)))
         while waiting is not None and waiting[0] < ours.step:
             waiting = next(digests, None)
         if waiting is not None and waiting[0] == ours.step:
-            groups += _of_digests(waiting[1], waiting[2])
+            groups.append(("gradient", *_readable(waiting[1].gradients, waiting[2].gradients)))
+            groups.append(("value", *_readable(waiting[1].values, waiting[2].values)))
         yield ours.step, groups
 
 
@@ -94,46 +112,12 @@ def _initial(journal: Journal) -> dict[str, Digest | None]:
     return {name: one.digest for name, one in journal.initial().items()}
 
 
-def _of_records(a: StepRecord, b: StepRecord) -> Iterator[Group]:
-    names = [name for name in a.generators if name in b.generators]
-    yield (
-        "generator",
-        {name: a.generators[name] for name in names},
-        {name: b.generators[name] for name in names},
-    )
-    if a.batches and b.batches:
-        known = [_known_batches(one, other) for one, other in ((a, b), (b, a))]
-        yield "batch", known[0], known[1]
-    yield "loss", _losses(a), _losses(b)
-
-
-def _known_batches(record: StepRecord, other: StepRecord) -> Held:
-    """Every argument by its place, without those whose value one of the two runs did not read."""
-    there = {
-        f"argument {place} of call {call}": argument
-        for call, arguments in enumerate(record.batches)
-        for place, argument in enumerate(arguments)
-    }
-    unread = {
-        f"argument {place} of call {call}"
-        for batches in (record.batches, other.batches)
-        for call, arguments in enumerate(batches)
-        for place, (_, _, found) in enumerate(arguments)
-        if not found
-    }
-    return {name: argument for name, argument in there.items() if name not in unread}
-
-
 def _losses(record: StepRecord) -> Held:
+    # by their bits, but all NaNs are equal
     return {
         f"loss {index}": b"nan" if math.isnan(value) else struct.pack("<d", value)
         for index, value in enumerate(record.losses)
     }
-
-
-def _of_digests(a: StepDigests, b: StepDigests) -> Iterator[Group]:
-    yield "gradient", *_readable(a.gradients, b.gradients)
-    yield "value", *_readable(a.values, b.values)
 
 
 def _readable(
@@ -177,26 +161,106 @@ def generator_differences(a: RecordedRun, b: RecordedRun) -> list[GeneratorDiffe
     """The first difference of each generator, in the order of steps."""
     records = common_steps(a.journal, b.journal)
     names = dict.fromkeys(name for ours, theirs in records for name in ours.generators if name in theirs.generators)
-    found = [one for name in names if (one := _first_difference(name, records)) is not None]
+    found = []
+    for name in names:
+        ours = [record.generators.get(name) for record, _ in records]
+        theirs = [record.generators.get(name) for _, record in records]
+        unequal = (
+            place
+            for place, (left, right) in enumerate(zip(ours, theirs, strict=True))
+            if left is not None and right is not None and left != right
+        )
+        first = next(unequal, None)
+        if first is None:
+            continue
+        drawn = records[first - 1][0].step if first else None
+        # The reference drew in the step before: what it drew, the other run drew elsewhere or not at all.
+        later = ({state for state in states[first:] if state is not None} for states in (ours, theirs))
+        used = (first > 0 and ours[first - 1] != ours[first]) or any(len(states) > 1 for states in later)
+        found.append(GeneratorDifference(records[first][0].step, name, drawn, used))
     return sorted(found, key=lambda one: one.step)
 
 
-def _first_difference(name: str, records: list[tuple[StepRecord, StepRecord]]) -> GeneratorDifference | None:
-    ours = [record.generators.get(name) for record, _ in records]
-    theirs = [record.generators.get(name) for _, record in records]
-    unequal = [
-        place
-        for place, (left, right) in enumerate(zip(ours, theirs, strict=True))
-        if left is not None and right is not None and left != right
-    ]
-    if not unequal:
-        return None
-    first = unequal[0]
-    drawn = records[first - 1][0].step if first else None
-    # The reference drew in the step before: what it drew, the other run drew elsewhere or not at all.
-    used = (first > 0 and ours[first - 1] != ours[first]) or _moves(ours[first:]) or _moves(theirs[first:])
-    return GeneratorDifference(records[first][0].step, name, drawn, used)
+# The control: a run against its own repetition, bit for bit.
+
+GENERATORS = {
+    "torch": ("torch's generator", "torch.manual_seed(0)"),
+    "python": ("Python's generator", "random.seed(0)"),
+    "numpy": ("NumPy's generator", "numpy.random.seed(0)"),
+}
+"""How each generator is called, and the call that seeds it."""
+
+FIRST_TANH = (
+    "; where the machine was busy, repeat it first: torch's first tanh on several threads of a process is now and then "
+    "computed wrongly (pytorch/pytorch#188792)"
+)
 
 
-def _moves(states: list[str | None]) -> bool:
-    return len({state for state in states if state is not None}) > 1
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """Whether a run gave the same bits again; else the first difference, what was said of it, and what helps.
+
+    `what` is initial, generator, batch, loss, gradient, value or steps. A generator that differs without any
+    other difference does not count.
+    """
+
+    repeatable: bool
+    step: int | None = None
+    tensor: str = ""
+    what: str = ""
+    text: str = ""
+    remedy: str = ""
+
+
+def repetition(first: RecordedRun, again: RecordedRun) -> Repetition:
+    """Hold a run against its repetition: everything that both journals hold."""
+    found = next((one for one in differences(first, again) if one.what != "generator"), None)
+    if found is None:
+        return Repetition(True, text=f"{first.manifest.label} repeats bit for bit")
+    before = [one for one in generator_differences(first, again) if one.used and one.step <= found.step]
+    if before and found.what != "steps":
+        found = RecordedDifference(before[0].step, "generator", before[0].generator)
+    return Repetition(
+        False,
+        step=found.step,
+        tensor=found.name,
+        what=found.what,
+        text=f"{first.manifest.label} does not repeat: {_text(found)}",
+        remedy=_remedy(found),
+    )
+
+
+def _text(found: RecordedDifference) -> str:
+    if found.what == "steps":
+        return f"{found.name} were recorded"
+    if found.what == "initial":
+        return f"`{found.name}` starts from other values"
+    if found.what == "generator":
+        called = GENERATORS.get(found.name, (f"the generator of {found.name}", ""))[0]
+        return f"{called} is at another state before step {found.step}"
+    if found.what == "batch":
+        return f"the batch of step {found.step} differs ({found.name})"
+    if found.what == "loss":
+        return f"{found.name} of step {found.step} differs"
+    return f"the {found.what} of `{found.name}` differs in step {found.step}"
+
+
+def _remedy(found: RecordedDifference) -> str:
+    if found.what == "generator":
+        seed = GENERATORS.get(found.name, ("", f"torch.{found.name}.manual_seed(0)"))[1]
+        return f"call {seed} at the beginning of the script, and draw the same count in every run"
+    if found.what == "initial":
+        return (
+            "seed the generators before the model is made (torch.manual_seed(0)), and let no run read what another has "
+            "written (a checkpoint to resume from)"
+        )
+    if found.what == "batch":
+        return (
+            "give the data a fixed order: a generator of its own for the DataLoader "
+            "(generator=torch.Generator().manual_seed(0)), sorted file lists, no time or process number in it"
+        )
+    if found.what == "steps":
+        return "let the script end after a fixed number of steps, not after a time"
+    return "run with threads=1 and call torch.use_deterministic_algorithms(True)" + (
+        FIRST_TANH if found.step == 0 else ""
+    )

@@ -98,8 +98,11 @@ class Accuracy:
 
 def step_errors(a: TensorFile, b: TensorFile, exact: TensorFile, noise: Noise) -> StepErrors:
     """Measure both modes of one step against the step in double."""
-    names = [name for name in a.tensors if _comparable(name, a, b, exact)]
-    errors = [_errors(name, a, b, exact, noise) for name in names]
+    errors = []
+    for name, own in a.tensors.items():
+        found = [file.tensors.get(name) for file in (a, b, exact)]
+        if all(one is not None and is_floating(one) and one.shape == own.shape for one in found):
+            errors.append(_errors(name, a, b, exact, noise))
     return StepErrors(noise.step, tuple(one for one in errors if one is not None))
 
 
@@ -111,6 +114,7 @@ def accuracy(steps: Sequence[StepErrors], a: str = "the reference", b: str = "th
         return None
     significance = sign_test(sum(one > 0 for one in ratios), sum(one < 0 for one in ratios))
     sided = _side_of_every_step(steps)
+    # one step that says the opposite makes chance of what the values of the others share
     opposed = any(math.copysign(1, middle) * (step.median or 0.0) <= -MEDIAN for step in steps)
     clear = abs(middle) >= MEDIAN and significance < SIGNIFICANCE and not opposed
     closer = ("a" if middle > 0 else "b") if clear else "equal"
@@ -163,13 +167,6 @@ def _text(closer: str, middle: float, values: tuple[int, int], a: str, b: str) -
     return text
 
 
-def _comparable(name: str, a: TensorFile, b: TensorFile, exact: TensorFile) -> bool:
-    found = [file.tensors.get(name) for file in (a, b, exact)]
-    return all(
-        one is not None and is_floating(one) and found[0] is not None and one.shape == found[0].shape for one in found
-    )
-
-
 def _errors(name: str, a: TensorFile, b: TensorFile, exact: TensorFile, noise: Noise) -> TensorErrors | None:
     """None for a value that is the same on both sides."""
     left, right, true = (file.tensors[name] for file in (a, b, exact))
@@ -179,6 +176,7 @@ def _errors(name: str, a: TensorFile, b: TensorFile, exact: TensorFile, noise: N
     known = noise.tensors.get(name)
     rms = known.rms if known and known.rms and math.isfinite(known.rms) else None
     finite = ours.same_places and theirs.same_places
+    # half a unit roundoff, which a correctly rounded result errs by: who is below it cannot be better
     floor = unit_roundoff(name, a, b) / 2
     error_a, error_b = (one.distance.value if one.same_places else math.inf for one in (ours, theirs))
     return TensorErrors(

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import UsageError
-from ..records.digest_record import Digest
-from ..runs.journal import Array
 from ..runs.recorded_run import RecordedRun
 from .loss_distance import LossDrift, loss_drift
 from .parameter_distance import ParameterComparison, parameter_drift
+from .recorded_drift import bits
 from .ulp import max_ulp
 
 SCHEMA = 1
@@ -108,7 +107,7 @@ def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:
         status_b=b.manifest.status,
         steps_a=len(a.journal.steps),
         steps_b=len(b.journal.steps),
-        losses=_loss_drift(a, b),
+        losses=loss_drift(*_losses(a), *_losses(b)),
         first_tensor=first,
         digest_steps=compared,
         parameters_step=step,
@@ -123,14 +122,8 @@ def _why_empty(run: RecordedRun) -> str:
     return run.manifest.message or f"see {run.path / 'stderr.log'}"
 
 
-def _loss_drift(a: RecordedRun, b: RecordedRun) -> LossDrift:
-    left, right = a.journal.steps, b.journal.steps
-    return loss_drift(
-        [one.step for one in left],
-        [one.loss for one in left],
-        [one.step for one in right],
-        [one.loss for one in right],
-    )
+def _losses(run: RecordedRun) -> tuple[list[int], list[float | None]]:
+    return [one.step for one in run.journal.steps], [one.loss for one in run.journal.steps]
 
 
 def _first_tensor(a: RecordedRun, b: RecordedRun) -> tuple[TensorDifference | None, int]:
@@ -142,22 +135,15 @@ def _first_tensor(a: RecordedRun, b: RecordedRun) -> tuple[TensorDifference | No
         if theirs is None:
             continue
         compared += 1
-        if first is None:
-            # A gradient is computed before the value that it changes.
-            for what, left, right in (
-                ("gradient", ours.gradients, theirs.gradients),
-                ("value", ours.values, theirs.values),
-            ):
-                names = [name for name in left if name in right and _bits(left[name]) != _bits(right[name])]
-                if names:
-                    first = TensorDifference(step, names[0], what)
-                    break
+        # A gradient is computed before the value that it changes.
+        groups = (("gradient", ours.gradients, theirs.gradients), ("value", ours.values, theirs.values))
+        for what, left, right in groups if first is None else ():
+            names = (name for name in left if name in right and bits(left[name]) != bits(right[name]))
+            name = next(names, None)
+            if name is not None:
+                first = TensorDifference(step, name, what)
+                break
     return first, compared
-
-
-def _bits(digest: Digest | None) -> tuple[int, int] | None:
-    """What decides on equality: statistics of equal tensors may be NaN, which equals nothing."""
-    return None if digest is None else (digest.hash, digest.numel)
 
 
 def _parameters(a: RecordedRun, b: RecordedRun, step: int) -> ParameterComparison:
@@ -165,18 +151,13 @@ def _parameters(a: RecordedRun, b: RecordedRun, step: int) -> ParameterCompariso
     compared = parameter_drift(left, right)
     dtypes_a, dtypes_b = a.journal.dtypes(), b.journal.dtypes()
     brain = {name for name in left if dtypes_a.get(name) == dtypes_b.get(name) == "bfloat16"}
-    drifts = tuple(
-        replace(drift, dtype="bfloat16", max_ulp=_brain_ulp(left[drift.name], right[drift.name]))
-        if drift.name in brain
-        else drift
-        for drift in compared.drifts
-    )
-    return replace(compared, drifts=drifts)
-
-
-def _brain_ulp(a: Array, b: Array) -> int:
-    bits = [(side.view(np.uint32) >> 16).astype(np.uint16) for side in (a, b)]
-    return max_ulp(bits[0], bits[1], bfloat16=True)
+    drifts = []
+    for drift in compared.drifts:
+        if drift.name in brain:  # NumPy lacks bfloat16: such values are float32 whose lower halves are zero
+            halves = [(side[drift.name].view(np.uint32) >> 16).astype(np.uint16) for side in (left, right)]
+            drift = replace(drift, dtype="bfloat16", max_ulp=max_ulp(halves[0], halves[1], bfloat16=True))
+        drifts.append(drift)
+    return replace(compared, drifts=tuple(drifts))
 
 
 def _joined(run: RecordedRun) -> str:

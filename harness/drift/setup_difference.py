@@ -9,8 +9,7 @@ from typing import Any
 
 from ..runs.journal import StepRecord
 from ..runs.recorded_run import RecordedRun
-from .recorded_drift import GeneratorDifference, common_steps, generator_differences
-from .repetition import GENERATORS
+from .recorded_drift import GENERATORS, common_steps, generator_differences
 
 KINDS = ("script", "arguments", "autocast", "initial", "hyper-parameter", "generator", "batch", "steps")
 """In the order in which, at one step, a cause comes before its consequence."""
@@ -52,16 +51,15 @@ FLOATING = ("float16", "bfloat16", "float32", "float64")
 
 def generator_setup(a: RecordedRun, b: RecordedRun) -> list[SetupDifference]:
     """The first difference of each random generator."""
-    return [
-        SetupDifference(
-            "generator",
-            one.step,
-            one.generator,
-            _generator_text(one),
-            harmless="" if one.used else "unused",
-        )
-        for one in generator_differences(a, b)
-    ]
+    found = []
+    for one in generator_differences(a, b):
+        called = GENERATORS.get(one.generator, (f"the generator of {one.generator}", ""))[0]
+        text = f"{called} is at another state before step {one.step}"
+        if one.drawn is not None:
+            text = f"the modes draw different random numbers in step {one.drawn} ({text})"
+        harmless = "" if one.used else "unused"
+        found.append(SetupDifference("generator", one.step, one.generator, text, harmless=harmless))
+    return found
 
 
 def batch_setup(a: RecordedRun, b: RecordedRun, drifting_from: int | None) -> list[SetupDifference]:
@@ -72,6 +70,7 @@ def batch_setup(a: RecordedRun, b: RecordedRun, drifting_from: int | None) -> li
     equal_after_drift: set[int] = set()
     follows = None
     for ours, theirs in common_steps(a.journal, b.journal):
+        # after the training has come apart an argument may come from the model: equal once more, it is data
         late = drifting_from is not None and ours.step > drifting_from
         compared = list(_compared(ours, theirs))
         if any(place < 0 for place, *_ in compared):
@@ -87,16 +86,6 @@ def batch_setup(a: RecordedRun, b: RecordedRun, drifting_from: int | None) -> li
             elif not equal and follows is None:
                 follows = _differing(ours.step, place, left, follows=True)
     return [follows] if follows else []
-
-
-def _generator_text(one: GeneratorDifference) -> str:
-    called = GENERATORS.get(one.generator, (f"the generator of {one.generator}", ""))[0]
-    if one.drawn is None:
-        return f"{called} is at another state before step {one.step}"
-    return (
-        f"the modes draw different random numbers in step {one.drawn} ({called} is at another state before step "
-        f"{one.step})"
-    )
 
 
 def _compared(a: StepRecord, b: StepRecord) -> Iterator[tuple[int, Argument, bool]]:
@@ -175,29 +164,19 @@ def _differences(step: int, a: Optimizers, b: Optimizers, late: bool) -> Iterato
             counts = f"{len(left['groups'])} against {len(right['groups'])} groups"
             yield _said(step, "groups", f"{counts} ({left['class']}, from step {step})")
         for number, (ours, theirs) in enumerate(zip(left["groups"], right["groups"], strict=False)):
-            yield from _of_group(step, f"{left['class']}, group {number}", ours, theirs, late)
-
-
-def _of_group(
-    step: int, where: str, a: Mapping[str, Any], b: Mapping[str, Any], late: bool
-) -> Iterator[SetupDifference]:
-    """A key that one side lacks says nothing: other versions of torch know other keys."""
-    for key in a:
-        if key in IMPLEMENTATION or key not in b or _same(a[key], b[key]):
-            continue
-        place = f"({where}, from step {step})"
-        if key == "params":
-            yield _said(step, key, f"other parameters: {len(a[key])} against {len(b[key])} {place}")
-            continue
-        size = _relative(a[key], b[key])
-        yield SetupDifference(
-            "hyper-parameter",
-            step,
-            key,
-            f"{key} {_shown(a[key])} against {_shown(b[key])} {place}",
-            size,
-            follows=late and size is not None and size < DRIFTING,
-        )
+            place = f"({left['class']}, group {number}, from step {step})"
+            # A key that one side lacks says nothing: other versions of torch know other keys.
+            for key in ours:
+                if key in IMPLEMENTATION or key not in theirs or _same(ours[key], theirs[key]):
+                    continue
+                if key == "params":
+                    counts = f"{len(ours[key])} against {len(theirs[key])}"
+                    yield _said(step, key, f"other parameters: {counts} {place}")
+                    continue
+                size = _relative(ours[key], theirs[key])
+                text = f"{key} {_shown(ours[key])} against {_shown(theirs[key])} {place}"
+                follows = late and size is not None and size < DRIFTING
+                yield SetupDifference("hyper-parameter", step, key, text, size, follows=follows)
 
 
 def _said(step: int, name: str, text: str) -> SetupDifference:

@@ -54,7 +54,7 @@ def initial_differences(
             quoted = [f"`{name}`" for name in lacking[:MOST_NAMED]]
             more = len(lacking) - len(quoted)
             listed = ", ".join(quoted) + (f" and {more} more tensors" if more else "")
-            text = f"{listed} {_is_are(lacking)} missing in {side.manifest.label}"
+            text = f"{listed} {'is' if len(lacking) == 1 else 'are'} missing in {side.manifest.label}"
             found.append(SetupDifference("initial", 0, lacking[0], text))
     states = (state_a, state_b) if _of_the_beginning(state_a) and _of_the_beginning(state_b) else (None, None)
     others = [
@@ -82,7 +82,12 @@ def _other(a: InitialTensor, b: InitialTensor, state_a: TensorFile | None, state
     right = state_b.tensors.get(key) if state_b else None
     tolerance = max(ROUNDING_RELATIVE, 4 * max(UNIT_ROUNDOFF.get(one.dtype, 0.0) for one in (a, b)))
     if left is None or right is None or left.shape != right.shape:
-        return _by_digest(a, b, tolerance)
+        # By statistics: all of them within rounding are rounding, though a permutation would look the same
+        if a.dtype != b.dtype and _close(a.digest, b.digest, 0.0):
+            return None
+        floating = all(one.dtype.startswith(("float", "bfloat", "complex")) for one in (a, b))
+        text = f"starts from other values (norm {a.digest.l2:.4g} against {b.digest.l2:.4g})"
+        return _Other(a.name, text, None, floating and _close(a.digest, b.digest, tolerance))
     if not (is_floating(left) and is_floating(right)):
         equal = bool((left == right).all())
         return None if equal else _Other(a.name, "starts from other values", None, False)
@@ -95,17 +100,6 @@ def _other(a: InitialTensor, b: InitialTensor, state_a: TensorFile | None, state
     few_ulp = left.dtype == right.dtype and left.dtype.kind == "f" and max_ulp(left, right) <= ROUNDING_ULP
     text = f"starts from other values (relative L2 {size:.2g})"
     return _Other(a.name, text, size, few_ulp or size <= tolerance)
-
-
-def _by_digest(a: InitialTensor, b: InitialTensor, tolerance: float) -> _Other | None:
-    """Judge by statistics: all of them within rounding are rounding, though a permutation would look the
-    same."""
-    left, right = a.digest, b.digest
-    if a.dtype != b.dtype and _close(left, right, 0.0):
-        return None
-    floating = all(one.dtype.startswith(("float", "bfloat", "complex")) for one in (a, b))
-    text = f"starts from other values (norm {left.l2:.4g} against {right.l2:.4g})"
-    return _Other(a.name, text, None, floating and _close(left, right, tolerance))
 
 
 def _close(a: Digest, b: Digest, tolerance: float) -> bool:
@@ -125,10 +119,6 @@ def _grouped(others: Sequence[_Other], harmless: str) -> list[SetupDifference]:
     worst = max(others, key=lambda one: -1.0 if one.size is None else one.size)
     more = f"`{worst.name}` {worst.text}, and so do {len(others) - 1} more tensors"
     return [SetupDifference("initial", 0, worst.name, more, worst.size, harmless=harmless)]
-
-
-def _is_are(names: Sequence[str]) -> str:
-    return "is" if len(names) == 1 else "are"
 
 
 WITHOUT_NUMBERS = frozenset({"DEVICE", "TORCHINDUCTOR_CACHE_DIR"})
@@ -159,37 +149,38 @@ def setup_differences(
     values are told by their digests.
     """
     drifting_from = first_computed_difference(a, b)
+    found, left, right = [], a.manifest, b.manifest
+    if left.script_sha256 != right.script_sha256:
+        text = f"the runs are of different scripts: {left.reproducer} and {right.reproducer}"
+        found.append(SetupDifference("script", 0, "script", text))
+    if list(left.arguments) != list(right.arguments):
+        given = [" ".join(one.arguments) or "(none)" for one in (left, right)]
+        text = f"the script's arguments are {given[0]} against {given[1]}"
+        found.append(SetupDifference("arguments", 0, "arguments", text))
     # A mode without autocast computes in another precision than one that has it
     without = [
-        any(doubt["text"].startswith(NO_AUTOCAST) for doubt in run.manifest.adopted.get("doubts", ())) for run in (a, b)
+        any(doubt["text"].startswith(NO_AUTOCAST) for doubt in one.adopted.get("doubts", ())) for one in (left, right)
     ]
-    if without[0] == without[1]:
-        of_autocast = []
-    else:
-        lacking = (a if without[0] else b).manifest
+    if without[0] != without[1]:
+        lacking = left if without[0] else right
         text = f"autocast does nothing in {lacking.label}, which computes in its parameters' dtype"
-        of_autocast = [SetupDifference("autocast", 0, "autocast", text)]
-    # A run that failed is shorter for that reason
+        found.append(SetupDifference("autocast", 0, "autocast", text))
+    found += initial_differences(a, b, state_a, state_b)
+    found += hyper_differences(a, b, drifting_from)
+    found += generator_setup(a, b)
+    found += batch_setup(a, b, drifting_from)
     counts = [len(run.journal.steps) for run in (a, b)]
-    if (
-        counts[0] == counts[1]
-        or a.journal.damage
-        or b.journal.damage
-        or any(run.manifest.failed and run.manifest.status != "nonfinite" for run in (a, b))
-    ):
-        of_length = []
-    else:
-        of_length = [SetupDifference("steps", min(counts), "steps", f"{counts[0]} against {counts[1]} steps")]
-    found = [
-        *_of_script(a, b),
-        *of_autocast,
-        *initial_differences(a, b, state_a, state_b),
-        *hyper_differences(a, b, drifting_from),
-        *generator_setup(a, b),
-        *batch_setup(a, b, drifting_from),
-        *of_length,
-    ]
-    return _linked(sorted(found, key=lambda one: (one.step, KINDS.index(one.kind))))
+    # A run that failed is shorter for that reason
+    failed = any(one.failed and one.status != "nonfinite" for one in (left, right))
+    if counts[0] != counts[1] and not (a.journal.damage or b.journal.damage or failed):
+        found.append(SetupDifference("steps", min(counts), "steps", f"{counts[0]} against {counts[1]} steps"))
+    # What follows is marked: batches are drawn from generators, and the length comes of everything before.
+    linked: list[SetupDifference] = []
+    for one in sorted(found, key=lambda one: (one.step, KINDS.index(one.kind))):
+        causes = {cause.kind for cause in linked if cause.counts}
+        follows = "generator" in causes if one.kind == "batch" else one.kind == "steps" and bool(causes)
+        linked.append(replace(one, follows=True) if follows else one)
+    return linked
 
 
 def environment_differences(a: RecordedRun, b: RecordedRun) -> list[str]:
@@ -208,34 +199,6 @@ def environment_differences(a: RecordedRun, b: RecordedRun) -> list[str]:
         if ours != theirs:
             found.append(f"{name} {_shown(ours)} against {_shown(theirs)}")
     return found
-
-
-def _of_script(a: RecordedRun, b: RecordedRun) -> list[SetupDifference]:
-    found, left, right = [], a.manifest, b.manifest
-    if left.script_sha256 != right.script_sha256:
-        text = f"the runs are of different scripts: {left.reproducer} and {right.reproducer}"
-        found.append(SetupDifference("script", 0, "script", text))
-    if list(left.arguments) != list(right.arguments):
-        text = f"the script's arguments are {_joined(left.arguments)} against {_joined(right.arguments)}"
-        found.append(SetupDifference("arguments", 0, "arguments", text))
-    return found
-
-
-def _linked(found: list[SetupDifference]) -> list[SetupDifference]:
-    """Mark what follows: batches are drawn from generators, and the training's length from everything
-    before."""
-    linked: list[SetupDifference] = []
-    for one in found:
-        causes = [cause for cause in linked if cause.counts]
-        follows = (one.kind == "batch" and any(cause.kind == "generator" for cause in causes)) or (
-            one.kind == "steps" and bool(causes)
-        )
-        linked.append(replace(one, follows=True) if follows else one)
-    return linked
-
-
-def _joined(arguments: Sequence[str]) -> str:
-    return " ".join(arguments) or "(none)"
 
 
 def _shown(value: object) -> str:

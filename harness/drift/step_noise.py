@@ -107,6 +107,7 @@ class Noise:
         for name, noise in self.tensors.items():
             if name in outcome.tensors and is_floating(outcome.tensors[name]):
                 there = norm(outcome.tensors[name])
+                # in proportion: a value twice as large is rounded by twice as much
                 rms = noise.rms if noise.relative is None else _times(noise.relative, there)
                 moved[name] = TensorNoise(rms, there.value, noise.flips)
             elif name in outcome.tensors:
@@ -149,6 +150,7 @@ def read_noise(run: Path, step: int) -> Noise | None:
     if record is None:
         return None
     try:
+        # files from before the edges were looked at lack `edge`
         strength = _size((record.get("edge") or {}).get("strength", 16.0))
         tensors = {
             str(name): TensorNoise(
@@ -189,7 +191,7 @@ def _times(factor: float, by: Norm) -> float:
 
 def _measured(value: Array, others: Sequence[Array]) -> TensorNoise:
     others = [other for other in others if other.shape == value.shape]
-    if not is_floating(value):
+    if not is_floating(value):  # integers have no size of an error, only whether they differ at all
         return TensorNoise(0.0, 0.0, sum(not np.array_equal(value, other) for other in others))
     moved = root_mean_square(difference(value, other).distance for other in others)
     return TensorNoise(moved.value, norm(value).value)

@@ -140,6 +140,7 @@ def _score(name: str, a: TensorFile, b: TensorFile, noise: Noise) -> TensorScore
         return TensorScore(name, score, float(differing), float(left.size), float(flips), why, discrete=True)
     apart = difference(left, right)
     unit = unit_roundoff(name, a, b)
+    # The noise of a value that was not measured is that of a value of norm 1, so it grows with the norm.
     own = name in noise.tensors
     rms = 0.0 if known is None else known.size if own else as_float(Fraction(known.rms) * apart.norm.exact)
     if not apart.same_places:

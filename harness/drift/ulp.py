@@ -47,8 +47,10 @@ def ulp_distance(a: NDArray[Any], b: NDArray[Any], *, bfloat16: bool = False) ->
         raise ValueError(f"shapes differ: {a.shape} and {b.shape}")
     negative_a, magnitude_a = _sign_and_magnitude(a)
     negative_b, magnitude_b = _sign_and_magnitude(b)
+    # unsigned numbers cannot be negative, so the smaller is taken from the larger
     apart = np.maximum(magnitude_a, magnitude_b) - np.minimum(magnitude_a, magnitude_b)
     distance = np.where(negative_a == negative_b, apart, magnitude_a + magnitude_b)
+    # every pattern beyond infinity's is a NaN
     nan_a, nan_b = magnitude_a > infinity, magnitude_b > infinity
     distance = np.where(nan_a | nan_b, np.uint64(NAN_DISTANCE), distance)
     return np.where(nan_a & nan_b, np.uint64(0), distance)

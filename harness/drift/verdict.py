@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from ..records.findings import Verdict
 from .calibration import Threshold
 from .nonfinite import Nonfinite
-from .repetition import Repetition
+from .recorded_drift import Repetition
 from .setup_difference import SetupDifference
 from .step_score import StepScore
 
@@ -54,16 +54,7 @@ class VerdictEvidence:
 
 def decide(evidence: VerdictEvidence) -> Verdict:
     """Judge a pair."""
-    judges = (
-        _failed,
-        _nondeterministic,
-        _different_setup,
-        _nonfinite,
-        _identical,
-        _beyond_rounding,
-        _undecided,
-    )
-    verdict = next((found for judge in judges if (found := judge(evidence))), None) or _rounding(evidence)
+    verdict = _void(evidence) or _beyond_rounding(evidence) or _undecided(evidence) or _rounding(evidence)
     worst = _worst(evidence.steps)
     significant = _significant(evidence)
     return replace(
@@ -81,52 +72,33 @@ def worst_of(steps: Sequence[StepScore]) -> float:
     return max((math.inf if one.discrete else one.score for one in steps), default=0.0)
 
 
-def _failed(evidence: VerdictEvidence) -> Verdict | None:
-    return Verdict("failed", f"failed: {'; '.join(evidence.failed)}") if evidence.failed else None
-
-
-def _nondeterministic(evidence: VerdictEvidence) -> Verdict | None:
+def _void(evidence: VerdictEvidence) -> Verdict | None:
+    """The verdicts that no score takes part in: what comes before makes void what comes after."""
+    if evidence.failed:
+        return Verdict("failed", f"failed: {'; '.join(evidence.failed)}")
     broken = [one for one in evidence.repetitions if not one.repeatable]
-    if not broken:
-        return None
-    said = "; ".join(f"{one.text} ({one.remedy})" for one in broken)
-    return Verdict("nondeterministic", f"nondeterministic: {said}", step=broken[0].step)
-
-
-def _different_setup(evidence: VerdictEvidence) -> Verdict | None:
-    causes = _causes(evidence)
-    if not causes:
-        return None
-    others = len(causes) - 1
-    more = f"; and {others} more difference{'s' if others > 1 else ''}" if others else ""
-    text = f"different-setup: {causes[0].text}{more}"
-    if causes[0].kind == "generator":
-        text += "; give both the same seeds, let neither draw more than the other, "
-        text += "and give a compiled mode fallback_random=on"
-    return Verdict("different-setup", text, step=causes[0].step)
-
-
-def _causes(evidence: VerdictEvidence) -> list[SetupDifference]:
-    counting = [one for one in evidence.setup if one.counts]
+    if broken:
+        said = "; ".join(f"{one.text} ({one.remedy})" for one in broken)
+        return Verdict("nondeterministic", f"nondeterministic: {said}", step=broken[0].step)
+    causes = [one for one in evidence.setup if one.counts]
     if evidence.identical:
-        counting = [one for one in counting if one.kind not in WITHOUT_EFFECT]
-    return counting
-
-
-def _nonfinite(evidence: VerdictEvidence) -> Verdict | None:
-    """A value of one run alone, or the loss of both: what comes after it is no training. A mask of infinities
-    is."""
+        causes = [one for one in causes if one.kind not in WITHOUT_EFFECT]
+    if causes:
+        others = len(causes) - 1
+        more = f"; and {others} more difference{'s' if others > 1 else ''}" if others else ""
+        text = f"different-setup: {causes[0].text}{more}"
+        if causes[0].kind == "generator":
+            text += "; give both the same seeds, let neither draw more than the other, "
+            text += "and give a compiled mode fallback_random=on"
+        return Verdict("different-setup", text, step=causes[0].step)
+    # A value of one run alone, or the loss of both: what comes after it is no training. A mask of infinities is.
     found = evidence.nonfinite
     value = None if found is None else found.only or found.loss
-    if found is None or value is None:
-        return None
-    return Verdict("nonfinite", f"nonfinite: {found.text}", step=value.step)
-
-
-def _identical(evidence: VerdictEvidence) -> Verdict | None:
-    if not evidence.identical:
-        return None
-    return Verdict("identical", f"identical: all that {evidence.a} and {evidence.b} recorded has the same bits")
+    if found is not None and value is not None:
+        return Verdict("nonfinite", f"nonfinite: {found.text}", step=value.step)
+    if evidence.identical:
+        return Verdict("identical", f"identical: all that {evidence.a} and {evidence.b} recorded has the same bits")
+    return None
 
 
 def _beyond_rounding(evidence: VerdictEvidence) -> Verdict | None:
@@ -134,6 +106,7 @@ def _beyond_rounding(evidence: VerdictEvidence) -> Verdict | None:
     worst = _worst(significant)
     if worst is None:
         return None
+    # the worst step names the score, the first one is where to look for the cause
     first, limit = significant[0], evidence.threshold.fault
     if worst.score > limit:
         why = f": {worst.why}" if math.isinf(worst.score) and worst.why else ""
@@ -155,11 +128,11 @@ def _undecided(evidence: VerdictEvidence) -> Verdict | None:
         if evidence.stateless:
             return _no_word(f"the runs differ{since}, and {evidence.stateless}", first)
         return _no_word(f"the runs differ{since}, and {reason}: run `{evidence.command}`, {REMEDY}", first)
+    # Without measured noise z is an upper bound: below the threshold it clears a step, above it says nothing.
     doubtful = _worst([one for one in evidence.steps if not one.replays])
     if doubtful is not None and doubtful.score > evidence.threshold.fault:
         reason = (
-            f"step {doubtful.step} drifts by {doubtful.score:.3g} times the rounding of its results "
-            f"({doubtful.tensor}), "
+            f"step {doubtful.step} drifts by {doubtful.score:.3g} times the rounding of its results ({doubtful.tensor}), "
             f"and the rounding noise of {evidence.a} was not measured"
         )
         return _no_word(f"{reason}: run `{evidence.command}`, {REMEDY} and measures the noise", doubtful.step)

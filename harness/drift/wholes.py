@@ -53,11 +53,12 @@ def whole_steps(ranks: Sequence[RecordedRun]) -> Iterator[tuple[int, WholeStep]]
         beside = [one.get(step) for one in sketches]
         for what in ("gradient", "value"):
             for name in _group(of_step[0], what):
-                parts = [_part(one, what, name) for one in of_step]
+                parts = [_group(one, what).get(name) for one in of_step]
                 shards = [_shard(entries[rank], spread[rank], what, name) for rank in range(len(ranks))]
-                if any(one is None for one in parts):
+                readable = [one for one in parts if one is not None and one.readable]
+                if len(readable) < len(parts):
                     continue
-                whole = _whole([one for one in parts if one is not None], shards, _sketch(beside, what, name, shards))
+                whole = _whole(readable, shards, _sketch(beside, what, name, shards))
                 if whole is not None:
                     found[what, name] = whole
         yield step, found
@@ -105,11 +106,6 @@ def _entries(run: RecordedRun) -> dict[str, TensorEntry]:
 
 def _group(step: StepDigests, what: str) -> Mapping[str, Digest | None]:
     return step.gradients if what == "gradient" else step.values
-
-
-def _part(step: StepDigests, what: str, name: str) -> Digest | None:
-    found = _group(step, what).get(name)
-    return found if found is not None and found.readable else None
 
 
 def _shard(

@@ -26,6 +26,7 @@ def compared_modes(specs: Sequence[ModeSpec], *, alone: bool = False) -> list[Mo
     """
     if len(specs) < 2 and not alone:
         raise UsageError(f"an investigation needs a reference and a mode to hold against it, not {specs[0]} alone")
+    # Inductor's own generator draws other numbers than eager's, which would be a difference of the set-up.
     return [
         replace(spec, fallback_random="on") if spec.base == "compile" and spec.fallback_random is None else spec
         for spec in specs
@@ -65,6 +66,7 @@ def recorded_runs(out: Path, folder: Path, suffix: str | None) -> list[RecordedR
     """
     path = find_investigation(out, str(folder), suffixes=[suffix] if suffix else [])
     runs = runs_with_suffixes(path, [] if suffix is None else [suffix])
+    # a folder may hold several batches, one after the other; the last of the list is the newest
     newest = suffix if suffix is not None else runs[-1].manifest.suffix
     runs = [run for run in runs if run.manifest.suffix == newest]
     if len(runs) < 2:

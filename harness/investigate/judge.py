@@ -11,8 +11,8 @@ from typing import TypeVar
 from ..drift.calibration import threshold_for
 from ..drift.global_batch import whole_batch_compared
 from ..drift.nonfinite import nonfinite
+from ..drift.recorded_drift import Repetition, repetition
 from ..drift.referee_accuracy import Accuracy
-from ..drift.repetition import Repetition, repetition
 from ..drift.run_comparison import RunComparison, compare_runs
 from ..drift.setup_difference import SetupDifference
 from ..drift.setup_triage import environment_differences, setup_differences

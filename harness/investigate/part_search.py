@@ -91,6 +91,7 @@ def _bisect_model(laboratory: Laboratory, inquiry: Inquiry) -> None:
         found = PartScores(inquiry.step, reason=str(error))
     content = {"schema": SCHEMA, "step": inquiry.step, "inputs": inputs_of(inquiry.evidence), **plain(found)}
     path = EvidenceFolder.of(inquiry.evidence.a).path / f"{inquiry.experiment('parts', FOUND).name}.json"
+    # one file beside the runs, whose names have numbers where this one has a word
     path.write_text(json_text(content, indent=1), encoding="utf-8")
 
 

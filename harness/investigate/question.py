@@ -84,6 +84,7 @@ class Question(Protocol):
 
 def proven(verdict: str | None, culprits: Sequence[Culprit]) -> list[Culprit]:
     """The proven culprits that must go: those beyond rounding, and all where the verdict is rounding."""
+    # beside a fault rounding is what it is in any mode, and stays
     found = [one for one in culprits if one.is_proven]
     return [one for one in found if verdict == "rounding" or one.significance == "beyond-rounding"]
 

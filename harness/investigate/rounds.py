@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..drift.repetition import repetition
+from ..drift.recorded_drift import repetition
 from ..drift.run_comparison import RunComparison
 from ..drift.step_noise import read_noise
 from ..drift.step_score import StepScore

@@ -59,6 +59,7 @@ def error_bound(
         return None
     try:
         if call.name in SELECTIONS:
+            # nothing is computed, but what is selected may be stored in fewer digits
             value = call.apply()
             selected = Computed(value, torch.zeros_like(value), call.digits).rounded_to(Digits.of(call.dtype))
             return selected.error
@@ -67,6 +68,7 @@ def error_bound(
         found = FORMULAS[call.name](call)
     except NoBound:
         return None
+    # stored in the result's own digits, where it was computed in others
     digits = Digits.of(dtype)
     return (found if digits == call.digits else found.rounded_to(digits)).error + digits.least
 
@@ -232,6 +234,7 @@ def _embedding_dense_backward(call: BoundedCall) -> Computed:
     """Each row is the sum of the gradients of its occurrences."""
     if call.given["scale_grad_by_freq"]:
         raise NoBound
+    # the row that occurs most often adds up the most terms
     occurrences = torch.bincount(call.given["indices"].reshape(-1), minlength=1)
     return _products(call, int(occurrences.max()), 0)
 

@@ -221,6 +221,7 @@ def run_node(
     arguments, keywords = given(call, lambda view: viewed(storages[view.slot], view))
     with torch.set_grad_enabled(call.grad):
         outputs = kernels.execute(number, node, arguments, keywords)
+    # A fresh output is bound as the tape has it laid out, whatever strides the kernel gave it.
     for made, output in zip(node.makes, outputs, strict=True):
         if made is not None:
             memory.put(side, made.value, bound(output, made.view, flow.tape.slots[made.value.slot]))

@@ -67,6 +67,7 @@ class Script:
 
     def text(self) -> str:
         """Raises NotShown where it is too long."""
+        # the docstring's own quotes stand on its first and last line, so there are two sentences at least
         first, *others, last = (in_docstring(one) for one in self.sentences)
         docstring = [f'"""{first}', "", *others, f'{last}"""']
         known = sorted({one.dtype for one in self.values.tensors.values()}, key=str)
@@ -94,6 +95,7 @@ class Script:
         if len(lines) > MOST_LINES or len(text) > MOST_BYTES:
             calls = max(len(self.codes[side].lines) for side in SIDES)
             raise NotShown(f"its {calls} lines of calls do not fit into a script of {MOST_LINES} lines")
+        # what is written is Python, or nothing is written
         compile(text, "script", "exec", dont_inherit=True)
         return text
 

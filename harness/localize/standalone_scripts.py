@@ -74,6 +74,7 @@ def script_in(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Side
     """The script of a block. Raises NotShown where there can be none."""
     values = Values()
     given = {side: way.kinds[side] == "recorded" or not block.slices[side].calls for side in SIDES}
+    # calls first: their arguments get the names of the schema, and what is given takes what is there
     codes = {side: _code(block, side, values, given[side]) for side in sorted(SIDES, key=given.__getitem__)}
     exact = None
     if block.ulps and not way.computed:
@@ -171,6 +172,7 @@ def write_scripts(found: LocalizedStep, modes: Mapping[Side, ShownMode], folder:
         lead = -1 if culprit.lead is None else culprit.lead
         return _told(found, culprit, modes, blocks.get(lead), path)
 
+    # threads, for each waits for a process of its own
     with ThreadPoolExecutor(AT_ONCE) as pool:
         answers = list(pool.map(told, found.culprits, paths))
     for answer, path in zip(answers, paths, strict=True):
@@ -237,7 +239,7 @@ def execute_script(path: Path) -> CulpritScript:
     environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     try:
         done = subprocess.run(
-            [sys.executable, "-I", path.name],
+            [sys.executable, "-I", path.name],  # isolated: no PYTHONPATH, no packages of the user
             cwd=path.parent,
             env=environment,
             stdin=subprocess.DEVNULL,

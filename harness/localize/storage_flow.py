@@ -99,9 +99,11 @@ def flow_of(tape: Tape) -> StorageFlow:
             seen = pending.pop(0)
             watched[seen.name] = use(seen.view)
         call = one.call
+        # a forward after a backward begins another pass, as the second of SAM's two
         iteration += call.phase == "forward" and backward
         backward = call.phase == "backward" if call.phase in ("forward", "backward") else backward
         reads = tuple(map(use, views_in(call)))
+        # reads see what was there before the call, writes what it makes of it: a new version of the storage
         for slot in dict.fromkeys(view.slot for view in one.written_views()):
             versions[slot] = versions.get(slot, 0) + 1
         node = FlowNode(

@@ -104,6 +104,7 @@ def _written(kind: type) -> tuple[tuple[str, Any], ...]:
 
     def empty(one: Field[Any]) -> Any:
         default = one.default if one.default_factory is MISSING else one.default_factory()
+        # what a file lacks is read as the default, so only a default that is empty may be left out
         left_out = (sparing or one.metadata.get(JSON) == "unless empty") and default is not MISSING and default in EMPTY
         return default if left_out else MISSING
 
@@ -212,6 +213,7 @@ def _one_of(kinds: Sequence[Any]) -> Reader:
     def read_one(data: Any) -> Any:
         if data is None and optional:
             return None
+        # the last one's complaint is told: of `str | int` that it is no whole number
         for reader in readers[:-1]:
             try:
                 return reader(data)

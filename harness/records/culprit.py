@@ -130,6 +130,7 @@ class Culprit:
     def to_json(self) -> dict[str, Any]:
         """The file's content: each sort has its own fields, in its own order."""
         of_kind = WRITTEN_OF_MODE.get(self.kind, WRITTEN_OF_WAY if self.name else WRITTEN_OF_OP)
+        # only a difference in the set-up has no proof: it was seen, and needs no experiment
         names = of_kind if self.proof else WRITTEN_OF_SETUP
         written = [name for name in names if name not in ADDED or getattr(self, name) is not None]
         return {name: plain(getattr(self, name)) for name in written}
@@ -142,6 +143,7 @@ class Culprit:
 
 ADDED = ("script", "command")
 
+# The orders are those of the first version, so that a file that is written again stays the same, byte for byte.
 _SEEN = ("places", "sites", "significance", "local_significance", "error_ulp", "rho", "bias")
 _OF_MODE = (
     "status", "phase", "module", "op", "name", "step", "source", "kind", "reasons", "ops", *_SEEN, "share_of_drift",

@@ -246,11 +246,12 @@ class Findings:
     def to_json(self) -> dict[str, Any]:
         """The file's content; what JSON has no number for (NaN, infinities) is text."""
         content = of_fields(self)
-        return {"schema": content.pop("schema"), **content}
+        return {"schema": content.pop("schema"), **content}  # first, for whoever looks into the file
 
     @classmethod
     def from_json(cls, content: Any) -> Findings:
         """Raises Unreadable."""
+        # unknown fields are ignored, so that a file of a later version of this schema can be read
         schema = content.get("schema") if isinstance(content, dict) else None
         if schema != SCHEMA:
             raise Unreadable(f"schema {schema!r} is not known (known: {SCHEMA})")
@@ -280,6 +281,7 @@ def known_content(path: Path) -> dict[str, Any] | None:
     """The content of an `investigation.json` of this schema, None where there is none that can be used."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
+        # pairs are told apart by the labels of both
         usable = content["schema"] == SCHEMA and all({"a", "b"} <= pair.keys() for pair in content["pairs"])
         return content if usable and isinstance(content["runs"], dict) else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):

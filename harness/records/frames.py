@@ -78,8 +78,9 @@ def _scan(file: BinaryIO, size: int) -> Iterator[FrameAt]:
         magic, table, step, length = HEADER.unpack(file.read(HEADER.size))
         offset = position + HEADER.size
         position = offset + length + TRAILER.size
-        if magic != MAGIC or position > size:
+        if magic != MAGIC or position > size:  # nothing after it can be found: its length is all that says where
             return
+        # the payload is not read: it may be gigabytes
         file.seek(offset + length)
         if TRAILER.unpack(file.read(TRAILER.size)) != (END_MAGIC, table, step):
             return

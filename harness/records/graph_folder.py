@@ -56,11 +56,11 @@ class GraphFolder:
         """Write a graph, whose name ends in its stage, and its line in the index. Raises OSError (disk full)."""
         if self._closed:
             return
-        graph = replace(graph, mode=self.mode)
+        graph = replace(graph, mode=self.mode)  # a capture does not know what the user calls the mode
         path = self.path / f"{graph.name}.json"
         written = path.with_name(f".{path.name}.{os.getpid()}")
         written.write_text(json.dumps(graph.to_json(), separators=(",", ":")), encoding="utf-8")
-        written.replace(path)
+        written.replace(path)  # in one piece, and before its line: whoever knows its name finds all of it
         facts = {name: getattr(graph, name) for name in ("name", "stage", "phase", "step", "hash", "pre", "seconds")}
         self._event("graph", **facts, nodes=len(graph.nodes), notes=list(graph.notes))
 

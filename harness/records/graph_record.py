@@ -138,6 +138,7 @@ class Graph:
     @classmethod
     def from_json(cls, data: Any) -> Graph:
         """Read the record. Raises Unreadable for another schema and for what is no graph."""
+        # before its fields, for those of another schema may mean other things
         if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
             schema = data.get("schema") if isinstance(data, Mapping) else None
             raise Unreadable(f"schema {schema!r} is not known (known: {SCHEMA})")
@@ -146,4 +147,5 @@ class Graph:
 
 def phase_of(nodes: Sequence[Node]) -> str:
     """The phases of these nodes in the order in which they come first, joined by `+`."""
+    # a dict keeps the order in which they come first
     return "+".join(dict.fromkeys(node.phase for node in nodes if node.phase))

@@ -154,7 +154,7 @@ def parse_mode(text: str) -> ModeSpec:
 
     Raises ModeError, naming the piece that is wrong and the nearest valid one.
     """
-    head, *pairs = text.strip().split(",")
+    head, *pairs = text.strip().split(",")  # no value can hold a comma
     name, equals, base = head.partition("=")
     name, base = (name.strip(), base.strip()) if equals else (name.strip(), name.strip())
     if not base:
@@ -178,6 +178,7 @@ def _read_pair(text: str, base: str, pair: str, values: dict[str, Any]) -> None:
     group, dot, inner = key.partition(".")
     if not equals:
         raise ModeError(text, pair, f"{pair!r} is not KEY=VALUE")
+    # a value may hold `=` (env.X=a=b), a key may not
     known = [*PLAIN_KEYS, *(f"{name}.<NAME>" for name in DOTTED_KEYS)]
     dotted = bool(dot) and group in DOTTED_KEYS
     if not dotted and key not in PLAIN_KEYS:
@@ -187,6 +188,7 @@ def _read_pair(text: str, base: str, pair: str, values: dict[str, Any]) -> None:
     bases = BASES_OF_KEY.get(group if dotted else key)
     if bases and base not in bases:
         raise ModeError(text, key, f"key {key!r} belongs to {' and '.join(bases)}, not to {base}")
+    # `env.A` and `env.B` are entries of one field, `seed` is a field
     target, name = (values[group], inner) if dotted else (values, key)
     if name in target:
         raise ModeError(text, key, f"key {key!r} is given twice")

@@ -221,6 +221,7 @@ def requested(options: RunOptions) -> dict[str, Any]:
     known = {one.name: one for one in user_options().values()}
     if unknown := next((name for name in options if name not in known), None):
         raise TypeError(f"unexpected keyword argument {unknown!r}; {nearest(unknown, known)}")
+    # capturing compiles and executes too, and the counters would count it
     if options.get("metrics") and options.get("graphs"):
         raise UsageError(
             "--metrics beside --graphs (or GRAPH_VISUALIZATION=1) would measure the capture of the graphs: run it twice"

@@ -46,6 +46,7 @@ class StepSelection:
             match = RANGE.fullmatch(part.strip())
             if match is None:
                 raise UsageError(f"--steps {text!r}: {part.strip()!r} is no step; steps count from 0, as in 0,5,10-19")
+            # 18 digits fit into the 64 bits that a frame has for its step
             first = int(match[1])
             last = first if match[2] is None else (int(match[2]) if match[2] else None)
             if last is not None and last < first:

@@ -1,9 +1,10 @@
 """What the support analysis writes in the script's process: `support.jsonl` in the run's folder, one object a line.
 
-    {"event": "backend", "name": "inductor", "instruction_set": "inductor", "dry": false, "versions":
-    {"torch": "2.13.0"}} {"event": "operator", "number": 3, "kind": "aten::mul", "configuration": "...",
-    "call": "train.py:24", ...} {"event": "counts", "step": 1, "counts": {"3": 2}} {"event": "note", "text":
-    "..."} {"event": "end"}
+    {"event": "backend", "name": "inductor", "instruction_set": "inductor", "dry": false, "versions": {...}}
+    {"event": "operator", "number": 3, "kind": "aten::mul", "configuration": "...", "call": "train.py:24", ...}
+    {"event": "counts", "step": 1, "counts": {"3": 2}}
+    {"event": "note", "text": "..."}
+    {"event": "end"}
 
 An operator has a line when a call of it is met that differs from all before; `counts` says how often each was called
 since the last such line. What was written survives a kill; a run that lacks its `end` was cut off.
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -87,51 +88,40 @@ class SupportRecord:
     whole: bool = True
 
 
-@dataclass(slots=True)
-class _Read:
-    backend: Mapping[str, Any] = field(default_factory=dict)
-    operators: dict[int, OperatorCall] = field(default_factory=dict)
-    counts: Counter[int] = field(default_factory=Counter)
-    notes: list[str] = field(default_factory=list)
-    whole: bool = False
-
-
 def read_support(folder: Path) -> SupportRecord | None:
     """Read the record in a run's folder, None where there is none. Raises JournalError for a damaged one."""
     path = folder / SUPPORT
     if not path.exists():
         return None
-    found = _Read()
+    backend: Mapping[str, Any] = {}
+    operators: dict[int, OperatorCall] = {}
+    counts, notes, whole = Counter[int](), list[str](), False
     try:
         for event in complete_events(path):
-            _take(found, event)
-        if not found.backend:  # the adapter failed before it had said who it is
+            if event["event"] == "backend":
+                backend = event
+            elif event["event"] == "operator":
+                fields = {name: event[name] for name in OperatorCall.__dataclass_fields__}
+                # JSON has lists where the record, which is a key of dictionaries, has tuples
+                lists = {name: tuple(fields[name]) for name in ("instructions", "failing")}
+                operators[event["number"]] = OperatorCall(**(fields | lists))
+            elif event["event"] == "counts":
+                counts.update({int(number): count for number, count in event["counts"].items()})
+            elif event["event"] == "note":
+                notes.append(event["text"])
+            elif event["event"] == "end":
+                whole = True
+        if not backend:  # the adapter failed before it had said who it is
             return None
-        backend = found.backend
         return SupportRecord(
             backend=backend["name"],
             instruction_set=backend["instruction_set"],
             versions=backend["versions"],
             dry=backend["dry"],
-            calls=[CountedCall(call, max(1, found.counts[at])) for at, call in found.operators.items()],
-            notes=[*dict.fromkeys(found.notes), *([] if found.whole else [CUT_OFF])],
-            whole=found.whole,
+            # one that was met and not counted yet, as the process ended, was met once
+            calls=[CountedCall(call, max(1, counts[at])) for at, call in operators.items()],
+            notes=[*dict.fromkeys(notes), *([] if whole else [CUT_OFF])],
+            whole=whole,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise JournalError(path, f"is no record of a support analysis ({error})") from error
-
-
-def _take(found: _Read, event: Mapping[str, Any]) -> None:
-    kind = event["event"]
-    if kind == "backend":
-        found.backend = event
-    elif kind == "operator":
-        fields = {name: event[name] for name in OperatorCall.__dataclass_fields__}
-        lists = {name: tuple(fields[name]) for name in ("instructions", "failing")}
-        found.operators[event["number"]] = OperatorCall(**(fields | lists))
-    elif kind == "counts":
-        found.counts.update({int(number): count for number, count in event["counts"].items()})
-    elif kind == "note":
-        found.notes.append(event["text"])
-    elif kind == "end":
-        found.whole = True

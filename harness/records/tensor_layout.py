@@ -75,6 +75,7 @@ def build_header(tensors: Mapping[str, tuple[str, Sequence[int]]], facts: Mappin
 
     `tensors` maps names to dtype and shape. The widest dtypes come first, so each tensor is aligned.
     """
+    # stable, so that tensors of one width stay in the order in which they were given
     order = sorted(tensors, key=lambda name: -ITEM_BYTES[tensors[name][0]])
     described: dict[str, Any] = {METADATA: {FACTS: json.dumps(facts, separators=(",", ":"))}}
     position = 0
@@ -110,6 +111,7 @@ def read_header(path: Path, file: BinaryIO) -> tuple[list[TensorPlace], dict[str
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         complaint = (str(error).splitlines() or [""])[0][:200]
         raise JournalError(path, f"has a damaged header ({type(error).__name__}: {complaint})") from error
+    # an empty tensor begins where the next one does, so the end counts as well
     entries.sort(key=lambda entry: (entry.start, entry.end))
     position = first
     for entry in entries:

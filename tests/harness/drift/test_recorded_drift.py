@@ -11,10 +11,11 @@ import pytest
 
 from numdrift.harness.drift.recorded_drift import (
     GeneratorDifference,
+    Repetition,
     first_computed_difference,
     generator_differences,
+    repetition,
 )
-from numdrift.harness.drift.repetition import Repetition, repetition
 
 from .recordings import Step, X, Y, record
 
