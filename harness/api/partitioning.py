@@ -12,7 +12,7 @@ from ..errors import AdoptionError, UsageError
 from ..launch.supervise import Reporter
 from ..records.mode_registry import registry
 from ..records.mode_spec import ModeSpec
-from ..records.partition_limits import PartitionConfig, refuse_swaps
+from ..records.partition_record import PartitionConfig, refuse_swaps
 from ..tools.partition_run import Partitioned, is_factory, partition_module, partition_script
 
 PRESENCE = "numdrift.harness.backends.mode_presence:require_here"

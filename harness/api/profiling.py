@@ -9,8 +9,7 @@ from ..errors import UsageError
 from ..launch.batch_plan import BatchPlan, planned
 from ..launch.execute_batch import BatchResult
 from ..records.mode_spec import ModeSpec
-from ..records.profile_record import RunProfile
-from ..records.profile_request import DEFAULT_STEPS, MEBIBYTE, PROFILE, Kind, TraceRequest
+from ..records.profile_record import DEFAULT_STEPS, MEBIBYTE, PROFILE, Kind, RunProfile, TraceRequest
 from ..records.step_selection import KeepParams, StepSelection
 from ..runs.recorded_run import RecordedRun, is_there, load_run, runs_in
 from ..runs.run_layout import MANIFEST

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from ..hooks.graph_capture import Capture
-from ..records.graph_folder import GraphFolder
+from ..records.graph_record import GraphFolder
 
 # What a capture is made with.
 

@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from ..errors import MetricsNotFound
-from ..records.work_record import FROM_DEVICE, TO_DEVICE, WORKED, StepMetrics
+from ..records.backend_work import FROM_DEVICE, TO_DEVICE, WORKED, StepMetrics
 from ..tools.metrics.metrics_report import metrics_report
 from ..tools.metrics.metrics_summary import Distribution, MetricsSummary, Transfers, summarize
 from ..tools.metrics.run_metrics import RunMetrics, metrics_of

@@ -11,17 +11,9 @@ from rich.console import Console
 from ..api.partitioning import partitioned, require_parts
 from ..observers.partition.partition_journal import BisectionRecord, TensorCheck
 from ..records.mode_spec import parse_mode
-from ..records.partition_limits import UNLIMITED, PartitionConfig
-from ..records.partition_record import GraphPartition, PartitionedOperator
+from ..records.partition_record import UNLIMITED, GraphPartition, PartitionConfig, PartitionedOperator
 from ..tools.partition_run import Partitioned
-from .command_options import (
-    arguments_argument,
-    json_option,
-    module_option,
-    name_option,
-    out_option,
-    quiet_option,
-)
+from .command_options import arguments_argument, json_option, module_option, name_option, out_option, quiet_option
 from .output import console, number, table, write_json
 from .progress import reporter_for
 

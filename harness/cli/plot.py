@@ -22,9 +22,9 @@ from numdrift.plots.step_timeline import TimelineStep, step_timeline
 
 from ..drift.curve_envelope import Envelope
 from ..errors import CollisionError, JournalError, UsageError
+from ..records.backend_work import FILE as METRICS
+from ..records.backend_work import WORKED, StepMetrics
 from ..records.findings import INVESTIGATION, SCHEMA
-from ..records.work_record import FILE as METRICS
-from ..records.work_record import WORKED, StepMetrics
 from ..runs.recorded_run import RecordedRun, find_investigation, runs_with_suffixes
 from ..runs.run_layout import InvestigationFolder
 from ..tools.metrics.run_metrics import metrics_of

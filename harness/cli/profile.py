@@ -15,8 +15,7 @@ from numdrift.plots.phase_times import ModeTimes, phase_times
 
 from ..api.profiling import planned_profile, profiled_before, profiles_made
 from ..launch.execute_batch import execute
-from ..records.profile_record import TRACE, RunProfile
-from ..records.profile_request import DEFAULT_STEPS, PROFILE
+from ..records.profile_record import DEFAULT_STEPS, PROFILE, TRACE, RunProfile
 from ..runs.recorded_run import RecordedRun, is_there
 from ..tools.profile.profile_made import profile_of
 from ..tools.profile.side_by_side import Cell, TimeRow, by_block, by_line, by_module, by_op, by_phase

@@ -14,8 +14,7 @@ from typing import Literal
 import numpy as np
 
 from ..records.digest_record import Digest
-from ..records.shard_record import Shard
-from ..records.sketch_record import Sketch, added
+from ..records.sketch_record import Shard, Sketch, added
 from ..runs.journal import Array, StepDigests, TensorEntry
 from ..runs.mapped_tensors import StepSketches, sketches_of
 from ..runs.recorded_run import RecordedRun

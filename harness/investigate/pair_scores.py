@@ -18,7 +18,7 @@ from ..errors import JournalError, RunNotFound
 from ..records.localization_record import Localization
 from ..records.mode_spec import ModeSpec
 from ..records.run_config import RunConfig
-from ..records.shard_record import Shard
+from ..records.sketch_record import Shard
 from ..runs.journal import Array, TensorEntry
 from ..runs.mapped_tensors import TensorFile
 from ..runs.recorded_run import RecordedRun, ranks_of

@@ -21,7 +21,7 @@ from ..records.culprit import PART, Culprit
 from ..records.experiment import Experiment
 from ..records.findings import PartCarrier, PartScores
 from ..records.mode_spec import ModeSpec
-from ..records.partition_limits import PartitionConfig, refuse_swaps
+from ..records.partition_record import PartitionConfig, refuse_swaps
 from ..runs.recorded_run import RecordedRun
 from ..search import CARRIED, carriers
 from .evidence import EvidenceFolder, PairEvidence

@@ -15,7 +15,7 @@ from ..errors import JournalError, NumdriftError, UsageError
 from ..graphs.run_graphs import RunGraphs
 from ..records import frames
 from ..records.adoption_facts import ADOPTION, DOUBT
-from ..records.graph_folder import lazy_dump
+from ..records.graph_record import lazy_dump
 from ..records.mode_spec import ModeSpec
 from ..records.run_config import RunConfig
 from ..records.run_request import RunRequest

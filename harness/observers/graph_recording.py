@@ -10,7 +10,7 @@ from ..backends.captures import CaptureRequest, capture_for
 from ..hooks.graph_capture import Capture
 from ..hooks.mode_protocol import Moment, compiles
 from ..hooks.observer import Observer, Progress, RecordingSurroundings
-from ..records.graph_folder import FOLDER, GraphFolder
+from ..records.graph_record import FOLDER, GraphFolder
 
 CLOSED: dict[Progress, Moment] = {"optimizer": "backward", "step": "step", "end": "end"}
 """What the mode has just closed when the training is at this point."""

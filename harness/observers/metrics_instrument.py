@@ -16,8 +16,7 @@ from ..errors import NotAvailable
 from ..hooks.backend_adapter import Tell
 from ..hooks.mode_protocol import Moment
 from ..hooks.observer import Observer, Progress, Surroundings
-from ..records.backend_work import Work
-from ..records.work_record import FILE, PHASES, RECORDING, REST, SCHEMA, SETUP
+from ..records.backend_work import FILE, PHASES, RECORDING, REST, SCHEMA, SETUP, Work
 from ..tape.journal_writing import EventLog
 from .process_memory import memory_of
 

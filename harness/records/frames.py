@@ -15,11 +15,12 @@ A step counts as recorded once its line is in events.jsonl, which is written aft
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 JOURNAL_SCHEMA = 1
 EVENTS = "events.jsonl"
@@ -85,3 +86,21 @@ def _scan(file: BinaryIO, size: int) -> Iterator[FrameAt]:
         if TRAILER.unpack(file.read(TRAILER.size)) != (END_MAGIC, table, step):
             return
         yield FrameAt(step, table, offset, length)
+
+
+# Files of events that a guest writes beside the journal: one JSON object a line, appended when it happens.
+
+
+def append_event(path: Path, event: str, **fields: Any) -> None:
+    """Append one line; it survives a kill of the process. Raises OSError (disk full)."""
+    line = json.dumps({"event": event, **fields}, separators=(",", ":"))
+    with path.open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+
+
+def complete_events(path: Path) -> Iterator[dict[str, Any]]:
+    """The complete lines; the last one of a killed process may be torn. Raises OSError, and ValueError for a
+    line that is no JSON."""
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
+        if line.endswith("\n"):
+            yield json.loads(line)

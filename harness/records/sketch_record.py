@@ -1,4 +1,5 @@
-"""The linear sketch of a tensor: eight numbers, for the guest that writes them and for the readers, so without torch.
+"""Sharded tensors, for the guest that writes and for the readers, so without torch: where the part of one that a rank
+holds lies in the whole, and the linear sketch of a tensor, eight numbers that add up over its parts.
 
     s_j = sum over i of sign_j(i) * x_i                       j = 0 .. 7, i the index in the whole tensor, row-major
     sign_j(i) = 1 - 2 * (bit j of mix64(SEED + (i + 1) * GOLDEN mod 2**64))
@@ -27,6 +28,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 NUMBERS = 8
 SEED = 0x736B657463686564
@@ -65,3 +67,24 @@ def added(sketches: Sequence[Sketch]) -> Sketch:
 def norm_estimate(sketch: Sequence[float]) -> float:
     """What ||x||_2 is about, for the sketch of x."""
     return math.hypot(*sketch) / math.sqrt(NUMBERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Where a local tensor lies in the whole, of shape `whole`: it begins at `offset`, which is None where it is no
+    plain block of it.
+
+    `placements` has a word for each dimension of the device mesh, whose shape is `mesh` and in which this rank is
+    `at`: `shard 0` (of the tensor's dimension 0), `replicate`, or `partial sum` (the whole is the sum of the parts).
+    """
+
+    whole: tuple[int, ...]
+    offset: tuple[int, ...] | None
+    placements: tuple[str, ...]
+    mesh: tuple[int, ...]
+    at: tuple[int, ...]
+
+    @property
+    def adds(self) -> bool:
+        """Whether this rank's part counts where the parts are added up: of equal copies only the first one's does."""
+        return all(place == 0 for place, word in zip(self.at, self.placements, strict=True) if word == "replicate")

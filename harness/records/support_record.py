@@ -20,7 +20,7 @@ from typing import Any
 
 from ..errors import JournalError
 from .backend_work import OperatorCall
-from .event_lines import append_event, complete_events
+from .frames import append_event, complete_events
 
 SUPPORT = "support.jsonl"
 CUT_OFF = "the process was ended before it had written all: what is here was met until then"

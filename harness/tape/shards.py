@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..errors import NotAvailable
-from ..records.shard_record import Shard
+from ..records.sketch_record import Shard
 from ..torch_private.placing import shard_offset
 
 

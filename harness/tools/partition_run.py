@@ -20,7 +20,7 @@ from ..launch.reproducer import asked_for
 from ..launch.supervise import Reporter
 from ..observers.partition.partition_journal import PARTITION, PartitionRecord, read_partition
 from ..records.mode_spec import ModeSpec
-from ..records.partition_limits import OF_PROCESS, PartitionConfig
+from ..records.partition_record import OF_PROCESS, PartitionConfig
 from ..runs.recorded_run import RecordedRun
 from ..runs.run_layout import InvestigationFolder, check_name, choose_investigation
 

@@ -12,8 +12,7 @@ import torch
 
 from ...errors import NotAvailable
 from ...hooks.mode_protocol import Moment
-from ...records.graph_folder import GraphFolder
-from ...records.graph_record import Graph
+from ...records.graph_record import Graph, GraphFolder
 from ...torch_private.graph_kernels import Lowered, watch_kernels
 from ...torch_private.graph_stages import (
     AotCompiler,

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import NotAvailable
-from ...records.backend_work import Work
-from ...records.work_record import BREAK
+from ...records.backend_work import BREAK, Work
 from ...torch_private.compile_work import compiler_counters, is_backward, kernels_of_torch, watch_compilations
 from ...torch_private.graph_stages import (
     AotCompiler,

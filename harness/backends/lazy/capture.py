@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 
 from ...hooks.mode_protocol import Moment
-from ...records.graph_folder import LAZY_DUMP
+from ...records.graph_record import LAZY_DUMP
 from ...torch_private.lazy_graphs import set_profiled_runs
 from ..captures import CaptureRequest
 from .lazy_calls import KnownValues

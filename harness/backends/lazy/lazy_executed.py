@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...records.graph_folder import GraphFolder
-from ...records.graph_record import PHASES, Cut, Graph, Node, Value, phase_of
+from ...records.graph_record import PHASES, Cut, Graph, GraphFolder, Node, Value, phase_of
 from ...torch_private.lazy_graphs import last_torchscript_graph
 from . import torchscript
 from .lazy_calls import KnownValues

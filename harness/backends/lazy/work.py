@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...records.backend_work import Work
-from ...records.work_record import FALLBACK, FROM_DEVICE, RECORDING, TO_DEVICE
+from ...records.backend_work import FALLBACK, FROM_DEVICE, RECORDING, TO_DEVICE, Work
 from ...torch_private.lazy_work import COMPILED, Copy, ExecutedCut, lazy_graph_sizes, watch_lazy_copies, watch_lazy_cuts
 from ...torch_private.patches import Patches
 from ..work_lines import KeptFailure, line_in

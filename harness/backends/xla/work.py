@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...errors import NotAvailable
-from ...records.backend_work import Work, WorkKind
-from ...records.work_record import FROM_DEVICE, TO_DEVICE
+from ...records.backend_work import FROM_DEVICE, TO_DEVICE, Work, WorkKind
 from ..work_lines import KeptFailure, line_in
 
 NANOSECONDS = 1e-9

@@ -12,7 +12,7 @@ from ...backends.compiled.fx_graph import module_path
 from ...backends.one_node import Unanswerable, configuration_of, identity_of
 from ...hooks.backend_adapter import Adapter
 from ...records.backend_work import SupportAnswer
-from ...records.partition_limits import operator_name
+from ...records.partition_record import operator_name
 from ...torch_private.composite_ops import is_operator
 from ...torch_private.partitioner import call_of, without_modes
 

@@ -12,8 +12,7 @@ import torch.fx
 from ...backends.called_operators import ScriptLines
 from ...errors import NotAvailable, PartitionError, UsageError, nearest
 from ...hooks.backend_adapter import Adapter
-from ...records.partition_limits import PartitionConfig
-from ...records.partition_record import GraphPartition, Partitioning
+from ...records.partition_record import GraphPartition, PartitionConfig, Partitioning
 from ...torch_private.partitioner import Phase, compile_with_autograd, mark_calls, written_graph
 from .graph_operators import Support, Written, written_operators
 from .partition_execution import executable

@@ -11,8 +11,7 @@ import torch
 from ...errors import NumdriftError, UsageError, nearest
 from ...hooks.observer import Observer
 from ...records.mode_spec import ModeSpec
-from ...records.partition_limits import PartitionConfig
-from ...records.partition_record import GraphPartition
+from ...records.partition_record import GraphPartition, PartitionConfig
 from ...script.parallel import within_wrapper
 from ...torch_private.compiling import undo_compile_in_place
 from ...torch_private.partitioner import call_in_place

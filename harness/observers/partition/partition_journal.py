@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import JournalError
-from ...records.event_lines import append_event, complete_events
+from ...records.frames import append_event, complete_events
 from ...records.partition_record import GraphPartition
 from .partition_parts import Part, PartCall
 

@@ -11,8 +11,15 @@ import torch.fx
 
 from ...backends.called_operators import ScriptLines
 from ...errors import PartitionError
-from ...records.partition_limits import UNLIMITED, PartitionConfig
-from ...records.partition_record import CPU, GraphPartition, PartitionedOperator, Phase, SubgraphRow
+from ...records.partition_record import (
+    CPU,
+    UNLIMITED,
+    GraphPartition,
+    PartitionConfig,
+    PartitionedOperator,
+    Phase,
+    SubgraphRow,
+)
 from ...torch_private.composite_ops import is_operator
 from ...torch_private.operators import returns_view
 from ...torch_private.partitioner import call_of, fuse

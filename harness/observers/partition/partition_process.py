@@ -21,8 +21,7 @@ import torch
 from ...errors import NumdriftError, UsageError, nearest
 from ...hooks.backend_adapter import Adapter
 from ...records.mode_spec import ModeSpec
-from ...records.partition_limits import PartitionConfig
-from ...records.partition_record import GraphPartition
+from ...records.partition_record import GraphPartition, PartitionConfig
 from ...search import carriers
 from .partition_journal import PARTITION, CarrierRow, PartitionWriter, TensorCheck
 from .partition_parts import Part, PartCall

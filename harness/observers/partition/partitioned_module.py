@@ -13,8 +13,7 @@ import torch
 from ...errors import UsageError
 from ...hooks.backend_adapter import Adapter, adapter_for
 from ...records.mode_spec import ModeSpec, parse_mode
-from ...records.partition_limits import OF_PROCESS, PartitionConfig, refuse_swaps
-from ...records.partition_record import GraphPartition, Partitioning
+from ...records.partition_record import OF_PROCESS, GraphPartition, PartitionConfig, Partitioning, refuse_swaps
 from ...torch_private.partitioner import call_by_backend
 from .partition_backend import PartitioningBackend
 from .partition_log import log_graph

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from ...records.range_names import MODULE
+from ...records.profile_record import MODULE
 from ...torch_private.patches import Patches
 from .trace_ranges import Ranges
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...hooks.observer import Observer
-from ...records.profile_request import EVENTS, PROFILE, WORKING, TraceRequest
-from ...records.range_names import CUT, FORWARD, OWN, PHASE, STEP, UNTRAINED
+from ...records.profile_record import CUT, EVENTS, FORWARD, OWN, PHASE, PROFILE, STEP, UNTRAINED, WORKING, TraceRequest
 from ...tape.journal_writing import EventLog
 from ...torch_private.patches import Patches
 from ...torch_private.torch_profiler import OpenRange, around_cuts, compilations, watch_ranges

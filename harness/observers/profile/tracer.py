@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ...records.profile_request import Kind, lines_of
+from ...records.profile_record import Kind, lines_of
 from ...torch_private.torch_profiler import (
     lines_of_ops,
     open_ranges,

@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ...records.event_lines import append_event
 from ...records.execution_facts import MIB, Execution, in_mib
+from ...records.frames import append_event
 from ...records.snapshot_index import FOLDER, INDEX
 from .snapshot_file import write_snapshot
 from .snapshot_record import Snapshot

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from ...records.work_record import FROM_DEVICE, TO_DEVICE, TimedWork
+from ...records.backend_work import FROM_DEVICE, TO_DEVICE, TimedWork
 from .metrics_summary import PERCENTILES, Distribution
 from .run_metrics import RunMetrics
 

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...records.backend_work import Work
+from ...records.backend_work import BREAK, FALLBACK, FROM_DEVICE, READS, TO_DEVICE, Work
 from ...records.mode_spec import parse_mode
-from ...records.work_record import BREAK, FALLBACK, FROM_DEVICE, READS, TO_DEVICE
 from .run_metrics import RunMetrics
 
 PERCENTILES = (1, 5, 10, 20, 50, 80, 90, 95, 99)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import JournalError, MetricsNotFound
-from ...records.backend_work import Work
-from ...records.work_record import FILE, REST, SCHEMA, SETUP, StepMetrics, TimedWork
+from ...records.backend_work import FILE, REST, SCHEMA, SETUP, StepMetrics, TimedWork, Work
 from ...runs.recorded_run import RecordedRun
 
 MALFORMED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)

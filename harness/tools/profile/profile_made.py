@@ -12,8 +12,11 @@ from typing import Any
 from ...errors import JournalError, UsageError
 from ...records.mode_spec import parse_mode
 from ...records.profile_record import (
+    EVENTS,
+    PROFILE,
     TABLES,
     TRACE,
+    WORKING,
     BlockRow,
     ExecutionRow,
     KernelRow,
@@ -21,9 +24,9 @@ from ...records.profile_record import (
     PhaseRow,
     RunProfile,
     UntracedStep,
+    lines_of,
     read_profile,
 )
-from ...records.profile_request import EVENTS, PROFILE, WORKING, lines_of
 from ...runs.manifest import RunManifest
 from ...runs.recorded_run import RecordedRun
 from .step_times import StepTimes, step_times

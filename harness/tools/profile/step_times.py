@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, TypeVar
 
-from ...records.range_names import CUT, FORWARD, MODULE, OWN, PHASE, STEP, UNTRAINED
+from ...records.profile_record import CUT, FORWARD, MODULE, OWN, PHASE, STEP, UNTRAINED
 from .trace_slices import EXECUTED, ON_DEVICE, Slice, nest, slices_of, walk
 
 STANDARD_PHASES = ("forward", "backward", "optimizer", "data")

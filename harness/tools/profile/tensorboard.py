@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import UsageError
-from ...records.profile_record import TRACE
-from ...records.profile_request import PROFILE
+from ...records.profile_record import PROFILE, TRACE
 from ...runs.recorded_run import RecordedRun
 
 

@@ -12,8 +12,7 @@ from typing import Any
 import torch
 
 from numdrift.harness.backends.compiled.capture import CompiledCapture
-from numdrift.harness.records.graph_folder import GraphFolder
-from numdrift.harness.records.graph_record import Graph, Node
+from numdrift.harness.records.graph_record import Graph, GraphFolder, Node
 
 Batch = Callable[[int], tuple[torch.Tensor, ...]]
 

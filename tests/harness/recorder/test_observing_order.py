@@ -31,10 +31,10 @@ from numdrift.harness.observers.states import StateFiles
 from numdrift.harness.observers.step_writer import StepWriter
 from numdrift.harness.recorder.session import Session
 from numdrift.harness.records import frames
+from numdrift.harness.records.backend_work import FILE as METRICS
 from numdrift.harness.records.mode_spec import parse_mode
 from numdrift.harness.records.run_config import RunConfig
 from numdrift.harness.records.step_selection import StepSelection
-from numdrift.harness.records.work_record import FILE as METRICS
 from numdrift.harness.script.after_step import AfterStep
 from numdrift.harness.tape.journal_writing import EventLog
 from numdrift.harness.tape.tape_recorder import TapeRecorder

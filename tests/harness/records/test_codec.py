@@ -31,10 +31,8 @@ from numdrift.harness.records.culprit import MARK_STEP, WRITTEN_OF_MODE, WRITTEN
 from numdrift.harness.records.experiment import Experiment
 from numdrift.harness.records.graph_record import Cut, Graph, Node
 from numdrift.harness.records.mode_spec import ModeSpec
-from numdrift.harness.records.partition_limits import PartitionConfig
-from numdrift.harness.records.partition_record import GraphPartition
-from numdrift.harness.records.profile_record import RunProfile
-from numdrift.harness.records.profile_request import TraceRequest
+from numdrift.harness.records.partition_record import GraphPartition, PartitionConfig
+from numdrift.harness.records.profile_record import RunProfile, TraceRequest
 from numdrift.harness.records.run_config import RunConfig
 from numdrift.harness.records.step_selection import KeepParams, StepSelection
 from numdrift.harness.runs.manifest import RunManifest

@@ -16,8 +16,7 @@ from tests.processes.forked import python
 
 from numdrift.harness.backends.lazy.lazy_dump import BEGIN, parse
 from numdrift.harness.graphs.run_graphs import GraphExecution, RunGraphs
-from numdrift.harness.records.graph_folder import LAZY_DUMP, lazy_dump
-from numdrift.harness.records.graph_record import Graph, Node
+from numdrift.harness.records.graph_record import LAZY_DUMP, Graph, Node, lazy_dump
 
 SCRIPT = """
 import json, sys, traceback
@@ -26,7 +25,7 @@ import torch, torch._lazy
 from torch import nn
 from numdrift.harness.backends.lazy.capture import LazyCapture
 from numdrift.harness.backends.captures import CaptureRequest
-from numdrift.harness.records.graph_folder import GraphFolder
+from numdrift.harness.records.graph_record import GraphFolder
 from numdrift.harness.torch_private.lazy import start_lazy_backend
 
 what = sys.argv[1].split("+")

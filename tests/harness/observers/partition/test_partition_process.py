@@ -13,7 +13,7 @@ import torch
 from numdrift.harness.observers.partition.partition_journal import PARTITION, PartitionRecord, read_partition
 from numdrift.harness.observers.partition.partition_process import main
 from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.records.partition_limits import PartitionConfig
+from numdrift.harness.records.partition_record import PartitionConfig
 
 FACTORIES = """
 import torch

@@ -16,8 +16,7 @@ from numdrift.harness.hooks.observer import Surroundings
 from numdrift.harness.observers.profile.profile_instrument import ProfileInstrument
 from numdrift.harness.records.mode_registry import registry
 from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.records.profile_request import EVENTS, PROFILE, WORKING, TraceRequest
-from numdrift.harness.records.range_names import PHASE
+from numdrift.harness.records.profile_record import EVENTS, PHASE, PROFILE, WORKING, TraceRequest
 from numdrift.harness.records.run_config import RunConfig
 from numdrift.harness.records.step_selection import StepSelection
 from numdrift.harness.torch_private.torch_profiler import profiler_runs
