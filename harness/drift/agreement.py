@@ -15,8 +15,7 @@ from .recorded_drift import bits, common_digests
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """The first tensor whose bits differ from rank 0's: `what` is gradient or value, `rank` the one that
-    differs."""
+    """The first tensor whose bits differ from rank 0's: `what` is gradient or value, `rank` the one that differs."""
 
     step: int
     what: str
@@ -26,8 +25,7 @@ class Disagreement:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """`tensors` is the most parameters that ranks held a copy of at a time, `steps` the steps that were
-    looked at.
+    """`tensors` is the most parameters that ranks held a copy of at a time, `steps` the steps that were looked at.
 
     `replicated` says whether the script's wrapper keeps them equal (DistributedDataParallel, or a tensor
     replicated on its device mesh): then a difference is a fault, and otherwise perhaps what the script means.

@@ -1,8 +1,7 @@
 """Beyond which score a drift is a fault: thresholds, by the backend that executed the other mode.
 
-A threshold holds for the backends on which it was found. The default stems from one study; a backend is
-calibrated by measuring the scores of at least three benign variants on it (kernels summed in another order,
-another decomposition):
+A threshold holds for the backends on which it was found. The default stems from one study; a backend is calibrated by
+measuring the scores of at least three benign variants on it (kernels summed in another order, another decomposition):
 
     fault = max(16, 2 * largest benign score)        inspect = fault / 4
 
@@ -32,14 +31,12 @@ LEAST_VARIANTS = 3
 INSPECT_SHARE = 4.0
 
 MOST_BENIGN = 2.0
-"""A benign variant scores at most so many times the default threshold; the largest measured was half of
-it."""
+"""A benign variant scores at most so many times the default threshold; the largest measured was half of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where a threshold comes from: `what` in words, torch's version, the command that measured it, and
-    when."""
+    """Where a threshold comes from: `what` in words, torch's version, the command that measured it, and when."""
 
     what: str
     torch: str = ""
@@ -51,8 +48,7 @@ class Provenance:
 class Calibration:
     """A backend's row: scores beyond `fault` are faults, beyond `inspect` worth a look.
 
-    `variants` counts the benign variants behind it; the scores next to the threshold are None where not
-    measured.
+    `variants` counts the benign variants behind it; the scores next to the threshold are None where not measured.
     """
 
     fault: float
@@ -121,12 +117,10 @@ def calibrated(
     provenance: Provenance,
     smallest_fault: float | None = None,
 ) -> CalibrationTable:
-    """The table with a row for `backend`, made from the scores of its benign variants, by the variants'
-    names.
+    """The table with a row for `backend`, made from the scores of its benign variants, by the variants' names.
 
-    Raises UsageError for fewer than LEAST_VARIANTS variants with scores, and for one that is MOST_BENIGN
-    times the default threshold away: that is a false alarm, and a threshold that lets it pass would let
-    faults pass.
+    Raises UsageError for fewer than LEAST_VARIANTS variants with scores, and for one that is MOST_BENIGN times the
+    default threshold away: that is a false alarm, and a threshold that lets it pass would let faults pass.
     """
     # a variant without scores has not been measured, and proves nothing
     measured = {name: max(scores) for name, scores in benign_scores.items() if scores}

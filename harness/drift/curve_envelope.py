@@ -11,10 +11,9 @@ Deviations are relative to the loss of their own step: an absolute one of the fi
 while the loss falls, and hide what comes later (measured on a tanh MLP under SAM: a bfloat16 kernel reached R
 = 4 by absolute deviations and 39 by relative ones, one-ULP changes 1.0 and 1.7).
 
-From the horizon on nothing is judged: the script is chaotic there, and R saturates. The factor 3 with N = 8
-found 92 % of planted faults and none of 65 harmless variants; a test of single steps is sharper, this one is
-for people. Where the loss is exactly zero, the last one before that is not zero stands for it in both
-denominators.
+From the horizon on nothing is judged: the script is chaotic there, and R saturates. The factor 3 with N = 8 found 92 %
+of planted faults and none of 65 harmless variants; a test of single steps is sharper, this one is for people. Where
+the loss is exactly zero, the last one before that is not zero stands for it in both denominators.
 """
 
 from __future__ import annotations

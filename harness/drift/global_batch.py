@@ -127,8 +127,7 @@ def mean_losses(ranks: Sequence[RecordedRun]) -> dict[int, float]:
 
 
 def whole_batch_compared(single: RecordedRun, several: RecordedRun) -> RunComparison:
-    """Two runs compared as any two are, but with the mean of the ranks' losses, and without tensors of one
-    rank alone.
+    """Two runs compared as any two are, but with the mean of the ranks' losses, and without tensors of one rank alone.
 
     Never identical: what the ranks recorded together has no bits to hold against those of one process.
     """

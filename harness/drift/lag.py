@@ -4,10 +4,9 @@ With t_X(v) the number of steps until the running minimum of X's loss is <= v, t
 
     tau_s = mean over v of (t_B(v) - t_A(v)) / t_A(v)
 
-over 20 losses v, evenly spaced on a logarithmic scale below both first losses, down to the least one that
-both runs reach. Over the seeds: Wilcoxon's signed-rank test, two-sided, seeds without lag left out, exact
-(all signs of the ranks that occurred, ties of |tau| sharing their ranks), times the number of comparisons
-(Bonferroni).
+over 20 losses v, evenly spaced on a logarithmic scale below both first losses, down to the least one that both runs
+reach. Over the seeds: Wilcoxon's signed-rank test, two-sided, seeds without lag left out, exact (all signs of the
+ranks that occurred, ties of |tau| sharing their ranks), times the number of comparisons (Bonferroni).
 
 Seeds without lag are evidence for neither side: counted as "not worse" they once made p = 0.006 of a pure
 tie. Source: F. Wilcoxon, Individual Comparisons by Ranking Methods, Biometrics Bulletin 1(6), 1945.
@@ -121,9 +120,8 @@ def relative_lag(a: LossSeries, b: LossSeries) -> float | None:
 def signed_rank_p(differences: Sequence[float]) -> float:
     """Return the exact two-sided p of Wilcoxon's signed-rank test, zeros left out; 1 if nothing is left.
 
-    Under the null hypothesis each rank is positive or negative with probability 1/2. Equal |d| share the mean
-    of their ranks, hence twice the ranks are whole numbers, and the sum over the positive ones is built up
-    rank by rank.
+    Under the null hypothesis each rank is positive or negative with probability 1/2. Equal |d| share the mean of their
+    ranks, hence twice the ranks are whole numbers, and the sum over the positive ones is built up rank by rank.
     """
     values = np.array([one for one in differences if one != 0], dtype=np.float64)
     if not values.size:
@@ -147,8 +145,7 @@ def signed_rank_p(differences: Sequence[float]) -> float:
 
 
 def _progress(series: LossSeries) -> tuple[Steps, Floats]:
-    """Return how many steps were made at each finite loss, the first being 1, and the least loss up to
-    there."""
+    """Return how many steps were made at each finite loss, the first being 1, and the least loss up to there."""
     steps, losses = series.recorded()
     finite = np.isfinite(losses)
     counted = steps[finite] - (steps[0] if steps.size else 0) + 1

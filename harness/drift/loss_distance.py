@@ -2,9 +2,8 @@
 
     absolute = |a - b|        relative = |a - b| / |a|        (a is the reference)
 
-Equal values, two NaNs and two equal infinities are 0 apart. A NaN or an infinity that the other side
-does not share is infinitely far away, absolutely and relatively. Relative to a zero, 0 / 0 = 0 and
-x / 0 = inf.
+Equal values, two NaNs and two equal infinities are 0 apart. A NaN or an infinity that the other side does not share is
+infinitely far away, absolutely and relatively. Relative to a zero, 0 / 0 = 0 and x / 0 = inf.
 """
 
 from __future__ import annotations

@@ -11,8 +11,7 @@ from ..runs.recorded_run import RecordedRun
 from .recorded_drift import common_digests, common_steps
 
 Holding = dict[tuple[str, str], str]
-"""What each value of a step holds: NaN, infinity, both or, as "", only numbers; by what it is and its
-name."""
+"""What each value of a step holds: NaN, infinity, both or, as "", only numbers; by what it is and its name."""
 
 
 @dataclass(frozen=True, slots=True)

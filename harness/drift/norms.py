@@ -104,8 +104,7 @@ def root_mean_square(norms: Iterable[Norm]) -> Norm:
 
 
 def _pieces(array: Array, beside: Array | None = None) -> Iterator[Floats]:
-    """The elements in order as float64, CHUNK at a time; real numbers get imaginary parts `beside` complex
-    ones."""
+    """The elements in order as float64, CHUNK at a time; real numbers get imaginary parts `beside` complex ones."""
     flat = array.reshape(-1)
     wide = np.complex128 if "c" in (array.dtype.kind, beside.dtype.kind if beside is not None else "") else np.float64
     for start in range(0, flat.size, CHUNK):

@@ -58,8 +58,7 @@ class ParameterMismatch:
 
 @dataclass(frozen=True, slots=True)
 class ParameterComparison:
-    """The drift of all parameters, the largest `relative_l2` first, then by name; the other fields by
-    name."""
+    """The drift of all parameters, the largest `relative_l2` first, then by name; the other fields by name."""
 
     drifts: tuple[ParameterDrift, ...]
     only_a: tuple[str, ...]

@@ -123,8 +123,7 @@ def _losses(record: StepRecord) -> Held:
 def _readable(
     a: Mapping[str, Digest | None], b: Mapping[str, Digest | None]
 ) -> tuple[dict[str, object], dict[str, object]]:
-    """The bits of the tensors that both runs have and could read; a gradient may be absent, which is
-    readable."""
+    """The bits of the tensors that both runs have and could read; a gradient may be absent, which is readable."""
     names = [name for name in a if name in b and all(one is None or one.readable for one in (a[name], b[name]))]
     return {name: bits(a[name]) for name in names}, {name: bits(b[name]) for name in names}
 

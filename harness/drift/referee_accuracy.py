@@ -3,9 +3,8 @@
     err_x = ||X - E||_2        E: the value in double, X: that of mode A or B
     r = log2(max(err_b, f) / max(err_a, f))        f = u * ||E||_2 / 2
 
-f is about the error of a correctly rounded result (half a unit roundoff u of the coarser dtype): who is below
-it cannot be better. r is taken of every floating value that differs between A and B, of all steps with a
-referee.
+f is about the error of a correctly rounded result (half a unit roundoff u of the coarser dtype): who is below it
+cannot be better. r is taken of every floating value that differs between A and B, of all steps with a referee.
 
 One side is called closer when one of these rules holds, else they are equal:
 
@@ -15,11 +14,10 @@ One side is called closer when one of these rules holds, else they are equal:
 2. several steps: of two or more steps, each has four or more values with |r| of at least 0.25, nine in ten of them on
    one side with a median of at least 0.5 in size, and it is the same side in all steps.
 
-The values of one step share their causes, so the sign test alone would call chance significant, and a median
-alone would rest on two or three values. Two orders of summation in a chain of 12 small layers were told
-apart, wrongly, by rule 1 in less than 1 of 100 cases with one step, and by rule 2 in none of 200 cases with
-three steps. Rule 2 sees what a single inaccurate kernel does: it worsens some values of every step, and
-leaves the others as they were.
+The values of one step share their causes, so the sign test alone would call chance significant, and a median alone
+would rest on two or three values. Two orders of summation in a chain of 12 small layers were told apart, wrongly, by
+rule 1 in less than 1 of 100 cases with one step, and by rule 2 in none of 200 cases with three steps. Rule 2 sees what
+a single inaccurate kernel does: it worsens some values of every step, and leaves the others as they were.
 """
 
 from __future__ import annotations
@@ -50,8 +48,7 @@ SIGNIFICANCE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class TensorErrors:
-    """The errors of one value: as L2 norms, relative to the exact value, and in units of the noise (None
-    without).
+    """The errors of one value: as L2 norms, relative to the exact value, and in units of the noise (None without).
 
     `ratio` is r; it is infinite or NaN where a side is not finite, and takes no part.
     """

@@ -89,8 +89,7 @@ def batch_setup(a: RecordedRun, b: RecordedRun, drifting_from: int | None) -> li
 
 
 def _compared(a: StepRecord, b: StepRecord) -> Iterator[tuple[int, Argument, bool]]:
-    """Each argument of the first call by its place, and whether both sides' are equal; place -1 for other
-    counts.
+    """Each argument of the first call by its place, and whether both sides' are equal; place -1 for other counts.
 
     What was not read on one side is left out, and numbers that the modes keep in different precisions.
     """
@@ -128,8 +127,7 @@ Optimizers = Sequence[Mapping[str, Any]]
 
 
 def hyper_differences(a: RecordedRun, b: RecordedRun, drifting_from: int | None) -> list[SetupDifference]:
-    """The first difference of each hyper-parameter; `drifting_from` is the first step that computed something
-    else."""
+    """The first difference of each hyper-parameter; `drifting_from` is the first step that computed something else."""
     left, right = a.journal.hyper(), b.journal.hyper()
     if not left or not right:
         return []

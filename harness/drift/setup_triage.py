@@ -142,8 +142,7 @@ FACTS = {
 def setup_differences(
     a: RecordedRun, b: RecordedRun, state_a: TensorFile | None = None, state_b: TensorFile | None = None
 ) -> list[SetupDifference]:
-    """Compare what went into two runs, the first occurrence of each kind and name, a cause before its
-    consequence.
+    """Compare what went into two runs, the first occurrence of each kind and name, a cause before its consequence.
 
     `state_a` and `state_b` are the states that step 0 began with; without them distances between initial
     values are told by their digests.

@@ -39,8 +39,7 @@ JUMP_SHARE = 4.0
 coincide."""
 
 JUMP = 3.0
-"""So many times farther than in proportion is a jump. Of 16 smooth replays the farthest is 0.7 to 2 times as
-far."""
+"""So many times farther than in proportion is a jump. Of 16 smooth replays the farthest is 0.7 to 2 times as far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +58,12 @@ class TensorNoise:
 
     @property
     def jumps(self) -> bool:
-        """Whether stronger rounding moves the value much farther than in proportion: a discrete choice
-        turns."""
+        """Whether stronger rounding moves the value much farther than in proportion: a discrete choice turns."""
         return self.reach > JUMP * self.strength * self.rms
 
     @property
     def size(self) -> float:
-        """What a drift is held against: rms, or a part of the jump where a discrete choice hangs on
-        rounding."""
+        """What a drift is held against: rms, or a part of the jump where a discrete choice hangs on rounding."""
         return self.reach / JUMP_SHARE if self.jumps else self.rms
 
     @property
@@ -98,8 +95,7 @@ class Noise:
         return self.replays > 0 and bool(self.tensors)
 
     def at(self, step: int, outcome: TensorFile) -> Noise:
-        """The noise of another step that gave `outcome`, if each value's relative noise were the one of this
-        step.
+        """The noise of another step that gave `outcome`, if each value's relative noise were the one of this step.
 
         Of a value that is zero here the noise is taken as it is.
         """
@@ -134,8 +130,7 @@ class Noise:
     def from_runs(cls, step: int, reference: TensorFile, perturbed: Sequence[TensorFile]) -> Noise:
         """The noise that repetitions of the reference's step show, which began one ULP off.
 
-        Without repetitions nothing is measured: a score then knows the rounding of the values themselves
-        only.
+        Without repetitions nothing is measured: a score then knows the rounding of the values themselves only.
         """
         tensors = {
             name: _measured(value, [one.tensors[name] for one in perturbed if name in one.tensors])

@@ -4,8 +4,7 @@ What makes a comparison void comes before what it says:
 
     failed > nondeterministic > different-setup > nonfinite > identical > beyond-rounding > rounding
 
-A pair that differs and of which no step was scored is undecided: then there is no word, but a reason and a
-remedy.
+A pair that differs and of which no step was scored is undecided: then there is no word, but a reason and a remedy.
 """
 
 from __future__ import annotations
@@ -31,10 +30,9 @@ REMEDY = "which starts steps of both modes from one state"
 class VerdictEvidence:
     """What is known of one pair; `a` is the reference's name, `b` that of the other run.
 
-    `failed` are sentences about runs that did not get through (one whose loss is not finite did). `identical`
-    and `first_differing_step` are of the free runs. `steps` are the scores of steps that both modes made from
-    one state; `unscored` says why there are none, and `command` makes them; `stateless` says why nothing can
-    make them.
+    `failed` are sentences about runs that did not get through (one whose loss is not finite did). `identical` and
+    `first_differing_step` are of the free runs. `steps` are the scores of steps that both modes made from one state;
+    `unscored` says why there are none, and `command` makes them; `stateless` says why nothing can make them.
     """
 
     a: str
@@ -67,8 +65,7 @@ def decide(evidence: VerdictEvidence) -> Verdict:
 
 
 def worst_of(steps: Sequence[StepScore]) -> float:
-    """The largest score of some steps, infinite where integers differ that rounding leaves alone; 0 of no
-    step."""
+    """The largest score of some steps, infinite where integers differ that rounding leaves alone; 0 of no step."""
     return max((math.inf if one.discrete else one.score for one in steps), default=0.0)
 
 

@@ -45,8 +45,7 @@ vectors, fusion, reductions in parts, rewritten patterns."""
 
 
 class CompilerSettings:
-    """The step with every other stage and setting: on request, and where no op could be named that makes the
-    drift."""
+    """The step with every other stage and setting: on request, and where no op could be named that makes the drift."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
         """Not of a mode that Inductor does not compile: it has no settings."""

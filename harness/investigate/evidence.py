@@ -1,5 +1,4 @@
-"""What the experiments of an investigation have left beside its runs, and what of it is there for a pair of
-them."""
+"""What the experiments of an investigation have left beside its runs, and what of it is there for a pair of them."""
 
 from __future__ import annotations
 
@@ -65,8 +64,7 @@ Made = Mapping[Experiment, RecordedRun]
 @dataclass(frozen=True, slots=True)
 class PairEvidence:
     """All that is there for one pair; `a` is the reference. `made` has the experiments with either of them,
-    `localized` the folders of localizations, `bisected` the files that say which parts of the model carry a
-    drift."""
+    `localized` the folders of localizations, `bisected` the files that say which parts of the model carry a drift."""
 
     a: RecordedRun
     b: RecordedRun

@@ -18,11 +18,9 @@ DEFAULT_STATE_BUDGET = 1 << 30
 
 
 def compared_modes(specs: Sequence[ModeSpec], *, alone: bool = False) -> list[ModeSpec]:
-    """The modes of an investigation, of which compiled graphs draw eager's random numbers unless they say
-    otherwise.
+    """The modes of an investigation, of which compiled graphs draw eager's random numbers unless they say otherwise.
 
-    Raises UsageError for one mode alone, unless it is to be held against itself in another number of
-    processes.
+    Raises UsageError for one mode alone, unless it is to be held against itself in another number of processes.
     """
     if len(specs) < 2 and not alone:
         raise UsageError(f"an investigation needs a reference and a mode to hold against it, not {specs[0]} alone")

@@ -1,5 +1,4 @@
-"""A pair of runs of several processes: each rank held against the same rank, the pair judged by the worst of
-them."""
+"""A pair of runs of several processes: each rank held against the same rank, the pair judged by the worst of them."""
 
 from __future__ import annotations
 

@@ -48,8 +48,7 @@ class Progress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Experiments that are made together, as many at a time as the laboratory has jobs: a plan of one mode
-    each."""
+    """Experiments that are made together, as many at a time as the laboratory has jobs: a plan of one mode each."""
 
     title: str
     plans: Sequence[BatchPlan] = ()

@@ -1,10 +1,8 @@
-"""Whether a lazy mode's drift comes from where its graphs are cut: the same step with other mark-step
-policies.
+"""Whether a lazy mode's drift comes from where its graphs are cut: the same step with other mark-step policies.
 
-A lazy graph is executed when something needs its values: a mark_step, a number that is read, or an op that
-falls back to the CPU. What is not kept then is executed again by the next graph, and where that draws random
-numbers it draws others. So the policy is a swap: where another one takes the drift away, the re-execution
-was the cause.
+A lazy graph is executed when something needs its values: a mark_step, a number that is read, or an op that falls back
+to the CPU. What is not kept then is executed again by the next graph, and where that draws random numbers it draws
+others. So the policy is a swap: where another one takes the drift away, the re-execution was the cause.
 """
 
 from __future__ import annotations
@@ -39,8 +37,7 @@ POLICIES = ("phase", "step", "off")
 
 
 class MarkSteps:
-    """Whether another policy takes the drift away: its culprit is then added to the localization of the
-    step."""
+    """Whether another policy takes the drift away: its culprit is then added to the localization of the step."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
         """Whether lazy tensors gave what their ops one by one do not give."""
@@ -59,8 +56,7 @@ class MarkSteps:
 
 
 def _try_policies(laboratory: Laboratory, inquiry: Inquiry, found: Localization) -> None:
-    """Try the other policies, and add the culprit to the localization where one of them takes the drift
-    away."""
+    """Try the other policies, and add the culprit to the localization where one of them takes the drift away."""
     a, b, step = inquiry.evidence.a, inquiry.evidence.b, inquiry.step
     own = spec_of(b).mark_step or "auto"
     others = [policy for policy in POLICIES if policy != own and not (own == "auto" and policy == "phase")]

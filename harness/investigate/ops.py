@@ -176,8 +176,7 @@ def _config(inquiry: Inquiry, reference: Path, other: Path, socket: Path, *, scr
 
 @contextmanager
 def _localizer(inquiry: Inquiry, config: dict[str, Any], progress: Progress) -> Iterator[None]:
-    """The localizer beside what is done in this context; what it says is passed on, and it ends with the
-    context."""
+    """The localizer beside what is done in this context; what it says is passed on, and it ends with the context."""
     path = folder_of(inquiry) / "localizer.json"
     path.write_text(json.dumps(config, indent=1), encoding="utf-8")
     with (folder_of(inquiry) / "localizer.log").open("wb") as errors:

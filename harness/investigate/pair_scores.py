@@ -79,8 +79,7 @@ def scores_of(evidence: PairEvidence) -> Scores:
 
 
 def score_of(evidence: PairEvidence, run: RecordedRun, step: int) -> StepScore | None:
-    """The score of a step that this run took from the reference's state, None where one of the two did not
-    get there.
+    """The score of a step that this run took from the reference's state, None where one of the two did not get there.
 
     Raises JournalError for an outcome that cannot be read.
     """
@@ -107,8 +106,7 @@ def suspicious_steps(scores: Scores) -> list[int]:
 
 
 def with_choices(scores: Scores, localized: Sequence[Localization]) -> Scores:
-    """Hold the steps whose drift is that of a discrete choice against what is left with the reference's
-    choices."""
+    """Hold the steps whose drift is that of a discrete choice against what is left with the reference's choices."""
     explained = {one.step: one.choices for one in localized if one.is_explained(scores.threshold.fault)}
     steps, notes = list(scores.steps), list(scores.notes)
     for place, one in enumerate(steps):
@@ -129,8 +127,7 @@ def with_choices(scores: Scores, localized: Sequence[Localization]) -> Scores:
 
 
 def without_unlooked(scores: Scores) -> Scores:
-    """Leave out suspicious steps that were not looked at, where all that were looked at are explained by
-    kinks.
+    """Leave out suspicious steps that were not looked at, where all that were looked at are explained by kinks.
 
     Kinks are rare (where there are many, rounding turns some in every step, and the noise has them): where
     most steps are suspicious, none is left out.
@@ -185,8 +182,7 @@ def _taped_noise(evidence: PairEvidence) -> tuple[dict[int, Noise], tuple[str, .
 
 
 def accuracy_of(evidence: PairEvidence) -> Accuracy | None:
-    """The referee's word over all steps that have one; None without. Raises JournalError for damaged
-    files."""
+    """The referee's word over all steps that have one; None without. Raises JournalError for damaged files."""
     started = {step: run for run in evidence.started for step in outcome_steps(run.path)}
     if not started:
         return None

@@ -1,10 +1,9 @@
 """Which part of a model carries a mode's drift: one step of the reference, with ever smaller parts of the
 model on the backend.
 
-Everything else is the reference's own process on the CPU: the loss function, the optimizer and the other
-operators. So nothing of the backend is looked into; what it makes of an operator and of its gradient is seen
-in the step's outcome, which is scored as always. A part is swapped in when it alone is on the backend, and
-out when all others are.
+Everything else is the reference's own process on the CPU: the loss function, the optimizer and the other operators. So
+nothing of the backend is looked into; what it makes of an operator and of its gradient is seen in the step's outcome,
+which is scored as always. A part is swapped in when it alone is on the backend, and out when all others are.
 """
 
 from __future__ import annotations

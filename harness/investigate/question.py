@@ -1,5 +1,4 @@
-"""What a way to look for causes is: a question that is asked of a step, and answers when the pair is
-judged."""
+"""What a way to look for causes is: a question that is asked of a step, and answers when the pair is judged."""
 
 from __future__ import annotations
 
@@ -55,8 +54,7 @@ class Inquiry:
 
 @dataclass(frozen=True, slots=True)
 class QuestionAnswer:
-    """What a question has found out of a pair: culprits, sentences for people, and what the findings keep of
-    it.
+    """What a question has found out of a pair: culprits, sentences for people, and what the findings keep of it.
 
     The culprits `instead` count only where a drift beyond rounding has no proven culprit otherwise.
     """

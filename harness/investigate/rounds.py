@@ -50,8 +50,7 @@ MOST_CONFIRMED = 8
 """Suspicious steps that are looked at closer."""
 
 ALWAYS_CONFIRMED = 2
-"""So few are looked at in any case. Where there are more, and they are most of the steps, no kink explains
-them."""
+"""So few are looked at in any case. Where there are more, and they are most of the steps, no kink explains them."""
 
 EDGE_REPLAYS = 16
 """Replays with stronger rounding of such a step."""
@@ -80,8 +79,7 @@ def forced_steps(count: int, first_differing: Iterable[int], bytes_a_step: int, 
 
 
 def taped_steps(forced: Sequence[int], first_differing: Iterable[int]) -> tuple[int, ...]:
-    """The forced steps that are recorded as tapes: the first, where a pair first differed, the middle, the
-    last."""
+    """The forced steps that are recorded as tapes: the first, where a pair first differed, the middle, the last."""
     wanted = [forced[0], *sorted(set(first_differing)), forced[len(forced) // 2], forced[-1]]
     return tuple(sorted(dict.fromkeys(step for step in wanted if step in forced)))[:MOST_TAPES]
 
@@ -101,8 +99,7 @@ def bytes_of_state(run: RecordedRun) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ChosenSteps:
-    """The steps of one investigation: `forced` start from the reference's state, `taped` are recorded as
-    tapes."""
+    """The steps of one investigation: `forced` start from the reference's state, `taped` are recorded as tapes."""
 
     forced: tuple[int, ...]
     taped: tuple[int, ...]
@@ -145,8 +142,7 @@ def is_repeatable(reference: RecordedRun) -> bool:
 
 
 def forced(reference: RecordedRun, others: Sequence[RecordedRun], chosen: ChosenSteps) -> Round:
-    """The chosen steps of every mode, each begun in the reference's state: none where it could not be
-    kept."""
+    """The chosen steps of every mode, each begun in the reference's state: none where it could not be kept."""
     states = _states_of(reference)
     if not steps_in(states):  # the state of a training that torch.func transforms cannot be read
         return Round(FROM_THE_STATE)
@@ -155,8 +151,7 @@ def forced(reference: RecordedRun, others: Sequence[RecordedRun], chosen: Chosen
 
 
 def noise_without_tape(reference: RecordedRun, chosen: ChosenSteps, progress: Progress) -> Round:
-    """Where no step replays, measure the noise by starting the reference's steps from states that are one
-    ULP off."""
+    """Where no step replays, measure the noise by starting the reference's steps from states that are one ULP off."""
     repeated, states = EvidenceFolder.of(reference).find(_again(reference)), _states_of(reference)
     if repeated is None or not steps_in(states):
         return Round("noise")
@@ -203,8 +198,7 @@ def date_onset(
 
 
 def suspicious(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
-    """Look closer at the suspicious steps: a tape of each, with stronger rounding to find discrete
-    choices."""
+    """Look closer at the suspicious steps: a tape of each, with stronger rounding to find discrete choices."""
     wanted, known = set[int](), set[int]()
     for run in others:
         scores = scores_of(evidence_for(reference, run))

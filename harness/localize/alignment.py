@@ -6,8 +6,7 @@ for elsewhere, by its name and shapes, and what is left between two pairs is a b
 side in place of ops of the other. In compiled graphs everything that one op was decomposed into is one unit,
 with that op's name; so is what the backward computes once more.
 
-Blocks come in an order in which both sides can be executed block by block; those that no order can part are
-one block.
+Blocks come in an order in which both sides can be executed block by block; those that no order can part are one block.
 
 With `recorded_step` of the tape's example, and 3 * weight written as a sum on the second side:
 

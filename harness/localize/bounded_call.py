@@ -126,8 +126,7 @@ class BoundedCall:
     output: int
 
     def number(self, name: str) -> Computed:
-        """An argument as it is computed with; one number for all elements may have been given the result's
-        digits."""
+        """An argument as it is computed with; one number for all elements may have been given the result's digits."""
         value = self.given[name]
         if isinstance(value, Tensor) and value.dim():
             return self.digits.given(value)

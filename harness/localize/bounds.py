@@ -1,5 +1,4 @@
-"""How far a correct kernel may be from exact arithmetic on the very inputs that it had, in any order of
-summation.
+"""How far a correct kernel may be from exact arithmetic on the very inputs that it had, in any order of summation.
 
 Sources: N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., SIAM 2002 (gamma_n, u and eta:
 see bounded_call).
@@ -14,11 +13,10 @@ see bounded_call).
                          they multiply
     convolutions         as products, k the products that meet in one element; each part of the backward alike
 
-What is assumed of a correct kernel: results in less than float32 are accumulated in float32 and rounded once
-at the end, others are computed in their own dtype; a number among the arguments is rounded to the result's
-dtype first. Not covered, for they compute other sums: Strassen, Winograd and Fourier transforms. Exponential
-and other library functions have no bound of their own here, nor has what is made of them (softmax, gelu,
-normalizations).
+What is assumed of a correct kernel: results in less than float32 are accumulated in float32 and rounded once at the
+end, others are computed in their own dtype; a number among the arguments is rounded to the result's dtype first. Not
+covered, for they compute other sums: Strassen, Winograd and Fourier transforms. Exponential and other library
+functions have no bound of their own here, nor has what is made of them (softmax, gelu, normalizations).
 """
 
 from __future__ import annotations

@@ -30,14 +30,12 @@ from .storage_flow import SIDES, FlowNode, Side
 from .swap_sites import Cause
 
 Choose = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], list[Any]]
-"""From side a's arguments and outputs and side b's arguments: what the op gives of b's values by a's
-choice."""
+"""From side a's arguments and outputs and side b's arguments: what the op gives of b's values by a's choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenDrift:
-    """A step with the reference's choices: its `drift`, how many elements chose otherwise, and in which
-    ops."""
+    """A step with the reference's choices: its `drift`, how many elements chose otherwise, and in which ops."""
 
     drift: Drift
     flipped: int
@@ -188,8 +186,7 @@ class Decision:
 
 
 def with_decisions(pair: TapePair, causes: Sequence[Cause], labels: Mapping[Side, str]) -> list[Cause]:
-    """Join the causes of kind `structure` that follow one decision, and name the decision in their
-    reasons."""
+    """Join the causes of kind `structure` that follow one decision, and name the decision in their reasons."""
     decisions = list(_decisions(pair))
     found: dict[object, Cause] = {}
     for place, cause in enumerate(causes):

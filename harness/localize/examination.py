@@ -214,8 +214,7 @@ def _compared(pair: TapePair, number: int) -> list[tuple[Use, Use]]:
 
 
 def _errors(slices: Mapping[Side, Tape], results: Mapping[str, list[torch.Tensor]]) -> dict[Side, LocalError] | None:
-    """Each side's error against side a's calls in double; against its own where only it can be executed
-    so."""
+    """Each side's error against side a's calls in double; against its own where only it can be executed so."""
     for side in SIDES:
         if side not in slices or not slices[side].calls:
             continue

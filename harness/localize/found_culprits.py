@@ -181,13 +181,11 @@ def _score(drift: Drift | None) -> float | None:
 ATEN, DECOMPOSED = "aten", "decomposed"
 
 GENERATED = tuple(getattr(torch.Tag, name) for name in ("pointwise", "reduction") if hasattr(torch.Tag, name))
-"""What torch says of ops for which Inductor generates code itself; others it may leave to a library, or to
-aten."""
+"""What torch says of ops for which Inductor generates code itself; others it may leave to a library, or to aten."""
 
 
 def kernel_of(spec: str, nodes: Iterable[tuple[int, FlowNode]], found: Found, *, checked: bool) -> str | None:
-    """The one name of these calls' kernels on a side with this mode, None where it is not known or they have
-    several.
+    """The one name of these calls' kernels on a side with this mode, None where it is not known or they have several.
 
     `checked` says that the calls which `found` does not list are known to give the bits of torch's kernels.
     """

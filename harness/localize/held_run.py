@@ -27,8 +27,7 @@ CONNECT_POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a run says of itself: torch's version, its threads, its mode, the process, and the steps with a
-    tape."""
+    """What a run says of itself: torch's version, its threads, its mode, the process, and the steps with a tape."""
 
     torch: str
     threads: int
@@ -80,8 +79,7 @@ class Worker:
             return Facts(str(fields["torch"]), int(fields["threads"]), str(fields["mode"]), int(fields["pid"]), steps)
 
     def digests(self, step: int) -> list[list[str | None]]:
-        """For each call the digests of what its real execution gave: fresh outputs, then written
-        arguments."""
+        """For each call the digests of what its real execution gave: fresh outputs, then written arguments."""
         fields = self._ask({"request": "digests", "step": step}).fields
         with self._understanding():
             return [[None if one is None else str(one) for one in call] for call in fields["digests"]]

@@ -9,8 +9,7 @@ With `recorded_step` of the tape's example, and another factor on side b. Block 
     {'loss': tensor(10.5000), 'gradient 0 weight': tensor([3.5000, 3.5000])}
     {'loss': tensor(10.5000), 'gradient 0 weight': tensor([3., 3.])}
 
-The last one has side b's loss and side a's gradient: a backward of its own belongs to that forward, see
-swap_sites.
+The last one has side b's loss and side a's gradient: a backward of its own belongs to that forward, see swap_sites.
 """
 
 from __future__ import annotations
@@ -170,8 +169,7 @@ class MixtureExecution:
         return found
 
     def instead(self, side: Side, node: int, number: int) -> dict[int, Use]:
-        """By slot, what a paired call reads of the other side in place of its own, where that was made
-        later."""
+        """By slot, what a paired call reads of the other side in place of its own, where that was made later."""
         if number in self.pair.own_reads:
             return {}
         block, found = self.pair.blocks[number], dict[int, Use]()
@@ -186,8 +184,7 @@ class MixtureExecution:
         return found
 
     def _comes_later(self, side: Side, mine: Use, theirs: Use) -> bool:
-        """Whether of two values for one place the other side's was made, and after this one, or this one was
-        not."""
+        """Whether of two values for one place the other side's was made, and after this one, or this one was not."""
         ours, yours = self.pair.maker(side, mine.value), self.pair.maker(other(side), theirs.value)
         if ours >= 0 and self.mixture.side(ours) != side:
             return True

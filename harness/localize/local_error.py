@@ -155,8 +155,7 @@ def _in_double(recorded: torch.dtype) -> torch.dtype:
 
 
 def _ulps(result: torch.Tensor, exact: torch.Tensor) -> float:
-    """The largest distance in units of the last place of the exact value, rounded down to the result's
-    format."""
+    """The largest distance in units of the last place of the exact value, rounded down to the result's format."""
     information = torch.finfo(result.dtype)
     _, exponent = torch.frexp(exact)
     smallest = torch.tensor(math.log2(information.smallest_normal), dtype=torch.float64)

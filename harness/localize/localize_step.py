@@ -44,8 +44,7 @@ def taken_apart(tests: HybridTests, examined: Mapping[int, Examined], sites: Seq
 
 
 def _stand_for(tests: HybridTests, examined: Mapping[int, Examined], parts: Sequence[SwapSite], site: SwapSite) -> bool:
-    """Whether the parts together make and take away the very drift of the site, and each can be exchanged
-    alone."""
+    """Whether the parts together make and take away the very drift of the site, and each can be exchanged alone."""
     causes = causes_of(tests.pair, examined, parts)
     whole = causes_of(tests.pair, examined, [site])
     try:

@@ -1,5 +1,4 @@
-"""What a standalone script shows of a block: both sides' calls, the tensors that they take, and what they
-give."""
+"""What a standalone script shows of a block: both sides' calls, the tensors that they take, and what they give."""
 
 from __future__ import annotations
 
@@ -31,12 +30,10 @@ class NotShown(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShownBlock:
-    """A block on side b's very values. `results` are what each side gives there, in the order of the slices'
-    outputs.
+    """A block on side b's very values. `results` are what each side gives there, in the order of the slices' outputs.
 
-    `reference` is the side whose calls give `exact` in double precision, None where neither side's can be
-    executed so; `live` says that they need nothing but wider inputs for that. `ulps` are each side's largest
-    errors against it.
+    `reference` is the side whose calls give `exact` in double precision, None where neither side's can be executed so;
+    `live` says that they need nothing but wider inputs for that. `ulps` are each side's largest errors against it.
     """
 
     slices: Mapping[Side, Tape]
@@ -91,8 +88,7 @@ def _outputs(pair: TapePair, number: int, side: Side, block: Tape, memory: Memor
 
 
 def _exact(slices: Mapping[Side, Tape]) -> tuple[Side | None, Sequence[torch.Tensor], bool]:
-    """The first side whose calls can be executed in double, what they give, and whether plain calls give
-    it."""
+    """The first side whose calls can be executed in double, what they give, and whether plain calls give it."""
     for side in SIDES:
         block = slices[side]
         with suppress(Exception):  # an op may raise anything on doubles
@@ -115,8 +111,7 @@ CALLED = {"self": "x"}
 
 @dataclass(frozen=True, slots=True)
 class ScriptTensor:
-    """A tensor of the script with its layout; offset and stride count elements of its storage as it was
-    recorded."""
+    """A tensor of the script with its layout; offset and stride count elements of its storage as it was recorded."""
 
     name: str
     dtype: torch.dtype

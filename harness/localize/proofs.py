@@ -21,8 +21,7 @@ FEW = 24
 class MeasuredCause:
     """Of one cause: the drifts of both hybrids, None where one cannot be executed, as `why` says.
 
-    `share` is the part of the whole drift that goes with it; `together` counts the causes that act only with
-    it.
+    `share` is the part of the whole drift that goes with it; `together` counts the causes that act only with it.
     """
 
     cause: Cause
@@ -46,8 +45,7 @@ class Proofs:
 
 
 def prove(tests: HybridTests, causes: Sequence[Cause], threshold: float) -> Proofs:
-    """Find the causes that make the drift beyond the threshold, and measure the share of each of the
-    others."""
+    """Find the causes that make the drift beyond the threshold, and measure the share of each of the others."""
     whole = tests.swapped_out([])
 
     def fails(tried: Sequence[Cause]) -> bool:

@@ -23,8 +23,7 @@ HELD = "held=lambda dtype: dtype"
 class SideCode:
     """A function of a script: its parameters, which are names of the script's file, and its lines.
 
-    `casts` says that dtypes among its arguments are passed through `held`, so that it can be executed in
-    double.
+    `casts` says that dtypes among its arguments are passed through `held`, so that it can be executed in double.
     """
 
     parameters: list[str] = field(default_factory=list)
@@ -48,8 +47,7 @@ class CallWriter:
         self._generators = 0
 
     def code(self, results: Sequence[torch.Tensor], stem: str) -> SideCode:
-        """The whole function. Outputs that its calls neither take nor make are taken from `results`, as
-        `STEM_1`."""
+        """The whole function. Outputs that its calls neither take nor make are taken from `results`, as `STEM_1`."""
         views: dict[int, list[View]] = {}
         wishes: dict[int, str] = {}
         for call in self._block.calls:

@@ -1,5 +1,4 @@
-"""Writes a script in plain torch for each culprit, and executes it once in a bare interpreter to see what it
-shows."""
+"""Writes a script in plain torch for each culprit, and executes it once in a bare interpreter to see what it shows."""
 
 from __future__ import annotations
 
@@ -48,16 +47,14 @@ class ShownMode(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Where the results of each side come from; `computed` says that the exact values are computed, not
-    recorded."""
+    """Where the results of each side come from; `computed` says that the exact values are computed, not recorded."""
 
     kinds: Mapping[Side, Kind]
     computed: bool
 
 
 def ways(block: ShownBlock, special: Mapping[Side, bool]) -> Iterator[Way]:
-    """The ways to try, the plainest first. `special` are the sides with kernels that a plain process does not
-    have."""
+    """The ways to try, the plainest first. `special` are the sides with kernels that a plain process does not have."""
     a: Kind = "recorded" if special["a"] else "calls"
     b_calls = block.slices["b"].calls
     generated = bool(b_calls) and all(call.compiled is not None for call in b_calls)
@@ -155,8 +152,7 @@ PATIENCE = 120.0
 
 
 def write_scripts(found: LocalizedStep, modes: Mapping[Side, ShownMode], folder: Path) -> list[str]:
-    """Write one for each of the first culprits that can be shown alone, and say so in the culprits; gives
-    their names.
+    """Write one for each of the first culprits that can be shown alone, and say so in the culprits; gives their names.
 
     Nothing that goes wrong with them is raised.
     """

@@ -82,8 +82,7 @@ def layout_of(view: View) -> Layout:
 
 
 def flow_of(tape: Tape) -> StorageFlow:
-    """Tell apart every content of every storage. Raises NotReplayable when this torch lacks one of the
-    ops."""
+    """Tell apart every content of every storage. Raises NotReplayable when this torch lacks one of the ops."""
     versions: dict[int, int] = {}
     nodes: list[FlowNode] = []
     makers: dict[FlowValue, int] = {}

@@ -117,8 +117,7 @@ def arguments_of(node: FlowNode) -> list[tuple[Any, Use | None]]:
 # What two paired calls are told differently, beyond the values of their tensors.
 
 LAYOUT = "another layout"
-"""The same values in another order in memory: the call computes the same, and its kernel may be another
-one."""
+"""The same values in another order in memory: the call computes the same, and its kernel may be another one."""
 
 
 def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[str]:

@@ -61,8 +61,7 @@ class SideKernels:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recorded:
-    """What a call gave in its real execution, for the inputs with these digests: fresh outputs, then what it
-    wrote."""
+    """What a call gave in its real execution, for the inputs with these digests: fresh outputs, then what it wrote."""
 
     inputs: Sequence[str]
     values: Sequence[torch.Tensor]
@@ -106,8 +105,7 @@ class CheckedKernels:
     def _unchecked(
         self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> list[Any]:
-        """A call whose bits nobody knows: where its process gives other bits than this one, it is executed
-        there."""
+        """A call whose bits nobody knows: where its process gives other bits than this one, it is executed there."""
         self.found.unknown.add(number)
         if not self._ask or node.call.compiled is None:
             return executed(node.execution, arguments, keywords)

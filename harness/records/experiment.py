@@ -1,5 +1,4 @@
-"""What an experiment of an investigation is: which run it repeats, held against which, and what of it is
-other.
+"""What an experiment of an investigation is: which run it repeats, held against which, and what of it is other.
 
     Experiment("held", "compile", "cpu", step=12).name     "compile-held-cpu-12"
     experiment_named("compile-held-cpu-12", "cpu", "compile")     the same experiment

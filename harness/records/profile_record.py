@@ -82,10 +82,9 @@ class KernelRow:
 
 @dataclass(frozen=True, slots=True)
 class RunProfile:
-    """One mode's. `steps` are those that were traced, the last one maybe not to its end (`partial`);
-    `untraced` are those before and after; `over` says why the tracing ended; `step_milliseconds` is what each
-    traced step took, `own_milliseconds` what the recording took besides. `problem` says why there is no
-    trace."""
+    """One mode's. `steps` are those that were traced, the last one maybe not to its end (`partial`); `untraced` are
+    those before and after; `over` says why the tracing ended; `step_milliseconds` is what each traced step took,
+    `own_milliseconds` what the recording took besides. `problem` says why there is no trace."""
 
     mode: str
     type: str

@@ -16,11 +16,10 @@ from .run_request import RunRequest
 class RunConfig(RunRequest):
     """The process of one run, or of one rank of it: `journal` is the folder to write.
 
-    `script` is the file to run, of `-m` that of the module; `invoked` is its path as the user gave it.
-    `kernels` are the user's own, as (op, path). `resync` is the folder of another run's states: each step
-    that has one there starts from it. `rank` is this process's among `world_size` processes of the run.
-    `serve` is the path of a unix socket at which the process answers after the script has ended well; ""
-    means that it exits then, as ever."""
+    `script` is the file to run, of `-m` that of the module; `invoked` is its path as the user gave it. `kernels` are
+    the user's own, as (op, path). `resync` is the folder of another run's states: each step that has one there starts
+    from it. `rank` is this process's among `world_size` processes of the run. `serve` is the path of a unix socket at
+    which the process answers after the script has ended well; "" means that it exits then, as ever."""
 
     script: str
     mode: ModeSpec
