@@ -119,13 +119,6 @@ def compare_global_batch(single: RecordedRun, ranks: Sequence[RecordedRun]) -> G
     )
 
 
-def mean_losses(ranks: Sequence[RecordedRun]) -> dict[int, float]:
-    """The mean of the ranks' losses, of each step of which all have one."""
-    losses = [{one.step: one.loss for one in run.journal.steps if one.loss is not None} for run in ranks]
-    common = set.intersection(*(set(one) for one in losses))
-    return {step: math.fsum(one[step] for one in losses) / len(losses) for step in sorted(common)}
-
-
 def whole_batch_compared(single: RecordedRun, several: RecordedRun) -> RunComparison:
     """Two runs compared as any two are, but with the mean of the ranks' losses, and without tensors of one rank alone.
 
@@ -137,7 +130,10 @@ def whole_batch_compared(single: RecordedRun, several: RecordedRun) -> RunCompar
 
 
 def _losses(single: RecordedRun, ranks: Sequence[RecordedRun]) -> LossDrift:
-    means = mean_losses(ranks)  # the ranks take equal parts of the batch, so the mean of their means is that of all
+    # the ranks take equal parts of the batch, so the mean of their means, where all have one, is that of all
+    losses = [{one.step: one.loss for one in run.journal.steps if one.loss is not None} for run in ranks]
+    common = sorted(set.intersection(*(set(one) for one in losses)))
+    means = {step: math.fsum(one[step] for one in losses) / len(losses) for step in common}
     steps = single.journal.steps
     return loss_drift([one.step for one in steps], [one.loss for one in steps], list(means), list(means.values()))
 

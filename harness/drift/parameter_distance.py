@@ -101,7 +101,18 @@ def _drift(name: str, a: NDArray[Any], b: NDArray[Any]) -> ParameterDrift:
         if x.dtype.kind == "f" and y.dtype.kind == "f":
             unequal |= (np.signbit(x) != np.signbit(y)) & (x == y)
         differing += int(np.count_nonzero(unequal))
-        difference = _absolute_difference(x, y)
+        if np.can_cast(x.dtype, np.int64) and np.can_cast(y.dtype, np.int64):
+            # Unsigned subtraction wraps around to the exact distance even where the signed one overflows.
+            left, right = x.astype(np.int64), y.astype(np.int64)
+            wrapped = np.maximum(left, right).view(np.uint64) - np.minimum(left, right).view(np.uint64)
+            difference = wrapped.astype(np.float64)
+        else:
+            wide = _wide(x), _wide(y)
+            with np.errstate(invalid="ignore", over="ignore"):
+                apart = np.abs(wide[0] - wide[1])
+            apart[np.isnan(apart)] = np.inf
+            apart[(wide[0] == wide[1]) | (np.isnan(x) & np.isnan(y))] = 0.0
+            difference = np.asarray(apart, dtype=np.float64)
         absolute = max(absolute, float(difference.max()))
         difference_norms.append(_norm(difference))
         reference_norms.append(_norm(np.abs(_wide(x)[np.isfinite(x)])))
@@ -119,20 +130,6 @@ def _drift(name: str, a: NDArray[Any], b: NDArray[Any]) -> ParameterDrift:
 
 def _wide(values: NDArray[Any]) -> NDArray[Any]:
     return values.astype(np.complex128 if values.dtype.kind == "c" else np.float64, copy=False)
-
-
-def _absolute_difference(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
-    if np.can_cast(a.dtype, np.int64) and np.can_cast(b.dtype, np.int64):
-        # Unsigned subtraction wraps around to the exact distance even where the signed one overflows.
-        left, right = a.astype(np.int64), b.astype(np.int64)
-        wrapped = np.maximum(left, right).view(np.uint64) - np.minimum(left, right).view(np.uint64)
-        return wrapped.astype(np.float64)
-    x, y = _wide(a), _wide(b)
-    with np.errstate(invalid="ignore", over="ignore"):
-        difference = np.abs(x - y)
-    difference[np.isnan(difference)] = np.inf
-    difference[(x == y) | (np.isnan(x) & np.isnan(y))] = 0.0
-    return np.asarray(difference, dtype=np.float64)
 
 
 def _norm(magnitudes: NDArray[np.float64]) -> float:

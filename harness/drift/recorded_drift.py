@@ -189,6 +189,7 @@ GENERATORS = {
 }
 """How each generator is called, and the call that seeds it."""
 
+ALONE = "run with threads=1 and call torch.use_deterministic_algorithms(True)"
 FIRST_TANH = (
     "; where the machine was busy, repeat it first: torch's first tanh on several threads of a process is now and then "
     "computed wrongly (pytorch/pytorch#188792)"
@@ -219,47 +220,28 @@ def repetition(first: RecordedRun, again: RecordedRun) -> Repetition:
     before = [one for one in generator_differences(first, again) if one.used and one.step <= found.step]
     if before and found.what != "steps":
         found = RecordedDifference(before[0].step, "generator", before[0].generator)
-    return Repetition(
-        False,
-        step=found.step,
-        tensor=found.name,
-        what=found.what,
-        text=f"{first.manifest.label} does not repeat: {_text(found)}",
-        remedy=_remedy(found),
-    )
-
-
-def _text(found: RecordedDifference) -> str:
-    if found.what == "steps":
-        return f"{found.name} were recorded"
-    if found.what == "initial":
-        return f"`{found.name}` starts from other values"
-    if found.what == "generator":
-        called = GENERATORS.get(found.name, (f"the generator of {found.name}", ""))[0]
-        return f"{called} is at another state before step {found.step}"
-    if found.what == "batch":
-        return f"the batch of step {found.step} differs ({found.name})"
-    if found.what == "loss":
-        return f"{found.name} of step {found.step} differs"
-    return f"the {found.what} of `{found.name}` differs in step {found.step}"
-
-
-def _remedy(found: RecordedDifference) -> str:
-    if found.what == "generator":
-        seed = GENERATORS.get(found.name, ("", f"torch.{found.name}.manual_seed(0)"))[1]
-        return f"call {seed} at the beginning of the script, and draw the same count in every run"
-    if found.what == "initial":
-        return (
+    what, name, step = found.what, found.name, found.step
+    said, remedy = f"the {what} of `{name}` differs in step {step}", ALONE + (FIRST_TANH if step == 0 else "")
+    if what == "steps":
+        said = f"{name} were recorded"
+        remedy = "let the script end after a fixed number of steps, not after a time"
+    elif what == "initial":
+        said = f"`{name}` starts from other values"
+        remedy = (
             "seed the generators before the model is made (torch.manual_seed(0)), and let no run read what another has "
             "written (a checkpoint to resume from)"
         )
-    if found.what == "batch":
-        return (
+    elif what == "generator":
+        called, seed = GENERATORS.get(name, (f"the generator of {name}", f"torch.{name}.manual_seed(0)"))
+        said = f"{called} is at another state before step {step}"
+        remedy = f"call {seed} at the beginning of the script, and draw the same count in every run"
+    elif what == "batch":
+        said = f"the batch of step {step} differs ({name})"
+        remedy = (
             "give the data a fixed order: a generator of its own for the DataLoader "
             "(generator=torch.Generator().manual_seed(0)), sorted file lists, no time or process number in it"
         )
-    if found.what == "steps":
-        return "let the script end after a fixed number of steps, not after a time"
-    return "run with threads=1 and call torch.use_deterministic_algorithms(True)" + (
-        FIRST_TANH if found.step == 0 else ""
-    )
+    elif what == "loss":
+        said = f"{name} of step {step} differs"
+    text = f"{first.manifest.label} does not repeat: {said}"
+    return Repetition(False, step=step, tensor=name, what=what, text=text, remedy=remedy)

@@ -7,7 +7,6 @@ the localizer            a clean process: reads both tapes, asks the held run, w
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import subprocess
@@ -21,9 +20,10 @@ from typing import Any
 
 from ..errors import JournalError
 from ..launch.guest_process import environment, guest_command
+from ..records.codec import json_text
 from ..records.culprit import Culprit, CulpritScript
 from ..records.experiment import Experiment
-from ..records.localization_record import Localization, read_localization
+from ..records.localization_record import Localization, LocalizedSide, LocalizerConfig, read_localization
 from ..records.step_selection import StepSelection
 from ..runs.step_outcomes import outcome_path, outcome_steps, read_noise_record, tape_path
 from ..tape.op_names import UNREPLAYED
@@ -55,8 +55,23 @@ class Ops:
             _together(laboratory, inquiries[start : start + laboratory.jobs], plan)
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
-        found = localizations(evidence)
-        return QuestionAnswer(culprits_in(found, threshold, step), notes=notes_of(found))
+        """The culprits of all localized steps: one that is met in several is that of `step`, else of the first. Those
+        of a step whose drift is that of a discrete choice on the edge are rounding."""
+        found, notes = localizations(evidence), list[str]()
+        known: dict[object, Culprit] = {}
+        for one in sorted(found, key=lambda one: (one.step != step, one.is_explained(threshold))):
+            for culprit in one.culprits:
+                if one.is_explained(threshold):
+                    culprit = replace(culprit, significance="rounding")
+                # by its look, for the same cause lies in other blocks of another step
+                look = (culprit.phase, culprit.op, culprit.kind, tuple(culprit.reasons))
+                known.setdefault(look, culprit)
+        for one in found:
+            if one.reason:
+                notes.append(f"step {one.step} could not be localized: {one.reason}")
+            notes += [f"step {one.step}: {note}" for note in one.content.get("notes", ())]
+        order: dict[str | None, int] = {"beyond-rounding": 0, "rounding": 1}
+        return QuestionAnswer(sorted(known.values(), key=lambda one: order.get(one.significance, 2)), notes=notes)
 
 
 def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
@@ -144,41 +159,30 @@ def _reference_tape(laboratory: Laboratory, inquiry: Inquiry) -> Path | None:
     return made.path
 
 
-def _config(inquiry: Inquiry, reference: Path, other: Path, socket: Path, *, scripts: bool) -> dict[str, Any]:
-    a, b = inquiry.evidence.a, inquiry.evidence.b
-    threads = a.manifest.environment.get("threads")
+def _config(inquiry: Inquiry, reference: Path, other: Path, socket: Path, *, scripts: bool) -> LocalizerConfig:
+    a, b = inquiry.evidence.a.manifest, inquiry.evidence.b.manifest
+    threads = a.environment.get("threads")
     started = [run for run in inquiry.evidence.started if inquiry.step in outcome_steps(run.path)]
-    return {
-        "a": {
-            "label": a.manifest.label,
-            "tapes": str((reference / "tapes").absolute()),
-            "socket": "",
-            "outcome": "",
-            "spec": a.manifest.spec,
-        },
-        "b": {
-            "label": b.manifest.label,
-            "tapes": str((other / "tapes").absolute()),
-            "socket": str(socket),
-            "outcome": str(outcome_path(started[0].path, inquiry.step).absolute()) if started else "",
-            "spec": b.manifest.spec,
-        },
-        "step": inquiry.step,
-        "noise": str(reference.absolute()),
-        "threshold": inquiry.threshold,
-        "folder": str(folder_of(inquiry).absolute()),
-        "threads": threads if isinstance(threads, int) else 1,
-        "patience": PATIENCE,
-        "scripts": scripts,
-        "inputs": _inputs(inquiry),
-    }
+    outcome = str(outcome_path(started[0].path, inquiry.step).absolute()) if started else ""
+    return LocalizerConfig(
+        a=LocalizedSide(a.label, (reference / "tapes").absolute(), "", "", a.spec),
+        b=LocalizedSide(b.label, (other / "tapes").absolute(), str(socket), outcome, b.spec),
+        step=inquiry.step,
+        noise=reference.absolute(),
+        threshold=inquiry.threshold,
+        folder=folder_of(inquiry).absolute(),
+        threads=threads if isinstance(threads, int) else 1,
+        patience=PATIENCE,
+        scripts=scripts,
+        inputs=_inputs(inquiry),
+    )
 
 
 @contextmanager
-def _localizer(inquiry: Inquiry, config: dict[str, Any], progress: Progress) -> Iterator[None]:
+def _localizer(inquiry: Inquiry, config: LocalizerConfig, progress: Progress) -> Iterator[None]:
     """The localizer beside what is done in this context; what it says is passed on, and it ends with the context."""
     path = folder_of(inquiry) / "localizer.json"
-    path.write_text(json.dumps(config, indent=1), encoding="utf-8")
+    path.write_text(json_text(config, indent=1), encoding="utf-8")
     with (folder_of(inquiry) / "localizer.log").open("wb") as errors:
         process = subprocess.Popen(
             guest_command(path, module=LOCALIZER),
@@ -228,30 +232,3 @@ def localizations(evidence: PairEvidence) -> list[Localization]:
             culprits.append(replace(culprit, command=f"numdrift localize {runs} --step {one.step}", script=script))
         found.append(replace(one, content={**one.content, "culprits": culprits}))
     return found
-
-
-def culprits_in(found: Sequence[Localization], threshold: float, step: int | None = None) -> list[Culprit]:
-    """The culprits of all localized steps: one that is met in several is that of `step`, else of the first.
-
-    Those of a step whose drift is that of a discrete choice on the edge are rounding.
-    """
-    known: dict[object, Culprit] = {}
-    for one in sorted(found, key=lambda one: (one.step != step, one.is_explained(threshold))):
-        for culprit in one.culprits:
-            if one.is_explained(threshold):
-                culprit = replace(culprit, significance="rounding")
-            # by its look, for the same cause lies in other blocks of another step
-            look = (culprit.phase, culprit.op, culprit.kind, tuple(culprit.reasons))
-            known.setdefault(look, culprit)
-    order: dict[str | None, int] = {"beyond-rounding": 0, "rounding": 1}
-    return sorted(known.values(), key=lambda one: order.get(one.significance, 2))
-
-
-def notes_of(found: Sequence[Localization]) -> list[str]:
-    """What else the localizations say."""
-    said = []
-    for one in found:
-        if one.reason:
-            said.append(f"step {one.step} could not be localized: {one.reason}")
-        said += [f"step {one.step}: {note}" for note in one.content.get("notes", ())]
-    return said

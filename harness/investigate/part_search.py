@@ -64,12 +64,18 @@ class ModelParts:
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
         for one in inquiries:
-            if one.pair.verdict in SEARCHED and one.at is not None:
-                _bisect_model(laboratory, one)
-            else:
-                laboratory.progress.say(
-                    f"{one.pair.b}: {one.pair.verdict or 'undecided'}, so there is no step to bisect"
-                )
+            if one.pair.verdict not in SEARCHED or one.at is None:
+                said = one.pair.verdict or "undecided"
+                laboratory.progress.say(f"{one.pair.b}: {said}, so there is no step to bisect")
+                continue
+            try:
+                found = _PartitionedStep(laboratory, one).scores()
+            except NotAvailable as error:
+                found = PartScores(one.step, reason=str(error))
+            content = {"schema": SCHEMA, "step": one.step, "inputs": inputs_of(one.evidence), **plain(found)}
+            # one file beside the runs, whose names have numbers where this one has a word
+            path = EvidenceFolder.of(one.evidence.a).path / f"{one.experiment('parts', FOUND).name}.json"
+            path.write_text(json_text(content, indent=1), encoding="utf-8")
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
         found = parts_of(evidence)
@@ -79,19 +85,6 @@ class ModelParts:
             sentences=part_sentences(found, labels),
             facts=found,
         )
-
-
-def _bisect_model(laboratory: Laboratory, inquiry: Inquiry) -> None:
-    """Bisect the model in this step, and leave what came of it beside the runs."""
-    step = _PartitionedStep(laboratory, inquiry)
-    try:
-        found = step.scores()
-    except NotAvailable as error:
-        found = PartScores(inquiry.step, reason=str(error))
-    content = {"schema": SCHEMA, "step": inquiry.step, "inputs": inputs_of(inquiry.evidence), **plain(found)}
-    path = EvidenceFolder.of(inquiry.evidence.a).path / f"{inquiry.experiment('parts', FOUND).name}.json"
-    # one file beside the runs, whose names have numbers where this one has a word
-    path.write_text(json_text(content, indent=1), encoding="utf-8")
 
 
 class _PartitionedStep:

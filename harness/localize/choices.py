@@ -14,7 +14,7 @@ decided:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -187,7 +187,13 @@ class Decision:
 
 def with_decisions(pair: TapePair, causes: Sequence[Cause], labels: Mapping[Side, str]) -> list[Cause]:
     """Join the causes of kind `structure` that follow one decision, and name the decision in their reasons."""
-    decisions = list(_decisions(pair))
+    decisions = []
+    for number, block in enumerate(pair.blocks):
+        reads = {side: block.of(side)[0] for side in SIDES} if block.is_pair else {}
+        outputs = {side: pair.flows[side].nodes[node].call.outputs for side, node in reads.items()}
+        given = {side: [one for one in outputs.get(side, ()) if not isinstance(one, View)] for side in SIDES}
+        if given["a"] and given["b"] and given["a"] != given["b"]:
+            decisions.append(Decision(number, reads, {side: given[side][0] for side in SIDES}))
     found: dict[object, Cause] = {}
     for place, cause in enumerate(causes):
         decision = _before(pair, cause, decisions) if cause.kind == "structure" else None
@@ -205,17 +211,6 @@ def with_decisions(pair: TapePair, causes: Sequence[Cause], labels: Mapping[Side
         else:
             found[key] = cause
     return list(found.values())
-
-
-def _decisions(pair: TapePair) -> Iterator[Decision]:
-    for number, block in enumerate(pair.blocks):
-        if not block.is_pair:
-            continue
-        reads = {side: block.of(side)[0] for side in SIDES}
-        outputs = {side: pair.flows[side].nodes[reads[side]].call.outputs for side in SIDES}
-        given = {side: [one for one in outputs[side] if not isinstance(one, View)] for side in SIDES}
-        if given["a"] and given["b"] and given["a"] != given["b"]:
-            yield Decision(number, reads, {side: given[side][0] for side in SIDES})
 
 
 def _before(pair: TapePair, cause: Cause, decisions: Sequence[Decision]) -> Decision | None:

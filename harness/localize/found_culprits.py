@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 
-from numdrift.kernels.swaps.request import SwapRequest, swap_requests
+from numdrift.kernels.swaps.request import swap_requests
 
 from ..errors import NumdriftError
 from ..records.culprit import KERNEL, Culprit, Proof, SwappedIn, SwappedOut
@@ -196,7 +196,13 @@ def kernel_of(spec: str, nodes: Iterable[tuple[int, FlowNode]], found: Found, *,
         return None
     names = set()
     for number, node in nodes:
-        swap = next((one for one in swaps if _may_serve(one, node)), None)
+        swap, op, module = None, op_name(node), node.call.module
+        for one in swaps:  # whether it names a kernel for this call, as far as the call says what and where it is
+            name, _, overload = one.op.partition(".")
+            inside = one.module is None or module is None or f"{module}.".startswith(f"{one.module}.")
+            if name == op and inside and (not overload or node.call.op.endswith(f".{overload}")):
+                swap = one
+                break
         if swap is None:
             names.add(_plain(mode, number, node, found, checked))
         else:
@@ -204,14 +210,6 @@ def kernel_of(spec: str, nodes: Iterable[tuple[int, FlowNode]], found: Found, *,
             sure = swap.occurrence is None and (swap.module is None or node.call.module is not None)
             names.add(swap.kernel if sure else None)
     return names.pop() if len(names) == 1 else None
-
-
-def _may_serve(swap: SwapRequest, node: FlowNode) -> bool:
-    """Whether the mode names a kernel for this call, as far as the call says what and where it is."""
-    op, _, overload = swap.op.partition(".")
-    module = node.call.module
-    inside = swap.module is None or module is None or f"{module}.".startswith(f"{swap.module}.")
-    return op == op_name(node) and inside and (not overload or node.call.op.endswith(f".{overload}"))
 
 
 def _plain(mode: ModeSpec, number: int, node: FlowNode, found: Found, checked: bool) -> str | None:

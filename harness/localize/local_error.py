@@ -35,9 +35,6 @@ from .hybrid import Values
 SAMPLES = 3
 """Perturbed executions behind rho."""
 
-LEANS = 6.0
-"""Standard deviations from which on a bias counts."""
-
 
 @dataclass(frozen=True, slots=True)
 class LocalError:
@@ -116,38 +113,32 @@ Bounds = dict[tuple[str, torch.dtype], torch.Tensor]
 def _bounds(versions: Sequence[Tape]) -> Bounds:
     """Those of the first version that is a single op whose bound is known."""
     for tape in versions:
+        found: Bounds = {}
         with suppress(Exception):  # an op may raise anything on doubles, and the other errors are known without bounds
-            found = _bounds_of(tape)
+            computing = executions(tape)
+            if len(computing) != 1 or computing[0].call.draw is not None:
+                continue
+            (one,) = computing
+            arguments, keywords = given(one.call, Storages(tape, _in_double).tensor)
+            for number, view in enumerate(one.call.outputs or one.written_views()):
+                if not isinstance(view, View):
+                    continue
+                # What is watched is all that the op made: the same view, or another one of a storage made whole
+                whole = math.prod(view.size) * view.dtype.itemsize == tape.slots[view.slot].size
+                watched = [
+                    seen
+                    for seen in tape.watched
+                    if view == seen.view or (whole and view.slot == seen.view.slot and view.dtype == seen.view.dtype)
+                ]
+                bound = error_bound(one.operation, arguments, keywords, view.dtype, number) if watched else None
+                if bound is not None:
+                    # through a storage of its own, which lays the bound out as the views show the result
+                    laid_out = Storages(tape, _in_double)
+                    laid_out.bind(view, bound)
+                    found |= {(seen.name, view.dtype): laid_out.tensor(seen.view) for seen in watched}
             if found:
                 return found
     return {}
-
-
-def _bounds_of(tape: Tape) -> Bounds:
-    computing = executions(tape)
-    if len(computing) != 1 or computing[0].call.draw is not None:
-        return {}
-    (one,) = computing
-    storages = Storages(tape, _in_double)
-    arguments, keywords = given(one.call, storages.tensor)
-    found: Bounds = {}
-    for number, view in enumerate(one.call.outputs or one.written_views()):
-        if not isinstance(view, View):
-            continue
-        # What is watched is all that the op made: the same view, or another one of a storage that was made whole
-        whole = math.prod(view.size) * view.dtype.itemsize == tape.slots[view.slot].size
-        watched = [
-            seen
-            for seen in tape.watched
-            if view == seen.view or (whole and view.slot == seen.view.slot and view.dtype == seen.view.dtype)
-        ]
-        bound = error_bound(one.operation, arguments, keywords, view.dtype, number) if watched else None
-        if bound is not None:
-            # through a storage of its own, which lays the bound out as the views show the result
-            laid_out = Storages(tape, _in_double)
-            laid_out.bind(view, bound)
-            found |= {(seen.name, view.dtype): laid_out.tensor(seen.view) for seen in watched}
-    return found
 
 
 def _in_double(recorded: torch.dtype) -> torch.dtype:

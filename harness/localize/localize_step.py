@@ -39,23 +39,20 @@ def taken_apart(tests: HybridTests, examined: Mapping[int, Examined], sites: Seq
         others = [one for one in differing if one not in kernels]
         rest = [SwapSite(site.blocks.difference(kernels), others[0])] if others else []
         parts = [*(SwapSite(frozenset([one]), one) for one in kernels), *rest]
-        found += parts if len(parts) > 1 and _stand_for(tests, examined, parts, site) else [site]
+        if len(parts) == 1:
+            found.append(site)
+            continue
+        # The parts have to make and take away the very drift of the site together, and each must be possible alone.
+        causes, whole = causes_of(pair, examined, parts), causes_of(pair, examined, [site])
+        try:
+            for cause in causes:
+                tests.swapped_in([cause])
+                tests.swapped_out([cause])
+            out = tests.swapped_out(causes) == tests.swapped_out(whole)
+            found += parts if out and tests.swapped_in(causes) == tests.swapped_in(whole) else [site]
+        except Infeasible:
+            found.append(site)
     return sorted(found, key=lambda site: site.lead)
-
-
-def _stand_for(tests: HybridTests, examined: Mapping[int, Examined], parts: Sequence[SwapSite], site: SwapSite) -> bool:
-    """Whether the parts together make and take away the very drift of the site, and each can be exchanged alone."""
-    causes = causes_of(tests.pair, examined, parts)
-    whole = causes_of(tests.pair, examined, [site])
-    try:
-        for cause in causes:
-            tests.swapped_in([cause])
-            tests.swapped_out([cause])
-        return tests.swapped_out(causes) == tests.swapped_out(whole) and (
-            tests.swapped_in(causes) == tests.swapped_in(whole)
-        )
-    except Infeasible:
-        return False
 
 
 Say = Callable[[str], None]

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import torch
 from ..drift.step_noise import Noise, read_noise
 from ..errors import NumdriftError
 from ..records.codec import read
-from ..records.localization_record import SCHEMA, write_localization
+from ..records.localization_record import SCHEMA, LocalizedSide, LocalizerConfig, write_localization
 from ..tape.ensemble import in_words
 from ..tape.replay import is_same
 from ..tape.tape import NotReplayable
@@ -31,48 +31,16 @@ from .standalone_scripts import write_scripts
 from .storage_flow import SIDES, Side
 
 
-@dataclass(frozen=True, slots=True)
-class SideConfig:
-    """One side: its label, the folder of its tapes, the socket of its held process ("" without one), and the
-    file of what the mode itself made of the step ("" where that is the tape's own run)."""
-
-    label: str
-    tapes: Path
-    socket: str
-    outcome: str
-    spec: str
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """`noise` is the run that measured the reference's noise; `inputs` are written down beside the result."""
-
-    sides: Mapping[Side, SideConfig]
-    step: int
-    noise: Path
-    threshold: float
-    folder: Path
-    threads: int
-    patience: float
-    scripts: bool
-    inputs: Mapping[str, Any]
-
-    @classmethod
-    def load(cls, path: Path) -> Config:
-        """Raises Unreadable; both sides are fields of their own in the file."""
-        data = json.loads(path.read_text(encoding="utf-8"))
-        return read(cls, {"sides": {side: data.pop(side) for side in SIDES}, **data})
-
-
 def main(path: Path) -> int:
     """Localize as the file says; gives the exit code. Whatever goes wrong is the result's `reason`."""
-    config = Config.load(path)
+    config = read(LocalizerConfig, json.loads(path.read_text(encoding="utf-8")))
+    modes: dict[Side, LocalizedSide] = {"a": config.a, "b": config.b}
     torch.set_num_threads(config.threads)
     began = time.monotonic()
     facts: dict[str, Any] = {"schema": SCHEMA, "step": config.step, "inputs": config.inputs, "culprits": []}
     try:
         with ExitStack() as stack:
-            sides = {side: _held(config, config.sides[side], stack) for side in SIDES}
+            sides = {side: _held(config, modes[side], stack) for side in SIDES}
             found = localize_step(
                 sides,
                 read_noise(config.noise, config.step) or Noise(config.step, 0, {}),
@@ -80,12 +48,12 @@ def main(path: Path) -> int:
                 _say,
             )
             # The values that the tape of b gives and the mode itself does not: what it executes is not what it was told
-            outcome = config.sides["b"].outcome
+            outcome = config.b.outcome
             expected = sides["b"].tape.expected() if outcome else {}
             values = read_tensors(Path(outcome))[0] if outcome else {}
             differs = [name for name, one in expected.items() if name not in values or not is_same(values[name], one)]
             if config.scripts:
-                facts["scripts"] = write_scripts(found, config.sides, config.folder)
+                facts["scripts"] = write_scripts(found, modes, config.folder)
             facts |= _facts(found, sides) | {"op_by_op_differs": differs}
     except Exception as error:  # noqa: BLE001, an op may raise anything, and the investigation goes on
         facts["reason"] = str(error) if isinstance(error, NumdriftError) else in_words(error)
@@ -95,7 +63,7 @@ def main(path: Path) -> int:
     return 0
 
 
-def _held(config: Config, side: SideConfig, stack: ExitStack) -> Held:
+def _held(config: LocalizerConfig, side: LocalizedSide, stack: ExitStack) -> Held:
     """Raises NotReplayable where no tape was written, with the reason, and JournalError for one that is damaged."""
     worker = None
     if side.socket:

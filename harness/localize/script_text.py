@@ -68,7 +68,8 @@ class Script:
     def text(self) -> str:
         """Raises NotShown where it is too long."""
         # the docstring's own quotes stand on its first and last line, so there are two sentences at least
-        first, *others, last = (in_docstring(one) for one in self.sentences)
+        # nothing that could end the docstring or begin another line
+        first, *others, last = (re.sub(r"[^\w .,:;/()=+<>@-]", "_", one)[:LONGEST_SENTENCE] for one in self.sentences)
         docstring = [f'"""{first}', "", *others, f'{last}"""']
         known = sorted({one.dtype for one in self.values.tensors.values()}, key=str)
         dtypes = ", ".join(f'"{CODES[one]}": {one}' for one in known)
@@ -140,8 +141,3 @@ class Script:
 
     def _expected(self, side: Side) -> str:
         return literal(float(f"{self.ulps.get(side, 0.0):.6g}"))
-
-
-def in_docstring(text: str) -> str:
-    """The text without anything that could end a docstring or begin another line."""
-    return re.sub(r"[^\w .,:;/()=+<>@-]", "_", text)[:LONGEST_SENTENCE]

@@ -125,22 +125,19 @@ def _sentences(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Sid
     source = f" ({culprit.source})" if culprit.source else ""
     yield (f"{culprit.op} in the {culprit.phase}{where}{source}: {b.label} against {a.label} without numdrift.")
     for side in SIDES:
-        yield _how(way.kinds[side], block, side, modes)
+        label, spec, kind = modes[side].label, modes[side].spec, way.kinds[side]
+        if not block.slices[side].calls:
+            yield f"side_{side}: {label} executes nothing there and goes on with what side_{other(side)} takes."
+        elif kind == "recorded":
+            yield (
+                f"side_{side}: plain torch lacks the kernel that {spec} has there, so what it gave on these inputs is in "
+                "the file."
+            )
+        else:
+            how = "as Inductor compiles it" if kind == "compiled" else "as plain calls"
+            yield f"side_{side}: what {spec} executes, {how}."
     exact = f"Errors: against side_{block.reference} in double precision{'' if way.computed else ', as recorded'}. "
     yield f"{exact if block.ulps else ''}Exit code 0: the sides differ as they did in the runs; 1: they do not."
-
-
-def _how(kind: Kind, block: ShownBlock, side: Side, modes: Mapping[Side, ShownMode]) -> str:
-    mode = modes[side]
-    if not block.slices[side].calls:
-        return f"side_{side}: {mode.label} executes nothing there and goes on with what side_{other(side)} takes."
-    if kind == "recorded":
-        return (
-            f"side_{side}: plain torch lacks the kernel that {mode.spec} has there, "
-            "so what it gave on these inputs is in the file."
-        )
-    how = "as Inductor compiles it" if kind == "compiled" else "as plain calls"
-    return f"side_{side}: what {mode.spec} executes, {how}."
 
 
 MOST_SCRIPTS = 8

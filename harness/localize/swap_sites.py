@@ -148,7 +148,13 @@ def _join_structures(pair: TapePair, examined: Mapping[int, Examined], flagged: 
     for number in structural:
         if phase_of(pair, number) != "backward":
             continue
-        near = [one for one in forward if _are_related(module_of(pair, one), module_of(pair, number))]
+        # One module is, or is part of, the other; the outermost one, "", has all parts and is no sign of anything.
+        own, near = module_of(pair, number), []
+        for one in forward:
+            shorter, longer = sorted((module_of(pair, one) or "", own or ""), key=len)
+            within = bool(shorter) and longer.startswith(f"{shorter}.")
+            if module_of(pair, one) == own or within:
+                near.append(one)
         # Without one it goes with the only rewritten forward if it does no more than autograd itself does, which adds
         # gradients up: other ops are the script's.
         names = {name for side in SIDES for name in names_of(pair, number, side)}
@@ -156,14 +162,6 @@ def _join_structures(pair: TapePair, examined: Mapping[int, Examined], flagged: 
         chosen = near or (forward if lone else [])
         if chosen:
             groups.join(chosen[0], number)
-
-
-def _are_related(one: str | None, another: str | None) -> bool:
-    """Whether one module is, or is part of, the other."""
-    if one is None or another is None:
-        return one == another
-    shorter, longer = sorted((one, another), key=len)
-    return longer == shorter or (bool(shorter) and longer.startswith(f"{shorter}."))
 
 
 def module_of(pair: TapePair, number: int) -> str | None:

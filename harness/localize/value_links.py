@@ -79,6 +79,7 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> Links:
             known = ours.value in links.of["a"] or theirs.value in links.of["b"]
             if loose or (makers == (None, None) and not known):
                 links.connect(ours, theirs)
+        made: list[tuple[Sequence[Use | None], Sequence[Use | None]]]
         made = [(left.makes, right.makes), (left.writes, right.writes)]
         if bool(left.writes) != bool(right.writes):  # in place on one side only
             made.append((left.made, right.made))

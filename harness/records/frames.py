@@ -20,7 +20,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 JOURNAL_SCHEMA = 1
 EVENTS = "events.jsonl"
@@ -69,23 +69,19 @@ def scan_frames(path: Path) -> Iterator[FrameAt]:
     if not path.exists():
         return
     with path.open("rb") as file:
-        yield from _scan(file, path.stat().st_size)
-
-
-def _scan(file: BinaryIO, size: int) -> Iterator[FrameAt]:
-    position = 0
-    while position + HEADER.size + TRAILER.size <= size:
-        file.seek(position)
-        magic, table, step, length = HEADER.unpack(file.read(HEADER.size))
-        offset = position + HEADER.size
-        position = offset + length + TRAILER.size
-        if magic != MAGIC or position > size:  # nothing after it can be found: its length is all that says where
-            return
-        # the payload is not read: it may be gigabytes
-        file.seek(offset + length)
-        if TRAILER.unpack(file.read(TRAILER.size)) != (END_MAGIC, table, step):
-            return
-        yield FrameAt(step, table, offset, length)
+        position, size = 0, path.stat().st_size
+        while position + HEADER.size + TRAILER.size <= size:
+            file.seek(position)
+            magic, table, step, length = HEADER.unpack(file.read(HEADER.size))
+            offset = position + HEADER.size
+            position = offset + length + TRAILER.size
+            if magic != MAGIC or position > size:  # nothing after it can be found: its length is all that says where
+                return
+            # the payload is not read: it may be gigabytes
+            file.seek(offset + length)
+            if TRAILER.unpack(file.read(TRAILER.size)) != (END_MAGIC, table, step):
+                return
+            yield FrameAt(step, table, offset, length)
 
 
 # Files of events that a guest writes beside the journal: one JSON object a line, appended when it happens.

@@ -17,6 +17,35 @@ RESULT = "localization.json"
 
 
 @dataclass(frozen=True, slots=True)
+class LocalizedSide:
+    """One side of a localization: its label, the folder of its tapes, the socket of its held process ("" without one),
+    the file of what the mode itself made of the step ("" where that is the tape's own run), and its mode as given."""
+
+    label: str
+    tapes: Path
+    socket: str
+    outcome: str
+    spec: str
+
+
+@dataclass(frozen=True, slots=True)
+class LocalizerConfig:
+    """What the localizer is told, in one JSON file. `noise` is the run that measured the reference's noise; `inputs`
+    are written down beside the result."""
+
+    a: LocalizedSide
+    b: LocalizedSide
+    step: int
+    noise: Path
+    threshold: float
+    folder: Path
+    threads: int
+    patience: float
+    scripts: bool
+    inputs: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Localization:
     """What was found in one step of a pair. `content` is the file's: `culprits` ranked, `score` before and
     `rest` after all of them are swapped out, `tests` (hybrids executed), `seconds`, `notes`; `reason` where

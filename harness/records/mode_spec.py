@@ -169,33 +169,29 @@ def parse_mode(text: str) -> ModeSpec:
         )
     values: dict[str, Any] = {group: {} for group in DOTTED_KEYS}
     for pair in pairs:
-        _read_pair(text, base, pair, values)
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        group, dot, inner = key.partition(".")
+        if not equals:
+            raise ModeError(text, pair, f"{pair!r} is not KEY=VALUE")
+        # a value may hold `=` (env.X=a=b), a key may not
+        known = [*PLAIN_KEYS, *(f"{name}.<NAME>" for name in DOTTED_KEYS)]
+        dotted = bool(dot) and group in DOTTED_KEYS
+        if not dotted and key not in PLAIN_KEYS:
+            raise ModeError(text, key, f"there is no key {key!r}; {nearest(key, known)}")
+        if dotted and not DOTTED_NAME.fullmatch(inner):
+            raise ModeError(text, key, f"{key!r} lacks a name, as in {group}.NAME=VALUE")
+        bases = BASES_OF_KEY.get(group if dotted else key)
+        if bases and base not in bases:
+            raise ModeError(text, key, f"key {key!r} belongs to {' and '.join(bases)}, not to {base}")
+        # `env.A` and `env.B` are entries of one field, `seed` is a field
+        target, entry = (values[group], inner) if dotted else (values, key)
+        if entry in target:
+            raise ModeError(text, key, f"key {key!r} is given twice")
+        try:
+            target[entry] = (DOTTED_KEYS[group] if dotted else PLAIN_KEYS[key])(value)
+        except ValueError as wrong:
+            raise ModeError(text, pair, f"{key}={value!r}: {wrong}") from None
     return ModeSpec(name=name, base=base, **values)
-
-
-def _read_pair(text: str, base: str, pair: str, values: dict[str, Any]) -> None:
-    key, equals, value = (part.strip() for part in pair.partition("="))
-    group, dot, inner = key.partition(".")
-    if not equals:
-        raise ModeError(text, pair, f"{pair!r} is not KEY=VALUE")
-    # a value may hold `=` (env.X=a=b), a key may not
-    known = [*PLAIN_KEYS, *(f"{name}.<NAME>" for name in DOTTED_KEYS)]
-    dotted = bool(dot) and group in DOTTED_KEYS
-    if not dotted and key not in PLAIN_KEYS:
-        raise ModeError(text, key, f"there is no key {key!r}; {nearest(key, known)}")
-    if dotted and not DOTTED_NAME.fullmatch(inner):
-        raise ModeError(text, key, f"{key!r} lacks a name, as in {group}.NAME=VALUE")
-    bases = BASES_OF_KEY.get(group if dotted else key)
-    if bases and base not in bases:
-        raise ModeError(text, key, f"key {key!r} belongs to {' and '.join(bases)}, not to {base}")
-    # `env.A` and `env.B` are entries of one field, `seed` is a field
-    target, name = (values[group], inner) if dotted else (values, key)
-    if name in target:
-        raise ModeError(text, key, f"key {key!r} is given twice")
-    try:
-        target[name] = (DOTTED_KEYS[group] if dotted else PLAIN_KEYS[key])(value)
-    except ValueError as wrong:
-        raise ModeError(text, pair, f"{key}={value!r}: {wrong}") from None
 
 
 def parse_modes(listed: str | None, single: Sequence[str] = ()) -> list[ModeSpec]:
