@@ -108,10 +108,7 @@ def _parameters(run: RecordedRun) -> dict[str, TensorEntry]:
 def _differences(
     step: int, ours: StepDigests, theirs: StepDigests, names: set[str], rank: int
 ) -> Iterator[Disagreement]:
-    for what, left, right in (
-        ("gradient", ours.gradients, theirs.gradients),
-        ("value", ours.values, theirs.values),
-    ):
+    for what, left, right in (("gradient", ours.gradients, theirs.gradients), ("value", ours.values, theirs.values)):
         for name in left:
             if name in names and name in right and bits(left[name]) != bits(right[name]):
                 yield Disagreement(step, what, name, rank)

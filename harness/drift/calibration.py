@@ -99,11 +99,7 @@ def threshold_for(spec: ModeSpec, table: CalibrationTable | None = None) -> Thre
     # no row of a relative: what was measured on one device says nothing of another
     row = known.backends.get(backend)
     used = row or known.default
-    said = [
-        used.provenance.what,
-        used.provenance.torch and f"torch {used.provenance.torch}",
-        used.provenance.date,
-    ]
+    said = [used.provenance.what, used.provenance.torch and f"torch {used.provenance.torch}", used.provenance.date]
     text = ", ".join(part for part in said if part)
     if row is None:
         text = f"not calibrated for {backend}; the threshold is that of {text}"

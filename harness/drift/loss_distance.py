@@ -39,10 +39,7 @@ class LossDrift:
 
 
 def loss_drift(
-    steps_a: Sequence[int],
-    losses_a: Sequence[float | None],
-    steps_b: Sequence[int],
-    losses_b: Sequence[float | None],
+    steps_a: Sequence[int], losses_a: Sequence[float | None], steps_b: Sequence[int], losses_b: Sequence[float | None]
 ) -> LossDrift:
     """Compare the losses of run b with those of the reference a at the steps where both have one.
 
@@ -69,10 +66,7 @@ def loss_drift(
 
 
 def common_losses(
-    steps_a: Sequence[int],
-    losses_a: Sequence[float | None],
-    steps_b: Sequence[int],
-    losses_b: Sequence[float | None],
+    steps_a: Sequence[int], losses_a: Sequence[float | None], steps_b: Sequence[int], losses_b: Sequence[float | None]
 ) -> tuple[Steps, Floats, Floats]:
     """Return the steps at which both runs have a loss, and the losses of both at these steps."""
     recorded_steps_a, recorded_a = recorded_losses(steps_a, losses_a)

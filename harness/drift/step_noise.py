@@ -149,11 +149,7 @@ def read_noise(run: Path, step: int) -> Noise | None:
         strength = _size((record.get("edge") or {}).get("strength", 16.0))
         tensors = {
             str(name): TensorNoise(
-                _size(one["rms"]),
-                _size(one["norm"]),
-                int(one["flips"]),
-                _size(one.get("reach", 0.0)),
-                strength,
+                _size(one["rms"]), _size(one["norm"]), int(one["flips"]), _size(one.get("reach", 0.0)), strength
             )
             for name, one in record["tensors"].items()
         }

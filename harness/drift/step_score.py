@@ -131,10 +131,7 @@ def _score(name: str, a: TensorFile, b: TensorFile, noise: Noise) -> TensorScore
         if not differing:
             return TensorScore(name, 0.0, 0.0, float(left.size), float(flips), discrete=True)
         if flips:
-            why, score = (
-                f"a discrete choice on the edge: it differs in {flips} of {noise.replays} replays too",
-                0.0,
-            )
+            why, score = (f"a discrete choice on the edge: it differs in {flips} of {noise.replays} replays too", 0.0)
         else:
             why, score = f"{differing} of {left.size} integers differ", math.inf
         return TensorScore(name, score, float(differing), float(left.size), float(flips), why, discrete=True)

@@ -25,11 +25,7 @@ NAN_DISTANCE = 2**64 - 1
 CHUNK = 1 << 20
 """Elements looked at together, which bounds the temporary memory."""
 
-_INFINITY = {
-    np.dtype(np.float16): 0x7C00,
-    np.dtype(np.float32): 0x7F800000,
-    np.dtype(np.float64): 0x7FF0 << 48,
-}
+_INFINITY = {np.dtype(np.float16): 0x7C00, np.dtype(np.float32): 0x7F800000, np.dtype(np.float64): 0x7FF0 << 48}
 _BFLOAT16_INFINITY = 0x7F80
 
 
@@ -59,10 +55,7 @@ def ulp_distance(a: NDArray[Any], b: NDArray[Any], *, bfloat16: bool = False) ->
 def max_ulp(a: NDArray[Any], b: NDArray[Any], *, bfloat16: bool = False) -> int:
     """Return the largest `ulp_distance` of two arrays, 0 for empty ones, in bounded temporary memory."""
     _infinity(a, b, bfloat16)
-    return max(
-        (int(ulp_distance(x, y, bfloat16=bfloat16).max()) for x, y in paired_chunks(a, b)),
-        default=0,
-    )
+    return max((int(ulp_distance(x, y, bfloat16=bfloat16).max()) for x, y in paired_chunks(a, b)), default=0)
 
 
 def paired_chunks(a: NDArray[Any], b: NDArray[Any]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:

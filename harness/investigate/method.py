@@ -22,17 +22,7 @@ from .pair_scores import spec_of
 from .part_search import check_parts
 from .question import SEARCHED, Inquiry, Question
 from .question_table import LAST_QUESTIONS, QUESTIONS
-from .rounds import (
-    choose,
-    controls,
-    date_onset,
-    envelope,
-    forced,
-    is_repeatable,
-    noise_without_tape,
-    seeds,
-    suspicious,
-)
+from .rounds import choose, controls, date_onset, envelope, forced, is_repeatable, noise_without_tape, seeds, suspicious
 from .whole_trainings import MEMBERS, is_left_over, without_culprits
 
 SINGLE = "single"

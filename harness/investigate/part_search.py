@@ -81,9 +81,7 @@ class ModelParts:
         found = parts_of(evidence)
         labels = evidence.a.manifest.label, evidence.b.manifest.label
         return QuestionAnswer(
-            instead=list(part_culprits(found, threshold)),
-            sentences=part_sentences(found, labels),
-            facts=found,
+            instead=list(part_culprits(found, threshold)), sentences=part_sentences(found, labels), facts=found
         )
 
 

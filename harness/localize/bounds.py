@@ -40,11 +40,7 @@ SELECTIONS = frozenset(SELECTED.split())
 
 
 def error_bound(
-    operation: Any,
-    arguments: Sequence[Any],
-    keywords: Mapping[str, Any],
-    dtype: torch.dtype,
-    output: int = 0,
+    operation: Any, arguments: Sequence[Any], keywords: Mapping[str, Any], dtype: torch.dtype, output: int = 0
 ) -> Tensor | None:
     """The largest error of result number `output`, which has this dtype, element by element; None where no
     bound is known.

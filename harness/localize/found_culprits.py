@@ -147,10 +147,7 @@ class Describer:
         return Proof(
             SwappedIn(bool(comes), score_before=0.0, score_after=_score(came)),
             SwappedOut(
-                bool(goes),
-                score_before=_score(whole),
-                score_after=_score(went),
-                score_without_all=_score(rest),
+                bool(goes), score_before=_score(whole), score_after=_score(went), score_without_all=_score(rest)
             ),
             together_with=measured.together,
             why=measured.why,

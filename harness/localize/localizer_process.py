@@ -42,10 +42,7 @@ def main(path: Path) -> int:
         with ExitStack() as stack:
             sides = {side: _held(config, modes[side], stack) for side in SIDES}
             found = localize_step(
-                sides,
-                read_noise(config.noise, config.step) or Noise(config.step, 0, {}),
-                config.threshold,
-                _say,
+                sides, read_noise(config.noise, config.step) or Noise(config.step, 0, {}), config.threshold, _say
             )
             # The values that the tape of b gives and the mode itself does not: what it executes is not what it was told
             outcome = config.b.outcome

@@ -198,12 +198,7 @@ def _without(why: str) -> CulpritScript:
 
 
 def _shown(
-    found: LocalizedStep,
-    culprit: Culprit,
-    modes: Mapping[Side, ShownMode],
-    block: ShownBlock,
-    number: int,
-    path: Path,
+    found: LocalizedStep, culprit: Culprit, modes: Mapping[Side, ShownMode], block: ShownBlock, number: int, path: Path
 ) -> CulpritScript:
     """Try the ways to show the block until one shows it. Raises NotShown where none can be written."""
     lead = found.pair.blocks[number]

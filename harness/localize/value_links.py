@@ -55,8 +55,7 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> Links:
             ours, theirs = a.watched[name], b.watched[name]
             if ours.value.slot in a.tape.inputs and theirs.value.slot in b.tape.inputs:
                 links.connect(
-                    Use(ours.view, FlowValue(ours.value.slot, 0)),
-                    Use(theirs.view, FlowValue(theirs.value.slot, 0)),
+                    Use(ours.view, FlowValue(ours.value.slot, 0)), Use(theirs.view, FlowValue(theirs.value.slot, 0))
                 )
     pairs = [(a.nodes[block.a[0]], b.nodes[block.b[0]]) for block in blocks if block.is_pair]
     # What both sides start from: by equal contents wherever there are such, before places among arguments count

@@ -269,11 +269,7 @@ class Findings:
         if known is not None:
             judged = [(pair["a"], pair["b"]) for pair in content["pairs"]]
             others = [pair for pair in known["pairs"] if (pair["a"], pair["b"]) not in judged]
-            content = {
-                **known,
-                "runs": known["runs"] | content["runs"],
-                "pairs": [*others, *content["pairs"]],
-            }
+            content = {**known, "runs": known["runs"] | content["runs"], "pairs": [*others, *content["pairs"]]}
         put(path, json_text(content, indent=1))
 
 
