@@ -11,6 +11,7 @@ from ..errors import JournalError
 from ..runs.journal import StepDigests, TensorEntry
 from ..runs.recorded_run import RecordedRun
 from .recorded_drift import bits, common_digests
+from .wholes import entries_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ def _place(entry: TensorEntry) -> tuple[object, ...] | None:
 
 
 def _parameters(run: RecordedRun) -> dict[str, TensorEntry]:
-    return {one.name: one for table in run.journal.tables.values() for one in table if one.kind == "parameter"}
+    return {name: one for name, one in entries_of(run).items() if one.kind == "parameter"}
 
 
 def _differences(

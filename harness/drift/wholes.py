@@ -41,7 +41,7 @@ WholeStep = Mapping[tuple[What, str], WholeDigest]
 
 def whole_steps(ranks: Sequence[RecordedRun]) -> Iterator[tuple[int, WholeStep]]:
     """The tensors of each step of which every rank has digests, gradients first."""
-    entries = [_entries(run) for run in ranks]
+    entries = [entries_of(run) for run in ranks]
     # The gradients that are placed otherwise than their parameters
     spread = [{event["tensor"] for event in run.journal.events("gradient-shard")} for run in ranks]
     digests = [dict(run.journal.digests()) for run in ranks]
@@ -69,7 +69,7 @@ def whole_values(ranks: Sequence[RecordedRun], step: int) -> tuple[dict[str, Arr
     Left out is what cannot be put together. Raises KeyError where a rank has not kept the step.
     """
     values = [run.journal.values(step) for run in ranks]
-    entries = [_entries(run) for run in ranks]
+    entries = [entries_of(run) for run in ranks]
     wholes, places = {}, {}
     for name, first in values[0].items():
         shards = [one[name].shard if name in one else None for one in entries]
@@ -99,7 +99,8 @@ def _is_block(shard: Shard | None) -> bool:
     )
 
 
-def _entries(run: RecordedRun) -> dict[str, TensorEntry]:
+def entries_of(run: RecordedRun) -> dict[str, TensorEntry]:
+    """What is recorded of each tensor; a table is written anew when the script adds or drops some, the last one counts."""
     return {one.name: one for table in run.journal.tables.values() for one in table}
 
 

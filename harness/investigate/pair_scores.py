@@ -13,7 +13,7 @@ from ..drift.referee_accuracy import Accuracy, accuracy, step_errors
 from ..drift.step_noise import Noise, read_noise
 from ..drift.step_score import EDGE, StepScore, score_step
 from ..drift.verdict import worst_of
-from ..drift.wholes import block_of
+from ..drift.wholes import block_of, entries_of
 from ..errors import JournalError, RunNotFound
 from ..records.localization_record import Localization
 from ..records.mode_spec import ModeSpec
@@ -209,7 +209,7 @@ def outcome_against(evidence: PairEvidence, run: RecordedRun, step: int) -> Tens
         return read_outcome(run.path, step)
     ranks = ranks_of(run)
     files = [read_outcome(one.path, step) for one in ranks]
-    entries = [{one.name: one for table in rank.journal.tables.values() for one in table} for rank in ranks]
+    entries = [entries_of(rank) for rank in ranks]
     found: dict[str, Array] = {}
     for name, own in files[0].tensors.items():
         parts = [one.tensors[name] for one in files if name in one.tensors]

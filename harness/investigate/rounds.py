@@ -20,6 +20,7 @@ from ..drift.run_comparison import RunComparison
 from ..drift.step_noise import read_noise
 from ..drift.step_score import StepScore
 from ..drift.verdict import worst_of
+from ..drift.wholes import entries_of
 from ..errors import UsageError
 from ..records.experiment import Experiment
 from ..records.step_files import steps_in
@@ -93,8 +94,7 @@ def bytes_of_state(run: RecordedRun) -> int:
     """What a state's parameters and buffers take."""
     # float32 and whatever is not listed take 4
     sizes = {"float64": 8, "int64": 8, "complex64": 8, "complex128": 16, "bfloat16": 2, "float16": 2, "bool": 1}
-    entries = {entry.name: entry for table in run.journal.tables.values() for entry in table}
-    return sum(math.prod(entry.shape) * sizes.get(entry.dtype, 4) for entry in entries.values())
+    return sum(math.prod(entry.shape) * sizes.get(entry.dtype, 4) for entry in entries_of(run).values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,9 +127,9 @@ def slice_of(
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What the test of a block gave. `differs` is None where the block alone cannot be tested: it shares what
-    it makes with others, or fails on the other side's values, as `why` says. `errors` are each side's,
-    against double precision. `slices` hold each side's calls and inputs, where they were asked for."""
+    """What the test of a block gave. `differs` is None where the block alone cannot be tested: what it makes has no
+    counterpart, or it fails on the other side's values, as `why` says. `errors` are each side's, against double
+    precision. `slices` hold each side's calls and inputs, where they were asked for."""
 
     suspect: Suspect
     differs: bool | None
@@ -175,12 +175,7 @@ def _examined(execution: MixtureExecution, suspect: Suspect, before: Memory, *, 
     except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not its own
         return Examined(suspect, None, in_words(error))
     if all(is_same(a, b.to(a.dtype)) for a, b in zip(results["a"], results["b"], strict=True)):
-        # It cannot be told where other blocks read what one side alone makes here, and that is not compared.
-        for place, side in enumerate(SIDES):
-            known = {uses[place].value for uses in compared}
-            made = {use.value for node in pair.blocks[number].of(side) for use in pair.flows[side].nodes[node].made}
-            if any(pair.readers[side].get(value, set()) - {number} for value in made - known):
-                return Examined(suspect, None)
+        # What one side alone makes here is not compared: where that hides a cause, `localize_step` doubts every block.
         return Examined(suspect, False)
     slices: dict[Side, Tape] = {}
     block = pair.blocks[number]

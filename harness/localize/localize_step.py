@@ -39,7 +39,7 @@ def taken_apart(tests: HybridTests, examined: Mapping[int, Examined], sites: Seq
         others = [one for one in differing if one not in kernels]
         rest = [SwapSite(site.blocks.difference(kernels), others[0])] if others else []
         parts = [*(SwapSite(frozenset([one]), one) for one in kernels), *rest]
-        if len(parts) == 1:
+        if len(parts) < 2:
             found.append(site)
             continue
         # The parts have to make and take away the very drift of the site together, and each must be possible alone.

@@ -120,6 +120,8 @@ class PartCarrier:
     """A part of a model that carries a drift: its `operators` as (name, line, module), the step's score with them
     `alone` on the backend, and `without` them and all carriers before."""
 
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
     operators: Sequence[tuple[str, str, str]]
     alone: float
     without: float
@@ -129,6 +131,8 @@ class PartCarrier:
 class PartScores:
     """A step's `score` as the mode is, and with the `whole` model on the `backend`; `asked` counts the partitions,
     `left_out` are kinds of operators that stay on the CPU. Only `step` and `reason` where there is no answer."""
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
     step: int
     reason: str = ""
