@@ -191,7 +191,7 @@ def setting_culprits(found: CompilerScores | None, labels: Sequence[str], thresh
                 before=found.score,
                 after=score,
                 threshold=threshold,
-                why=f"z {found['score']:.3g} as it is, {score:.3g} with {text}",
+                why=f"z {found.score:.3g} as it is, {score:.3g} with {text}",
                 swapped=text,
             ),
         )
