@@ -101,13 +101,20 @@ class Stroke:
         return line
 
 
+def figure_with_title(title: str, height: float) -> Figure:
+    """Return an empty figure of this height, its title in one line."""
+    figure = Figure(figsize=(WIDTH, height), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    text = figure.suptitle(title, x=0.01, ha="left", fontsize=_TITLE_SIZE, fontweight="bold")
+    text.set_parse_math(False)  # a `$` in the name of a run is a dollar
+    return figure
+
+
 def titled_figure(title: str, heights: Sequence[float]) -> tuple[Figure, list[Axes]]:
     """Return a figure with one panel above the other on a shared x axis, the heights relative to each other."""
-    figure = Figure(figsize=(WIDTH, _PANEL_HEIGHT * len(heights)), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = figure_with_title(title, _PANEL_HEIGHT * len(heights))
     wrapped = _wrapped(figure, title, WIDTH - 0.2, size=_TITLE_SIZE, weight="bold")
-    text = figure.suptitle(wrapped, x=0.01, ha="left", fontsize=_TITLE_SIZE, fontweight="bold")
-    text.set_parse_math(False)
+    figure.texts[0].set_text(wrapped)  # the title; `suptitle` a second time would move it back to the middle
     grid = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=list(heights))
     figure.set_figheight(figure.get_figheight() + 0.2 * (wrapped.count("\n") + 1))
     return figure, list(grid[:, 0])
@@ -126,7 +133,11 @@ def finish_axes(axes: Axes, *, x_label: str = "", y_label: str = "") -> None:
     axes.xaxis.set_major_formatter(ScalarFormatter(useOffset=False))
     ticks = int(np.clip(height * 3.5, 2, 8))
     if axes.get_yscale() == "log":
-        axes.yaxis.set_major_locator(FixedLocator(_powers_of_ten(*axes.get_ylim(), ticks)))
+        # Evenly spaced powers of ten; matplotlib's own locator drops to one tick, or none, in a flat panel.
+        low, high = np.log10(axes.get_ylim())
+        exponents = np.arange(np.ceil(low), np.floor(high) + 1)
+        stride = max(1, -(-len(exponents) // ticks))
+        axes.yaxis.set_major_locator(FixedLocator([float(10.0**exponent) for exponent in exponents[::stride]]))
         axes.yaxis.set_major_formatter(LogFormatterSciNotation(base=10, labelOnlyBase=True))
     else:
         axes.yaxis.set_major_locator(MaxNLocator(nbins=ticks))
@@ -143,8 +154,7 @@ def finish_axes(axes: Axes, *, x_label: str = "", y_label: str = "") -> None:
 
 
 def set_log_range(axes: Axes, values: NDArray[np.float64]) -> None:
-    """Make the y axis logarithmic, over the powers of ten around the positive values and at least two of
-    them."""
+    """Make the y axis logarithmic, over the powers of ten around the positive values and at least two of them."""
     low = np.clip(np.floor(np.log10(values.min())), -_EXTREME, _EXTREME)
     high = np.clip(np.ceil(np.log10(values.max())), -_EXTREME, _EXTREME)
     low -= high - low < 2
@@ -180,13 +190,6 @@ def place_legend(figure: Figure, entries: Sequence[tuple[Stroke, str]]) -> None:
         artist.set_parse_math(False)
     lines = sum(text.count("\n") + 1 for text in texts)
     figure.set_figheight(figure.get_figheight() + _LINE_HEIGHT * -(-lines // columns) + 0.1)
-
-
-def _powers_of_ten(low: float, high: float, most: int) -> list[float]:
-    """Return evenly spaced powers of ten in a range, at least two where it holds them."""
-    exponents = np.arange(np.ceil(np.log10(low)), np.floor(np.log10(high)) + 1)
-    stride = max(1, -(-len(exponents) // most))
-    return [float(10.0**exponent) for exponent in exponents[::stride]]
 
 
 def _wrapped(figure: Figure, text: str, inches: float, *, size: float, weight: str = "normal", indent: str = "") -> str:

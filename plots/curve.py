@@ -17,10 +17,9 @@ _BUCKETS = 1000
 class Curve:
     """The losses of one run.
 
-    label: names the run in the legend and as the reference of others.
-    steps, losses: strictly increasing steps, and one loss for each, None for a step without loss.
-    status: how the run ended, "complete" or what went wrong.
-    reference: the label of the curve that this one is held against, None for a reference.
+    label: names the run in the legend and as the reference of others. steps, losses: strictly increasing steps, and one
+    loss for each, None for a step without loss. status: how the run ended, "complete" or what went wrong. reference:
+    the label of the curve that this one is held against, None for a reference.
     """
 
     label: str
@@ -43,15 +42,10 @@ class Curve:
         """Return the steps that have a loss, and these losses."""
         return recorded_losses(self.steps, self.losses)
 
-    def first_non_finite_step(self) -> int | None:
-        """Return the first step whose loss is NaN or infinite."""
-        steps, losses = self.recorded()
-        non_finite = np.flatnonzero(~np.isfinite(losses))
-        return int(steps[non_finite[0]]) if non_finite.size else None
-
     def titled(self) -> str:
         """Return the label, and how far a run that did not complete came."""
         steps, losses = self.recorded()
+        # A run that ended for its losses' sake says so by them: see `non_finite`.
         if self.status == "nonfinite" and not np.isfinite(losses).all():
             return self.label
         if self.status != "complete":
@@ -96,6 +90,7 @@ def thinned(values: Floats) -> NDArray[np.intp]:
     """Choose at most about 3000 points that look like all of them: extremes, gaps (NaN) and both ends stay."""
     if values.size <= 3 * _BUCKETS:
         return np.arange(values.size)
+    # Of each bucket the extremes stay, since a curve that is drawn has no more than they show, and one gap.
     kept = [0, values.size - 1]
     for bucket in np.array_split(np.arange(values.size), _BUCKETS):
         gaps = np.isnan(values[bucket])

@@ -49,8 +49,7 @@ _TAPED: Literal[7] = 7
 
 @dataclass(frozen=True, slots=True)
 class ScoredStep:
-    """The scores of the tensors that one step gave, infinite ones too; taped: the noise was measured at this
-    step."""
+    """The scores of the tensors that one step gave, infinite ones too; taped: the noise was measured at this step."""
 
     step: int
     scores: Mapping[str, float] = field(default_factory=dict)
@@ -85,10 +84,7 @@ def drift_heatmap(rows: Sequence[ScoredStep], *, title: str) -> Figure:
         axes.text(0.5, 0.5, _why_empty(names, rows), transform=axes.transAxes, ha="center", color=_GREY)
         return figure
     _draw_cells(figure, axes, columns)
-    _draw_infinite(axes, columns)
-    _label_tensors(axes, [names[place] for place in shown])
-    _label_steps(axes, columns)
-    _mark_taped(axes, columns)
+    _label(axes, columns, [names[place] for place in shown])
     _explain(figure, columns, _left_out(table, shown))
     return figure
 
@@ -105,8 +101,7 @@ def _table(rows: Sequence[ScoredStep], names: Sequence[str]) -> Table:
 
 
 def _worst(table: Table) -> NDArray[np.intp]:
-    """Choose the tensors to draw, in their order: those with the largest scores, none that is always
-    identical."""
+    """Choose the tensors to draw, in their order: those with the largest scores, none that is always identical."""
     largest = np.nanmax(table, axis=1, initial=0.0)
     ranked = np.argsort(-largest, kind="stable")[:MOST_TENSORS]
     chosen: NDArray[np.intp] = np.sort(ranked[largest[ranked] > 0])
@@ -127,12 +122,13 @@ def _columns(rows: Sequence[ScoredStep], table: Table) -> Columns:
 
 
 def _draw_cells(figure: Figure, axes: Axes, columns: Columns) -> None:
-    """Draw the colours, and beside them the bar that explains them."""
+    """Draw the colours, beside them the bar that explains them, and the marks of infinite scores."""
     norm = LogNorm(_LOWEST, _HIGHEST)
     stops = [(float(norm(score)), color) for score, color in _COLORS]
     graded = LinearSegmentedColormap.from_list("scores", stops, N=4096)
     colors = graded.with_extremes(bad=(0, 0, 0, 0), over=_INFINITE)
-    scores = columns.scores
+    scores = columns.scores  # [tensors, columns]
+    # Identical tensors are left blank, and those that were not compared are grey, drawn by themselves.
     drawn = np.ma.masked_where(np.isnan(scores) | (scores == 0), scores.clip(_LOWEST, 10 * _HIGHEST))
     absent = np.ma.masked_where(~np.isnan(scores), np.zeros(scores.shape))
     tensors, count = scores.shape
@@ -152,63 +148,44 @@ def _draw_cells(figure: Figure, axes: Axes, columns: Columns) -> None:
     for level in (INSPECT, BEYOND):
         bar.ax.axhline(level, color="black", linewidth=1.2)
     bar.set_label("score: drift / rounding noise", fontsize=_TEXT + 1)
+    # Infinite scores have a mark; of neighbours that are too narrow for a mark each, only some.
+    size = min(_CELLS / count, _ROW) * 72 * 0.5
+    every = 1 if size >= 3 else int(np.ceil(6 / (2 * size)))
+    for place, row in enumerate(scores):
+        infinite = np.flatnonzero(np.isinf(row))
+        runs = np.split(infinite, np.flatnonzero(np.diff(infinite) > 1) + 1)
+        marked = np.concatenate([run[::every] for run in runs])
+        axes.plot(
+            marked, [place] * marked.size, linestyle="none", marker="x", color="white", markersize=max(size, 3.0),
+            markeredgewidth=1.2, zorder=2,
+        )  # fmt: skip
 
 
 def _tick(score: float) -> str:
     return f"{score:g}" if score < 1e3 else f"$10^{{{round(np.log10(score))}}}$"
 
 
-def _draw_infinite(axes: Axes, columns: Columns) -> None:
-    """Mark infinite scores; of neighbours that are too narrow for a mark each, only some."""
-    size = min(_CELLS / columns.scores.shape[1], _ROW) * 72 * 0.5
-    every = 1 if size >= 3 else int(np.ceil(6 / (2 * size)))
-    size = max(size, 3.0)
-    for place, row in enumerate(columns.scores):
-        infinite = np.flatnonzero(np.isinf(row))
-        runs = np.split(infinite, np.flatnonzero(np.diff(infinite) > 1) + 1)
-        marked = np.concatenate([run[::every] for run in runs])
-        axes.plot(
-            marked, [place] * marked.size, linestyle="none", marker="x", color="white", markersize=size,
-            markeredgewidth=1.2, zorder=2,
-        )  # fmt: skip
-
-
-def _label_tensors(axes: Axes, names: Sequence[str]) -> None:
-    axes.yaxis.set_major_locator(FixedLocator(list(range(len(names)))))
-    for label in axes.set_yticklabels(_shortened(names), fontsize=_TEXT):
-        label.set_parse_math(False)
-    axes.tick_params(axis="y", length=0)
-    axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
-
-
-def _shortened(names: Sequence[str]) -> list[str]:
-    """Leave out the front of long paths, or the middle of long names where that would make two of them
-    equal."""
-    fronts, middles = [_without_front(name) for name in names], [_without_middle(name) for name in names]
-    return [
+def _label(axes: Axes, columns: Columns, names: Sequence[str]) -> None:
+    """Name the tensors, write as many step numbers as there is room for, and mark the steps with a tape."""
+    # Long paths lose their front, or long names their middle where that would make two of them equal.
+    fronts, middles = list(names), list(names)
+    for place, name in enumerate(names):
+        if len(name) > _NAME:
+            # `gradient 0 module.module.h.0.attn.weight` becomes `gradient 0 …h.0.attn.weight`.
+            kind, space, path = name.rpartition(" ")
+            end = path[-max(_NAME - len(kind) - 2, _NAME // 2) :]
+            _, dot, whole = end.partition(".")
+            fronts[place] = f"{kind}{space}…{whole if dot else end}"
+            middles[place] = f"{name[: _NAME // 2]}…{name[-(_NAME // 2) :]}"
+    texts = [
         next((one for one, of in ((front, fronts), (middle, middles)) if of.count(one) == 1), name)
         for name, front, middle in zip(names, fronts, middles, strict=True)
     ]
-
-
-def _without_front(name: str) -> str:
-    """`gradient 0 module.module.h.0.attn.weight` as `gradient 0 …h.0.attn.weight`."""
-    if len(name) <= _NAME:
-        return name
-    kind, space, path = name.rpartition(" ")
-    end = path[-max(_NAME - len(kind) - 2, _NAME // 2) :]
-    _, dot, whole = end.partition(".")
-    return f"{kind}{space}…{whole if dot else end}"
-
-
-def _without_middle(name: str) -> str:
-    if len(name) <= _NAME:
-        return name
-    return f"{name[: _NAME // 2]}…{name[-(_NAME // 2) :]}"
-
-
-def _label_steps(axes: Axes, columns: Columns) -> None:
-    """Write as many step numbers as there is room for."""
+    axes.yaxis.set_major_locator(FixedLocator(list(range(len(names)))))
+    for label in axes.set_yticklabels(texts, fontsize=_TEXT):
+        label.set_parse_math(False)
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
     count = len(columns.steps)
     digits = len(str(max(columns.steps)))
     room = _CELLS / count
@@ -219,12 +196,9 @@ def _label_steps(axes: Axes, columns: Columns) -> None:
     axes.tick_params(axis="x", labelsize=_TEXT, length=2.5)
     several = f" (each column: the worst of {columns.together} steps that were compared)"
     axes.set_xlabel(f"step{several if columns.together > 1 else ''}", fontsize=_TEXT + 1)
-
-
-def _mark_taped(axes: Axes, columns: Columns) -> None:
-    places = [place for place, taped in enumerate(columns.taped) if taped]
+    taped = [place for place, is_taped in enumerate(columns.taped) if is_taped]
     axes.plot(
-        places, [1.0] * len(places), linestyle="none", marker=_TAPED, markersize=5, color="black",
+        taped, [1.0] * len(taped), linestyle="none", marker=_TAPED, markersize=5, color="black",
         transform=axes.get_xaxis_transform(), clip_on=False, zorder=4,
     )  # fmt: skip
 

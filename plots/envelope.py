@@ -29,8 +29,7 @@ _RATIOS = 1e-4, 1e6
 
 
 def envelope(found: Envelope, *, reference: str, run: str, title: str) -> Figure:
-    """Return a figure of the losses, of their relative difference beside the envelope, and of the ratio of
-    both.
+    """Return a figure of the losses, of their relative difference beside the envelope, and of the ratio of both.
 
     reference, run: name the two in the legend. Steps that are not judged are grey, a line marks the onset. Zero
     differences and ratios are gaps. Losses are on a logarithmic scale where all of them are positive.
@@ -40,11 +39,10 @@ def envelope(found: Envelope, *, reference: str, run: str, title: str) -> Figure
     for axes, draw in zip(panels, (_draw_losses, _draw_difference, _draw_ratio), strict=True):
         if kept.size:
             draw(axes, found, kept)
-            _mark_unjudged(axes, found, named=axes is panels[0])
-            _mark_onset(axes, found, named=axes is panels[0])
+            _mark(axes, found, named=axes is panels[0])
         else:
             axes.set_axis_off()
-            _say_nothing(axes)
+            axes.text(0.5, 0.5, "nothing to draw", transform=axes.transAxes, ha="center", va="center", color=_DIM)
     # The legend has said the name: "it leaves the envelope" goes on as "leaves the envelope".
     words = found.words("it").removeprefix("it ")
     place_legend(figure, [(Stroke(0, 2), f"{reference}: reference"), (_RUN, f"{run}: {words}")])
@@ -71,6 +69,7 @@ def _draw_losses(axes: Axes, found: Envelope, kept: Places) -> None:
     positive = values.min() > 0
     with np.errstate(invalid="ignore"):
         low, high = a - wide, a + wide
+    # On a logarithmic axis the band may not reach zero; a decade below the curves it is out of sight.
     lowest = values.min() / 10 if positive else -np.inf
     _fill(axes, steps, np.maximum(low, lowest), high)
     for index, curve in enumerate((a, b)):
@@ -94,22 +93,18 @@ def _draw_difference(axes: Axes, found: Envelope, kept: Places) -> None:
     if values.size:
         set_log_range(axes, np.clip([*values, CHAOS], *_DIFFERENCES))
         _fill(axes, steps, np.full(wide.size, axes.get_ylim()[0]), wide)
-        _explain_area(axes, found.members)
+        runs = "" if not found.members else " (1 run)" if found.members == 1 else f" ({found.members} runs)"
+        text = axes.text(
+            0.985, 0.035, f"area: what a one-ULP change of the initial parameters does{runs}",
+            transform=axes.transAxes, ha="right", va="bottom", fontsize=_TEXT, color=_DIM, zorder=4,
+        )  # fmt: skip
+        text.set_bbox({"facecolor": "white", "alpha": 0.65, "edgecolor": "none", "pad": 1.5})
         _mark_level(axes, CHAOS, "1 %")
     finish_axes(axes, y_label="relative difference")
 
 
 def _fill(axes: Axes, steps: NDArray[np.int64], low: Floats, high: Floats) -> None:
     axes.fill_between(steps, low, high, color=_BAND, alpha=_ALPHA, linewidth=0, zorder=1.2)
-
-
-def _explain_area(axes: Axes, members: int) -> None:
-    runs = "" if not members else " (1 run)" if members == 1 else f" ({members} runs)"
-    text = axes.text(
-        0.985, 0.035, f"area: what a one-ULP change of the initial parameters does{runs}",
-        transform=axes.transAxes, ha="right", va="bottom", fontsize=_TEXT, color=_DIM, zorder=4,
-    )  # fmt: skip
-    text.set_bbox({"facecolor": "white", "alpha": 0.65, "edgecolor": "none", "pad": 1.5})
 
 
 def _draw_ratio(axes: Axes, found: Envelope, kept: Places) -> None:
@@ -152,27 +147,20 @@ def _mark_level(axes: Axes, level: float, text: str) -> None:
     )  # fmt: skip
 
 
-def _mark_unjudged(axes: Axes, found: Envelope, *, named: bool) -> None:
-    """Grey the steps from the horizon on, or from the end of the perturbed runs."""
-    if found.judged.size == found.steps.size:
-        return
+def _mark(axes: Axes, found: Envelope, *, named: bool) -> None:
+    """Grey the steps from the horizon on, or from the end of the perturbed runs, and draw a line at the onset."""
     after = found.steps[found.steps > found.judged[-1]] if found.judged.size else found.steps
-    if not after.size:
-        return
-    left, right = axes.get_xlim()
-    start = float(after[0]) if found.judged.size else left
-    axes.axvspan(start, right, color=_UNJUDGED, zorder=0.5, linewidth=0)
-    axes.set_xlim(left, right)
-    if named:
-        _name(axes, start, f"not judged from step {after[0]} on", _DIM, line=found.onset is not None)
-
-
-def _mark_onset(axes: Axes, found: Envelope, *, named: bool) -> None:
-    if found.onset is None:
-        return
-    axes.axvline(found.onset, color=_ONSET, linewidth=1.1, zorder=1.6)
-    if named:
-        _name(axes, found.onset, f"leaves the envelope at step {found.onset}", _ONSET, line=0)
+    if after.size and found.judged.size < found.steps.size:
+        left, right = axes.get_xlim()
+        start = float(after[0]) if found.judged.size else left
+        axes.axvspan(start, right, color=_UNJUDGED, zorder=0.5, linewidth=0)
+        axes.set_xlim(left, right)  # which the span has widened
+        if named:
+            _name(axes, start, f"not judged from step {after[0]} on", _DIM, line=found.onset is not None)
+    if found.onset is not None:
+        axes.axvline(found.onset, color=_ONSET, linewidth=1.1, zorder=1.6)
+        if named:
+            _name(axes, found.onset, f"leaves the envelope at step {found.onset}", _ONSET, line=0)
 
 
 def _name(axes: Axes, step: float, text: str, color: str, *, line: int) -> None:
@@ -184,10 +172,6 @@ def _name(axes: Axes, step: float, text: str, color: str, *, line: int) -> None:
         textcoords="offset points", ha="right" if leftwards else "left", va="bottom", fontsize=_TEXT,
         color=color, annotation_clip=False,
     )  # fmt: skip
-
-
-def _say_nothing(axes: Axes) -> None:
-    axes.text(0.5, 0.5, "nothing to draw", transform=axes.transAxes, ha="center", va="center", color=_DIM)
 
 
 def _finite(values: Floats) -> Floats:

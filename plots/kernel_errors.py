@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
-from .appearance import PALETTE, WIDTH
+from .appearance import PALETTE, figure_with_title
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999, 1.0)
 """Shares of the elements at which an error is given."""
@@ -23,11 +22,9 @@ FLOOR = 2.0**-7
 CEILING = 1e10
 """ULP; larger errors, of results of another magnitude, are an arrow at the edge."""
 
-_LINE, _HEAD, _FRAME = (
-    0.14,
-    0.33,
-    1.3,
-)  # inches: an input set, a kernel's name and margin, title, axis and legend
+_LINE, _HEAD, _FRAME = 0.14, 0.33, 1.3
+"""Inches: an input set, a kernel's name and margin, title, axis and legend."""
+
 _TEXT = 7.5  # points
 _MOST_LINES = 80
 """In one column of panels; more are drawn in two."""
@@ -53,42 +50,35 @@ def kernel_errors(rows: Sequence[ErrorsOfKernel], *, title: str) -> Figure:
     inputs = list(dict.fromkeys(row.inputs for row in rows))
     columns = 1 if len(kernels) * len(inputs) <= _MOST_LINES else 2
     height = -(-len(kernels) // columns)
-    size = (WIDTH, height * (len(inputs) * _LINE + _HEAD) + _FRAME)
-    figure = Figure(figsize=size, dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    text = figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
-    text.set_parse_math(False)
+    figure = figure_with_title(title, height * (len(inputs) * _LINE + _HEAD) + _FRAME)
     grid = figure.subplots(height, columns, sharex=True, sharey=True, squeeze=False)
-    panels = list(grid.T.flat)
+    panels = list(grid.T.flat)  # column by column; the last may be one too many
     for axes, kernel in zip(panels, kernels, strict=False):
         own = {row.inputs: row.errors for row in rows if row.kernel == kernel}
-        _draw_kernel(axes, kernel, [own.get(name, ()) for name in inputs], inputs)
+        for place, name in enumerate(inputs):
+            if not own.get(name):
+                said = "not measured, or nothing finite"
+                axes.text(FLOOR, place, said, fontsize=_TEXT, color="#777777", va="center")
+                continue
+            at = dict(zip(QUANTILES, _drawn(own[name]), strict=True))
+            color = PALETTE[(place + 1) % len(PALETTE)]
+            axes.hlines(place, at[0.5], at[1.0], color=color, linewidth=1.0)
+            axes.hlines(place, at[0.05], at[0.95], color=color, linewidth=4.5, alpha=0.45)
+            axes.plot([at[0.99]], [place], marker="|", markersize=6, color=color, markeredgewidth=1.4)
+            end, size = (">", 5) if at[1.0] == CEILING else ("|", 9)
+            axes.plot([at[1.0]], [place], marker=end, markersize=size, color=color, markeredgewidth=1.8)
+            axes.plot([at[0.5]], [place], marker="o", markersize=4, color=color, markeredgecolor="white")
+        axes.set_ylim(len(inputs) - 0.4, -0.6)  # the first set of inputs on top
+        axes.yaxis.set_major_locator(FixedLocator(list(range(len(inputs)))))
+        for label in axes.set_yticklabels(list(inputs), fontsize=_TEXT):
+            label.set_parse_math(False)
+        named = axes.set_title(kernel, loc="left", fontsize=_TEXT + 1.5, fontweight="bold", pad=3)
+        named.set_parse_math(False)
     for axes in panels[len(kernels) :]:
         axes.remove()
     _finish(panels[: len(kernels)], height, [error for row in rows for error in row.errors])
     _explain(figure)
     return figure
-
-
-def _draw_kernel(axes: Axes, kernel: str, errors: Sequence[Sequence[float]], inputs: Sequence[str]) -> None:
-    for place, quantiles in enumerate(errors):
-        if not quantiles:
-            axes.text(FLOOR, place, "not measured, or nothing finite", fontsize=_TEXT, color="#777777", va="center")
-            continue
-        at = dict(zip(QUANTILES, _drawn(quantiles), strict=True))
-        color = PALETTE[(place + 1) % len(PALETTE)]
-        axes.hlines(place, at[0.5], at[1.0], color=color, linewidth=1.0)
-        axes.hlines(place, at[0.05], at[0.95], color=color, linewidth=4.5, alpha=0.45)
-        axes.plot([at[0.99]], [place], marker="|", markersize=6, color=color, markeredgewidth=1.4)
-        end, size = (">", 5) if at[1.0] == CEILING else ("|", 9)
-        axes.plot([at[1.0]], [place], marker=end, markersize=size, color=color, markeredgewidth=1.8)
-        axes.plot([at[0.5]], [place], marker="o", markersize=4, color=color, markeredgecolor="white")
-    axes.set_ylim(len(inputs) - 0.4, -0.6)
-    axes.yaxis.set_major_locator(FixedLocator(list(range(len(inputs)))))
-    for label in axes.set_yticklabels(list(inputs), fontsize=_TEXT):
-        label.set_parse_math(False)
-    named = axes.set_title(kernel, loc="left", fontsize=_TEXT + 1.5, fontweight="bold", pad=3)
-    named.set_parse_math(False)
 
 
 def _drawn(errors: Sequence[float]) -> list[float]:

@@ -41,26 +41,22 @@ def draw_losses(axes: Axes, curves: Sequence[Curve]) -> None:
         kept = thinned(visible)
         stroke = Stroke(index, len(curves))
         axes.add_line(stroke.line(steps[kept], visible[kept]))
-        _mark_first_non_finite(axes, stroke, curve)
         finite.append(visible[~np.isnan(visible)])
+        if finite[-1].size == losses.size:
+            continue
+        # The x is as high as the last finite loss, or near the upper edge where there was none.
+        first = steps[~np.isfinite(losses)][0]
+        before = losses[steps < first]
+        mark = stroke.line([int(first)], [before[-1] if before.size else 0.97])
+        mark.set_marker("x")
+        mark.set_markersize(9)
+        mark.set_markeredgecolor(stroke.color)
+        mark.set_markeredgewidth(2.2)
+        if not before.size:
+            mark.set_transform(axes.get_xaxis_transform())
+        axes.add_line(mark)
     axes.autoscale_view()
     values = np.concatenate(finite)
     if values.size and values.min() > 0 and values.max() > _LOG_SPAN * values.min():
         set_log_range(axes, values)
     finish_axes(axes, x_label="step", y_label="loss")
-
-
-def _mark_first_non_finite(axes: Axes, stroke: Stroke, curve: Curve) -> None:
-    first = curve.first_non_finite_step()
-    if first is None:
-        return
-    steps, losses = curve.recorded()
-    before = losses[steps < first]
-    mark = stroke.line([first], [before[-1] if before.size else 0.97])
-    mark.set_marker("x")
-    mark.set_markersize(9)
-    mark.set_markeredgecolor(stroke.color)
-    mark.set_markeredgewidth(2.2)
-    if not before.size:
-        mark.set_transform(axes.get_xaxis_transform())
-    axes.add_line(mark)

@@ -50,6 +50,7 @@ class CurveDrift:
 
 def curve_drifts(curves: Sequence[Curve]) -> list[CurveDrift | None]:
     """Return the drift of each curve from its reference, None for a curve that is held against none."""
+    # Labels are unique and references are there: `resolved` has checked that.
     by_label = {curve.label: curve for curve in curves}
     return [None if curve.reference is None else _drift(by_label[curve.reference], curve) for curve in curves]
 
@@ -80,15 +81,26 @@ def draw_loss_drift(axes: Axes, curves: Sequence[Curve], *, relative: bool = Fal
         visible = np.where((values > 0) & np.isfinite(values), values, np.nan)
         if np.isnan(visible).all():
             continue
-        kept = thinned(visible)
-        _draw_with_gaps(axes, Stroke(index, len(curves)), drift.steps[kept], visible[kept])
         drawn.append(visible[~np.isnan(visible)])
+        kept = thinned(visible)
+        stroke, steps, shown = Stroke(index, len(curves)), drift.steps[kept], visible[kept]
+        axes.add_line(stroke.line(steps, shown, scale=_SCALE))
+        # A line needs two neighbours: a step between two gaps is a point of its own.
+        before, after = np.r_[np.nan, shown[:-1]], np.r_[shown[1:], np.nan]
+        isolated = ~np.isnan(shown) & np.isnan(before) & np.isnan(after)
+        if isolated.any():
+            points = stroke.line(steps[isolated], shown[isolated], scale=_SCALE)
+            points.set_linestyle("none")
+            points.set_markevery(None)
+            axes.add_line(points)
+        axes.autoscale_view()
     if drawn:
         set_log_range(axes, np.concatenate(drawn))
     label = "|loss - reference|"
     finish_axes(axes, x_label="step", y_label=f"{label} / |reference|" if relative else label)
     if not drawn:
-        _say_nothing_to_draw(axes)
+        axes.set_yticks([])
+        axes.text(0.5, 0.5, "no drift to draw", transform=axes.transAxes, ha="center", va="center", color="#555555")
 
 
 def loss_drift(curves: Sequence[Curve], *, title: str, reference: str | None = None) -> Figure:
@@ -116,20 +128,3 @@ def _drift(reference: Curve, curve: Curve) -> CurveDrift:
         relative=relative_difference(a, b),
         first_differing_step=int(steps[differing[0]]) if differing.size else None,
     )
-
-
-def _draw_with_gaps(axes: Axes, stroke: Stroke, steps: Steps, values: Floats) -> None:
-    axes.add_line(stroke.line(steps, values, scale=_SCALE))
-    before, after = np.r_[np.nan, values[:-1]], np.r_[values[1:], np.nan]
-    isolated = ~np.isnan(values) & np.isnan(before) & np.isnan(after)
-    if isolated.any():
-        points = stroke.line(steps[isolated], values[isolated], scale=_SCALE)
-        points.set_linestyle("none")
-        points.set_markevery(None)
-        axes.add_line(points)
-    axes.autoscale_view()
-
-
-def _say_nothing_to_draw(axes: Axes) -> None:
-    axes.set_yticks([])
-    axes.text(0.5, 0.5, "no drift to draw", transform=axes.transAxes, ha="center", va="center", color="#555555")

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
-from .appearance import PALETTE, WIDTH
+from .appearance import PALETTE, figure_with_title
 
 _BAR, _FRAME = 0.42, 1.35  # inches: a mode's bar with its margin; title, axis and legend
 _TEXT = 8.5  # points
@@ -35,14 +34,31 @@ class ModeTimes:
 
 def phase_times(modes: Sequence[ModeTimes], order: Sequence[str], *, title: str) -> Figure:
     """Return a figure with the bars one below the other on one axis, the pieces in this order of the phases."""
-    figure = Figure(figsize=(WIDTH, _FRAME + _BAR * len(modes)), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    text = figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
-    text.set_parse_math(False)
+    figure = figure_with_title(title, _FRAME + _BAR * len(modes))
     axes = figure.subplots()
     longest = max((sum(one.phases.values()) for one in modes), default=0.0) or 1.0
     for place, one in enumerate(modes):
-        _draw_bar(axes, place, one, order, longest)
+        begin = 0.0
+        for number, name in enumerate(order):
+            time = one.phases.get(name, 0.0)
+            if time <= 0:
+                continue
+            color = _color(number)
+            axes.barh(place, time, 0.62, left=begin, color=color, hatch=_hatch(number), edgecolor="white", linewidth=0)
+            if time >= _LABELLED * longest:
+                axes.text(
+                    begin + time / 2,
+                    place,
+                    f"{time:.3g}",
+                    ha="center",
+                    va="center",
+                    fontsize=_TEXT - 1,
+                    color="white" if color in _DARK else "black",
+                    bbox={"boxstyle": "round,pad=0.15", "facecolor": color, "edgecolor": "none"},  # over the hatch
+                )
+            begin += time
+        # The sum of the step, right of its bar.
+        axes.text(begin + 0.008 * longest, place, f"{begin:.3g} ms", va="center", fontsize=_TEXT, fontweight="bold")
     _finish(axes, [one.mode for one in modes], longest)
     handles = [
         Patch(facecolor=_color(place), hatch=_hatch(place), edgecolor="white", linewidth=0, label=name)
@@ -57,29 +73,6 @@ def phase_times(modes: Sequence[ModeTimes], order: Sequence[str], *, title: str)
         handleheight=1.2,
     )
     return figure
-
-
-def _draw_bar(axes: Axes, place: int, mode: ModeTimes, order: Sequence[str], longest: float) -> None:
-    begin = 0.0
-    for number, name in enumerate(order):
-        time = mode.phases.get(name, 0.0)
-        if time <= 0:
-            continue
-        color = _color(number)
-        axes.barh(place, time, 0.62, left=begin, color=color, hatch=_hatch(number), edgecolor="white", linewidth=0)
-        if time >= _LABELLED * longest:
-            axes.text(
-                begin + time / 2,
-                place,
-                f"{time:.3g}",
-                ha="center",
-                va="center",
-                fontsize=_TEXT - 1,
-                color="white" if color in _DARK else "black",
-                bbox={"boxstyle": "round,pad=0.15", "facecolor": color, "edgecolor": "none"},
-            )
-        begin += time
-    axes.text(begin + 0.008 * longest, place, f"{begin:.3g} ms", va="center", fontsize=_TEXT, fontweight="bold")
 
 
 def _finish(axes: Axes, modes: Sequence[str], longest: float) -> None:

@@ -1,5 +1,4 @@
-"""Where the time of each step goes, step by step and mode by mode: compiling, executing, transferring, the
-rest."""
+"""Where the time of each step goes, step by step and mode by mode: compiling, executing, transferring, the rest."""
 
 from __future__ import annotations
 
@@ -9,12 +8,11 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from .appearance import PALETTE, WIDTH, finish_axes
+from .appearance import PALETTE, figure_with_title, finish_axes
 
 PARTS = ("compile", "execute", "transfer", "recording", "other")
 """The parts of a step in the order in which they lie on each other, the first one lowest."""
@@ -29,16 +27,14 @@ _MOST_BARS = 80
 """Steps that are drawn as bars of their own; more are one area."""
 
 _HIGH, _MARGIN = 0.8, 1.5
-"""A panel reaches this factor above this quantile of its steps; higher ones are cut off, with their time
-above them."""
+"""A panel reaches this factor above this quantile of its steps; higher ones are cut off, with their time above them."""
 
 _MOST_LABELS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineStep:
-    """The times of one mode's steps in seconds: `parts` has a row for each of `PARTS` and a column for each
-    step."""
+    """The times of one mode's steps in seconds: `parts` has a row for each of `PARTS` and a column for each step."""
 
     mode: str
     steps: Sequence[int]
@@ -48,12 +44,8 @@ class TimelineStep:
 def step_timeline(modes: Sequence[TimelineStep], *, title: str) -> Figure:
     """Return a figure with a panel for each mode, each with an axis of its own, one below the other by steps.
 
-    A step that is far longer than most (one that compiles) is cut off at the upper edge, and its time stands
-    there."""
-    figure = Figure(figsize=(WIDTH, _FRAME + _PANEL * len(modes)), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    text = figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
-    text.set_parse_math(False)
+    A step that is far longer than most (one that compiles) is cut off at the upper edge, and its time stands there."""
+    figure = figure_with_title(title, _FRAME + _PANEL * len(modes))
     panels = figure.subplots(len(modes), 1, sharex=True, squeeze=False)[:, 0]
     for axes, one in zip(panels, modes, strict=True):
         _draw(axes, one)
@@ -85,7 +77,10 @@ def _draw(axes: Axes, mode: TimelineStep) -> None:
     milliseconds = np.array(mode.parts, dtype=float).reshape(len(PARTS), -1) * 1e3
     totals = milliseconds.sum(axis=0)
     steps = np.array(mode.steps)
-    ceiling = _ceiling(totals)
+    # Where few steps are long, the quantile is that of the others; where most are, nothing is cut off.
+    highest = float(totals.max()) if totals.size else 0.0
+    usual = float(np.quantile(totals, _HIGH)) * _MARGIN if totals.size else 0.0
+    ceiling = (highest if highest <= 1.3 * usual or not usual else usual) or 1.0
     floor = np.zeros_like(totals)
     for number, values in enumerate(milliseconds):
         upper = np.minimum(floor + values, ceiling)
@@ -95,19 +90,13 @@ def _draw(axes: Axes, mode: TimelineStep) -> None:
     if steps.size:
         axes.set_xlim(steps[0] - 0.6, steps[-1] + 0.6)
     finish_axes(axes, x_label="step", y_label="ms")
-    _label_cut_off(axes, steps, totals, ceiling)
+    # The times of the steps that are cut off, where there are few of them.
+    for place in [place for place in np.argsort(-totals)[:_MOST_LABELS] if totals[place] > ceiling]:
+        said = f"▲ {_written(float(totals[place]))}"
+        axes.text(steps[place], ceiling * 1.02, said, fontsize=_TEXT - 1, ha="left" if place == 0 else "center")
     median = f", half of the steps take {_written(float(np.median(totals)))} or less" if steps.size else ": no step"
     named = axes.set_title(f"{mode.mode}{median}", loc="left", fontsize=_TEXT + 1, fontweight="bold", pad=4)
     named.set_parse_math(False)
-
-
-def _ceiling(totals: NDArray[np.float64]) -> float:
-    """How far up a panel reaches, in milliseconds."""
-    if not totals.size or not totals.max():
-        return 1.0
-    usual = float(np.quantile(totals, _HIGH)) * _MARGIN
-    # Where few steps are long, the quantile is that of the others; where most are, nothing is cut off.
-    return float(totals.max()) if totals.max() <= 1.3 * usual or not usual else usual
 
 
 def _fill(
@@ -123,19 +112,6 @@ def _fill(
         axes.bar(steps, upper - lower, 0.8, bottom=lower, **look)
     else:
         axes.fill_between(steps, lower, upper, step="mid", **look)
-
-
-def _label_cut_off(axes: Axes, steps: NDArray[np.int64], totals: NDArray[np.float64], ceiling: float) -> None:
-    """The times of the steps that are cut off, where there are few of them."""
-    cut = [place for place in np.argsort(-totals)[:_MOST_LABELS] if totals[place] > ceiling]
-    for place in cut:
-        axes.text(
-            steps[place],
-            ceiling * 1.02,
-            f"▲ {_written(float(totals[place]))}",
-            fontsize=_TEXT - 1,
-            ha="left" if place == 0 else "center",
-        )
 
 
 def _written(milliseconds: float) -> str:

@@ -1,5 +1,4 @@
-"""Error of kernels against their input: the envelope over all inputs, and the neighbourhood of the worst
-one."""
+"""Error of kernels against their input: the envelope over all inputs, and the neighbourhood of the worst one."""
 
 from __future__ import annotations
 
@@ -117,54 +116,48 @@ def _ulp(error: float) -> str:
 def _draw_envelopes(figure: Figure, envelopes: Sequence[UlpEnvelope], *, rows: int) -> None:
     signs = [sign for sign in (True, False) if any(one.side(negative=sign)[0].size for one in envelopes)]
     grid = figure.add_gridspec(rows, len(signs), height_ratios=_HEIGHTS[:rows])
-    low, high = _interesting(envelopes)
+    # The range of log10 |input| with errors, half a decade wider; everything if there is none.
+    sides = [one.side(negative=sign) for one in envelopes for sign in (True, False)]
+    every = np.concatenate([side[0] for side in sides])
+    errors = np.concatenate([side[1] for side in sides])
+    shown = every[errors > _NEGLIGIBLE] if (errors > _NEGLIGIBLE).any() else every
+    low, high = max(shown.min() - 0.5, every.min()), min(shown.max() + 0.5, every.max())
+    wider = max(0.0, 1 - (high - low)) / 2
+    low, high = float(low - wider), float(high + wider)
     highest = max(float(one.largest.max(initial=0.0)) for one in envelopes)
+    lowest = _LOWEST / 10 if highest > _LOG_FROM else 0.0  # zero errors lie below a logarithmic axis
     first: Axes | None = None
     for column, negative in enumerate(signs):
         axes = figure.add_subplot(grid[0, column], sharey=first)
         for index, envelope in enumerate(envelopes):
-            side = _together(*envelope.side(negative=negative), low, high)
-            _draw_side(axes, Stroke(index, len(envelopes)), side, logarithmic=highest > _LOG_FROM)
+            stroke = Stroke(index, len(envelopes))
+            places, largest, mean = _together(*envelope.side(negative=negative), low, high)
+            faint = stroke.line(places, np.maximum(mean, lowest), scale=0.5)
+            faint.set_marker("")
+            faint.set_alpha(_FAINT)
+            faint.set_zorder(1.8)
+            axes.add_line(faint)
+            line = stroke.line(places, np.maximum(largest, lowest), scale=_LINE_SCALE if stroke.count > 1 else 1.2)
+            if places.size < _CONNECTED:
+                line.set_linestyle("none")
+                faint.set_linestyle("none")
+                faint.set_marker("_")
+                faint.set_markeredgecolor(stroke.color)
+            axes.add_line(line)
         axes.set_xlim(low, high)
         _finish(axes, highest, "" if first else "error, ULP (faint: mean)")
         _label_inputs(axes, negative=negative)
         if first:
             axes.tick_params(labelleft=False)
         first = first or axes
-    _mark_correct(axes)
-
-
-def _draw_side(axes: Axes, stroke: Stroke, side: tuple[Floats, Floats, Floats], *, logarithmic: bool) -> None:
-    places, largest, mean = side
-    lowest = _LOWEST / 10 if logarithmic else 0.0
-    faint = stroke.line(places, np.maximum(mean, lowest), scale=0.5)
-    faint.set_marker("")
-    faint.set_alpha(_FAINT)
-    faint.set_zorder(1.8)
-    axes.add_line(faint)
-    line = stroke.line(places, np.maximum(largest, lowest), scale=_LINE_SCALE if stroke.count > 1 else 1.2)
-    if places.size < _CONNECTED:
-        line.set_linestyle("none")
-        faint.set_linestyle("none")
-        faint.set_marker("_")
-        faint.set_markeredgecolor(stroke.color)
-    axes.add_line(line)
-
-
-def _interesting(envelopes: Sequence[UlpEnvelope]) -> tuple[float, float]:
-    """The range of log10 |input| with errors, half a decade wider; everything if there is none."""
-    sides = [one.side(negative=sign) for one in envelopes for sign in (True, False)]
-    places = np.concatenate([side[0] for side in sides])
-    largest = np.concatenate([side[1] for side in sides])
-    shown = places[largest > _NEGLIGIBLE] if (largest > _NEGLIGIBLE).any() else places
-    low, high = max(shown.min() - 0.5, places.min()), min(shown.max() + 0.5, places.max())
-    wider = max(0.0, 1 - (high - low)) / 2
-    return float(low - wider), float(high + wider)
+    axes.annotate(
+        "0.5", (1, CORRECT), xycoords=("axes fraction", "data"), xytext=(3, 0), va="center",
+        textcoords="offset points", fontsize=_TEXT_SIZE, color=_DIM, annotation_clip=False,
+    )  # fmt: skip
 
 
 def _together(places: Floats, largest: Floats, mean: Floats, low: float, high: float) -> tuple[Floats, Floats, Floats]:
-    """The rows in a range, neighbours taken together until they are few: the largest, and the mean of the
-    means."""
+    """The rows in a range, neighbours taken together until they are few: the largest, and the mean of the means."""
     inside = (places >= low) & (places <= high)
     places, largest, mean = places[inside], largest[inside], mean[inside]
     if places.size <= _POINTS:
@@ -208,13 +201,6 @@ def _label_inputs(axes: Axes, *, negative: bool) -> None:
         axes.invert_xaxis()
 
 
-def _mark_correct(axes: Axes) -> None:
-    axes.annotate(
-        "0.5", (1, CORRECT), xycoords=("axes fraction", "data"), xytext=(3, 0), va="center",
-        textcoords="offset points", fontsize=_TEXT_SIZE, color=_DIM, annotation_clip=False,
-    )  # fmt: skip
-
-
 def _draw_zoom(figure: Figure, zoom: UlpZoom, labels: Sequence[str]) -> None:
     grid = figure.axes[0].get_gridspec()
     assert grid is not None
@@ -238,23 +224,23 @@ def _draw_zoom(figure: Figure, zoom: UlpZoom, labels: Sequence[str]) -> None:
 
 def _set_signed_log(axes: Axes, low: float, high: float) -> None:
     """Make the y axis linear up to one ULP and logarithmic beyond."""
-
-    def beyond(error: float) -> float:
-        return max(float(np.log10(max(abs(error), 1.0))) * 1.05, 0.3) if error else 0.3
-
-    below, above = beyond(min(low, 0.0)), beyond(max(high, 0.0))
+    # How many decades the axis goes beyond one ULP, downwards and upwards; a bit in either case.
+    below, above = (
+        max(float(np.log10(max(abs(error), 1.0))) * 1.05, 0.3) if error else 0.3
+        for error in (min(low, 0.0), max(high, 0.0))
+    )
     stride = max(1, round((below + above + 2) / _TICKS))
     least = 0 if stride == 1 else stride
     powers = range(least, int(above) + 1, stride), range(least, int(below) + 1, stride)
     axes.set_yscale("symlog", linthresh=1.0)
     axes.set_ylim(-(10**below), 10**above)
     ticks = [0.0, *(10.0**power for power in powers[0]), *(-(10.0**power) for power in powers[1])]
+
+    def written(error: float, _: object) -> str:
+        if abs(error) <= 1:
+            return f"{error:.0f}"
+        return f"${'-' if error < 0 else ''}10^{{{np.log10(abs(error)):.0f}}}$"
+
     axes.yaxis.set_major_locator(FixedLocator(ticks))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda error, _: _power(error)))
+    axes.yaxis.set_major_formatter(FuncFormatter(written))
     axes.yaxis.set_minor_locator(FixedLocator([]))
-
-
-def _power(error: float) -> str:
-    if abs(error) <= 1:
-        return f"{error:.0f}"
-    return f"${'-' if error < 0 else ''}10^{{{np.log10(abs(error)):.0f}}}$"

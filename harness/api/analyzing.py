@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import UsageError
-from ..launch.batch_plan import BatchPlan
-from ..launch.reproducer import asked_for
+from ..launch.batch_plan import BatchPlan, asked_for
 from ..records.mode_spec import parse_mode
 from ..tools.support.support_analysis import SupportAnalysis, analysis_plan, analyzed
 from .api_progress import passive_threads, told

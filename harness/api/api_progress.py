@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from ..launch.supervise import ProcessEnd, Reporter
-from ..launch.tail import JournalProgress
+from ..launch.running_process import JournalProgress, ProcessEnd
+from ..launch.supervise import Reporter
 
 POLICY = "OMP_WAIT_POLICY"
 

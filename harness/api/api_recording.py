@@ -18,7 +18,7 @@ from ..errors import UsageError, nearest
 from ..launch.batch_kernels import check_kernels, own_kernels
 from ..launch.execute_batch import PreparedRun, close_run
 from ..launch.guest_process import Launch
-from ..launch.supervise import ProcessEnd
+from ..launch.running_process import ProcessEnd
 from ..records import frames
 from ..records.mode_spec import ModeSpec, parse_mode
 from ..records.run_config import RunConfig

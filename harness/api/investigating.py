@@ -18,8 +18,7 @@ from ..investigate.laboratory import Laboratory, Progress
 from ..investigate.method import investigate as investigate_plan
 from ..investigate.method import investigate_runs, localize_runs
 from ..launch.batch_kernels import OwnKernels, own_kernels
-from ..launch.batch_plan import planned
-from ..launch.reproducer import asked_for
+from ..launch.batch_plan import asked_for, planned
 from ..records.findings import Findings
 from ..records.mode_spec import ModeSpec, parse_modes
 from ..records.step_selection import StepSelection

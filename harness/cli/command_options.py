@@ -16,7 +16,7 @@ from ..records.run_request import UserOption, user_options
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 script_argument = click.argument("script", required=False, type=click.UNPROCESSED)
-"""A path, or the name of a console script; `numdrift.harness.launch.reproducer.asked_for` reads it."""
+"""A path, or the name of a console script; `numdrift.harness.launch.batch_plan.asked_for` reads it."""
 
 arguments_argument = click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
 

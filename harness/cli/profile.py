@@ -19,7 +19,7 @@ from ..records.profile_record import DEFAULT_STEPS, PROFILE, TRACE, RunProfile
 from ..runs.recorded_run import RecordedRun, is_there
 from ..tools.profile.profile_made import profile_of
 from ..tools.profile.side_by_side import Cell, TimeRow, by_block, by_line, by_module, by_op, by_phase
-from ..tools.profile.tensorboard import write_log_directory
+from ..tools.profile.trace_file import write_log_directory
 from .command_options import (
     arguments_argument,
     chosen_modes,

@@ -11,8 +11,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from ..launch.supervise import ProcessEnd
-from ..launch.tail import JournalProgress, Understood
+from ..launch.running_process import JournalProgress, ProcessEnd, Understood
 from .output import console
 
 PLAIN_EVERY_SECONDS = 5.0

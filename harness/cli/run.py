@@ -14,7 +14,7 @@ from ..api.api_running import planned_run
 from ..launch.batch_kernels import stated_kernel
 from ..launch.batch_plan import BatchPlan
 from ..launch.execute_batch import BatchResult, FinishedRun, execute
-from ..launch.tail import PassThrough
+from ..launch.supervise import PassThrough
 from ..records.mode_spec import parse_mode
 from .command_options import (
     arguments_argument,

@@ -46,7 +46,7 @@ class SeenCulprit:
             return False
         if found.module is not None and node.module is not None:
             return found.module == node.module
-        # of a path only its end is held: the run may have been made in another folder
+        # Of a path only its end is held: the run may have been made in another folder.
         return not (found.source and node.source) or Path(found.source).name == Path(node.source).name
 
     def mark(self) -> Mark:
@@ -81,10 +81,13 @@ def marks_for(run: RecordedRun, graph: Graph, pre: Graph | None = None) -> dict[
         return {}
     if pre is None and graph.pre in {entry.name for entry in RunGraphs(run).entries}:
         pre = RunGraphs(run).graph(graph.pre)
+    # An investigation names ops of the script, which stand in the graph before the compiler; the kernel that a compiler
+    # made of one knows by name which nodes it covers.
     covered = _marked(pre.nodes if pre else (), culprits)
     marks = {}
     for node in graph.nodes:
         inside = _marked(node.body, culprits)
+        # The node itself, else what it covers, else the first culprit inside of it.
         found = _marked((node,), culprits).get(node.name)
         found = found or next((covered[name] for name in node.covers if name in covered), None)
         found = found or next(iter(inside.values()), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -17,15 +17,9 @@ CONFIG = "config.json"
 """What the run was asked for, beside its manifest."""
 
 INDEX_TYPES: dict[str, type] = {
-    "name": str,
-    "stage": str,
-    "phase": str,
-    "graph": str,
-    "hash": str,
-    "pre": str,
-    "reason": str,
+    **dict.fromkeys(("name", "stage", "phase", "graph", "hash", "pre", "reason"), str),
+    **dict.fromkeys(("step", "nodes"), int),
 }
-INDEX_TYPES |= {"step": int, "nodes": int}
 
 Read = TypeVar("Read")
 
@@ -52,8 +46,7 @@ class GraphEntry:
 
 @dataclass(frozen=True, slots=True)
 class GraphExecution:
-    """One execution of a graph: `graph` is its name without a stage, `cut` says why a lazy graph ended
-    there."""
+    """One execution of a graph: `graph` is its name without a stage, `cut` says why a lazy graph ended there."""
 
     step: int
     graph: str
@@ -98,7 +91,17 @@ class RunGraphs:
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
             graph = Graph.from_json(data)
-            flaw = "" if _is_well_formed(graph) else "a field is of a wrong type"
+            # The codec takes JSON as it comes: what others take for names and steps is looked at here.
+            names = [graph.name, graph.mode, graph.stage, graph.phase, graph.pre, graph.hash, graph.code]
+            names += [*graph.inputs, *graph.outputs, *graph.notes, *graph.values]
+            nodes = list(graph.nodes)
+            for node in nodes:
+                nodes += node.body  # the list grows while it is walked: bodies have nodes with bodies
+                names += [node.name, node.op, node.domain, node.overload, node.phase, node.source, node.stack]
+                names += [node.original, node.group, node.code, node.module or ""]
+                names += [*node.inputs, *node.input_names, *node.outputs, *node.covers]
+            right = isinstance(graph.step, int) and all(isinstance(one, str) for one in names)
+            flaw = "" if right else "a field is of a wrong type"
         except OSError as error:
             raise JournalError(path, f"cannot be read: {error.strerror}") from None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -118,6 +121,7 @@ class RunGraphs:
             ("phase", phase, lambda entry: entry.phase.split("+")),
             ("stage", stage, lambda entry: (entry.stage,)),
         ):
+            # What is known is asked of what is left: with a step, the phases of that step.
             known = dict.fromkeys(str(one) for entry in found for one in values_of(entry) if one != "")
             found = tuple(entry for entry in found if value is None or value in values_of(entry))
             if not found:
@@ -144,50 +148,49 @@ class RunGraphs:
 
     @cached_property
     def _events(self) -> Sequence[tuple[int, dict[str, Any]]]:
-        return list(_lines(self.path / INDEX))
+        """The events of the index with the numbers of their lines."""
+        path = self.path / INDEX
+        if not path.exists():
+            return ()
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise JournalError(path, f"cannot be read: {error.strerror}") from None
+        found = []
+        for number, line in enumerate(text.splitlines(keepends=True), 1):
+            if not line.endswith("\n"):
+                break  # a kill has torn the last line
+            try:
+                event = json.loads(line)
+            except ValueError as error:
+                raise JournalError(path, f"line {number} is no event: it is not JSON") from error
+            if isinstance(event, dict) and "event" in event:
+                found.append((number, event))
+        return found
 
 
 def graphs_of(run: RecordedRun) -> RunGraphs:
     """The graphs of a run. Raises GraphsNotFound, with the remedy, when it has none."""
     graphs = RunGraphs(run)
-    if not graphs.entries:
-        why = "".join(f" ({stage}: {reason})" for stage, reason in graphs.unavailable)
-        asked = _asked_for(run)
-        if asked:
-            steps = run.manifest.steps
-            raise GraphsNotFound(
-                f"{run.path} recorded no graphs{why}: --graphs asked for those of "
-                f"step{'' if asked.isdigit() else 's'} {asked}, "
-                f"and the run has {steps:,} step{'' if steps == 1 else 's'}"
-            )
-        raise GraphsNotFound(
-            f"{run.path} recorded no graphs{why}; record them with "
-            f"`numdrift run {run.manifest.reproducer} --mode {run.manifest.spec} --graphs`"
-        )
-    return graphs
-
-
-def _asked_for(run: RecordedRun) -> str:
-    """The steps of which the run was asked to record graphs, "" where it was not."""
+    if graphs.entries:
+        return graphs
+    why = "".join(f" ({stage}: {reason})" for stage, reason in graphs.unavailable)
+    # Whoever asked for graphs and got none asked for steps that the run did not come to.
     try:
         config = json.loads((run.path / CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return ""
-    asked = isinstance(config, dict) and config.get("graphs") is True
-    return str(config.get("graph_steps", "")) if asked else ""
-
-
-def _is_well_formed(graph: Graph) -> bool:
-    """Whether what others take for names, steps and lists of names is that."""
-    names = [graph.name, graph.mode, graph.stage, graph.phase, graph.pre, graph.hash, graph.code]
-    names += [*graph.inputs, *graph.outputs, *graph.notes, *graph.values]
-    nodes = list(graph.nodes)
-    for node in nodes:
-        nodes += node.body
-        names += [node.name, node.op, node.domain, node.overload, node.phase, node.source, node.stack]
-        names += [node.original, node.group, node.code, node.module or ""]
-        names += [*node.inputs, *node.input_names, *node.outputs, *node.covers]
-    return isinstance(graph.step, int) and all(isinstance(one, str) for one in names)
+        asked = str(config.get("graph_steps", "")) if config.get("graphs") is True else ""
+    except (OSError, ValueError, AttributeError):
+        asked = ""
+    if asked:
+        steps = run.manifest.steps
+        raise GraphsNotFound(
+            f"{run.path} recorded no graphs{why}: --graphs asked for those of step{'' if asked.isdigit() else 's'} "
+            f"{asked}, and the run has {steps:,} step{'' if steps == 1 else 's'}"
+        )
+    raise GraphsNotFound(
+        f"{run.path} recorded no graphs{why}; record them with "
+        f"`numdrift run {run.manifest.reproducer} --mode {run.manifest.spec} --graphs`"
+    )
 
 
 def _flaw(data: Any) -> str:
@@ -196,6 +199,7 @@ def _flaw(data: Any) -> str:
         return "it is not JSON" if data is None else "it is no JSON object"
     if data.get("schema") != SCHEMA:
         return f"its schema is {data.get('schema', 'missing')}"
+    # The outermost flaw is the one to tell: that of the graph, then of a node, then of its cut.
     nodes = data.get("nodes")
     for what, record, found in (
         ("the graph", Graph, [data]),
@@ -211,22 +215,3 @@ def _flaw(data: Any) -> str:
             if missing := [name for name, needed in known.items() if needed and name not in one]:
                 return f"{what} lacks the field {missing[0]!r}"
     return "a field is of a wrong type"
-
-
-def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The events of the index; a last line that a kill has torn is left out."""
-    if not path.exists():
-        return
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise JournalError(path, f"cannot be read: {error.strerror}") from None
-    for number, line in enumerate(text.splitlines(keepends=True), 1):
-        if not line.endswith("\n"):
-            return
-        try:
-            event = json.loads(line)
-        except ValueError as error:
-            raise JournalError(path, f"line {number} is no event: it is not JSON") from error
-        if isinstance(event, dict) and "event" in event:
-            yield number, event

@@ -43,16 +43,20 @@ def requests_of(spec: ModeSpec) -> tuple[SwapRequest, ...]:
 def check_kernels(specs: Sequence[ModeSpec], own: Sequence[tuple[str, Path]], traced: Sequence[str]) -> None:
     """Find what is wrong with the kernels of a batch before any process starts. Raises UsageError."""
     registry = known_kernels(own, run=False)
+    asked = set()
     for spec in specs:
         requests = requests_of(spec)
+        asked |= {(request.op, request.kernel) for request in requests}
         try:
-            _check_backend(spec, requests)
-            check_swaps(requests, registry, device_of(spec))
+            if spec.base == "compile":
+                _check_backend(spec, requests)
+            device = spec.device or ("cpu" if spec.base == "compile" else spec.base)
+            check_swaps(requests, registry, device)
         except UsageError as error:
             raise UsageError(f"mode {spec.name!r}: {error}") from None
     for op in traced:
         check_op(op, registry)
-    asked = {(request.op, request.kernel) for spec in specs for request in requests_of(spec)}
+    # A kernel that no mode names would be built and never run, which looks like one that changes nothing.
     for op, path in own:
         if (op, path.stem) not in asked:
             raise UsageError(
@@ -61,17 +65,12 @@ def check_kernels(specs: Sequence[ModeSpec], own: Sequence[tuple[str, Path]], tr
             )
 
 
-def device_of(spec: ModeSpec) -> str:
-    """The device that a mode runs on."""
-    return spec.device or ("cpu" if spec.base == "compile" else spec.base)
-
-
 def _check_backend(spec: ModeSpec, requests: Sequence[SwapRequest]) -> None:
     """Some stages of the compiler take nothing apart and know no modules. Raises UsageError."""
-    if spec.base != "compile":
-        return
     for request in requests:
-        if request.from_decomposition and spec.backend not in (None, "inductor") and _is_composite(request.op):
+        # Whether torch makes the op of others is asked last, and by name: that import takes torch with it.
+        of_others = request.from_decomposition and spec.backend not in (None, "inductor")
+        if of_others and load_target("numdrift.kernels.swaps.composites:is_composite")(request.op):
             raise UsageError(
                 f"{request}: aten.{request.op} is kept whole in the graphs that Inductor is given, and backend "
                 f"{spec.backend} has no such graphs; leave the key out, or choose backend=inductor"
@@ -86,14 +85,9 @@ def _check_backend(spec: ModeSpec, requests: Sequence[SwapRequest]) -> None:
             )
 
 
-def _is_composite(op: str) -> bool:
-    """Whether torch has the op made of others above autograd; looking imports torch."""
-    found: bool = load_target("numdrift.kernels.swaps.composites:is_composite")(op)
-    return found
-
-
 def swaps_of_run(spec: ModeSpec, journal: Path, described: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """What the manifest says of each swap of a run: `described` by its process, and the calls that were counted."""
+    # Not strict: a process that failed before its swaps were made has described none of them.
     counts = counts_of_run(spec, journal)
     return [one | {"calls": count.by_phase()} for one, count in zip(described, counts, strict=False)]
 
@@ -104,21 +98,22 @@ def counts_of_run(spec: ModeSpec, journal: Path) -> list[SwapCounts]:
 
 def never_executed(spec: ModeSpec, journal: Path, seen: Mapping[str, Sequence[str]]) -> list[str]:
     """A line on each swap that had no effect in a run; `seen` are the modules that called its op."""
-    counts = zip(requests_of(spec), counts_of_run(spec, journal), strict=True)
-    return [_why_idle(one, spec, seen) for one, count in counts if not count.calls and not count.traced]
-
-
-def _why_idle(request: SwapRequest, spec: ModeSpec, seen: Mapping[str, Sequence[str]]) -> str:
-    line = f"{request} was never executed: "
-    if modules := seen.get(request.op):
-        called = ", ".join(module or "the outermost module" for module in modules)
-        line += f"aten.{request.op} is called in {called}"
-    else:
-        line += f"the reproducer calls no aten.{request.op} with floating-point tensors in this mode"
-    if request.occurrence is not None:
-        unit = "compiled graph" if spec.base == "compile" else "step"
-        line += f"; :{request.occurrence} means call number {request.occurrence + 1} of a {unit}"
-    return line
+    lines = []
+    for request, count in zip(requests_of(spec), counts_of_run(spec, journal), strict=True):
+        # Traced into a compiled graph it had an effect, too, whether or not that graph was executed.
+        if count.calls or count.traced:
+            continue
+        line = f"{request} was never executed: "
+        if modules := seen.get(request.op):
+            called = ", ".join(module or "the outermost module" for module in modules)
+            line += f"aten.{request.op} is called in {called}"
+        else:
+            line += f"the reproducer calls no aten.{request.op} with floating-point tensors in this mode"
+        if request.occurrence is not None:
+            unit = "compiled graph" if spec.base == "compile" else "step"
+            line += f"; :{request.occurrence} means call number {request.occurrence + 1} of a {unit}"
+        lines.append(line)
+    return lines
 
 
 def inside_kernel(spec: ModeSpec, journal: Path) -> str:

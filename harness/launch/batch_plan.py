@@ -1,27 +1,29 @@
-"""What a batch is asked to do, checked before anything is started."""
+"""What a batch is asked to do, which script it runs, and what is wrong with that, found before anything starts."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import os
+import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
-from ..errors import NumdriftError, UsageError
+from ..errors import NumdriftError, UsageError, nearest
 from ..records.experiment import Experiment
 from ..records.mode_spec import ModeSpec
 from ..records.run_request import LEVELS, RunRequest
 from ..records.step_selection import StepSelection
 from ..runs.manifest import read_manifest
 from ..runs.recorded_run import load_run
-from ..runs.run_layout import STATES, InvestigationFolder, RunFolder, check_name, choose_investigation
+from ..runs.run_layout import STATES, InvestigationFolder, check_name, choose_investigation
 from ..runs.step_outcomes import state_steps
 from .batch_kernels import check_kernels
 from .guest_process import check_interpreter
-from .reproducer import asked_for
 
 WITHOUT_COLLECTIVES = ("lazy", "xla")
 """Bases whose tensors no process group of torch.distributed takes."""
@@ -32,11 +34,10 @@ class BatchPlan(RunRequest):
     """One reproducer in some modes; what is recorded of each run is the request that a plan is. `timeout` is
     in seconds a run.
 
-    `kernels` are the user's own, as (op, path). `resync` is the folder of another run's states, from which
-    the steps that have one there start. `positions` are all modes of the batch that this plan is a part of
-    (empty: its own). Of a plan of one mode, `experiment` is what it makes for an investigation, and `serve`
-    the path of a unix socket. Each run has `nproc` processes, its ranks. With `pass_through` the one run has
-    our standard input."""
+    `kernels` are the user's own, as (op, path). `resync` is the folder of another run's states, from which the steps
+    that have one there start. `positions` are all modes of the batch that this plan is a part of (empty: its own). Of a
+    plan of one mode, `experiment` is what it makes for an investigation, and `serve` the path of a unix socket. Each
+    run has `nproc` processes, its ranks. With `pass_through` the one run has our standard input."""
 
     script: Path
     modes: Sequence[ModeSpec]
@@ -87,6 +88,7 @@ def planned(
     if resync is None:
         return plan
     run = load_run(resync)
+    # A range of steps takes what there is in it; a step that is named by itself has to be there.
     kept = [step for step in state_steps(run.path) if step in plan.steps]
     lacking = [first for first, last in plan.steps.ranges if first == last and first not in kept]
     if not kept or lacking:
@@ -101,6 +103,7 @@ def planned(
 def check_plan(plan: BatchPlan) -> None:
     """Find what is wrong with a plan before any process starts. Raises UsageError."""
     check_script(plan.script)
+    # Modes with another Python are asked for their versions first: everything below takes them for usable.
     for spec in plan.modes:
         check_interpreter(spec)
     check_kernels(plan.modes, plan.kernels, plan.trace_kernels)
@@ -112,23 +115,37 @@ def check_plan(plan: BatchPlan) -> None:
         raise UsageError(f"--timeout {plan.timeout:g} is no positive number of seconds")
     if plan.pass_through and (len(plan.modes) > 1 or plan.nproc > 1):
         raise UsageError("--pass-through runs the script as python would: give one mode, and one process")
-    _check_processes(plan)
-    _check_folder(plan)
-    for spec in plan.modes:
-        folder = plan.investigation.run(spec.name, plan.suffix)
-        if plan.force:
-            _refuse_another_run(folder, spec.name, plan.suffix)
-        else:
-            folder.refuse_collision()
-
-
-def _check_processes(plan: BatchPlan) -> None:
     alone = next((spec for spec in plan.modes if spec.base in WITHOUT_COLLECTIVES), None)
     if plan.nproc > 1 and alone is not None:
         raise UsageError(
             f"mode {alone.name!r} cannot be run with --nproc {plan.nproc}: {alone.base} tensors have no collectives; "
             "leave the mode out"
         )
+    # The folder need not exist yet: what decides is the nearest one above it that does.
+    folder = existing = plan.investigation.path
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise UsageError(f"{existing} cannot be written to; choose another folder with --out")
+    for run in sorted(folder.glob("*/run.json")):
+        try:
+            other = Path(read_manifest(run.parent).reproducer)
+        except NumdriftError:
+            continue  # a damaged run says nothing about its script, and stands in nobody's way
+        if other.resolve() != plan.script.resolve():
+            raise UsageError(f"{folder} holds runs of {other}; choose another investigation with --name")
+    for spec in plan.modes:
+        of_run = plan.investigation.run(spec.name, plan.suffix)
+        if not plan.force:
+            of_run.refuse_collision()
+        elif of_run.manifest.exists():
+            # `cpu` with the suffix `a_b` and `cpu_a` with the suffix `b` have one folder: never replace the other.
+            there = read_manifest(of_run.path)
+            if (there.mode, there.suffix) != (spec.name, plan.suffix):
+                raise UsageError(
+                    f"{of_run.path} is the run of mode {there.mode!r} with the suffix {there.suffix!r}, "
+                    "which --force does not replace; choose another suffix"
+                )
 
 
 def check_script(script: Path) -> None:
@@ -142,6 +159,7 @@ def check_script(script: Path) -> None:
     except OSError as error:
         raise UsageError(f"script {script} cannot be read: {error.strerror}") from None
     try:
+        # `dont_inherit`, else the script would be read with this module's `from __future__ import annotations`.
         compile(source, str(script), "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
@@ -155,28 +173,70 @@ def script_sha256(script: Path) -> str:
     return hashlib.sha256(script.read_bytes()).hexdigest()
 
 
-def _refuse_another_run(folder: RunFolder, mode: str, suffix: str) -> None:
-    """`cpu` with the suffix `a_b` and `cpu_a` with the suffix `b` have one folder: never replace the other."""
-    if folder.manifest.exists():
-        there = read_manifest(folder.path)
-        if (there.mode, there.suffix) != (mode, suffix):
-            raise UsageError(
-                f"{folder.path} is the run of mode {there.mode!r} with the suffix {there.suffix!r}, "
-                "which --force does not replace; choose another suffix"
-            )
+@dataclass(frozen=True, slots=True)
+class Reproducer:
+    """The file to run, and the name of its module where it was asked for as one (else empty)."""
+
+    path: Path
+    module: str = ""
+
+    @property
+    def named_after(self) -> Path:
+        """What an investigation of it is named after: of `python -m pkg` the package, not its `__main__.py`."""
+        return Path(self.module.rpartition(".")[2]) if self.module else self.path
 
 
-def _check_folder(plan: BatchPlan) -> None:
-    folder = plan.investigation.path
-    existing = folder
-    while not existing.exists() and existing != existing.parent:
-        existing = existing.parent
-    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        raise UsageError(f"{existing} cannot be written to; choose another folder with --out")
-    for run in sorted(folder.glob("*/run.json")):
-        try:
-            other = Path(read_manifest(run.parent).reproducer)
-        except NumdriftError:
-            continue
-        if other.resolve() != plan.script.resolve():
-            raise UsageError(f"{folder} holds runs of {other}; choose another investigation with --name")
+def asked_for(script: str | None, module: str | None, arguments: Sequence[str]) -> tuple[Reproducer, tuple[str, ...]]:
+    """The reproducer and its arguments from a command line; behind `-m` the first argument stands in place of a script.
+
+    Raises UsageError when neither is given or the module is not found.
+    """
+    if module is None:
+        if script is None:
+            raise UsageError("no script is given; give the path of a training script, or -m and a module's name")
+        return Reproducer(find_script(script)), tuple(arguments)
+    return find_module(module), (*([] if script is None else [script]), *arguments)
+
+
+def find_script(text: str) -> Path:
+    """The path as it is, or that of a console script on the PATH whose first line names a Python interpreter."""
+    path = Path(text)
+    if path.exists() or os.sep in text:
+        return path
+    found = shutil.which(text)
+    if found is not None:
+        # A console script that pip has made begins `#!/.../bin/python`; a binary has no first line worth reading.
+        with Path(found).open("rb") as file:
+            first = file.readline(256)
+        if first.startswith(b"#!") and b"python" in first:
+            return Path(found)
+        raise UsageError(f"{text} is {found}, which is no Python program; give the training script that it starts")
+    return path
+
+
+def find_module(name: str) -> Reproducer:
+    """The file that `python -m NAME` would run from here. Nothing of the package is imported.
+
+    Raises UsageError.
+    """
+    further = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    folders: Sequence[str] = [str(Path.cwd()), *further, *sys.path]
+    spec: ModuleSpec | None = None
+    parts = name.split(".")
+    # `a.b.c` is found part by part, each in the folders of the package before it: `importlib.util.find_spec` would
+    # import `a` and `a.b`, and with them the user's code.
+    for place in range(len(parts)):
+        whole = ".".join(parts[: place + 1])
+        spec = PathFinder.find_spec(whole, folders) if all(parts) else None
+        if spec is None:
+            beside = {path.stem for folder in folders[:1] for path in Path(folder).glob("*.py")}
+            hint = nearest(parts[place], beside) if beside else "start it where `python -m` finds it"
+            raise UsageError(f"there is no module {whole!r} to run with -m from {Path.cwd()}; {hint}")
+        folders = list(spec.submodule_search_locations or ())
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = PathFinder.find_spec(f"{name}.__main__", folders)
+        if spec is None:
+            raise UsageError(f"{name} is a package without __main__.py; name the module in it that trains")
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        raise UsageError(f"module {name!r} has no Python source; give a training script")
+    return Reproducer(Path(spec.origin), name)

@@ -1,4 +1,4 @@
-"""The doctor's examination: run the trial in each mode, and say what came of it."""
+"""The doctor's examination: a small training is run in each mode, and what failed is said with its remedy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..records.mode_registry import registry
 from ..records.mode_spec import ModeSpec
 from ..runs.run_layout import InvestigationFolder
 from .batch_plan import BatchPlan
-from .execute_batch import FinishedRun, execute
+from .execute_batch import execute
 from .supervise import Reporter
 
 TRIAL = Path(__file__).with_name("doctor_trial.py")
@@ -54,22 +54,22 @@ def examine(folder: Path, bases: Sequence[str], reporter: Reporter) -> Examinati
         timeout=TIMEOUT_SECONDS,
         jobs=2,
     )
-    runs = execute(plan, reporter).runs
-    environments = [dict(run.manifest.environment) for run in runs if run.manifest.environment]
-    return Examination([_finding(run) for run in runs], environments[0] if environments else {})
-
-
-def _finding(run: FinishedRun) -> Finding:
-    manifest = run.manifest
-    works = manifest.status == "complete" and manifest.steps == 2
-    said = manifest.message or f"{manifest.steps} of 2 steps were recorded"
-    reason, _, remedy = said.partition(" (") if manifest.message.endswith(")") else (said, "", "")
-    known = next((cure for word, cure in REMEDIES if word in said), remedy.removesuffix(")"))
-    return Finding(
-        mode=manifest.mode,
-        summary=registry.entry(manifest.mode).summary,
-        works=works,
-        seconds=manifest.seconds,
-        reason="" if works else reason,
-        remedy="" if works else known or "run the mode on its own with numdrift run to see its whole output",
-    )
+    manifests = [run.manifest for run in execute(plan, reporter).runs]
+    findings = []
+    for manifest in manifests:
+        works = manifest.status == "complete" and manifest.steps == 2
+        said = manifest.message or f"{manifest.steps} of 2 steps were recorded"
+        # NotAvailable ends in its remedy, in brackets: that is what helps where no word is known.
+        reason, _, remedy = said.partition(" (") if manifest.message.endswith(")") else (said, "", "")
+        known = next((cure for word, cure in REMEDIES if word in said), remedy.removesuffix(")"))
+        finding = Finding(
+            mode=manifest.mode,
+            summary=registry.entry(manifest.mode).summary,
+            works=works,
+            seconds=manifest.seconds,
+            reason="" if works else reason,
+            remedy="" if works else known or "run the mode on its own with numdrift run to see its whole output",
+        )
+        findings.append(finding)
+    environments = [dict(manifest.environment) for manifest in manifests if manifest.environment]
+    return Examination(findings, environments[0] if environments else {})

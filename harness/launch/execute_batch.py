@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 from ..errors import JournalError, NumdriftError, UsageError
 from ..graphs.run_graphs import RunGraphs
@@ -28,7 +27,8 @@ from .batch_kernels import inside_kernel, never_executed, swaps_of_run
 from .batch_plan import BatchPlan, check_plan, script_sha256
 from .guest_process import Launch
 from .run_ending import ending, run_manifest
-from .supervise import ProcessEnd, Reporter, supervise
+from .running_process import ProcessEnd
+from .supervise import Reporter, supervise
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,7 @@ def execute_together(plans: Sequence[BatchPlan], reporter: Reporter, jobs: int) 
 
     Raises UsageError before anything is started.
     """
+    # All plans are checked before the first folder is made: one that is refused leaves nothing behind.
     for plan in plans:
         check_plan(plan)
     prepared = {spec.name: _prepare(plan, spec) for plan in plans for spec in plan.modes}
@@ -116,7 +117,24 @@ def _prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int)
     folder.journal.mkdir(parents=True, exist_ok=True)
     config = run_config(plan, spec, folder, rank)
     folder.config.write_text(json.dumps(config.to_json(), indent=2) + "\n", encoding="utf-8")
-    manifest = replace(_first_manifest(plan, spec, folder), rank=rank, world_size=plan.nproc)
+    # Written before the process starts, with our pid: by it a reader tells a run under way from an abandoned one.
+    manifest = RunManifest(
+        mode=spec.name,
+        spec=str(spec),
+        suffix=plan.suffix,
+        reproducer=str(plan.script),
+        module=plan.module,
+        script_sha256=script_sha256(plan.script),
+        arguments=list(plan.arguments),
+        record=plan.record,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        position=[*(plan.positions or (other.name for other in plan.modes))].index(spec.name),
+        pickle=folder.pickle.name,
+        pid=os.getpid(),
+        experiment=plan.experiment,
+        rank=rank,
+        world_size=plan.nproc,
+    )
     manifest.write(folder.manifest)
     launch = Launch(
         name=spec.name,
@@ -135,6 +153,11 @@ def _prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int)
 def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int = 0) -> RunConfig:
     """What the process of one run of a plan is told, or of one rank of it: only rank 0 is served and keeps graphs."""
     asked = {one.name: getattr(plan, one.name) for one in fields(RunRequest)}
+    resync = None if plan.resync is None else plan.resync.absolute()
+    if resync is not None:
+        # A rank takes up the states of the same rank, or those of a reference that had one process.
+        of_rank = rank_folder(resync.parent, rank) / resync.name
+        resync = of_rank if of_rank.is_dir() else resync
     return RunConfig(
         **asked | {"graphs": plan.graphs and not rank},
         script=str(plan.script.absolute()),
@@ -143,34 +166,10 @@ def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int = 0
         journal=str(folder.journal.absolute()),
         arguments=tuple(plan.arguments),
         kernels=tuple((op, str(path.absolute())) for op, path in plan.kernels),
-        resync="" if plan.resync is None else str(_resync_folder(plan.resync.absolute(), rank)),
+        resync="" if resync is None else str(resync),
         serve="" if plan.serve is None or rank else str(plan.serve.absolute()),
         rank=rank,
         world_size=plan.nproc,
-    )
-
-
-def _resync_folder(states: Path, rank: int) -> Path:
-    """Where a rank finds its states: in the same rank of the reference, or in that of a reference of one process."""
-    own = rank_folder(states.parent, rank) / states.name
-    return own if own.is_dir() else states
-
-
-def _first_manifest(plan: BatchPlan, spec: ModeSpec, folder: RunFolder) -> RunManifest:
-    return RunManifest(
-        mode=spec.name,
-        spec=str(spec),
-        suffix=plan.suffix,
-        reproducer=str(plan.script),
-        module=plan.module,
-        script_sha256=script_sha256(plan.script),
-        arguments=list(plan.arguments),
-        record=plan.record,
-        started=datetime.now(UTC).isoformat(timespec="seconds"),
-        position=[*(plan.positions or (other.name for other in plan.modes))].index(spec.name),
-        pickle=folder.pickle.name,
-        pid=os.getpid(),
-        experiment=plan.experiment,
     )
 
 
@@ -194,8 +193,13 @@ def _close_rank(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
         notices.append(f"{folder.pickle.name} could not be written: {error}")
     outcome = ending(journal, end, folder.stderr)
     spec = run.launch.spec
+    # Without a last word of its own the process fell over in native code, which may have been a swapped kernel.
     if end.returncode and journal.end is None:
         outcome = replace(outcome, message=outcome.message + inside_kernel(spec, folder.journal))
+    problems = []
+    if outcome.status == "complete" and journal.steps:
+        seen = {event["op"]: event["modules"] for event in journal.events("swap-modules")}
+        problems = never_executed(spec, folder.journal, seen)
     manifest = replace(
         run.manifest,
         status=outcome.status,
@@ -204,9 +208,7 @@ def _close_rank(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
         seconds=round(end.seconds, 3),
         exit_code=end.returncode,
         swaps=swaps_of_run(spec, folder.journal, [one for event in journal.events("swaps") for one in event["swaps"]]),
-        problems=never_executed(spec, folder.journal, _modules_seen(journal))
-        if outcome.status == "complete" and journal.steps
-        else [],
+        problems=problems,
         notices=[*notices, *([journal.damage] if journal.damage else [])],
         adopted={
             "modules": journal.events("adopted"),
@@ -216,26 +218,17 @@ def _close_rank(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
         },
         environment=next(iter(journal.events("environment")), {}),
     )
-    manifest = replace(manifest, notices=[*manifest.notices, *_export_graphs(folder, manifest)])
-    manifest.write(folder.manifest)
-    return FinishedRun(folder, manifest, journal)
-
-
-def _export_graphs(folder: RunFolder, manifest: RunManifest) -> list[str]:
-    """Write the captured graphs for Netron beside their records; gives a notice when that fails."""
+    # The graphs' ONNX files lie beside their records. The exporter needs onnx, which takes long to import.
     graphs = RunGraphs(RecordedRun(folder.path, manifest))
     try:
         if graphs.entries:
-            exporting = importlib.import_module("numdrift.harness.graphs.export.export_files")
+            exporting = importlib.import_module("numdrift.harness.graphs.export.onnx_model")
             exporting.export_graphs(graphs, graphs.path)
     except (OSError, NumdriftError, ImportError) as error:
-        return [f"the graphs could not be exported for Netron: {error}"]
-    return []
-
-
-def _modules_seen(journal: Journal) -> dict[str, list[str]]:
-    """The modules that called each op of which a swap names a module."""
-    return {event["op"]: event["modules"] for event in journal.events("swap-modules")}
+        said = f"the graphs could not be exported for Netron: {error}"
+        manifest = replace(manifest, notices=[*manifest.notices, said])
+    manifest.write(folder.manifest)
+    return FinishedRun(folder, manifest, journal)
 
 
 def _withdraw(folder: RunFolder) -> None:
@@ -244,6 +237,7 @@ def _withdraw(folder: RunFolder) -> None:
         _withdraw(RunFolder(path, path / folder.pickle.name))
     folder.config.unlink(missing_ok=True)
     folder.manifest.unlink(missing_ok=True)
+    # `rmdir` refuses a folder with anything in it: what somebody else has put there stays.
     with suppress(OSError):
         folder.journal.rmdir()
         folder.path.rmdir()

@@ -53,6 +53,7 @@ def interpreter(spec: ModeSpec) -> str:
 def environment(spec: ModeSpec, inherited: Mapping[str, str]) -> dict[str, str]:
     """The process's variables: the parent's, the same hash seed in every mode, and what the mode states."""
     variables = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", **inherited}
+    # Scripts ask DEVICE for their device, which is the mode's to say: one of the user's shell would change every mode.
     variables.pop("DEVICE", None)
     if spec.threads is not None:
         variables |= {name: str(spec.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
@@ -103,39 +104,34 @@ def check_interpreter(spec: ModeSpec) -> None:
     """Ask the Python of a mode for its version and its torch's. Raises UsageError when one of them will not do."""
     if spec.python is None:
         return
+    python, wrong = interpreter(spec), ""
     try:
-        what_is_wrong = _what_is_wrong(interpreter(spec), environment(spec, os.environ))
-    except (OSError, subprocess.TimeoutExpired) as error:
-        what_is_wrong = f"is no Python that can be started ({type(error).__name__})"
-    if what_is_wrong:
-        raise UsageError(f"mode {spec.name!r}: python={spec.python} {what_is_wrong}")
-
-
-def _what_is_wrong(python: str, variables: Mapping[str, str]) -> str:
-    """The rest of a sentence about the program; empty if all is well."""
-    done = subprocess.run(
-        [python, "-c", QUESTION],
-        env=dict(variables),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-        timeout=PATIENCE,
-    )
-    try:
+        done = subprocess.run(
+            [python, "-c", QUESTION],
+            env=environment(spec, os.environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=PATIENCE,
+        )
+        # Only the last line is the answer: a `sitecustomize` of that Python may print what it likes before it.
         found: dict[str, Any] = json.loads(done.stdout.strip().rpartition("\n")[2])
         version = tuple(found["python"])
+        if version < OLDEST_PYTHON:
+            wrong = f"is Python {_dotted(version)}, numdrift needs {_dotted(OLDEST_PYTHON)} or later"
+        elif "torch" not in found:
+            wrong = f"has no torch; install one there: {python} -m pip install torch"
+        # Of `2.13.0a0+git1234` the first two numbers count.
+        elif tuple(int(part) for part in re.findall(r"\d+", found["torch"])[:2]) < OLDEST_TORCH:
+            wrong = f"has torch {found['torch']}, numdrift needs {_dotted(OLDEST_TORCH)} or later"
+    except (OSError, subprocess.TimeoutExpired) as error:
+        wrong = f"is no Python that can be started ({type(error).__name__})"
     except (ValueError, TypeError, KeyError):
-        said = (done.stderr.strip().splitlines() or ["it printed no version"])[-1]
-        return f"is no Python: {said}"
-    if version < OLDEST_PYTHON:
-        return f"is Python {_dotted(version)}, numdrift needs {_dotted(OLDEST_PYTHON)} or later"
-    if "torch" not in found:
-        return f"has no torch; install one there: {python} -m pip install torch"
-    if tuple(int(part) for part in re.findall(r"\d+", found["torch"])[:2]) < OLDEST_TORCH:
-        return f"has torch {found['torch']}, numdrift needs {_dotted(OLDEST_TORCH)} or later"
-    return ""
+        wrong = f"is no Python: {(done.stderr.strip().splitlines() or ['it printed no version'])[-1]}"
+    if wrong:
+        raise UsageError(f"mode {spec.name!r}: python={spec.python} {wrong}")
 
 
 def _dotted(version: tuple[int, ...]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -11,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ..records.mode_spec import ModeSpec
 from .guest_process import Launch, start
-from .tail import Tail
 
 GRACE_SECONDS = 5.0
 """How long a process may take to end after it was asked to, before it is killed."""
@@ -42,6 +42,62 @@ class ProcessEnd:
     ranks: tuple[ProcessEnd, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Understood:
+    """What a run has made of its script, or (`kind` is "doubt") not; `source` is a file and line, or empty."""
+
+    kind: str
+    text: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class JournalProgress:
+    """How far a run is: `steps` ended so far, the last loss (None where a step had none), seconds of training, and
+    what was understood of the script so far."""
+
+    steps: int
+    loss: float | None
+    seconds: float
+    understood: tuple[Understood, ...] = ()
+
+
+class Tail:
+    """Reads the lines that came to an event log since the last look."""
+
+    def __init__(self, events: Path) -> None:
+        self._events = events
+        self._offset = 0
+        self.progress = JournalProgress(0, None, 0.0)
+
+    def advance(self) -> bool:
+        """Read on; says whether a step has ended since the last call."""
+        try:
+            with self._events.open("rb") as file:
+                file.seek(self._offset)
+                text = file.read()
+        except FileNotFoundError:
+            return False
+        complete = text[: text.rfind(b"\n") + 1]  # the process may be in the middle of the last line
+        self._offset += len(complete)
+        lines = complete.splitlines()
+        understood = list(self.progress.understood)
+        for line in lines:
+            if line.startswith((b'{"event":"adoption"', b'{"event":"doubt"')):
+                event: dict[str, Any] = json.loads(line)
+                understood.append(Understood(event.get("kind", "doubt"), event["text"], event["source"]))
+        # Steps are told by their first bytes and only the last is parsed: a fast script writes thousands between looks.
+        steps = [line for line in lines if line.startswith(b'{"event":"step"')]
+        if not steps:
+            self.progress = replace(self.progress, understood=tuple(understood))
+            return False
+        last: dict[str, Any] = json.loads(steps[-1])
+        losses = last["losses"]
+        loss = float(losses[0]) if losses else None
+        self.progress = JournalProgress(last["step"] + 1, loss, last["seconds"], tuple(understood))
+        return True
+
+
 class Running:
     """One process under way."""
 
@@ -60,6 +116,7 @@ class Running:
             return self.stop(signal.SIGTERM, "timeout")
         if code is None:
             return None
+        # The kernel tells nobody whom it has killed: a SIGKILL while its count of kills went up is taken for one.
         killed_for_memory = code == -signal.SIGKILL and _oom_kills() > self._oom_kills
         return ProcessEnd(code, "out-of-memory" if killed_for_memory else "exited", elapsed, time.time())
 
@@ -82,7 +139,7 @@ class Running:
         """Wait for the end of a process that was asked to; after so many seconds kill what is left."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(patience)
-        self.ask(signal.SIGKILL)
+        self.ask(signal.SIGKILL)  # also where it has ended: what it started may still run in its group
         code = self._process.wait()
         return ProcessEnd(code, why, time.monotonic() - self.began, time.time())
 
@@ -134,7 +191,7 @@ def thread_variables(spec: ModeSpec, inherited: Mapping[str, str]) -> dict[str, 
 def free_port() -> int:
     """A port of this machine that nobody listens at just now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as found:
-        found.bind((ADDRESS, 0))
+        found.bind((ADDRESS, 0))  # 0: the system chooses; between now and rank 0's bind another may take it
         return int(found.getsockname()[1])
 
 
@@ -150,24 +207,30 @@ class RunningRanks:
         ranks = [replace(launch, others=()), *launch.others]
         port = free_port()
         self.began = time.monotonic()
-        self._running = [Running(_with_variables(one, rank, len(ranks), port)) for rank, one in enumerate(ranks)]
+        self._running = []
+        for rank, one in enumerate(ranks):
+            given = thread_variables(one.spec, os.environ) | dict(one.variables)
+            given |= rank_variables(rank, len(ranks), port)
+            # No time limit of its own: that of the run is over for all ranks at once.
+            self._running.append(Running(replace(one, timeout=None, variables=given, others=())))
         self.tail = self._running[0].tail
         self._ends: dict[int, ProcessEnd] = {}
         self._failed_at: float | None = None
 
     def poll(self) -> ProcessEnd | None:
         """The way the run ended, or None while a rank of it runs."""
+        now = time.monotonic()
         for rank, one in enumerate(self._running):
             end = None if rank in self._ends else one.poll()
             if end is not None:
                 self._ends[rank] = end
                 if end.returncode and self._failed_at is None:
-                    self._failed_at = time.monotonic()
+                    self._failed_at = now
         if len(self._ends) == len(self._running):
             return self._together("exited")
-        now = time.monotonic()
         if self.launch.timeout is not None and now - self.began > self.launch.timeout:
             return self.stop(signal.SIGTERM, "timeout")
+        # The others wait for a peer that is gone, in most cases until their collective fails, and say so themselves.
         if self._failed_at is not None and now - self._failed_at > GRACE_SECONDS:
             self._stop_rest(signal.SIGTERM, "with-another")
             return self._together("exited")
@@ -186,6 +249,7 @@ class RunningRanks:
 
     def _stop_rest(self, how: signal.Signals, why: Ended) -> None:
         left = [rank for rank in range(len(self._running)) if rank not in self._ends]
+        # All are asked before any is waited for, and the time of grace is one for all of them.
         for rank in left:
             self._running[rank].ask(how)
         until = time.monotonic() + GRACE_SECONDS
@@ -194,13 +258,11 @@ class RunningRanks:
 
     def _together(self, why: Ended) -> ProcessEnd:
         ends = tuple(self._ends[rank] for rank in range(len(self._running)))
-        launches = [one.launch for one in self._running]
-        seconds = time.monotonic() - self.began
-        rank = first_to_fail(launches, ends)
-        if why != "exited":
-            stopped = next((place for place, end in enumerate(ends) if end.why == why), 0)
-            rank = stopped if rank is None else rank
-        found = ends[rank or 0]
+        rank = first_to_fail([one.launch for one in self._running], ends)
+        # A run that we stopped is told by a rank that had failed before, else by the first that we stopped.
+        if rank is None and why != "exited":
+            rank = next((place for place, end in enumerate(ends) if end.why == why), 0)
+        found, seconds = ends[rank or 0], time.monotonic() - self.began
         return ProcessEnd(found.returncode, found.why if why == "exited" else why, seconds, found.at, rank or 0, ends)
 
 
@@ -210,19 +272,15 @@ def first_to_fail(launches: Sequence[Launch], ends: Sequence[ProcessEnd]) -> int
     The others fail because of it: their peer is gone. What a rank has written last tells when it failed; its process
     may live on for a while, and another's end may be seen before.
     """
-    failed = [rank for rank, end in enumerate(ends) if end.returncode and end.why in ("exited", "out-of-memory")]
-    return min(failed, key=lambda rank: _failed_at(launches[rank], ends[rank]), default=None)
-
-
-def _failed_at(launch: Launch, end: ProcessEnd) -> float:
-    if end.returncode < 0:
-        return end.at - UNHEARD_SECONDS
-    try:
-        return min(end.at, launch.events.stat().st_mtime)
-    except OSError:
-        return end.at
-
-
-def _with_variables(launch: Launch, rank: int, world_size: int, port: int) -> Launch:
-    given = thread_variables(launch.spec, os.environ) | dict(launch.variables)
-    return replace(launch, timeout=None, variables=given | rank_variables(rank, world_size, port), others=())
+    failed_at: dict[int, float] = {}
+    for rank, (launch, end) in enumerate(zip(launches, ends, strict=True)):
+        if not end.returncode or end.why not in ("exited", "out-of-memory"):
+            continue
+        failed_at[rank] = end.at
+        if end.returncode < 0:
+            # Killed by a signal, it could write nothing: its end lies before the moment in which we saw it.
+            failed_at[rank] -= UNHEARD_SECONDS
+        else:
+            with suppress(OSError):
+                failed_at[rank] = min(end.at, launch.events.stat().st_mtime)
+    return min(failed_at, key=lambda rank: failed_at[rank], default=None)

@@ -7,15 +7,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from .guest_process import Launch
-from .running_process import Ended, ProcessEnd, Running, RunningRanks
-from .tail import JournalProgress
-
-__all__ = ["Ended", "ProcessEnd", "Reporter", "supervise"]
+from .running_process import JournalProgress, ProcessEnd, Running, RunningRanks
 
 POLL_SECONDS = 0.05
 
@@ -46,56 +44,41 @@ def supervise(
         for one in running:
             one.pass_on(number)
 
+    def follow(one: Running | RunningRanks) -> None:
+        if one.tail.advance():
+            reporter.progressed(one.launch.name, one.tail.progress)
+
+    def close(one: Running | RunningRanks, end: ProcessEnd) -> None:
+        follow(one)  # what it wrote between the last look and its end
+        finished(one.launch, end)
+        reporter.ended(one.launch.name, end)
+
     try:
         with signals_for(pass_on):
-            _until_ended(waiting, running, reporter, finished, jobs)
+            while waiting or running:
+                while waiting and len(running) < jobs:
+                    launch = waiting.popleft()
+                    running.append(RunningRanks(launch) if launch.others else Running(launch))
+                    reporter.started(launch.name)
+                for one in list(running):
+                    end = one.poll()
+                    follow(one)
+                    if end is not None:
+                        # Removed before it is closed: Ctrl-C within `finished` must not stop and close it once more.
+                        running.remove(one)
+                        close(one, end)
+                time.sleep(POLL_SECONDS)
     except (KeyboardInterrupt, EndingSignal) as asked:
+        # The scripts have sessions of their own, so the terminal's Ctrl-C has reached this process alone.
         how = asked.number if isinstance(asked, EndingSignal) else signal.SIGINT
         for one in running:
-            _close(one, one.stop(how, "interrupted"), reporter, finished)
+            close(one, one.stop(how, "interrupted"))
         return False
     except BaseException:
         for one in running:
             one.stop(signal.SIGTERM, "interrupted")
         raise
     return True
-
-
-def _until_ended(
-    waiting: deque[Launch],
-    running: list[Running | RunningRanks],
-    reporter: Reporter,
-    finished: Callable[[Launch, ProcessEnd], None],
-    jobs: int,
-) -> None:
-    while waiting or running:
-        while waiting and len(running) < jobs:
-            running.append(_started(waiting.popleft()))
-            reporter.started(running[-1].launch.name)
-        for one in list(running):
-            end = one.poll()
-            if one.tail.advance():
-                reporter.progressed(one.launch.name, one.tail.progress)
-            if end is not None:
-                running.remove(one)
-                _close(one, end, reporter, finished)
-        time.sleep(POLL_SECONDS)
-
-
-def _started(launch: Launch) -> Running | RunningRanks:
-    return RunningRanks(launch) if launch.others else Running(launch)
-
-
-def _close(
-    one: Running | RunningRanks,
-    end: ProcessEnd,
-    reporter: Reporter,
-    finished: Callable[[Launch, ProcessEnd], None],
-) -> None:
-    if one.tail.advance():
-        reporter.progressed(one.launch.name, one.tail.progress)
-    finished(one.launch, end)
-    reporter.ended(one.launch.name, end)
 
 
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
@@ -119,7 +102,7 @@ def signals_for(pass_on: Callable[[signal.Signals], None]) -> Iterator[None]:
     What the process has done with these signals before is done again afterwards. Threads but the main one get none.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield  # Python lets nobody but the main thread have handlers: a run from another one goes on without
         return
 
     def passed(number: int, _: FrameType | None) -> None:
@@ -135,3 +118,46 @@ def signals_for(pass_on: Callable[[signal.Signals], None]) -> Iterator[None]:
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
+
+
+FOLLOW_SECONDS = 0.02
+"""Between two looks at what a script has printed: short enough that it feels like the script's own output."""
+
+
+class PassThrough:
+    """A reporter that says nothing itself: what comes into the files of a run is written out.
+
+    `streams` are the files of standard output and standard error, each beside where it goes.
+    """
+
+    def __init__(self, streams: dict[Path, BinaryIO]) -> None:
+        self._streams = streams
+        self._offsets = dict.fromkeys(streams, 0)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="numdrift pass-through", daemon=True)
+
+    def started(self, name: str) -> None:
+        self._thread.start()
+
+    def progressed(self, name: str, progress: JournalProgress) -> None:
+        pass
+
+    def ended(self, name: str, end: ProcessEnd) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        while not self._ended.wait(FOLLOW_SECONDS):
+            self._copy()
+        self._copy()  # once more: what came between the last copy and the end
+
+    def _copy(self) -> None:
+        for path, output in self._streams.items():
+            with suppress(FileNotFoundError), path.open("rb") as file:
+                file.seek(self._offsets[path])
+                data = file.read()
+                self._offsets[path] += len(data)
+                # A reader that has gone (`| head`) ends neither the script nor the recording.
+                with suppress(BrokenPipeError):
+                    output.write(data)
+                    output.flush()

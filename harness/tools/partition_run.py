@@ -13,10 +13,9 @@ from typing import Any
 
 from ..drift.run_comparison import RunComparison, compare_runs
 from ..errors import NumdriftError, UsageError
-from ..launch.batch_plan import BatchPlan
+from ..launch.batch_plan import BatchPlan, asked_for
 from ..launch.execute_batch import FinishedRun, execute_together
 from ..launch.guest_process import environment, guest_command, interpreter
-from ..launch.reproducer import asked_for
 from ..launch.supervise import Reporter
 from ..observers.partition.partition_journal import PARTITION, PartitionRecord, read_partition
 from ..records.mode_spec import ModeSpec
@@ -70,10 +69,10 @@ def partition_script(
     name: str | None,
     timeout: float | None,
 ) -> Partitioned:
-    """Run a training whose models are partitioned; with `check` also as it is, on the CPU. Raises
-    UsageError."""
+    """Run a training whose models are partitioned; with `check` also as it is, on the CPU. Raises UsageError."""
     reproducer, words = asked_for(script, module, tuple(arguments))
     chosen = choose_investigation(out, reproducer.named_after, name, "")
+    # The process is one of mode `cpu`: the backend of the mode is asked by the partitions, not by the process.
     own = ModeSpec(f"partitioned-{spec.name}", "cpu", **{key: getattr(spec, key) for key in OF_PROCESS})
     plan = BatchPlan(
         script=reproducer.path,
@@ -86,6 +85,7 @@ def partition_script(
         until=None if steps is None else steps - 2,  # a run ends with the step after `until`
         instruments={"partition": {"mode": spec.to_json(), "config": config.to_json()}},
     )
+    # The unpartitioned run has the same threads, environment and interpreter, so that nothing else differs.
     plans = [plan, replace(plan, modes=[replace(own, name="cpu")], instruments={})] if check else [plan]
     plans = [replace(one, positions=(own.name, "cpu")) for one in plans]
     result = execute_together(plans, reporter, jobs=1)
@@ -127,7 +127,13 @@ def partition_module(
 ) -> Partitioned:
     """Partition what a factory makes, in a process of the mode's; with `bisect` find what carries its drift.
     Raises UsageError."""
-    folder = _folder(target, out, name).run(f"partitioned-{spec.name}", "").path
+    place, _, factory = target.rpartition(":")
+    if name is None:
+        named_after = Path(f"{Path(place.removesuffix('.py')).name}-{factory}")
+        investigation = choose_investigation(out, named_after, None, "")
+    else:
+        investigation = InvestigationFolder(out / check_name("--name", name))
+    folder = investigation.run(f"partitioned-{spec.name}", "").path
     try:
         folder.mkdir(parents=True, exist_ok=False)
     except FileExistsError:
@@ -146,13 +152,6 @@ def partition_module(
     failure = _run(file, spec, folder, timeout)
     record = read_partition(folder / PARTITION)
     return Partitioned(target, folder, record, failure, f"what it printed is in {folder / 'stderr.log'}")
-
-
-def _folder(target: str, out: Path, name: str | None) -> InvestigationFolder:
-    if name is not None:
-        return InvestigationFolder(out / check_name("--name", name))
-    place, _, factory = target.rpartition(":")
-    return choose_investigation(out, Path(f"{Path(place.removesuffix('.py')).name}-{factory}"), None, "")
 
 
 def _run(file: Path, spec: ModeSpec, folder: Path, timeout: float | None) -> str:

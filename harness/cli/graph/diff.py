@@ -12,8 +12,7 @@ from rich.console import Console
 from ...errors import CollisionError, GraphsNotFound, UsageError
 from ...graphs.culprit_marks import Mark, marks_for
 from ...graphs.diff.difference_record import SCHEMA, Diff, Side
-from ...graphs.diff.difference_rows import PairRow, count_rows, pair_rows
-from ...graphs.diff.graph_comparison import compare_graphs
+from ...graphs.diff.graph_comparison import PairRow, compare_graphs, count_rows, pair_rows
 from ...graphs.run_graphs import RunGraphs, graphs_of
 from ...records.graph_record import PHASES
 from ...runs.recorded_run import RecordedRun, is_there, load_run

@@ -9,7 +9,7 @@ import click
 
 from ...errors import UsageError
 from ...graphs.culprit_marks import marks_for
-from ...graphs.export.export_files import export_graphs
+from ...graphs.export.onnx_model import export_graphs
 from ..command_options import force_option, out_option
 from ..output import console
 from .selection import graphs_of_one, mode_option, target_argument

@@ -16,7 +16,7 @@ import click
 from ...errors import CollisionError, JournalError, NotAvailable, UsageError
 from ...graphs.culprit_marks import Mark, marks_for
 from ...graphs.drawing.draw import draw
-from ...graphs.export.export_files import onnx_path, write_onnx
+from ...graphs.export.onnx_model import onnx_path, write_onnx
 from ...graphs.run_graphs import RunGraphs
 from ...records.graph_record import SCHEMA, STAGES, Graph
 from ...runs.recorded_run import is_there

@@ -7,16 +7,16 @@ then how many graphs a step executes, and how much of it is fused."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
-from ...records.graph_record import Graph, Node
-from .decomposed import Decomposed, decomposed
-from .difference_record import Cast, GraphPlace, Side
-from .op_counts import FLOATS, phase_place
-from .op_kinds import computes, kind_of_name, role_of
-from .paired_ops import Op, computing
+from ...records.graph_record import Graph
+from .difference_record import Cast, GraphPlace, Side, phase_place
+from .op_kinds import ARITHMETIC, computes, kind_of_name, role_of
+from .paired_ops import FLOATS, Op, computing
 from .pairing import Matched
-from .post_differences import PostChange
+from .step_pairing import PostChange
 
 SHOWN = 6
 """Ops that are named in one sentence; more are counted."""
@@ -33,22 +33,41 @@ def answers(
     posts: tuple[Sequence[Graph], Sequence[Graph]],
     post: PostChange | None,
 ) -> list[str]:
-    """The sentences; `names` are what the sides are called, `post` how the compiled graphs differ, if that is
-    known."""
+    """The sentences; `names` are what the sides are called, `post` how the compiled graphs differ, if that is known."""
     apart = decomposed(pairs)
     said = list(_compiled(names, pairs, apart, post))
+    # What can change numbers, the surest first.
     said += [_whole(names, one) for one in apart if one.rank[0] < STRUCTURAL]
     said += _alone(names, sides, pairs, floating=True)
-    said += _replaced(names, pairs)
+    for (a, b), count in sorted(_exchanged(pairs).items(), key=lambda item: (-item[1], item[0])):
+        said.append(f"{names[0]} has {a} where {names[1]} has {b} ({_count(count)}).")
     said += [_whole(names, one) for one in apart if one.rank[0] >= STRUCTURAL]
-    said += _casts(names, casts)
+    for one in casts:
+        where = f" in the {one.phase}" if one.phase else ""
+        named = names[one.side == "b"]
+        said.append(f"Only {named} casts {one.from_dtype} to {one.to_dtype}{where} ({_count(one.count)}).")
     said += _alone(names, sides, pairs, floating=False)
     if not said:
-        said.append(f"{names[0]} and {names[1]} compute the same ops{_apart_from(pairs)}.")
-    said += _unpaired(pairs)
-    said += _graphs(names, sides)
-    said += _fusion(names, pairs, posts)
-    return said
+        minor = ", apart from views, fills and bookkeeping" if any(one.kind != "same" for one in pairs) else ""
+        said.append(f"{names[0]} and {names[1]} compute the same ops{minor}.")
+    # An op that both sides have left over is no difference, but one that the pairing could not decide.
+    both: Counter[str] = Counter()
+    for (_, op), count in (_left_over(pairs, "only-a") & _left_over(pairs, "only-b")).items():
+        both[op] += count
+    if both:
+        said.append(f"{_listed(both, ' on each side')} could not be paired.")
+    # What cannot change numbers: how a step is cut into graphs, and how much of them is fused.
+    if sides[0].graphs_in_step != sides[1].graphs_in_step or sides[0].cuts != sides[1].cuts:
+        counted = []
+        for name, side in zip(names, sides, strict=True):
+            if side.compiles:
+                graphs = f"{side.graphs_in_step:,} graph{'' if side.graphs_in_step == 1 else 's'}"
+                cut = f" (cut by {_listed(Counter(side.cuts))})" if side.cuts else ""
+                counted.append(f"{name} executes {graphs}{cut}")
+            else:
+                counted.append(f"{name} runs op by op")
+        said.append(f"In step {sides[0].step} {', '.join(counted)}.")
+    return [*said, *_fusion(names, pairs, posts)]
 
 
 def _compiled(
@@ -83,47 +102,37 @@ def _whole(names: tuple[str, str], one: Decomposed) -> str:
     return f"{keeps} has {one.op} ({_times(one.phases)}) where {takes} has {parts}."
 
 
-def _fallbacks(side: Side) -> frozenset[str]:
-    """The kinds of ops that a side ran outside of its graphs."""
-    return frozenset(kind_of_name(cut.removeprefix("fallback ")) for cut in side.cuts if cut.startswith("fallback "))
-
-
 def _alone(
     names: tuple[str, str], sides: tuple[Side, Side], pairs: Sequence[Matched], *, floating: bool
 ) -> Iterator[str]:
-    """The computing ops that only one side has; those that both have left over found no partner, nothing
-    more."""
-    chosen = [one for one in pairs if _is_floating(one.first) == floating]
+    """The computing ops that only one side has; those that both have left over found no partner, nothing more."""
+    chosen = [one for one in pairs if (one.first.value.dtype in ("", *FLOATS)) == floating]
     for kind, other_kind, (name, other), side in (
         ("only-a", "only-b", names, sides[1]),
         ("only-b", "only-a", names[::-1], sides[0]),
     ):
-        steps = [one for one in chosen if side.cuts and _is_step_count(one.first)]
-        rest = [one for one in chosen if not (side.cuts and _is_step_count(one.first))]
+        # The other side may have them and not show them: a lazy core runs an op that it lacks outside of its graphs,
+        # and so is what counts an optimizer's steps, a number on the CPU.
+        fallbacks = {kind_of_name(cut.removeprefix("fallback ")) for cut in side.cuts if cut.startswith("fallback ")}
+        steps: list[Matched] = []
+        rest: list[Matched] = []
+        for one in chosen:
+            op = one.first
+            of_model = any(isinstance(taken.source, str) for taken in op.takes) or op.gives
+            counts = op.phase == "optimizer" and op.value.shape == () and role_of(op.kind) == "elementwise"
+            (steps if side.cuts and counts and not of_model else rest).append(one)
         outside: Counter[tuple[str, str]] = Counter()
-        fallbacks = _fallbacks(side)
         by_phase: dict[str, Counter[str]] = {}
-        for (phase, op), count in (_left_over(rest, kind) - _left_over(rest, other_kind)).items():
-            if op in fallbacks:
-                outside[phase, op] += count
+        for (phase, name_of_op), count in (_left_over(rest, kind) - _left_over(rest, other_kind)).items():
+            if name_of_op in fallbacks:
+                outside[phase, name_of_op] += count
             else:
-                by_phase.setdefault(phase, Counter())[op] = count
+                by_phase.setdefault(phase, Counter())[name_of_op] = count
         outside.update(_left_over(steps, kind))
-        for (phase, op), count in outside.items():
-            yield f"{other} runs {op} outside of its graphs, {name} has it {_times([(phase, count)])}."
+        for (phase, name_of_op), count in outside.items():
+            yield f"{other} runs {name_of_op} outside of its graphs, {name} has it {_times([(phase, count)])}."
         for phase, ops in sorted(by_phase.items(), key=lambda item: phase_place(item[0])):
             yield f"Only {name} has {_listed(ops)}{f' in the {phase}' if phase else ''}."
-
-
-def _is_step_count(op: Op) -> bool:
-    """Whether it makes a number for an optimizer alone, as its count of steps: that is on the CPU, in no lazy
-    graph."""
-    of_model = any(isinstance(one.source, str) for one in op.takes) or op.gives
-    return op.phase == "optimizer" and op.value.shape == () and not of_model and role_of(op.kind) == "elementwise"
-
-
-def _is_floating(op: Op) -> bool:
-    return op.value.dtype in ("", *FLOATS)
 
 
 def _left_over(pairs: Sequence[Matched], kind: str) -> Counter[tuple[str, str]]:
@@ -133,6 +142,7 @@ def _left_over(pairs: Sequence[Matched], kind: str) -> Counter[tuple[str, str]]:
         first = one.first
         if one.kind != kind or not computes(one.stands_for):
             continue
+        # `addmm` taken apart into `mm` and `add` is told as "parts of addmm", once a call and not once a part.
         called = kind_of_name(first.node.original) if first.node.original else first.kind
         if first.group is None or called == first.kind:
             found[first.call] = (first.phase, one.stands_for)
@@ -141,48 +151,16 @@ def _left_over(pairs: Sequence[Matched], kind: str) -> Counter[tuple[str, str]]:
     return Counter(found.values())
 
 
-def _unpaired(pairs: Sequence[Matched]) -> Iterator[str]:
-    both: Counter[str] = Counter()
-    for (_, op), count in (_left_over(pairs, "only-a") & _left_over(pairs, "only-b")).items():
-        both[op] += count
-    if both:
-        yield f"{_listed(both, ' on each side')} could not be paired."
-
-
-def _replaced(names: tuple[str, str], pairs: Sequence[Matched]) -> Iterator[str]:
-    for (a, b), count in sorted(_exchanged(pairs).items(), key=lambda item: (-item[1], item[0])):
-        yield f"{names[0]} has {a} where {names[1]} has {b} ({_count(count)})."
-
-
 def _exchanged(pairs: Sequence[Matched]) -> Counter[tuple[str, str]]:
     """What does the same work by other ops: one against one, or several against several."""
     found: Counter[tuple[str, str]] = Counter()
     for one in pairs:
         a, b = (tuple(op.kind for op in computing(ops)) for ops in (one.a, one.b))
+        # One op against several is told as a decomposition, in a sentence of its own.
         decomposed = len(a) != len(b) and min(len(a), len(b)) == 1
         if one.kind in ("replaced", "group") and a and b and a != b and not decomposed:
             found[", ".join(a), ", ".join(b)] += 1
     return found
-
-
-def _casts(names: tuple[str, str], casts: Sequence[Cast]) -> Iterator[str]:
-    for one in casts:
-        where = f" in the {one.phase}" if one.phase else ""
-        yield (f"Only {names[one.side == 'b']} casts {one.from_dtype} to {one.to_dtype}{where} ({_count(one.count)}).")
-
-
-def _graphs(names: tuple[str, str], sides: tuple[Side, Side]) -> Iterator[str]:
-    if sides[0].graphs_in_step == sides[1].graphs_in_step and sides[0].cuts == sides[1].cuts:
-        return
-    counted = []
-    for name, side in zip(names, sides, strict=True):
-        if side.compiles:
-            graphs = f"{side.graphs_in_step:,} graph{'' if side.graphs_in_step == 1 else 's'}"
-            cut = f" (cut by {_listed(Counter(side.cuts))})" if side.cuts else ""
-            counted.append(f"{name} executes {graphs}{cut}")
-        else:
-            counted.append(f"{name} runs op by op")
-    yield f"In step {sides[0].step} {', '.join(counted)}."
 
 
 def _fusion(
@@ -194,27 +172,22 @@ def _fusion(
         pre = {graph.pre for graph in graphs}
         compiled = [op for op in computing(ops) if op.place.graph in pre]
         places = {op.place for op in compiled}
-        fused = [[held for node in graph.nodes if len(held := _computed(graph, node, places)) > 1] for graph in graphs]
-        kernels = sum(map(len, fused))
+        kernels = held_once = 0
+        for graph in graphs:
+            fused: set[GraphPlace] = set()
+            for node in graph.nodes:
+                # A call into a library covers a node, too, but it fuses nothing.
+                generated = node.code and node.domain == "inductor"
+                held = {GraphPlace(graph.pre, one) for one in node.covers} & places if generated else set()
+                kernels += len(held) > 1
+                fused |= held if len(held) > 1 else set()
+            held_once += len(fused)
         if kernels:
-            held_once = sum(len(frozenset().union(*of_graph)) for of_graph in fused)
             yield (
                 f"{name} fuses {held_once} of {len({op.call for op in compiled})} computing nodes of its compiled "
                 f"graphs into {kernels} kernel{'' if kernels == 1 else 's'}; its post graphs have "
                 f"{sum(len(graph.nodes) for graph in graphs)} kernels and library calls in all."
             )
-
-
-def _computed(post: Graph, kernel: Node, known: Collection[GraphPlace]) -> frozenset[GraphPlace]:
-    """The known nodes that a generated kernel computes; of a call into a library there are none."""
-    generated = kernel.code and kernel.domain == "inductor"
-    places = (GraphPlace(post.pre, name) for name in kernel.covers) if generated else ()
-    return frozenset(place for place in places if place in known)
-
-
-def _apart_from(pairs: Sequence[Matched]) -> str:
-    differing = any(one.kind != "same" for one in pairs)
-    return ", apart from views, fills and bookkeeping" if differing else ""
 
 
 def _times(phases: Sequence[tuple[str, int]]) -> str:
@@ -230,3 +203,77 @@ def _listed(counts: Counter[str], each: str = "") -> str:
 
 def _count(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
+
+
+# Ops that one side keeps whole and the other takes apart, and how likely that is to change numbers.
+
+
+@dataclass(frozen=True)
+class Decomposed:
+    """All calls of one op that `whole` (`a` or `b`) has as one op and the other side as several."""
+
+    op: str
+    whole: str
+    calls: Sequence[Matched]
+
+    @cached_property
+    def phases(self) -> Sequence[tuple[str, int]]:
+        """How often in which phase, the phase with most calls first."""
+        return Counter(one.first.phase for one in self.calls).most_common()
+
+    @cached_property
+    def parts(self) -> tuple[str, ...]:
+        """The ops that it is taken apart into, in their order: those of most calls where calls differ."""
+        found = Counter(tuple(op.node.op for op in computing(self._apart(one))) for one in self.calls)
+        return found.most_common(1)[0][0]
+
+    @cached_property
+    def called(self) -> bool:
+        """Whether the parts are known to come from a call of the op, not only to do the same work."""
+        return all(
+            op.node.original and kind_of_name(op.node.original) == self.op
+            for one in self.calls
+            for op in computing(self._apart(one))
+        )
+
+    @cached_property
+    def rank(self) -> tuple[int, ...]:
+        """Smaller for what changes numbers more surely: see `_weight`."""
+        return (min(_weight(self._apart(one)) for one in self.calls), -len(self.calls))
+
+    def _apart(self, one: Matched) -> Sequence[Op]:
+        return one.b if self.whole == "a" else one.a
+
+
+def decomposed(pairs: Sequence[Matched]) -> list[Decomposed]:
+    """The decomposed ops, what changes numbers most surely first."""
+    found: dict[tuple[str, str], list[Matched]] = {}
+    for one in pairs:
+        # One `_foreach_` node against the same op once a tensor is a group of one kind: as many roundings.
+        if one.kind != "group" or len({op.kind for op in (*one.a, *one.b)}) == 1:
+            continue
+        a, b = computing(one.a), computing(one.b)
+        if len(a) != len(b) and min(len(a), len(b)) == 1:
+            found.setdefault((one.stands_for, "a" if len(a) == 1 else "b"), []).append(one)
+    made = [Decomposed(op, whole, calls) for (op, whole), calls in found.items()]
+    return sorted(made, key=lambda one: (*one.rank, one.op, one.whole))
+
+
+def _weight(ops: Sequence[Op]) -> int:
+    """What taking an op apart into these does to rounding.
+
+    0: elementwise arithmetic that adds to or subtracts from what another of the parts has rounded (1 - y *
+    y): that cancels, and a kernel of the whole op can contract it into one rounding. 1: other elementwise
+    arithmetic with several roundings. 2: reductions, whose order of summation is a kernel's own. 3: matrix
+    products and what else has a kernel of its own on both sides. 4: not floating point."""
+    parts = computing(ops)
+    roles = {role_of(op.kind) for op in parts}
+    if not any(op.value.dtype in ("", *FLOATS) for op in parts):
+        return 4
+    if roles & {"product", "compute"}:
+        return 3
+    if "reduction" in roles:
+        return 2
+    rounded = {op.number for op in parts if op.kind in ARITHMETIC}
+    sums = [op for op in parts if op.kind in ("add", "sub")]
+    return 0 if any(one.source in rounded for op in sums for one in op.takes) else 1

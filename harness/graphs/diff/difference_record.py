@@ -6,16 +6,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ...records.graph_record import PHASES
+
 SCHEMA = 1
 
 MINOR_ROLES = ("fill", "view", "bookkeeping")
 """Roles of what changes no number, which is shown only when it is asked for."""
 
 
+def phase_place(phase: str) -> int:
+    """Where a phase stands in a step; one of another name comes last."""
+    return PHASES.index(phase) if phase in PHASES else len(PHASES)
+
+
 @dataclass(frozen=True, slots=True)
 class GraphPlace:
     """A node: the graph that it is in, and its name there."""
 
+    # `0-forward-pre` and `tanh_1`: what they are called in the run's files.
     graph: str
     node: str
 
@@ -85,6 +93,7 @@ class Side:
 class Diff:
     """`answers` are sentences, the most important one first."""
 
+    # Every field is in the JSON by its name: a new name is a change of the schema.
     a: Side
     b: Side
     answers: Sequence[str]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from ...errors import GraphsNotFound, nearest
 from ..run_graphs import RunGraphs
 from .answers import answers
-from .difference_record import Diff, NodePair
-from .op_counts import casts_on_one_side, count_ops
+from .difference_record import MINOR_ROLES, Diff, GraphPlace, NodePair, OpCount, phase_place
 from .op_kinds import role_of, spelled
-from .paired_ops import Op, ops_of
-from .pairing import Matched, pair_ops
-from .post_differences import compare_post
-from .step_pairing import common_step, executed_step
+from .paired_ops import casts_on_one_side, count_ops, ops_of
+from .pairing import pair_ops
+from .step_pairing import common_step, compare_post, executed_step
 
 
 def compare_graphs(a: RunGraphs, b: RunGraphs, *, step: int | None = None, phase: str | None = None) -> Diff:
@@ -24,59 +23,89 @@ def compare_graphs(a: RunGraphs, b: RunGraphs, *, step: int | None = None, phase
     chosen = common_step(a, b) if step is None else step
     steps = (executed_step(a, chosen), executed_step(b, chosen))
     ops = (ops_of(steps[0].ops), ops_of(steps[1].ops))
+    # All phases are paired, also where one is asked for: a backward is told by its forward.
     matched = pair_ops(*ops)
     if phase is not None:
-        _refuse_unknown(phase, ops)
+        known = dict.fromkeys(op.phase for side in ops for op in side if op.phase)
+        if phase not in known:
+            raise GraphsNotFound(f"neither run has a graph of phase {phase}: {nearest(phase, known)}")
         matched = [one for one in matched if one.first.phase == phase]
         ops = tuple([op for op in side if op.phase == phase] for side in ops)  # type: ignore[assignment]
-    sides = (steps[0].side(a), steps[1].side(b))
     alone = {id(op) for one in matched if one.kind.startswith("only-") for op in (*one.a, *one.b)}
     casts = casts_on_one_side(*ops, alone)
+    # Compiled graphs are compared where one compiler made both: `compile` of `x=compile,fullgraph`.
     posts = tuple([one for one in each.post if phase in (None, *one.phases)] for each in steps)
-    post = compare_post(*posts) if _same_compiler(a, b) and all(posts) else None
-    return Diff(
-        a=sides[0],
-        b=sides[1],
-        answers=answers(_names(a, b), sides, matched, casts, (posts[0], posts[1]), post),
-        counts=count_ops(*ops),
-        pairs=[_pair(one) for one in matched],
-        casts=casts,
-        post_changed=None if post is None else bool(post),
-    )
-
-
-def _refuse_unknown(phase: str, ops: tuple[Sequence[Op], Sequence[Op]]) -> None:
-    known = dict.fromkeys(op.phase for side in ops for op in side if op.phase)
-    if phase not in known:
-        raise GraphsNotFound(f"neither run has a graph of phase {phase}: {nearest(phase, known)}")
-
-
-def _names(a: RunGraphs, b: RunGraphs) -> tuple[str, str]:
-    """What the sides are called: their modes, else what tells them apart."""
+    bases = {graphs.run.manifest.spec.partition(",")[0].rpartition("=")[2] for graphs in (a, b)}
+    post = compare_post(*posts) if len(bases) == 1 and all(posts) else None
+    # The sides are called by their modes, else by what tells them apart.
     one, other = a.run.manifest, b.run.manifest
-    for names in ((one.mode, other.mode), (one.label, other.label), (a.run.path.name, b.run.path.name)):
-        if names[0] != names[1]:
-            return names
-    return "A", "B"
+    called = ((one.mode, other.mode), (one.label, other.label), (a.run.path.name, b.run.path.name))
+    names = next((pair for pair in called if pair[0] != pair[1]), ("A", "B"))
+    sides = (steps[0].side(a), steps[1].side(b))
+    pairs = [
+        NodePair(
+            kind=each.kind,
+            phase=each.first.phase,
+            what=spelled(each.stands_for),
+            a=tuple(dict.fromkeys(op.place for op in each.a)),
+            b=tuple(dict.fromkeys(op.place for op in each.b)),
+            by=each.by,
+            module=next((op.node.module for op in (*each.a, *each.b) if op.node.module is not None), None),
+            role=role_of(each.stands_for),
+        )
+        for each in matched
+    ]
+    said = answers(names, sides, matched, casts, (posts[0], posts[1]), post)
+    changed = None if post is None else bool(post)
+    return Diff(sides[0], sides[1], said, count_ops(*ops), pairs, casts, changed)
 
 
-def _same_compiler(a: RunGraphs, b: RunGraphs) -> bool:
-    return _base(a) == _base(b)
+# The pairs of a difference as the rows of a table: what says the same is one row.
+
+Ops = Mapping[tuple[str, str], str]
+"""The op of a node, by its graph and name."""
 
 
-def _base(graphs: RunGraphs) -> str:
-    return graphs.run.manifest.spec.partition(",")[0].rpartition("=")[2]
+@dataclass(frozen=True, slots=True)
+class PairRow:
+    """Pairs of one kind: `a` and `b` are the ops of each side in their order, `count` says how many such
+    pairs there are, `modules` where they are."""
+
+    kind: str
+    phase: str
+    what: str
+    a: tuple[str, ...]
+    b: tuple[str, ...]
+    count: int
+    modules: Sequence[str]
 
 
-def _pair(one: Matched) -> NodePair:
-    first = one.first
-    return NodePair(
-        kind=one.kind,
-        phase=first.phase,
-        what=spelled(one.stands_for),
-        a=tuple(dict.fromkeys(op.place for op in one.a)),
-        b=tuple(dict.fromkeys(op.place for op in one.b)),
-        by=one.by,
-        module=next((op.node.module for op in (*one.a, *one.b) if op.node.module is not None), None),
-        role=role_of(one.stands_for),
-    )
+def pair_rows(diff: Diff, a: RunGraphs, b: RunGraphs, *, everything: bool = False) -> list[PairRow]:
+    """The pairs that are not an op against the same op, those of several ops first; with `everything` also
+    what only passes values on."""
+    ops = (_ops(a, diff.a.graphs), _ops(b, diff.b.graphs))
+    found: dict[tuple[str, str, str, tuple[str, ...], tuple[str, ...]], list[NodePair]] = {}
+    for pair in diff.pairs:
+        if pair.kind == "same" or (pair.role in MINOR_ROLES and not everything):
+            continue
+        key = (pair.kind, pair.phase, pair.what, _of(ops[0], pair.a), _of(ops[1], pair.b))
+        found.setdefault(key, []).append(pair)
+    rows = [
+        PairRow(*key, len(pairs), list(dict.fromkeys(one.module for one in pairs if one.module)))
+        for key, pairs in found.items()
+    ]
+    order = ("group", "replaced", "only-a", "only-b")
+    return sorted(rows, key=lambda row: (order.index(row.kind), phase_place(row.phase), -row.count))
+
+
+def count_rows(diff: Diff, *, everything: bool = False) -> list[OpCount]:
+    """The op counts that differ, without those of what changes no number; with `everything` all of them."""
+    return [one for one in diff.counts if everything or (one.a != one.b and one.role not in MINOR_ROLES)]
+
+
+def _of(ops: Ops, places: Sequence[GraphPlace]) -> tuple[str, ...]:
+    return tuple(ops.get((place.graph, place.node), place.node) for place in places)
+
+
+def _ops(graphs: RunGraphs, names: Sequence[str]) -> Ops:
+    return {(name, node.name): node.op for name in names for node in graphs.graph(name).nodes}

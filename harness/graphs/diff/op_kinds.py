@@ -1,13 +1,13 @@
 """What an op is called in every mode, and what it does to numbers.
 
-The modes spell one op in their own way: eager `t`, lazy `t_copy`, compile `permute`; eager `add_` and
-`_foreach_add_` where a compiled graph has `add`. The kind of an op is the one name that stands for all its
-spellings."""
+The modes spell one op in their own way: eager `t`, lazy `t_copy`, compile `permute`; eager `add_` and `_foreach_add_`
+where a compiled graph has `add`. The kind of an op is the one name that stands for all its spellings."""
 
 from __future__ import annotations
 
 from functools import cache
 
+# Namespaces in which an op is torch's own; one of another namespace is somebody's custom op.
 NEUTRAL_DOMAINS = frozenset({"", "aten", "prims", "ts", "lazy", "lazy_tensors", "torch", "python"})
 
 SPELLINGS = {
@@ -86,8 +86,7 @@ PRODUCTS = _words(
     scaled_dot_product_attention"""
 )
 COMMUTATIVE = _words("add mul maximum minimum eq ne logical_and logical_or bitwise_and bitwise_or mm bmm")
-"""Whose inputs may be the other way round; of a matrix product both are transposed then, and so is the
-result."""
+"""Whose inputs may be the other way round; of a matrix product both are transposed then, and so is the result."""
 ROLES = {
     "view": VIEWS,
     "bookkeeping": BOOKKEEPING,
@@ -105,9 +104,11 @@ _NO_COPY = frozenset({"_to_copy", "index_copy", "copy", "_copy"})
 @cache
 def kind_of(domain: str, op: str) -> str:
     """The one name of an op's spellings; an op of a domain of its own keeps that domain before it."""
+    # `_foreach_add_` is `add`, once a tensor: written in place or into a new tensor, the numbers are the same.
     name = op.removeprefix("_foreach_")
     if name.endswith("_") and not name.endswith("__"):
         name = name.removesuffix("_")
+    # Lazy tensors have no views: `t_copy` there is `t` elsewhere. Of `index_copy` the copying is the work.
     if name not in _NO_COPY:
         name = name.removesuffix("_copy")
     name = _KIND_OF.get(name, name)
@@ -116,14 +117,14 @@ def kind_of(domain: str, op: str) -> str:
 
 def kind_of_name(full: str) -> str:
     """The kind of an op by its dotted name: `aten.tanh_backward`, `aten.sum.dim_IntList`."""
-    domain, _, rest = full.rpartition(".") if full.count(".") == 1 else full.partition(".")
+    # The overload is left out: which one a mode calls depends on how it spells a scalar.
+    domain, _, rest = full.partition(".")
     return kind_of(domain, rest.partition(".")[0])
 
 
 @cache
 def role_of(kind: str) -> str:
-    """`view`, `bookkeeping`, `fill`, `cast`, `elementwise`, `reduction`, `product`, or `compute` for other
-    work."""
+    """`view`, `bookkeeping`, `fill`, `cast`, `elementwise`, `reduction`, `product`, or `compute` for other work."""
     return next((role for role, kinds in ROLES.items() if kind in kinds), "compute")
 
 

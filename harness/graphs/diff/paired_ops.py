@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...records.graph_record import Node, Value
-from .difference_record import MINOR_ROLES, GraphPlace
-from .op_kinds import kind_of, role_of
+from .difference_record import MINOR_ROLES, Cast, GraphPlace, OpCount, phase_place
+from .op_kinds import kind_of, role_of, spelled
 from .step_pairing import Executed
 
 NAMED = ("parameter", "buffer", "gradient", "loss")
@@ -52,8 +53,7 @@ def computing(ops: Sequence[Op]) -> tuple[Op, ...]:
 
 
 class _PairReading:
-    """The ops read so far, and which of them made a value last, in the graph that is being read and before
-    it."""
+    """The ops read so far, and which of them made a value last, in the graph that is being read and before it."""
 
     def __init__(self) -> None:
         self.ops: list[Op] = []
@@ -64,27 +64,45 @@ class _PairReading:
         self._seen: set[str] = set()
 
     def read(self, executed: Executed) -> None:
-        given = set(executed.graph.inputs)
-        for node in executed.graph.nodes:
+        graph = executed.graph
+        given = set(graph.inputs)
+        for node in graph.nodes:
             self._calls += 1
             for part in _parts(node):
-                taken = tuple(self._taken(part, executed, given))
-                op = _op(len(self.ops), self._calls, part, node, executed, taken, self._instances)
-                makers = (self.ops[one.source] for one in taken if isinstance(one.source, int))
-                turn = max([op.turn, *(_turn_after(maker, op) for maker in makers)])
-                self.ops.append(replace(op, turn=turn))
+                taken = []
+                for slot, name in enumerate(part.inputs):
+                    source: Source | None = self._here.get(name)
+                    if source is None and name in given:
+                        source = self._given(executed, name)
+                    if source is not None:
+                        taken.append(TakenPair(source, slot))
+                phase = node.phase or (graph.phase if len(graph.phases) == 1 else "")
+                # An op of a forward that takes from a backward or an optimizer step is of a later turn than these,
+                # whatever the order of the graphs says.
+                makers = [self.ops[one.source] for one in taken if isinstance(one.source, int)]
+                turns = [one.turn + (phase == "forward" and one.phase in ("backward", "optimizer")) for one in makers]
+                bindings = [graph.values[one].binding for one in part.outputs if one in graph.values]
+                op = Op(
+                    number=len(self.ops),
+                    call=self._calls,
+                    place=GraphPlace(graph.name, node.name),
+                    node=node,
+                    kind=kind_of(node.domain, node.op),
+                    phase=phase,
+                    turn=max([executed.turn, *turns]),
+                    group=(self._instances, node.group) if node.group else None,
+                    takes=tuple(taken),
+                    gives=tuple(one for one in bindings if _is_name(one)),
+                    value=next((graph.values[one] for one in part.outputs if one in graph.values), Value()),
+                    dtypes=tuple(graph.values[one].dtype for one in part.inputs if one in graph.values),
+                )
+                self.ops.append(op)
                 self._here.update(dict.fromkeys(part.outputs, op.number))
+        # Names are those of one graph while it is read, and only then hide what graphs before it have made.
         self._earlier.update(self._here)
         self._here = {}
         self._instances += 1
-        self._seen.add(executed.graph.name)
-
-    def _taken(self, part: Node, executed: Executed, given: set[str]) -> Iterator[TakenPair]:
-        for slot, name in enumerate(part.inputs):
-            here = self._here.get(name)
-            source = here if here is not None else self._given(executed, name) if name in given else None
-            if source is not None:
-                yield TakenPair(source, slot)
+        self._seen.add(graph.name)
 
     def _given(self, executed: Executed, name: str) -> Source | None:
         """Where an input of a graph comes from: what the script calls it, else the op of an earlier graph.
@@ -113,37 +131,6 @@ def ops_of(step: Sequence[Executed]) -> list[Op]:
     return reading.ops
 
 
-def _turn_after(maker: Op, op: Op) -> int:
-    return maker.turn + (op.phase == "forward" and maker.phase in ("backward", "optimizer"))
-
-
-def _op(
-    number: int,
-    call: int,
-    part: Node,
-    node: Node,
-    executed: Executed,
-    taken: tuple[TakenPair, ...],
-    instance: int,
-) -> Op:
-    graph = executed.graph
-    bindings = [graph.values[one].binding for one in part.outputs if one in graph.values]
-    return Op(
-        number=number,
-        call=call,
-        place=GraphPlace(graph.name, node.name),
-        node=node,
-        kind=kind_of(node.domain, node.op),
-        phase=node.phase or (graph.phase if len(graph.phases) == 1 else ""),
-        turn=executed.turn,
-        group=(instance, node.group) if node.group else None,
-        takes=taken,
-        gives=tuple(one for one in bindings if _is_name(one)),
-        value=next((graph.values[one] for one in part.outputs if one in graph.values), Value()),
-        dtypes=tuple(graph.values[one].dtype for one in part.inputs if one in graph.values),
-    )
-
-
 def _is_name(binding: str) -> bool:
     first, _, rest = binding.partition(" ")
     return first in NAMED and not rest.startswith("output ")
@@ -159,6 +146,7 @@ def _parts(node: Node) -> Iterator[Node]:
     for position, name in enumerate(node.inputs):
         what = node.input_names[position] if position < len(node.input_names) else "self"
         lists.setdefault(what, []).append(name)
+    # `_foreach_mul([a, b], [c, d])` is `mul(a, c)` and `mul(b, d)`; a scalar tensor is taken by each of them.
     size = len(next(iter(lists.values()), ()))
     if not size or len(node.outputs) not in (0, size):
         yield _writing(node)
@@ -174,5 +162,56 @@ def _parts(node: Node) -> Iterator[Node]:
 
 
 def _writing(node: Node) -> Node:
+    # `add_` writes its first input; the double underscore of `__and__` says nothing of the kind.
     in_place = node.op.endswith("_") and not node.op.endswith("__")
     return replace(node, outputs=node.inputs[:1]) if in_place and not node.outputs else node
+
+
+# How often each op is on each side, and the dtype casts that one side has alone.
+
+FLOATS = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2")
+
+CastKey = tuple[str, str, str]
+"""Phase, dtype before, dtype after."""
+
+
+def count_ops(a: Sequence[Op], b: Sequence[Op]) -> list[OpCount]:
+    """The counts of every op of either side, by phase, what differs most first."""
+    counted = [Counter((op.phase, op.kind) for op in ops) for ops in (a, b)]
+    keys = sorted(
+        counted[0] | counted[1],
+        key=lambda key: (phase_place(key[0]), -abs(counted[0][key] - counted[1][key]), key[1]),
+    )
+    return [
+        OpCount(phase, spelled(kind), counted[0][phase, kind], counted[1][phase, kind], role_of(kind))
+        for phase, kind in keys
+    ]
+
+
+def casts_on_one_side(a: Sequence[Op], b: Sequence[Op], alone: Collection[int]) -> list[Cast]:
+    """The casts that a side has more often than the other. `alone` are the `id`s of ops without a partner: of
+    the casts of one kind, they are the ones that are named."""
+    found = (_casts(a), _casts(b))
+    casts = []
+    for side, ops_of, others in (("a", found[0], found[1]), ("b", found[1], found[0])):
+        for key, ops in ops_of.items():
+            more = len(ops) - len(others.get(key, ()))
+            if more > 0:
+                named = sorted(ops, key=lambda op: (id(op) not in alone, op.number))[:more]
+                places: tuple[GraphPlace, ...] = tuple(op.place for op in named)
+                casts.append(Cast(side, *key, more, places))
+    return sorted(casts, key=lambda one: (phase_place(one.phase), one.side, one.from_dtype, one.to_dtype))
+
+
+def _casts(ops: Sequence[Op]) -> Mapping[CastKey, list[Op]]:
+    """The ops that cast, by phase and dtypes: a cast from any dtype, another op that makes a float from a float."""
+    found: dict[CastKey, list[Op]] = defaultdict(list)
+    for op in ops:
+        after, floats = op.value.dtype, [dtype for dtype in op.dtypes if dtype in FLOATS]
+        if role_of(op.kind) == "cast":
+            before = op.dtypes[0] if op.dtypes else ""
+        else:  # `mul` of float32 and bfloat16 casts nothing, if its result has the dtype of one of them
+            before = floats[0] if floats and after in FLOATS and after not in floats else ""
+        if before and after and after != before:
+            found[op.phase, before, after].append(op)
+    return found

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from ...errors import GraphsNotFound
-from ...records.graph_record import PHASES, Graph
+from ...records.graph_record import Graph
 from ..run_graphs import GraphEntry, GraphExecution, RunGraphs
-from .difference_record import Side
+from .difference_record import Side, phase_place
 
 OPS = ("pre", "stream")
 
@@ -36,7 +37,8 @@ class ExecutedStep:
     streams: Collection[str]
 
     def side(self, of: RunGraphs) -> Side:
-        cuts = Counter(" ".join(filter(None, (one["reason"], one.get("op", "")))) for one in self._cuts())
+        noted = [one.cut for one in self.executions if one.cut]
+        cuts = Counter(" ".join(filter(None, (one["reason"], one.get("op", "")))) for one in noted)
         pre = [one for one in self.ops if one.graph.stage == "pre"]
         kernels = [node for graph in self.post for node in graph.nodes]
         return Side(
@@ -51,9 +53,6 @@ class ExecutedStep:
             kernels=len(kernels),
             compiles=bool(self.post or cuts or of.counters),
         )
-
-    def _cuts(self) -> list[dict[str, str]]:
-        return [dict(one.cut) for one in self.executions if one.cut]
 
 
 def common_step(a: RunGraphs, b: RunGraphs) -> int:
@@ -85,8 +84,17 @@ def executed_step(graphs: RunGraphs, step: int) -> ExecutedStep:
     read = cache(graphs.graph)
     ops: list[Executed] = []
     for stage in OPS:
-        ops += _with_turns([read(entry.name) for entry in _run(graphs, step, stage, executions)])
-    ops.sort(key=lambda one: (one.turn, _rank(one.graph)))
+        # A forward that comes after something else begins a turn: SAM's second one, or a second micro-batch.
+        turn, behind = 0, False
+        for entry in _run(graphs, step, stage, executions):
+            graph = read(entry.name)
+            forward = "forward" in graph.phases
+            if forward and behind:
+                turn, behind = turn + 1, False
+            behind = behind or not forward or len(graph.phases) > 1
+            ops.append(Executed(graph, turn))
+    # Streams and compiled graphs are noted apart; within a turn their phases say what came first.
+    ops.sort(key=lambda one: (one.turn, phase_place(next(iter(one.graph.phases), ""))))
     post = [read(entry.name) for entry in _run(graphs, step, "post", executions)]
     streams = {entry.base for entry in graphs.entries if entry.stage == "stream"}
     return ExecutedStep(step, ops, post, executions, streams)
@@ -100,23 +108,62 @@ def _run(graphs: RunGraphs, step: int, stage: str, executions: Sequence[GraphExe
     return ran + [entry for entry in of_base.values() if entry.step == step and entry.base not in noted]
 
 
-def _with_turns(graphs: Sequence[Graph]) -> list[Executed]:
-    made, turn, behind = [], 0, False
-    for graph in graphs:
-        forward = "forward" in graph.phases
-        if forward and behind:
-            turn, behind = turn + 1, False
-        behind = behind or not forward or len(graph.phases) > 1
-        made.append(Executed(graph, turn))
-    return made
-
-
-def _rank(graph: Graph) -> int:
-    first = graph.phases[0] if graph.phases else ""
-    return PHASES.index(first) if first in PHASES else len(PHASES)
-
-
 def _listed(steps: set[int]) -> str:
     if not steps:
         return "no step"
     return ("steps " if len(steps) > 1 else "step ") + ", ".join(map(str, sorted(steps)))
+
+
+# Whether two runs' compilers made the same of what they were given: their kernels, held against each other.
+
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|^[ \t]*#(?!include|pragma|define)[^\n]*", re.DOTALL | re.MULTILINE)
+NAME = re.compile(r"\b(?:cpp|triton\w*?)_fused_\w+|\b(?:buf|arg|primals|tangents)_?\d\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class PostChange:
+    """`only_a` and `only_b` are the names of the kernels that the other side does not have."""
+
+    only_a: Sequence[str]
+    only_b: Sequence[str]
+
+    def __bool__(self) -> bool:
+        return bool(self.only_a or self.only_b)
+
+
+def compare_post(a: Sequence[Graph], b: Sequence[Graph]) -> PostChange:
+    """Compare kernels by what they do: the names of kernels, buffers and values, and comments, are nothing."""
+    found_a, found_b = _kernels(a), _kernels(b)
+    return PostChange(_beyond(found_a, found_b), _beyond(found_b, found_a))
+
+
+def _kernels(graphs: Sequence[Graph]) -> list[tuple[Hashable, str]]:
+    """What each kernel does, and its name: a generated one its source or its ops, a call into a library its op."""
+    found: list[tuple[Hashable, str]] = []
+    for graph in {graph.name: graph for graph in graphs}.values():
+        for node in graph.nodes:
+            body = tuple((one.domain, one.op) for one in node.body)
+            does: Hashable = (node.phase, node.domain, body or node.op)
+            # The code of a call into a library is only the call, with the names of this run's buffers in it.
+            if node.code and node.domain == "inductor":
+                does = (node.phase, _plain_code(node.code))
+            found.append((does, node.op))
+    return found
+
+
+def _plain_code(code: str) -> str:
+    """Generated code without comments and spaces, its names numbered in the order of their first use."""
+    numbers: dict[str, str] = {}
+    named = NAME.sub(lambda found: numbers.setdefault(found.group(), f"n{len(numbers)}"), COMMENT.sub("", code))
+    return " ".join(named.split())
+
+
+def _beyond(own: Sequence[tuple[Hashable, str]], others: Sequence[tuple[Hashable, str]]) -> list[str]:
+    # As many of a kind as the other side has are paired off; two equal kernels against one leave one over.
+    left = Counter(what for what, _ in others)
+    names = []
+    for what, name in own:
+        left[what] -= 1
+        if left[what] < 0:
+            names.append(name)
+    return names

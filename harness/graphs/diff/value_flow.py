@@ -1,5 +1,4 @@
-"""The ops of one side as units with data flow between them: a unit is one op, or the ops of one decomposed
-call."""
+"""The ops of one side as units with data flow between them: a unit is one op, or the ops of one decomposed call."""
 
 from __future__ import annotations
 
@@ -39,6 +38,7 @@ class Unit:
         shape = self.ops[-1].value.shape
         if shape is None or self.grouped:
             return None
+        # A compiler may compute a product transposed, (B'A')' for AB, and the sizes stand the other way round.
         return tuple(sorted(shape, key=str)) if role_of(self.kind) == "product" else shape
 
     @property
@@ -71,14 +71,14 @@ def flow_of(ops: Sequence[Op], whole: Callable[[Op], str | None], *, views: bool
     for unit in units:
         for op in unit.ops:
             unit_of[op.number] = unit.number
-    _connect(ops, units, unit_of)
-    return ValueFlow(units, unit_of)
-
-
-def _connect(ops: Sequence[Op], units: Sequence[Unit], unit_of: Sequence[int | None]) -> None:
-    beyond = _beyond(ops, unit_of)
+    # What the value of an op in no unit was before it was passed on; ops come after what they take from.
+    beyond: list[tuple[Source, ...]] = [()] * len(ops)
     names: dict[int, list[str]] = {}
     for op in ops:
+        if unit_of[op.number] is None:
+            passed = op.takes if gathers(op.kind) else [one for one in op.takes if one.slot == 0]
+            beyond[op.number] = tuple(source for one in passed for source in _through(one, beyond, unit_of))
+        # The script's name for what a view gives is the name of what the view looks at.
         for at in beyond[op.number] if unit_of[op.number] is None else (op.number,):
             if op.gives and isinstance(at, int) and not gathers(op.kind):
                 names.setdefault(at, []).extend(op.gives)
@@ -95,16 +95,7 @@ def _connect(ops: Sequence[Op], units: Sequence[Unit], unit_of: Sequence[int | N
                         units[maker].given.append((unit.number, where))
         unit.labels = tuple(sorted(labels))
         unit.names = tuple(sorted({one for op in unit.ops for one in names.get(op.number, ())}))
-
-
-def _beyond(ops: Sequence[Op], unit_of: Sequence[int | None]) -> list[tuple[Source, ...]]:
-    """For each op that is in no unit: what its value was before it was passed on."""
-    found: list[tuple[Source, ...]] = [()] * len(ops)
-    for op in ops:
-        if unit_of[op.number] is None:
-            passed = op.takes if gathers(op.kind) else [one for one in op.takes if one.slot == 0]
-            found[op.number] = tuple(source for one in passed for source in _through(one, found, unit_of))
-    return found
+    return ValueFlow(units, unit_of)
 
 
 def _through(
@@ -116,8 +107,7 @@ def _through(
 
 
 def wholes_of(ops: Sequence[Op], present: Collection[str]) -> Callable[[Op], str | None]:
-    """See the ops of a decomposed call as one where `present` has an op of that kind; each op by itself
-    elsewhere."""
+    """See the ops of a decomposed call as one where `present` has an op of that kind; each op by itself elsewhere."""
     kind_of_group: dict[GroupId, str | None] = {}
     for op in ops:
         if op.group is not None and op.group not in kind_of_group:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,10 +16,9 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.path import Path as Curve
 
-from ...records.graph_record import Graph
+from ...records.graph_record import Graph, Value
 from ..culprit_marks import Mark
 from .drawing_layout import Point, lay_out, neighbourhood
-from .picture import Box, Picture, picture_of
 
 WHOLE, PART = 250, 100
 """A graph of more nodes than the first is drawn in part, the second number of nodes of it."""
@@ -43,22 +43,19 @@ LINE = {"head": 12.5, "text": 9.6}  # points
 PADDING = (9.0, 5.0)  # points
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
-    fill: str
-    stroke: str
-    width: float
-    rounding: float
-
-
 def draw(graph: Graph, marks: Mapping[str, Mark], path: Path, kind: str) -> str:
     """Draw a graph into a file, `png` or `svg`, and return a note on what was left out of it, "" for nothing.
 
     Of a large graph the nodes around the marked ones are drawn, or without any its first ones.
     """
     shown = graph if len(graph.nodes) <= WHOLE else neighbourhood(graph, marks.keys(), PART)
-    left_out = "" if shown is graph else _left_out(graph, shown, marks)
+    left_out = ""
+    if shown is not graph:
+        marked = marks.keys() & {node.name for node in graph.nodes}
+        around = "around the culprits" if marked else "from the start"
+        left_out = f"{len(shown.nodes):,} of {len(graph.nodes):,} nodes, {around}"
     figure = figure_of(picture_of(shown, marks, left_out))
+    # Without dates and random ids, so that equal graphs give equal files.
     metadata = {"png": {"Software": None}, "svg": {"Date": None}}[kind]
     longest = max(figure.get_size_inches())
     with mpl.rc_context({"svg.hashsalt": "numdrift", "svg.fonttype": "none"}):
@@ -66,14 +63,10 @@ def draw(graph: Graph, marks: Mapping[str, Mark], path: Path, kind: str) -> str:
     return left_out
 
 
-def _left_out(graph: Graph, shown: Graph, marks: Mapping[str, Mark]) -> str:
-    marked = marks.keys() & {node.name for node in graph.nodes}
-    around = "around the culprits" if marked else "from the start"
-    return f"{len(shown.nodes):,} of {len(graph.nodes):,} nodes, {around}"
-
-
 def figure_of(picture: Picture) -> Figure:
     """Lay the picture out and draw it: one point of the layout is one point on paper."""
+    # The size of the figure follows from the layout, which needs the size of every text: so texts are measured on a
+    # figure that has none yet.
     figure = Figure(figsize=(1, 1), facecolor="white")
     canvas = FigureCanvasAgg(figure)
     sizes = {name: _size(canvas, box) for name, box in picture.boxes.items()}
@@ -92,7 +85,14 @@ def figure_of(picture: Picture) -> Figure:
         inner = [(x + left, y + HEADER) for x, y in points[1:-1]]
         start = _border(centres[a], sizes[a], inner[0], below=True)
         end = _border(centres[b], sizes[b], inner[-1], below=False)
-        axes.add_patch(_arrow([start, *inner, end]))
+        # A line runs down through its points and bends half-way between them: two control points at that height.
+        vertices, codes = [start], [Curve.MOVETO]
+        for (x, y), to in pairwise([start, *inner, end]):
+            vertices += [(x, (y + to[1]) / 2), (to[0], (y + to[1]) / 2), to]
+            codes += [Curve.CURVE4] * 3
+        head = "-|>,head_length=4,head_width=2"
+        arrow = FancyArrowPatch(path=Curve(vertices, codes), arrowstyle=head, color="#777777", linewidth=0.8, zorder=1)
+        axes.add_patch(arrow)
     for name, box in picture.boxes.items():
         _draw_box(axes, box, centres[name], sizes[name])
     return figure
@@ -112,23 +112,20 @@ def _size(canvas: FigureCanvasAgg, box: Box) -> tuple[float, float]:
     return widest + 2 * PADDING[0], height + 2 * PADDING[1]
 
 
-def _style(box: Box) -> Style:
-    fill, stroke = FILLS.get(box.phase, FILLS[""]), STROKES.get(box.phase, STROKES[""])
-    style = {
-        "edge": Style("#ffffff", "#999999", 0.8, 9),
-        "op": Style(fill, stroke, 0.9, 3),
-        "kernel": Style(fill, stroke, 2.0, 3),
-    }[box.kind]
-    return Style(style.fill, CULPRIT, 3.0, style.rounding) if box.mark else style
-
-
 def _draw_box(axes: mpl.axes.Axes, box: Box, centre: Point, size: tuple[float, float]) -> None:
-    style = _style(box)
+    fill, stroke = FILLS.get(box.phase, FILLS[""]), STROKES.get(box.phase, STROKES[""])
+    fill, stroke, width, rounding = {
+        "edge": ("#ffffff", "#999999", 0.8, 9),
+        "op": (fill, stroke, 0.9, 3),
+        "kernel": (fill, stroke, 2.0, 3),
+    }[box.kind]
+    if box.mark:
+        stroke, width = CULPRIT, 3.0
     x, y = centre[0] - size[0] / 2, centre[1] - size[1] / 2
     axes.add_patch(
         FancyBboxPatch(
-            (x, y), *size, boxstyle=f"round,pad=0,rounding_size={style.rounding}",
-            facecolor=style.fill, edgecolor=style.stroke, linewidth=style.width, zorder=2,
+            (x, y), *size, boxstyle=f"round,pad=0,rounding_size={rounding}",
+            facecolor=fill, edgecolor=stroke, linewidth=width, zorder=2,
         )
     )  # fmt: skip
     y += PADDING[1] + LINE["head"] * 0.55
@@ -156,14 +153,111 @@ def _border(centre: Point, size: tuple[float, float], towards: Point, *, below: 
     return x, centre[1] + (size[1] / 2 if below else -size[1] / 2)
 
 
-def _arrow(points: Sequence[Point]) -> FancyArrowPatch:
-    """A line that runs down through its points, bends between them, and ends in an arrow."""
-    vertices, codes = [points[0]], [Curve.MOVETO]
-    for (x, y), end in pairwise(points):
-        middle = (y + end[1]) / 2
-        vertices += [(x, middle), (end[0], middle), end]
-        codes += [Curve.CURVE4] * 3
-    return FancyArrowPatch(
-        path=Curve(vertices, codes), arrowstyle="-|>,head_length=4,head_width=2", color="#777777", linewidth=0.8,
-        zorder=1,
-    )  # fmt: skip
+# What is drawn of a graph: boxes with their lines of text, and the lines between them.
+
+LONGEST = 42
+"""Characters in a line of a box; what is longer is wrapped or shortened."""
+
+TIMES = "\N{MULTIPLICATION SIGN}"
+
+MOST_COVERED = 12
+"""Ops that a kernel's box names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One box. `kind` is `kernel`, `op` or `edge` (an input or output), `phase` that of the node; `head` is
+    its title, `lines` what stands under it, and `mark` what is said of a culprit."""
+
+    kind: str
+    phase: str
+    head: str
+    lines: Sequence[str] = ()
+    mark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Boxes by name, the lines from box to box, and the lines of text above them."""
+
+    title: str
+    note: str
+    boxes: Mapping[str, Box]
+    lines: Sequence[tuple[str, str]]
+
+
+STAGES = {"pre": "before its compiler", "post": "after its compiler", "dynamo": "as dynamo captured it"}
+
+
+def picture_of(graph: Graph, marks: Mapping[str, Mark], note: str = "") -> Picture:
+    """Say what to draw: a box a node, a box each for outputs and for inputs that are taken, and a line an edge."""
+    boxes = {}
+    for number, node in enumerate(graph.nodes):
+        kernel = bool(node.body) or node.domain == "inductor"
+        texts = []
+        if kernel:
+            ops = [one.op for one in node.body] or list(node.covers)
+            more = [f"and {len(ops) - MOST_COVERED} more"] if len(ops) > MOST_COVERED else []
+            named = " · ".join(_short(one) for one in [*ops[:MOST_COVERED], *more])
+            texts += textwrap.wrap(named, LONGEST, break_long_words=False)
+        texts += [f"from {node.original}"] if node.original else []
+        texts += [_types([graph.values[name] for name in node.outputs if name in graph.values])]
+        # Of a path the file's name and the line are enough; they stand at the end, which is kept.
+        place = [part for part in (node.module, node.source.replace("\\", "/").rpartition("/")[2]) if part]
+        texts += [_short(" · ".join(place), keep_end=True)] if place else []
+        said = ""
+        if mark := marks.get(node.name):
+            worst = mark.numbers.get("max_ulp")
+            said = f"⚠ {_short(mark.label)}" + (f": {worst:,.4g} ULP" if worst is not None else "")
+        head = _short(node.op if node.domain == "aten" or kernel else f"{node.domain}.{node.op}")
+        shown = [text for text in texts if text]
+        boxes[f"node {number}"] = Box("kernel" if kernel else "op", node.phase, head, shown, said)
+    makers = {one: f"node {number}" for number, node in enumerate(graph.nodes) for one in node.outputs}
+    lines: dict[tuple[str, str], None] = {}
+    for number, node in enumerate(graph.nodes):
+        for name in filter(None, node.inputs):
+            value = graph.values.get(name, Value())
+            if name not in makers and value.binding == "constant" and value.shape == ():
+                continue  # a plain number of the program
+            maker = makers.get(name, f"input {name}")
+            if name not in makers:
+                boxes[maker] = _edge_box(name, value)
+            lines[maker, f"node {number}"] = None
+    for name in dict.fromkeys(graph.outputs):
+        if name in makers:
+            boxes[f"output {name}"] = _edge_box(name, graph.values.get(name, Value()))
+            lines[makers[name], f"output {name}"] = None
+    done = STAGES.get(graph.stage, "as it was executed")
+    title = " · ".join(filter(None, (graph.mode, graph.phase, f"step {graph.step}", done)))
+    kernels = any(box.kind == "kernel" for box in boxes.values())
+    legend = ("thick frames: kernels with the ops in them" if kernels else "", "white: inputs and outputs")
+    said = "; ".join(filter(None, (note, *legend)))
+    # A line from a box to itself, as an op in place would have one, says nothing.
+    return Picture(_printable(title), said, boxes, tuple(line for line in lines if line[0] != line[1]))
+
+
+def _edge_box(name: str, value: Value) -> Box:
+    lines = [_short(value.binding, keep_end=True), _types([value])]
+    return Box("edge", "", _short(name), [line for line in lines if line])
+
+
+def _types(values: Sequence[Value]) -> str:
+    texts = []
+    for value in values[:3]:
+        shape = "" if value.shape is None else TIMES.join(str(size) for size in value.shape) or "scalar"
+        texts.append(" ".join(part for part in (shape, value.dtype) if part))
+    return _short(", ".join(filter(None, texts)) + (", …" if len(values) > 3 else ""))
+
+
+def _printable(text: str) -> str:
+    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+
+
+def _short(text: str, *, keep_end: bool = False) -> str:
+    text = _printable(" ".join(text.split()))
+    if len(text) <= LONGEST:
+        return text
+    if keep_end:
+        return f"…{text[1 - LONGEST :]}"
+    half = LONGEST // 2
+    return f"{text[: half + 3]}…{text[-(half - 4) :]}"

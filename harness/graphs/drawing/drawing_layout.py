@@ -41,8 +41,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Centres of the boxes by their names, the points of each line, and the size of it all; y grows
-    downwards."""
+    """Centres of the boxes by their names, the points of each line, and the size of it all; y grows downwards."""
 
     centres: Mapping[str, Point]
     lines: Sequence[Sequence[Point]]
@@ -59,6 +58,7 @@ def lay_out(boxes: Mapping[str, tuple[float, float]], lines: Sequence[tuple[str,
         from py_mini_racer import JSOOMException, JSTimeoutException, MiniRacer
     except ImportError as error:
         raise NotAvailable("drawing graphs", str(error), "pip install mini-racer") from None
+    # Names may hold anything; the script is handed numbers, and gives the boxes back in their order.
     numbers = {name: number for number, name in enumerate(boxes)}
     given = {
         "boxes": list(boxes.values()),
@@ -93,32 +93,27 @@ def _point(values: Sequence[float]) -> Point:
 def neighbourhood(graph: Graph, centres: Collection[str], most: int) -> Graph:
     """The graph of the nodes nearest to the centres along its edges, `most` of them at most.
 
-    Without centres, or with none that is in the graph, these are the largest piece that hangs together among
-    its first nodes. What the part takes from the rest is among its inputs; its outputs are those of the graph
-    alone."""
+    Without centres, or with none that is in the graph, these are the largest piece that hangs together among its first
+    nodes. What the part takes from the rest is among its inputs; its outputs are those of the graph alone."""
     if len(graph.nodes) <= most:
         return graph
     known = [node.name for node in graph.nodes if node.name in centres]
-    nodes = _nearest(_neighbours(graph), known, most) if known else _first(graph, most)
+    nodes = _nearest(_neighbours(graph), known, most) if known else set[str]()
+    if not known:
+        # Nodes that take nothing made here (fills, casts of parameters) come first, often in hundreds, and show nothing.
+        made = {name for node in graph.nodes for name in node.outputs}
+        inner = [node for node in graph.nodes if not made.isdisjoint(node.inputs)] or list(graph.nodes)
+        neighbours = _neighbours(replace(graph, nodes=tuple(inner[:most])))
+        left = [node.name for node in inner[:most]]
+        while left:
+            piece = _nearest(neighbours, left[:1], most)
+            left = [name for name in left if name not in piece]
+            nodes = max(nodes, piece, key=len)
     kept = tuple(node for node in graph.nodes if node.name in nodes)
     made = {name for node in kept for name in node.outputs}
     taken = dict.fromkeys(name for node in kept for name in node.inputs if name and name not in made)
     outputs = tuple(name for name in graph.outputs if name in made)
     return replace(graph, nodes=kept, inputs=tuple(taken), outputs=outputs)
-
-
-def _first(graph: Graph, most: int) -> set[str]:
-    """The largest piece of the first nodes that take what others make."""
-    made = {name for node in graph.nodes for name in node.outputs}
-    inner = [node for node in graph.nodes if not made.isdisjoint(node.inputs)] or list(graph.nodes)
-    neighbours = _neighbours(replace(graph, nodes=tuple(inner[:most])))
-    left = [node.name for node in inner[:most]]
-    largest: set[str] = set()
-    while left:
-        piece = _nearest(neighbours, left[:1], most)
-        left = [name for name in left if name not in piece]
-        largest = max(largest, piece, key=len)
-    return largest
 
 
 def _nearest(neighbours: Mapping[str, Collection[str]], starts: Collection[str], most: int) -> set[str]:

@@ -1,7 +1,8 @@
-"""Nodes in an order that ONNX accepts: every value made once, and before it is taken."""
+"""Nodes as ONNX and Netron take them: every value made once, and before it is taken; titles that are not cut."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,25 @@ class Ordered:
 
 def in_order(nodes: Sequence[Node], given: Sequence[str]) -> Ordered:
     """Order the nodes, which change place only where they must; `given` are values that exist before them."""
-    single, last = _made_once(nodes, given)
+    # A value that exists when it is made again, as by an op in place, gets a new name each time.
+    every = {name for node in nodes for name in (*node.inputs, *node.outputs)} | set(given)
+    made = Counter(dict.fromkeys(given, 1))
+    last = {name: name for name in given}
+    single = []
+    for node in nodes:
+        # Inputs are looked up before the outputs are renamed: an op in place takes the value before itself.
+        inputs = tuple(last.get(name, name) for name in node.inputs)
+        outputs = []
+        for name in node.outputs:
+            made[name] += 1
+            last[name] = name
+            if name and made[name] > 1:
+                while f"{name} ({made[name]})" in every:
+                    made[name] += 1
+                last[name] = f"{name} ({made[name]})"
+                every.add(last[name])
+            outputs.append(last[name])
+        single.append(replace(node, inputs=inputs, outputs=tuple(outputs)))
     notes = ["values that are made several times are numbered"] if any(a != b for a, b in last.items()) else []
     makers = {output: number for number, node in enumerate(single) for output in node.outputs if output}
     needs = {
@@ -31,8 +50,18 @@ def in_order(nodes: Sequence[Node], given: Sequence[str]) -> Ordered:
         for number, node in enumerate(single)
     }
     if any(need > number for number, all_ in needs.items() for need in all_):
+        # Of all that may come next the first of the old order does: as little as possible moves.
+        sorter = TopologicalSorter(needs)
         try:
-            single = [single[number] for number in _depth_first(needs)]
+            sorter.prepare()
+            order: list[int] = []
+            ready = sorted(sorter.get_ready())
+            while ready:
+                first = ready.pop(0)
+                order.append(first)
+                sorter.done(first)
+                ready = sorted([*ready, *sorter.get_ready()])
+            single = [single[number] for number in order]
         except CycleError:
             notes.append("some nodes need each other's values: there is no order")
     taken = (one for node in single for one in node.inputs if one)
@@ -40,39 +69,30 @@ def in_order(nodes: Sequence[Node], given: Sequence[str]) -> Ordered:
     return Ordered(single, last, tuple(missing), notes)
 
 
-def _depth_first(needs: Mapping[int, Sequence[int]]) -> list[int]:
-    sorter = TopologicalSorter(needs)
-    sorter.prepare()
-    order: list[int] = []
-    ready = sorted(sorter.get_ready())
-    while ready:
-        first = ready.pop(0)
-        order.append(first)
-        sorter.done(first)
-        ready = sorted([*ready, *sorter.get_ready()])
-    return order
+LONGEST = 21
+"""Netron 9 cuts a title with more characters in its middle."""
+
+MARK = "⚠ "
+
+KERNEL = re.compile(r"(?:cpp|triton(?:_[a-z]+)?)_fused_(?P<ops>.*?)_?(?P<number>\d{1,6})")
 
 
-def _made_once(nodes: Sequence[Node], given: Sequence[str]) -> tuple[list[Node], dict[str, str]]:
-    """The nodes with a new name for every value that exists when it is made again, as an op in place does."""
-    every = {name for node in nodes for name in (*node.inputs, *node.outputs)} | set(given)
-    made = Counter(dict.fromkeys(given, 1))
-    last = {name: name for name in given}
-    single = []
-    for node in nodes:
-        inputs = tuple(last.get(name, name) for name in node.inputs)
-        outputs = []
-        for name in node.outputs:
-            made[name] += 1
-            last[name] = _numbered(name, made, every) if name and made[name] > 1 else name
-            outputs.append(last[name])
-        single.append(replace(node, inputs=inputs, outputs=tuple(outputs)))
-    return single, last
+def title(op: str, *, marked: bool = False) -> str:
+    """The op's title: whole where it fits, else with an ellipsis where it tells least.
 
-
-def _numbered(name: str, made: Counter[str], every: set[str]) -> str:
-    while f"{name} ({made[name]})" in every:
-        made[name] += 1
-    numbered = f"{name} ({made[name]})"
-    every.add(numbered)
-    return numbered
+    Of a fused kernel the first ops and the number stay, of another op its beginning and its last word.
+    """
+    room = LONGEST - (len(MARK) if marked else 0)
+    plain = op.replace(".", "_") or "unknown"
+    if kernel := KERNEL.fullmatch(plain):
+        # `fused_add_3`, or `sum_tanh_backward_0` where "fused" has no room, or `mul_sub_sum_tanh…_1`.
+        ops, end = kernel["ops"], f"…_{kernel['number']}"
+        parts = [part for part in (ops, kernel["number"]) if part]
+        whole = [one for one in ("_".join(["fused", *parts]), "_".join(parts)) if len(one) <= room]
+        kept = ops[: room - len(end) + 1].rpartition("_")[0] or ops[: room - len(end)]
+        plain = whole[0] if whole else f"{kept}{end}"
+    elif len(plain) > room:
+        last = plain.rpartition("_")[2]
+        end = f"_{last}" if len(last) < room // 2 else plain[-(room // 2) :]
+        plain = f"{plain[: room - 1 - len(end)].rstrip('_')}…{end}"
+    return f"{MARK}{plain}" if marked else plain

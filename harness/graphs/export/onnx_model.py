@@ -6,18 +6,20 @@ its own, so ONNX compares no op with one of its own operators."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import onnx
 from onnx import helper
 
-from ...records.graph_record import Graph, Node, Value
+from ...errors import CollisionError, JournalError, UsageError
+from ...records.graph_record import STAGES, Graph, Node, Value
 from ..culprit_marks import Mark
-from .attributes import attribute
-from .metadata import clean, describe, in_parts
-from .node_order import Ordered, in_order
-from .onnx_values import known, value_info
-from .title import title
+from ..run_graphs import RunGraphs
+from .node_order import Ordered, in_order, title
+from .onnx_values import attribute, clean, describe, in_parts, known, value_info
 
 IR_VERSION = 10
 """The first that gives functions types of their own and nodes an overload."""
@@ -25,6 +27,13 @@ IR_VERSION = 10
 OF_ONNX = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training", "ai.onnx.preview")
 
 NO_MARKS: Mapping[str, Mark] = {}
+
+STAGES_IN_WORDS = {
+    "dynamo": "as dynamo captured it",
+    "pre": "before its compiler",
+    "post": "after its compiler",
+    "stream": "as it was executed",
+}
 
 
 def to_onnx(graph: Graph, marks: Mapping[str, Mark] = NO_MARKS) -> onnx.ModelProto:
@@ -35,6 +44,7 @@ def to_onnx(graph: Graph, marks: Mapping[str, Mark] = NO_MARKS) -> onnx.ModelPro
     """
     given = tuple(dict.fromkeys(name for name in graph.inputs if name))
     ordered = in_order(graph.nodes, given)
+    # A value that nobody makes becomes an input, an output that nobody makes is left out: the checker wants both.
     inputs = (*given, *ordered.missing)
     made = {output for node in ordered.nodes for output in node.outputs} | set(inputs)
     outputs = tuple(dict.fromkeys(ordered.last.get(name, name) for name in graph.outputs))
@@ -42,41 +52,35 @@ def to_onnx(graph: Graph, marks: Mapping[str, Mark] = NO_MARKS) -> onnx.ModelPro
     outputs = tuple(name for name in outputs if name in made and name)
     values = _renamed(graph.values, ordered)
     inner = [one for one in values if one in made and one not in (*inputs, *outputs)]
-    source = _Sources()
+    written: dict[str, str] = {}
+    stage = STAGES_IN_WORDS.get(graph.stage, graph.stage)
     model = helper.make_model(
         helper.make_graph(
-            [_node(one, marks, source) for one in ordered.nodes],
+            [_node(one, marks, written) for one in ordered.nodes],
             clean(graph.name) or "graph",
             [value_info(name, values.get(name, Value())) for name in inputs],
             [value_info(name, values.get(name, Value())) for name in outputs],
             value_info=[value_info(name, values[name]) for name in inner],
-            doc_string=clean(_sentence(graph)),
+            doc_string=clean(f"{graph.mode}: {graph.phase} of step {graph.step}, {stage}"),
         ),
         functions=[_function(one, values, marks) for one in _all(ordered.nodes) if one.body],
         opset_imports=[helper.make_opsetid(one, 1) for one in _domains(graph.nodes)],
         producer_name="numdrift",
         ir_version=IR_VERSION,
     )
-    notes = [*graph.notes, *ordered.notes, *_notes(ordered, lost, values, (*inputs, *outputs))]
+    notes = [*graph.notes, *ordered.notes]
+    if unknown := [name for name in (*inputs, *outputs) if not known(values.get(name))]:
+        notes.append(f"shapes that are not known: {_listed(unknown)}")
+    if ordered.missing:
+        notes.append(f"taken, but made by no node of the record: {_listed(ordered.missing)}")
+    if lost:
+        notes.append(f"outputs that no node of the record makes: {_listed(lost)}")
     describe(model, _facts(graph, notes) | dict(in_parts("code", graph.code)))
     return model
 
 
-class _Sources:
-    """Generated sources that were written already, by the node that has them."""
-
-    def __init__(self) -> None:
-        self._at: dict[str, str] = {}
-
-    def of(self, node: Node) -> dict[str, str]:
-        """The node's source, or the name of the node that has the same."""
-        first = self._at.setdefault(node.code, node.name)
-        if node.code and first != node.name:
-            return {"code": f"that of {first}"}
-        return dict(in_parts("code", node.code))
-
-
-def _node(node: Node, marks: Mapping[str, Mark], source: _Sources | None = None) -> onnx.NodeProto:
+def _node(node: Node, marks: Mapping[str, Mark], written: dict[str, str] | None = None) -> onnx.NodeProto:
+    """One node; `written` has the generated sources of the nodes before it, each by the node that has it."""
     mark = marks.get(node.name)
     made = helper.make_node(
         clean(title(node.op, marked=mark is not None)),
@@ -92,39 +96,41 @@ def _node(node: Node, marks: Mapping[str, Mark], source: _Sources | None = None)
         named |= {f"drift_{name}": value for name, value in mark.numbers.items()}
         describe(made, {"culprit": mark.label, "drift": mark.reason})
     made.attribute.extend(attribute(name, value) for name, value in named.items())
-    describe(made, {"input_names": "" if node.body else _input_names(node), **_describing(node)})
-    describe(made, source.of(node) if source else {})
-    return made
-
-
-def _describing(node: Node) -> Mapping[str, object]:
-    module = "(outermost)" if node.module == "" else node.module
+    # The names of arguments as Netron reads them: in quotes, in brackets, with ", " between them. Those of a kernel
+    # are on its function.
+    names = [*node.input_names, *("" for _ in node.inputs)][: 0 if node.body else len(node.inputs)]
+    plain = [name.replace("'", "").replace(", ", ",") or str(number) for number, name in enumerate(names)]
+    quoted = ", ".join(f"'{name}'" for name in plain)
     facts: dict[str, object] = {
+        "input_names": f"[{quoted}]" if plain else "",
         "op": node.full_op,
         "phase": node.phase,
-        "module": module,
+        "module": "(outermost)" if node.module == "" else node.module,
         "source": node.source,
         "original": node.original,
         "group": node.group,
         "sequence": node.sequence,
         "covers": ", ".join(node.covers),
     }
-    return facts | dict(in_parts("stack trace", node.stack))
-
-
-def _input_names(node: Node) -> str:
-    """The names of the arguments as Netron reads them: in quotes, in brackets, with ", " between them."""
-    named = [*node.input_names, *("" for _ in node.inputs)][: len(node.inputs)]
-    plain = [name.replace("'", "").replace(", ", ",") or str(number) for number, name in enumerate(named)]
-    quoted = ", ".join(f"'{name}'" for name in plain)
-    return f"[{quoted}]" if plain else ""
+    describe(made, facts | dict(in_parts("stack trace", node.stack)))
+    if written is not None:
+        # A kernel that is launched several times has its source once: thousands of lines, and one file for Netron.
+        first = written.setdefault(node.code, node.name)
+        again = node.code and first != node.name
+        describe(made, {"code": f"that of {first}"} if again else dict(in_parts("code", node.code)))
+    return made
 
 
 def _function(node: Node, values: Mapping[str, Value], marks: Mapping[str, Mark]) -> onnx.FunctionProto:
-    """The function that a kernel is: its name, domain and overload are those of its node, its body has the
-    ops."""
-    taken = _unique(node.inputs)
-    ordered = in_order(node.body, taken)
+    """The function that a kernel is: its name, domain and overload are those of its node, its body has the ops."""
+    # The parameters of a function differ: a name is numbered from its second occurrence on.
+    taken: dict[str, None] = {}
+    for name in node.inputs:
+        number, plain = 1, name or "none"
+        while (plain if number == 1 else f"{plain} ({number})") in taken:
+            number += 1
+        taken[plain if number == 1 else f"{plain} ({number})"] = None
+    ordered = in_order(node.body, tuple(taken))
     inputs = (*taken, *ordered.missing)
     types = _renamed(values, ordered)
     used = {name for one in ordered.nodes for name in (*one.inputs, *one.outputs)} | set(inputs)
@@ -141,23 +147,13 @@ def _function(node: Node, values: Mapping[str, Value], marks: Mapping[str, Mark]
     )
 
 
-def _unique(names: Sequence[str]) -> tuple[str, ...]:
-    """The names, numbered from the second occurrence on: the parameters of a function differ."""
-    found: dict[str, None] = {}
-    for name in names:
-        number, plain = 1, name or "none"
-        while (plain if number == 1 else f"{plain} ({number})") in found:
-            number += 1
-        found[plain if number == 1 else f"{plain} ({number})"] = None
-    return tuple(found)
-
-
 def _overload(node: Node) -> str:
     """What tells functions of the same title apart; for a plain op its overload."""
     return clean(node.name if node.body else node.overload)
 
 
 def _domain(node: Node) -> str:
+    # In a domain of ONNX's own the checker would hold the op against the operator of that name.
     return f"{node.domain or 'op'} (not ONNX)" if node.domain in OF_ONNX else clean(node.domain)
 
 
@@ -178,28 +174,8 @@ def _renamed(values: Mapping[str, Value], ordered: Ordered) -> dict[str, Value]:
     return {name: value for name, value in (dict(values) | again).items() if name}
 
 
-def _notes(ordered: Ordered, lost: Sequence[str], values: Mapping[str, Value], outer: Sequence[str]) -> Iterator[str]:
-    unknown = [name for name in outer if not known(values.get(name))]
-    if unknown:
-        yield f"shapes that are not known: {_listed(unknown)}"
-    if ordered.missing:
-        yield f"taken, but made by no node of the record: {_listed(ordered.missing)}"
-    if lost:
-        yield f"outputs that no node of the record makes: {_listed(lost)}"
-
-
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-
-
-def _sentence(graph: Graph) -> str:
-    stages = {
-        "dynamo": "as dynamo captured it",
-        "pre": "before its compiler",
-        "post": "after its compiler",
-        "stream": "as it was executed",
-    }
-    return f"{graph.mode}: {graph.phase} of step {graph.step}, {stages.get(graph.stage, graph.stage)}"
 
 
 def _facts(graph: Graph, notes: Sequence[str]) -> dict[str, object]:
@@ -217,3 +193,60 @@ def _facts(graph: Graph, notes: Sequence[str]) -> dict[str, object]:
         "cut at": cut.stack if cut else "",
         "note": "; ".join(notes),
     }
+
+
+# The graphs of a run as files that Netron opens.
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
+
+Marks = Callable[[Graph], Mapping[str, Mark]]
+"""Gives the marks of a graph's nodes by their names."""
+
+
+def no_marks(graph: Graph) -> Mapping[str, Mark]:
+    return {}
+
+
+def export_graphs(
+    graphs: RunGraphs, folder: Path | None = None, marks: Marks = no_marks, *, force: bool = True
+) -> list[Path]:
+    """Write every graph of a run as `<name>.onnx` into a folder, by default the run's own of graphs.
+
+    Each file is put in place in one piece. Raises CollisionError, before anything is written, for a file that
+    exists where `force` is off, and JournalError for a graph that cannot be read."""
+    target = graphs.path if folder is None else folder
+    names = [entry.name for entry in graphs.entries if entry.stage in STAGES]
+    paths = {name: onnx_path(graphs, target, name) for name in dict.fromkeys(names)}
+    for path in paths.values():
+        if path.exists() and not force:
+            raise CollisionError(path, "choose another folder, or replace it with --force")
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        for name, path in paths.items():
+            graph = graphs.graph(name)
+            write_onnx(graph, path, marks(graph), read_from=graphs.path / f"{name}.json")
+    except OSError as error:
+        raise UsageError(f"{error.filename or target} cannot be written: {error.strerror}") from None
+    return list(paths.values())
+
+
+def write_onnx(graph: Graph, path: Path, marks: Mapping[str, Mark], *, read_from: Path) -> None:
+    """Put the model of a graph in place in one piece. Raises OSError, and JournalError for a record that has
+    the fields of a graph but not their types; `read_from` is where it comes from."""
+    try:
+        model = to_onnx(graph, marks)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise JournalError(read_from, f"is no graph: {error}") from error
+    written = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        onnx.save_model(model, written, format="protobuf")
+        written.replace(path)
+    finally:
+        written.unlink(missing_ok=True)
+
+
+def onnx_path(graphs: RunGraphs, folder: Path, name: str) -> Path:
+    """Where a graph goes; a name out of a run of unknown origin may not lead out of the folder."""
+    if not NAME.fullmatch(name):
+        raise JournalError(graphs.path, f"has a graph of the name {name!r}, which is no file name")
+    return folder / f"{name}.onnx"

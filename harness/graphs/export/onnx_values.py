@@ -1,12 +1,18 @@
-"""Values as ONNX types: dtype and shape of an edge, and what it is to the script."""
+"""Values, arguments and facts as ONNX has them: types of edges, attributes and metadata of nodes."""
 
 from __future__ import annotations
 
+import math
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 import onnx
-from onnx import TensorProto, helper
+from onnx import AttributeProto, TensorProto, helper
 
 from ...records.graph_record import Value
-from .metadata import clean, describe
+
+# Values as ONNX types: dtype and shape of an edge, and what it is to the script.
 
 DTYPES: dict[str, int] = {
     "float32": TensorProto.FLOAT,
@@ -38,7 +44,9 @@ def value_info(name: str, value: Value) -> onnx.ValueInfoProto:
     """
     made = onnx.ValueInfoProto()
     if value.dtype or value.shape is not None:
-        shape = None if value.shape is None else [_dimension(size) for size in value.shape]
+        # A symbolic size (`s0`) is a text, which ONNX takes for the name of a dimension.
+        sizes = value.shape
+        shape = None if sizes is None else [clean(size) if isinstance(size, str) else size for size in sizes]
         dtype = DTYPES.get(value.dtype, TensorProto.UNDEFINED)
         made = helper.make_tensor_value_info("value", dtype, shape)
     made.name = clean(name)
@@ -53,5 +61,69 @@ def known(value: Value | None) -> bool:
     return value is not None and value.shape is not None
 
 
-def _dimension(size: int | str) -> int | str:
-    return clean(size) if isinstance(size, str) else size
+# Arguments that are no values, as attributes of ONNX.
+
+WHOLE = range(-(2**63), 2**63)
+
+
+def attribute(name: str, value: Any) -> onnx.AttributeProto:
+    """One attribute. ONNX holds 64-bit whole numbers, 32-bit floats, texts and lists of one of them.
+
+    What does not fit without loss, such as 1e-05 in 32 bits, becomes the text that Python writes for it.
+    """
+    value = list(value) if isinstance(value, (list, tuple)) else value
+    # Of an empty list make_attribute cannot tell the type.
+    if isinstance(value, list) and not value:
+        return helper.make_attribute(clean(name) or "unnamed", [], attr_type=AttributeProto.INTS)
+    return helper.make_attribute(clean(name) or "unnamed", _fitting(value))
+
+
+def _fitting(value: Any) -> Any:
+    if isinstance(value, list):
+        # A list is of one type and of one level; any other is written as text, whole.
+        fitting = [_fitting(one) for one in value]
+        same = len({type(one) for one in fitting}) == 1 and not isinstance(fitting[0], list)
+        return fitting if same else clean(repr(value))
+    if isinstance(value, bool) or (isinstance(value, int) and value in WHOLE):
+        return int(value)
+    if isinstance(value, float):
+        try:
+            if not math.isfinite(value) or struct.unpack("f", struct.pack("f", value))[0] == value:
+                return value
+        except OverflowError:
+            pass  # larger than any number of 32 bits
+    return clean(value) if isinstance(value, str) else clean(repr(value))
+
+
+# Metadata of ONNX records: pairs of text that Netron lists beside a node.
+
+LONGEST = 1900
+"""Netron 9 shows the first 2,000 characters of a text; what is longer comes in parts."""
+
+
+def describe(proto: Any, pairs: Mapping[str, object]) -> None:
+    """Add the pairs that are not empty to a record's `metadata_props`."""
+    for key, value in pairs.items():
+        if value is not None and value != "":
+            one = proto.metadata_props.add()
+            one.key, one.value = clean(key), clean(str(value))
+
+
+def in_parts(key: str, text: str) -> Iterator[tuple[str, str]]:
+    """The text whole under its key, or cut at ends of lines into `key 1/3`, `key 2/3` and so on."""
+    parts: list[str] = [""]
+    for line in text.splitlines(keepends=True):
+        for start in range(0, len(line), LONGEST):
+            piece = line[start : start + LONGEST]
+            if parts[-1] and len(parts[-1]) + len(piece) > LONGEST:
+                parts.append("")
+            parts[-1] += piece
+    if len(parts) == 1:
+        yield key, text
+        return
+    yield from ((f"{key} {number}/{len(parts)}", part) for number, part in enumerate(parts, 1))
+
+
+def clean(text: str) -> str:
+    """The text with what UTF-8 cannot hold replaced."""
+    return text.encode("utf-8", "replace").decode("utf-8")

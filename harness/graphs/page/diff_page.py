@@ -10,13 +10,11 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import jinja2
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from ..diff.difference_record import Diff
 from ..run_graphs import RunGraphs
@@ -38,8 +36,21 @@ def write_page(diff: Diff, a: RunGraphs, b: RunGraphs, marks_a: Marks = NO_MARKS
     """The whole page as text. Raises JournalError when a graph that was compared cannot be read."""
     data = page_data(diff, a, b, marks_a, marks_b)
     style = _text("page.css")
-    dagre = _dagre()
+    # The layout library with its licence in front, without the line by which a browser would ask for a source map.
+    lines = DAGRE.read_text(encoding="utf-8").splitlines()
+    licence = DAGRE.with_name("LICENSE").read_text(encoding="utf-8").strip()
+    code = "\n".join(line for line in lines if not line.startswith("//# sourceMappingURL"))
+    dagre = f"/*\n@dagrejs/dagre\n\n{licence}\n*/\n{code}\n"
     script = "\n".join(('"use strict";', *(_text(name) for name in SCRIPTS)))
+    # What runs is named by its hash: a script that a run's own texts brought in would not run, escaped or not. The
+    # layout works in a worker, which the page starts from a blob.
+    policy = (
+        f"default-src 'none'; script-src {_hash(dagre)} {_hash(script)}; style-src {_hash(style)}; worker-src blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    # ASCII, and without a `<` that could end the element that the data stand in.
+    written = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    written = written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     pieces = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE),
         autoescape=True,
@@ -50,11 +61,11 @@ def write_page(diff: Diff, a: RunGraphs, b: RunGraphs, marks_a: Marks = NO_MARKS
     pieces.filters["breakable"] = breakable
     page = pieces.get_template("page.html").render(
         diff=diff,
-        policy=_policy(scripts=(dagre, script), style=style),
+        policy=policy,
         style=Markup(style),
         dagre=Markup(dagre),
         script=Markup(script),
-        data=Markup(as_script_data(data)),
+        data=Markup(written),
         counts=count_rows(diff),
         groups=group_rows(diff, data),
         casts=cast_rows(diff),
@@ -63,42 +74,17 @@ def write_page(diff: Diff, a: RunGraphs, b: RunGraphs, marks_a: Marks = NO_MARKS
     return page.encode("utf-8", "replace").decode("utf-8")
 
 
-def as_script_data(data: Mapping[str, Any]) -> str:
-    """JSON for the inside of a script element: ASCII, and no `<` that could end it."""
-    written = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    return written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
 def breakable(text: str) -> Markup:
     """The text escaped, its long words with places where a narrow column may break them."""
-    words = re.split(r"(\s+)", text)
-    return Markup("").join(_breakable_word(word) if len(word) >= LONG_WORD else escape(word) for word in words)
-
-
-def _breakable_word(word: str) -> Markup:
-    return Markup("<wbr>").join(re.split(r"(?<=[a-z0-9][_.])(?=[a-z])", word))
-
-
-def _policy(*, scripts: tuple[str, ...], style: str) -> str:
-    """A content security policy that runs these scripts, this style and the layout's worker, and nothing
-    else."""
-    allowed = " ".join(_hash(script) for script in scripts)
-    return (
-        f"default-src 'none'; script-src {allowed}; style-src {_hash(style)}; worker-src blob:; "
-        "base-uri 'none'; form-action 'none'"
-    )
+    shown: list[str | Markup] = []
+    for word in re.split(r"(\s+)", text):
+        pieces = re.split(r"(?<=[a-z0-9][_.])(?=[a-z])", word) if len(word) >= LONG_WORD else [word]
+        shown.append(Markup("<wbr>").join(pieces))  # escapes the pieces
+    return Markup("").join(shown)
 
 
 def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _dagre() -> str:
-    """The layout library with its licence in front, without the line that names its source map."""
-    lines = DAGRE.read_text(encoding="utf-8").splitlines()
-    licence = DAGRE.with_name("LICENSE").read_text(encoding="utf-8").strip()
-    code = "\n".join(line for line in lines if not line.startswith("//# sourceMappingURL"))
-    return f"/*\n@dagrejs/dagre\n\n{licence}\n*/\n{code}\n"
 
 
 def _text(name: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...records.graph_record import Graph
 from ..culprit_marks import Mark
-from ..diff.difference_record import MINOR_ROLES, Cast, Diff, GraphPlace, NodePair, OpCount, Side
+from ..diff.difference_record import MINOR_ROLES, Cast, Diff, GraphPlace, NodePair, OpCount, Side, phase_place
 from ..run_graphs import RunGraphs
 
 Marks = Mapping[str, Mapping[str, Mark]]
@@ -32,8 +32,7 @@ class Texts:
         return self._numbers.setdefault(text, len(self._numbers))
 
     def pieces(self, text: str, parts: Iterable[str]) -> list[int]:
-        """The numbers of the texts that make up this one: `parts` where they stand in it, and what is
-        between."""
+        """The numbers of the texts that make up this one: `parts` where they stand in it, and what is between."""
         longest_first = sorted({part for part in parts if part}, key=lambda part: (-len(part), part))
         if not longest_first:
             return [self.number(text)]
@@ -73,7 +72,7 @@ def as_plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [as_plain(one) for one in value]
     if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
+        return str(value)  # JSON has no NaN, and JSON.parse of a browser refuses Python's
     if isinstance(value, int) and abs(value) > LARGEST_SAFE:
         return str(value)
     return value if isinstance(value, (str, int, float)) or value is None else str(value)
@@ -82,32 +81,25 @@ def as_plain(value: Any) -> Any:
 def _graph(graph: Graph, texts: Texts, marks: Marks) -> dict[str, Any]:
     made = graph.to_json()
     marked = marks.get(graph.name, {})
-    made["nodes"] = [_node(one, texts, marked.get(one["name"])) for one in made["nodes"]]
+    nodes = []
+    for node in made["nodes"]:
+        shown = dict(node)
+        for name in ("stack", "code"):
+            if name in shown:
+                shown[name] = texts.number(shown[name])
+        if "body" in shown:
+            shown["body"] = [{name: one[name] for name in BODY_FIELDS if name in one} for one in shown["body"]]
+        if mark := marked.get(node["name"]):
+            numbers = [list(one) for one in mark.numbers.items()]
+            shown["mark"] = {"label": mark.label, "numbers": numbers, "reason": mark.reason}
+        nodes.append(shown)
+    made["nodes"] = nodes
+    # The source of a whole graph holds that of each of its kernels: it is written as the numbers of its pieces.
     if graph.code:
         made["code"] = texts.pieces(graph.code, (node.code for node in graph.nodes))
     if graph.cut is not None and graph.cut.stack:
         made["cut"] = {**made["cut"], "stack": texts.number(graph.cut.stack)}
     return made
-
-
-def _node(node: Mapping[str, Any], texts: Texts, mark: Mark | None) -> dict[str, Any]:
-    made = dict(node)
-    for name in ("stack", "code"):
-        if name in made:
-            made[name] = texts.number(made[name])
-    if "body" in made:
-        made["body"] = [{name: one[name] for name in BODY_FIELDS if name in one} for one in made["body"]]
-    if mark is not None:
-        made["mark"] = _mark(mark)
-    return made
-
-
-def _mark(mark: Mark) -> dict[str, Any]:
-    return {
-        "label": mark.label,
-        "numbers": [list(one) for one in mark.numbers.items()],
-        "reason": mark.reason,
-    }
 
 
 def _side(side: Side) -> dict[str, Any]:
@@ -132,8 +124,6 @@ def _places(places: Sequence[GraphPlace]) -> list[list[str]]:
 
 
 # The rows of the page's tables.
-
-PHASE_ORDER = ("forward", "backward", "optimizer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +161,11 @@ class PageRow:
 
 def count_rows(diff: Diff) -> list[OpCount]:
     """The op counts, those that differ first, then by phase and op."""
-    return sorted(diff.counts, key=lambda one: (one.a == one.b, _phase_place(one.phase), one.op))
+    return sorted(diff.counts, key=lambda one: (one.a == one.b, phase_place(one.phase), one.op))
 
 
 def cast_rows(diff: Diff) -> list[Cast]:
-    return sorted(diff.casts, key=lambda one: (_phase_place(one.phase), one.side, one.from_dtype, one.to_dtype))
+    return sorted(diff.casts, key=lambda one: (phase_place(one.phase), one.side, one.from_dtype, one.to_dtype))
 
 
 def group_rows(diff: Diff, data: Mapping[str, Any]) -> list[GroupRow]:
@@ -186,45 +176,37 @@ def group_rows(diff: Diff, data: Mapping[str, Any]) -> list[GroupRow]:
         for graph in graphs
         for node in graph["nodes"]
     }
+    # Pairs are named by their numbers in the diff: by these the page's script lights the nodes up.
     found: dict[tuple[str, str, str, str, str], list[int]] = {}
     for number, pair in enumerate(diff.pairs):
         if pair.kind != "same":
             a = ", ".join(ops.get(("a", place.graph, place.node), place.node) for place in pair.a)
             b = ", ".join(ops.get(("b", place.graph, place.node), place.node) for place in pair.b)
             found.setdefault((pair.kind, pair.phase, pair.what, a, b), []).append(number)
-    rows = [GroupRow(*said, modules=_modules(diff, numbers), pairs=numbers) for said, numbers in found.items()]
-    return sorted(rows, key=lambda row: _phase_place(row.phase))
+    rows = []
+    for said, numbers in found.items():
+        modules = dict.fromkeys(diff.pairs[number].module for number in numbers)
+        named = ["(root)" if one == "" else one for one in modules if one is not None]
+        rows.append(GroupRow(*said, modules=named, pairs=numbers))
+    return sorted(rows, key=lambda row: phase_place(row.phase))
 
 
 def graph_rows(data: Mapping[str, Any]) -> list[PageRow]:
-    return [
-        PageRow(
-            side=side.upper(),
-            name=graph["name"],
-            stage=graph["stage"],
-            phase=graph["phase"],
-            nodes=len(graph["nodes"]),
-            hash=str(graph.get("hash", "")),
-            seconds=graph.get("seconds"),
-            cut=_cut(graph.get("cut")),
-            notes=graph.get("notes", ()),
-        )
-        for side, graphs in data["graphs"].items()
-        for graph in graphs
-    ]
-
-
-def _cut(cut: Mapping[str, Any] | None) -> str:
-    if cut is None:
-        return ""
-    said = " ".join(part for part in (cut["reason"], cut.get("op", "")) if part)
-    return f"{said} at {cut['source']}" if cut.get("source") else said
-
-
-def _modules(diff: Diff, numbers: Sequence[int]) -> list[str]:
-    known = (diff.pairs[number].module for number in numbers)
-    return list(dict.fromkeys("(root)" if module == "" else module for module in known if module is not None))
-
-
-def _phase_place(phase: str) -> int:
-    return PHASE_ORDER.index(phase) if phase in PHASE_ORDER else len(PHASE_ORDER)
+    rows = []
+    for side, graphs in data["graphs"].items():
+        for graph in graphs:
+            cut = graph.get("cut") or {}
+            said = " ".join(part for part in (cut.get("reason", ""), cut.get("op", "")) if part)
+            row = PageRow(
+                side=side.upper(),
+                name=graph["name"],
+                stage=graph["stage"],
+                phase=graph["phase"],
+                nodes=len(graph["nodes"]),
+                hash=str(graph.get("hash", "")),
+                seconds=graph.get("seconds"),
+                cut=f"{said} at {cut['source']}" if cut.get("source") else said,
+                notes=graph.get("notes", ()),
+            )
+            rows.append(row)
+    return rows

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import io
 import json
 import re
 import shutil
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -89,23 +90,28 @@ def write_bundle(
 ) -> Bundle:
     """Write an investigation's files of these kinds into one archive, all of it or nothing.
 
-    With `redact` tensor files are there as their digests, and what the script printed not at all. `packed` is
-    told how many of how many bytes are done. Raises UsageError where there is nothing to pack or `target`
-    cannot be written."""
+    With `redact` tensor files are there as their digests, and what the script printed not at all. `packed` is told how
+    many of how many bytes are done. Raises UsageError where there is nothing to pack or `target` cannot be written."""
     items = items_of(investigation)
-    wanted = [item for item in items if item.kind in kinds and _is_kept(item, redact=redact)]
+    wanted = [item for item in items if item.kind in kinds]
+    if redact:
+        wanted = [
+            item for item in wanted if item.kind not in DATA or item.is_tensors or item.path.suffix in WITHOUT_DATA
+        ]
     if not wanted:
         raise UsageError(f"{investigation} has no file for a bundle; give the folder of an investigation")
     left_out = [LeftOut(one.name, one.kind, one.path.stat().st_size) for one in items if one not in wanted]
+    environments = (run.manifest.environment for run in runs_in(investigation))
     part = target.with_name(f"{target.name}.part")
     try:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+            # What the archive holds is written last, when the size and digest of every file are known.
             bundle = Bundle(
                 investigation=investigation.resolve().name,
                 redacted=redact,
                 made=datetime.now(UTC).isoformat(timespec="seconds"),
                 numdrift=importlib.metadata.version("numdrift"),
-                environment=_environment(investigation),
+                environment=next((one for one in environments if one), {}),
                 files=_pack(archive, wanted, redact, packed),
                 left_out=left_out,
             )
@@ -119,22 +125,28 @@ def write_bundle(
     return bundle
 
 
-def _is_kept(item: Item, *, redact: bool) -> bool:
-    return not redact or item.kind not in DATA or item.is_tensors or item.path.suffix in WITHOUT_DATA
-
-
 def _pack(
     archive: zipfile.ZipFile, items: Sequence[Item], redact: bool, packed: Callable[[int, int], None]
 ) -> list[Packed]:
     done, whole = 0, sum(item.path.stat().st_size for item in items)
     files = []
     for item in items:
-        name, pieces = item.name, _pieces_of(item.path)
+        name, digests = item.name, b""
         if redact and item.is_tensors:
-            name, pieces = f"{item.name}{SUFFIX}", [_redacted(item)]
+            name = f"{item.name}{SUFFIX}"
+            try:
+                digests = digests_of(item.path)
+            except JournalError as error:
+                # A file that a kill has cut off is no reason to have no bundle; the bundle says that it was there.
+                said = {"schema": 1, "redacted": item.path.name, "unreadable": str(error)}
+                digests = (json.dumps(said) + "\n").encode()
+        changed = datetime.fromtimestamp(item.path.stat().st_mtime, UTC)
+        moment = (max(changed.year, 1980), changed.month, changed.day, changed.hour, changed.minute, changed.second)
         hashed, size = hashlib.sha256(), 0
-        with archive.open(zipfile.ZipInfo(name, _moment(item.path)), "w", force_zip64=True) as member:
-            for piece in pieces:
+        source: BinaryIO = io.BytesIO(digests) if digests else item.path.open("rb")
+        # A file may be larger than 4 GiB, which a member's header has to say before its size is known.
+        with source, archive.open(zipfile.ZipInfo(name, moment), "w", force_zip64=True) as member:
+            while piece := source.read(PIECE):
                 member.write(piece)
                 hashed.update(piece)
                 size += len(piece)
@@ -142,28 +154,6 @@ def _pack(
         done += item.path.stat().st_size
         packed(done, whole)
     return files
-
-
-def _redacted(item: Item) -> bytes:
-    try:
-        return digests_of(item.path)
-    except JournalError as error:
-        return (json.dumps({"schema": 1, "redacted": item.path.name, "unreadable": str(error)}) + "\n").encode()
-
-
-def _pieces_of(path: Path) -> Iterable[bytes]:
-    with path.open("rb") as file:
-        yield from iter(lambda: file.read(PIECE), b"")
-
-
-def _moment(path: Path) -> tuple[int, int, int, int, int, int]:
-    """When the file was changed, as ZIP has it: from 1980 on."""
-    changed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-    return max(changed.year, 1980), changed.month, changed.day, changed.hour, changed.minute, changed.second
-
-
-def _environment(investigation: Path) -> Mapping[str, Any]:
-    return next((run.manifest.environment for run in runs_in(investigation) if run.manifest.environment), {})
 
 
 def read_manifest(archive: zipfile.ZipFile, named: Path) -> Bundle:
@@ -174,24 +164,21 @@ def read_manifest(archive: zipfile.ZipFile, named: Path) -> Bundle:
             raise JournalError(named, f"is a bundle of a schema that this version does not know (it knows {SCHEMA})")
         described["files"] = [Packed(**one) for one in described["files"]]
         described["left_out"] = [LeftOut(**one) for one in described["left_out"]]
-        return _checked(Bundle(**described))
+        bundle = Bundle(**described)
+        # It may come from a stranger: what no bundle of ours says is refused before anything is done by it.
+        names = [file.path for file in bundle.files]
+        if len(set(names)) != len(names):
+            raise ValueError("two files of one name")
+        for file in bundle.files:
+            if not (isinstance(file.path, str) and isinstance(file.sha256, str) and type(file.bytes) is int):
+                raise TypeError(f"{file.path!r} is described wrongly")
+            if file.bytes < 0:
+                raise ValueError(f"{file.path!r} has a size below zero")
+        return bundle
     except KeyError:
         raise JournalError(named, f"is no bundle: it has no {MANIFEST}") from None
     except (ValueError, TypeError, AttributeError, OSError, *DAMAGE) as error:
         raise JournalError(named, f"is a damaged bundle: {error}") from error
-
-
-def _checked(bundle: Bundle) -> Bundle:
-    """Raises ValueError and TypeError for what no bundle of ours says."""
-    names = [file.path for file in bundle.files]
-    if len(set(names)) != len(names):
-        raise ValueError("two files of one name")
-    for file in bundle.files:
-        if not (isinstance(file.path, str) and isinstance(file.sha256, str) and type(file.bytes) is int):
-            raise TypeError(f"{file.path!r} is described wrongly")
-        if file.bytes < 0:
-            raise ValueError(f"{file.path!r} has a size below zero")
-    return bundle
 
 
 def open_archive(file: BinaryIO, named: Path) -> zipfile.ZipFile:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -86,50 +86,32 @@ class Item:
 
 def items_of(investigation: Path) -> list[Item]:
     """Every file of an investigation that is known to numdrift, its training scripts under `source/`."""
-    found = [*_files(investigation), *_scripts(investigation)]
-    return sorted(found, key=lambda item: item.name)
-
-
-def _files(investigation: Path) -> Iterator[Item]:
+    found = []
     for path in investigation.rglob("*"):
         name = path.relative_to(investigation).as_posix()
         if path.is_symlink() or not path.is_file() or SKIPPED.search(name):
             continue
-        kind = _kind_of(name)
-        if kind is not None:
-            yield Item(name, path, kind)
-
-
-def _kind_of(name: str) -> Kind | None:
-    within = re.sub(rf"^({EVIDENCE}/)?[^/]+/(rank\d+/)?", "", name) if "/" in name else ""
-    for pattern, kind in PATTERNS:
-        if within and re.fullmatch(pattern, within):
-            return kind
-    for pattern, kind in IN_INVESTIGATION:
-        if re.fullmatch(pattern, name):
-            return kind
-    return None
-
-
-def _scripts(investigation: Path) -> Iterator[Item]:
-    """The training scripts and the user's own kernels, which lie where they were run from; one that is gone
-    is left out."""
+        # Where it lies in its run's folder says more than where in the investigation.
+        within = re.sub(rf"^({EVIDENCE}/)?[^/]+/(rank\d+/)?", "", name) if "/" in name else ""
+        kinds = [kind for pattern, kind in PATTERNS if within and re.fullmatch(pattern, within)]
+        kinds += [kind for pattern, kind in IN_INVESTIGATION if re.fullmatch(pattern, name)]
+        if kinds:
+            found.append(Item(name, path, kinds[0]))
+    # The training scripts and the user's own kernels lie where they were run from; one that is gone is left out.
     known: set[Path] = set()
     names: Counter[str] = Counter()
     for run in runs_in(investigation):
-        for path in (Path(run.manifest.reproducer), *_own_kernels(run.path)):
+        try:
+            own = [Path(path) for _, path in json.loads((run.path / "config.json").read_text())["kernels"]]
+        except (OSError, ValueError, KeyError, TypeError):
+            own = []
+        for path in (Path(run.manifest.reproducer), *own):
             if path.is_file() and path.resolve() not in known:
                 known.add(path.resolve())
                 names[path.name] += 1
                 again = f"{names[path.name]}/" if names[path.name] > 1 else ""
-                yield Item(f"source/{again}{path.name}", path, "source")
-
-
-def _own_kernels(run: Path) -> list[Path]:
-    try:
-        return [Path(path) for _, path in json.loads((run / "config.json").read_text())["kernels"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
+                found.append(Item(f"source/{again}{path.name}", path, "source"))
+    return sorted(found, key=lambda item: item.name)
 
 
 def chosen_kinds(left_out: Sequence[str], *, values: bool) -> frozenset[Kind]:
@@ -146,11 +128,9 @@ SUFFIX = ".digests.json"
 
 
 def digests_of(path: Path) -> bytes:
-    """The digests of a tensor file as JSON: of each tensor dtype, shape, SHA-256 of its bytes, and its
-    statistics.
+    """The digests of a tensor file as JSON: of each tensor dtype, shape, SHA-256 of its bytes, and its statistics.
 
-    The file's facts stay, among them the calls of a snapshot. Raises JournalError for a file that cannot be
-    read."""
+    The file's facts stay, among them the calls of a snapshot. Raises JournalError for a file that cannot be read."""
     file = read_tensor_file(path)
     described = {
         name: {"dtype": file.dtypes[name], "shape": list(array.shape), **_digest(array)}
@@ -162,6 +142,7 @@ def digests_of(path: Path) -> bytes:
 def _digest(array: Array) -> dict[str, Any]:
     """min, max, mean and L2 norm are of the finite elements, in float64; None where there are none."""
     facts: dict[str, Any] = {"sha256": hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()}
+    # A complex number counts as its two parts: one NaN of them is one NaN.
     parts = array.view(np.float64 if array.dtype == np.complex128 else np.float32) if array.dtype.kind == "c" else array
     numbers = np.asarray(parts, dtype=np.float64)
     finite = numbers[np.isfinite(numbers)]

@@ -39,9 +39,8 @@ def extract(
 ) -> Bundle:
     """Check every file against its SHA-256 and put them all into `folder`, or none of them.
 
-    `unpacked` is told how many of how many bytes are done. Raises JournalError for a bundle that is damaged
-    or was changed, CollisionError where the folder is there already (without `force`), and UsageError for
-    lack of space."""
+    `unpacked` is told how many of how many bytes are done. Raises JournalError for a bundle that is damaged or was
+    changed, CollisionError where the folder is there already (without `force`), and UsageError for lack of space."""
     part = folder.with_name(f"{folder.name}.part")
     try:
         with archive.open("rb") as file, open_archive(file, archive) as opened:
@@ -49,13 +48,20 @@ def extract(
             if folder.exists() and not force:
                 raise CollisionError(folder, "choose another place with --to, or replace it with --force")
             folder.parent.mkdir(parents=True, exist_ok=True)
-            _require_space(bundle, folder.parent)
+            # A small archive may unpack to more than there is room for; no member is read beyond what it promised.
+            free = shutil.disk_usage(folder.parent).free
+            if bundle.bytes + RESERVE > free:
+                raise UsageError(
+                    f"the bundle needs {bundle.bytes / 2**20:,.0f} MiB and {folder.parent} has "
+                    f"{free / 2**20:,.0f} MiB left; choose another place with --to"
+                )
             shutil.rmtree(part, ignore_errors=True)
             done = 0
             for packed in bundle.files:
                 _unpack(opened, packed, part / _inside(archive, packed.path), archive)
                 done += packed.bytes
                 unpacked(done, bundle.bytes)
+        # Only now, when everything is there and right, does what was there before go.
         if folder.exists():
             shutil.rmtree(folder)
         part.replace(folder)
@@ -76,21 +82,13 @@ def _inside(archive: Path, name: str) -> PurePosixPath:
     return path
 
 
-def _require_space(bundle: Bundle, folder: Path) -> None:
-    free = shutil.disk_usage(folder).free
-    if bundle.bytes + RESERVE > free:
-        raise UsageError(
-            f"the bundle needs {bundle.bytes / 2**20:,.0f} MiB and {folder} has {free / 2**20:,.0f} MiB left; "
-            "choose another place with --to"
-        )
-
-
 def _unpack(archive: zipfile.ZipFile, packed: Packed, path: Path, named: Path) -> None:
     """Write one member. It is never read beyond the size that the manifest says."""
     path.parent.mkdir(parents=True, exist_ok=True)
     hashed, left = hashlib.sha256(), packed.bytes
     try:
         with archive.open(packed.path) as member, path.open("xb") as file:
+            # One byte more than promised is asked for: a member that has it is told from one that ends.
             while piece := member.read(min(PIECE, left + 1)):
                 left -= len(piece)
                 if left < 0:
@@ -113,9 +111,8 @@ SNAPSHOT = "numdrift.harness.tools.snapshots.replay_answer:answer_of"
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What came of replaying one file of a bundle: `holds` when it shows here what it showed where it was
-    made. Not `comparable` where the mode draws other random numbers; what depends on them is not asked
-    then."""
+    """What came of replaying one file of a bundle: `holds` when it shows here what it showed where it was made. Not
+    `comparable` where the mode draws other random numbers; what depends on them is not asked then."""
 
     path: str
     holds: bool

@@ -7,9 +7,8 @@
     Counter: aten::lerp.Scalar
       Value: 4
 
-Form and formulas are those of torch/csrc/lazy/core/metrics.cpp, except that whole seconds and milliseconds
-are cut off there and here where torch 2.13 rounds them (1.7 s is `01s700ms000.000us`, not
-`02s700ms000.000us`)."""
+Form and formulas are those of torch/csrc/lazy/core/metrics.cpp, except that whole seconds and milliseconds are cut off
+there and here where torch 2.13 rounds them (1.7 s is `01s700ms000.000us`, not `02s700ms000.000us`)."""
 
 from __future__ import annotations
 
@@ -36,8 +35,23 @@ def metrics_report(metrics: RunMetrics) -> str:
     """The report of a run; of what was never measured there is no entry."""
     lines: list[str] = []
     for metric in _metrics(metrics):
-        if metric.samples:
-            lines += _metric_lines(metric)
+        if not metric.samples:
+            continue
+        values = Distribution([value for _, value in metric.samples])
+        lines += [
+            f"Metric: {metric.name}",
+            f"  TotalSamples: {len(values.values)}",
+            f"  Accumulator: {metric.written(values.total)}",
+        ]
+        # The rates are over the time from the first sample to the last; one sample has none.
+        elapsed = metric.samples[-1][0] - metric.samples[0][0]
+        if elapsed > 0:
+            lines += [
+                f"  ValueRate: {metric.written(values.total / elapsed)} / second",
+                f"  Rate: {len(values.values) / elapsed:g} / second",
+            ]
+        shares = [f"{share}%={metric.written(values.percentile(share) or 0.0)}" for share in PERCENTILES]
+        lines.append(f"  Percentiles: {'; '.join(shares)}")
     for name, value in sorted(metrics.counters.items()):
         lines += [f"Counter: {name}", f"  Value: {value}"]
     return "".join(f"{line}\n" for line in lines)
@@ -45,16 +59,15 @@ def metrics_report(metrics: RunMetrics) -> str:
 
 def duration(seconds: float) -> str:
     """`09s969ms486.408us`: from the largest unit that there is, each with its leading zeros."""
-    left, text = seconds, ""
+    text = ""
+    # In whole nanoseconds: rounded first, 0.9999999999 s is a second and not 999 ms and 1000.000 us.
     nanoseconds = round(seconds * 1e9)
     for suffix, unit in PARTS:
-        size = round(unit * 1e9)
-        count, rest = divmod(nanoseconds, size)
+        count, rest = divmod(nanoseconds, round(unit * 1e9))
         if count or text:
             text += f"{count:0{3 if suffix == 'ms' else 2}}{suffix}"
             nanoseconds = rest
-    left = nanoseconds / 1e3
-    return f"{text}{left:07.3f}us"
+    return f"{text}{nanoseconds / 1e3:07.3f}us"
 
 
 def _metrics(metrics: RunMetrics) -> Iterator[Metric]:
@@ -80,20 +93,3 @@ def _times(works: Iterator[TimedWork] | Sequence[TimedWork]) -> list[tuple[float
 
 def _plain(value: float) -> str:
     return f"{value:.2f}"
-
-
-def _metric_lines(metric: Metric) -> list[str]:
-    values = Distribution([value for _, value in metric.samples])
-    lines = [
-        f"Metric: {metric.name}",
-        f"  TotalSamples: {len(values.values)}",
-        f"  Accumulator: {metric.written(values.total)}",
-    ]
-    elapsed = metric.samples[-1][0] - metric.samples[0][0]
-    if elapsed > 0:
-        lines += [
-            f"  ValueRate: {metric.written(values.total / elapsed)} / second",
-            f"  Rate: {len(values.values) / elapsed:g} / second",
-        ]
-    shares = [f"{share}%={metric.written(values.percentile(share) or 0.0)}" for share in PERCENTILES]
-    return [*lines, f"  Percentiles: {'; '.join(shares)}"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ...records.backend_work import BREAK, FALLBACK, FROM_DEVICE, READS, TO_DEVICE, Work
+from ...records.backend_work import BREAK, FALLBACK, FROM_DEVICE, READS, TO_DEVICE, StepMetrics, Work
 from ...records.mode_spec import parse_mode
 from .run_metrics import RunMetrics
 
@@ -31,10 +31,10 @@ class Distribution:
         return math.fsum(self.values)
 
     def percentile(self, share: float) -> float | None:
-        """The smallest value that more than `share` percent of the values do not exceed, as torch's reports
-        have it: number floor(share / 100 * n) of the n sorted values, counted from 0. None where nothing was
-        measured."""
+        """The smallest value that more than `share` percent of the values do not exceed, as torch's reports have it:
+        number floor(share / 100 * n) of the n sorted values, counted from 0. None where nothing was measured."""
         ordered = sorted(self.values)
+        # 100 % would be one beyond the last.
         return ordered[min(len(ordered) - 1, int(share / 100 * len(ordered)))] if ordered else None
 
     def to_json(self) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class MetricsSummary:
             "graph_sizes": self.sizes.to_json(),
             "to_device": self.to_device.to_json(),
             "from_device": self.from_device.to_json(),
-            "fragmentation": [_plain(one) for one in self.fragmentation],
+            "fragmentation": [asdict(one) for one in self.fragmentation],
             "peak_bytes": self.peak,
             "device_peak_bytes": self.device_peak,
             "counters": dict(metrics.counters),
@@ -142,25 +142,7 @@ class MetricsSummary:
 def summarize(metrics: RunMetrics) -> MetricsSummary:
     work = [one.work for one in metrics.work]
     compiles = [one for one in work if one.kind == "compile"]
-    return MetricsSummary(
-        metrics,
-        Distribution([step.seconds for step in metrics.steps]),
-        [one for one in compiles if not one.cached],
-        [one for one in compiles if one.cached],
-        [one for one in work if one.kind == "execute"],
-        _transfers(work, TO_DEVICE),
-        _transfers(work, FROM_DEVICE),
-        _fragmentation(metrics),
-    )
-
-
-def _transfers(work: Sequence[Work], name: str) -> Transfers:
-    found = [one for one in work if one.kind == "transfer" and one.name == name]
-    return Transfers(len(found), sum(one.size or 0 for one in found), Distribution.of(one.seconds for one in found))
-
-
-def _fragmentation(metrics: RunMetrics) -> list[Fragmentation]:
-    """What fragments the graphs, the costliest first."""
+    # What fragments the graphs: values that were read, ops that fell back, graph breaks; by name and line.
     found: dict[tuple[str, str], _Place] = {}
     for part in metrics.parts:
         for one in (timed.work for timed in part.work):
@@ -170,13 +152,29 @@ def _fragmentation(metrics: RunMetrics) -> list[Fragmentation]:
                 continue
             place = found.setdefault((one.name.removeprefix(FALLBACK), one.call), _Place())
             place.graphs += one.kind == "execute"
+            # A fallback is told twice, as the op itself and as the graph that was executed for it: counted once, and
+            # its time is that of the op.
             place.count += one.kind == ("execute" if is_read else "fallback")
             place.steps.add(part.step)
             if one.seconds is not None and not falls_back:
                 place.seconds.append(one.seconds)
-    compiles = parse_mode(metrics.run.manifest.spec).base == "compile"
-    made = [place.made(what, call, compiles) for (what, call), place in found.items()]
-    return sorted(made, key=lambda one: (-(one.seconds or 0.0), one.what, one.call))
+    by_inductor = parse_mode(metrics.run.manifest.spec).base == "compile"
+    fragmentation = [place.made(what, call, by_inductor) for (what, call), place in found.items()]
+    return MetricsSummary(
+        metrics,
+        Distribution([step.seconds for step in metrics.steps]),
+        [one for one in compiles if not one.cached],
+        [one for one in compiles if one.cached],
+        [one for one in work if one.kind == "execute"],
+        _transfers(work, TO_DEVICE),
+        _transfers(work, FROM_DEVICE),
+        sorted(fragmentation, key=lambda one: (-(one.seconds or 0.0), one.what, one.call)),
+    )
+
+
+def _transfers(work: Sequence[Work], name: str) -> Transfers:
+    found = [one for one in work if one.kind == "transfer" and one.name == name]
+    return Transfers(len(found), sum(one.size or 0 for one in found), Distribution.of(one.seconds for one in found))
 
 
 @dataclass(slots=True)
@@ -208,11 +206,7 @@ class _Place:
         return Fragmentation(what, call, self.count, steps, seconds, self.graphs, text)
 
 
-def _plain(one: Fragmentation) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in Fragmentation.__slots__}
-
-
-def _step(part: Any) -> dict[str, Any]:
+def _step(part: StepMetrics) -> dict[str, Any]:
     return {
         "step": part.step,
         "name": part.name,

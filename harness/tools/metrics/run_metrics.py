@@ -20,9 +20,8 @@ MALFORMED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 class RunMetrics:
     """The metrics of one run: `parts` are setup, steps and rest, in the order of time, as far as the run came.
 
-    `unavailable` says why the backend could not be observed ("" where it was), `report` is the backend's own
-    report ("" of a run that was killed), `counters` are its counters, of the whole process where the run
-    ended by itself."""
+    `unavailable` says why the backend could not be observed ("" where it was), `report` is the backend's own report (""
+    of a run that was killed), `counters` are its counters, of the whole process where the run ended by itself."""
 
     run: RecordedRun
     backend: str
@@ -43,8 +42,7 @@ class RunMetrics:
 
 
 def metrics_of(run: RecordedRun) -> RunMetrics:
-    """Raises MetricsNotFound for a run without metrics, JournalError for a file that numdrift has not
-    written."""
+    """Raises MetricsNotFound for a run without metrics, JournalError for a file that numdrift has not written."""
     path = run.path / FILE
     if not path.is_file():
         raise MetricsNotFound(f"{run.path} has no metrics: `numdrift run` takes them with --metrics")
@@ -61,12 +59,24 @@ def metrics_of(run: RecordedRun) -> RunMetrics:
                 elif kind == "end":
                     end = event
                 elif kind in (SETUP, "step", REST):
-                    parts.append(_step(event))
+                    part = StepMetrics(
+                        step=event.get("step"),
+                        name="" if kind == "step" else kind,
+                        at=float(event["at"]),
+                        seconds=float(event["seconds"]),
+                        phases=dict(event["phases"]),
+                        work=[TimedWork(Work(*one[:6]), float(one[6])) for one in event["work"]],
+                        counters=dict(event["counters"]),
+                        memory=dict(event["memory"]),
+                    )
+                    parts.append(part)
             except MALFORMED as error:
+                # Only the last line may be torn, by a kill; it has no end then.
                 if line.endswith(b"\n"):
                     raise JournalError(path, f"line {number} is none of numdrift's: {error}") from error
     if start.get("schema", SCHEMA) != SCHEMA:
         raise JournalError(path, f"schema {start['schema']} is not {SCHEMA}, the one of this numdrift")
+    # The last line has the counters of the whole process; a run that was killed has those of its steps.
     summed: Counter[str] = Counter()
     for part in parts:
         summed.update(part.counters)
@@ -79,17 +89,4 @@ def metrics_of(run: RecordedRun) -> RunMetrics:
         end.get("counters", dict(summed)),
         str(end.get("report", "")),
         bool(end),
-    )
-
-
-def _step(event: Mapping[str, Any]) -> StepMetrics:
-    return StepMetrics(
-        step=event.get("step"),
-        name="" if event["event"] == "step" else event["event"],
-        at=float(event["at"]),
-        seconds=float(event["seconds"]),
-        phases=dict(event["phases"]),
-        work=[TimedWork(Work(*one[:6]), float(one[6])) for one in event["work"]],
-        counters=dict(event["counters"]),
-        memory=dict(event["memory"]),
     )

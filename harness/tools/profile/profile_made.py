@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -73,13 +73,19 @@ def _make(run: RecordedRun, folder: Path) -> RunProfile:
     notices = [text for text in run.manifest.notices if "profile" in text]
     lazy = parse_mode(run.manifest.spec).base in LAZY_BASES
     times, steps, size = StepTimes(), [], 0
+    # The trace of one step at a time is in memory; a large model's has hundreds of megabytes.
     with TraceWriter(folder / TRACE) as writer:
         for event in told.traced:
+            path = folder / WORKING / event["file"]
             try:
-                trace = _with_lines(folder / WORKING / event["file"])
+                trace = read_trace(path)
             except JournalError as error:
                 notices.append(f"the trace of step {event['step']} is lost: {error}")
                 continue
+            if lines_of(path).exists():
+                known = json.loads(lines_of(path).read_text(encoding="utf-8"))
+                short = {one: _short(line) for one, line in known.items()}
+                trace = {**trace, "traceEvents": with_lines(trace["traceEvents"], short)}
             times.add(step_times(trace["traceEvents"], lazy=lazy, blocks=event.get("blocks", {})))
             writer.add(trace)
             steps.append(event)
@@ -88,17 +94,8 @@ def _make(run: RecordedRun, folder: Path) -> RunProfile:
     return _profile(run.manifest, told, times, steps, size, notices)
 
 
-def _with_lines(path: Path) -> Mapping[str, Any]:
-    """The trace of a step, with lines as `train.py:12` where they are known. Raises JournalError."""
-    trace = read_trace(path)
-    if not lines_of(path).exists():
-        return trace
-    known = json.loads(lines_of(path).read_text(encoding="utf-8"))
-    short = {one: _short(line) for one, line in known.items()}
-    return {**trace, "traceEvents": with_lines(trace["traceEvents"], short)}
-
-
 def _short(line: str) -> str:
+    """`train.py:12` of a line with its whole path."""
     return line.rpartition("/")[2]
 
 
@@ -111,6 +108,14 @@ def _profile(
     notices: list[str],
 ) -> RunProfile:
     whole = sum(times.walls) or 1.0
+    kernels = []
+    for one in told.kernels:
+        if "problem" in one:
+            notices.append(f"of what a kernel was made could not be read: {one['problem']}")
+        else:
+            lines = [_short(line) for line in one["lines"]]
+            kernels.append(KernelRow(one["name"], one["ops"], one["modules"], lines))
+    # Traces are in microseconds, tables in milliseconds.
     return RunProfile(
         mode=manifest.mode,
         type=str(told.plan.get("kind", "")),
@@ -131,22 +136,15 @@ def _profile(
         executions=[
             ExecutionRow(cause, line, one.calls, one.time / 1000) for (cause, line), one in times.executions.items()
         ],
-        kernels=list(_kernels(told, notices)),
+        kernels=kernels,
         notices=notices,
         problem="" if steps else _why_none(manifest, told),
     )
 
 
-def _kernels(told: _Told, notices: list[str]) -> Iterator[KernelRow]:
-    for one in told.kernels:
-        if "problem" in one:
-            notices.append(f"of what a kernel was made could not be read: {one['problem']}")
-        else:
-            yield KernelRow(one["name"], one["ops"], one["modules"], [_short(line) for line in one["lines"]])
-
-
 def _why_none(manifest: RunManifest, told: _Told) -> str:
     """Why no step is in the trace, and what to do."""
+    # What explains most comes first: a failure of the tracing, then of the script, then what was asked for.
     asked, steps = told.plan.get("steps", ""), manifest.steps
     failed = next((text for text in manifest.notices if text.startswith("profile failed")), "")
     if failed:

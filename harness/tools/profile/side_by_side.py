@@ -19,8 +19,7 @@ NO_LINE = "(not known)"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A mean over the traced steps: own milliseconds, share of the step, calls (None where they are not
-    counted)."""
+    """A mean over the traced steps: own milliseconds, share of the step, calls (None where they are not counted)."""
 
     milliseconds: float
     share: float
@@ -67,8 +66,7 @@ def by_line(profiles: Sequence[RunProfile]) -> list[TimeRow]:
 
 
 def module_of(row: OpRow, kernels: Mapping[str, KernelRow]) -> str:
-    """What a table of modules calls the place of an op: a fused kernel belongs to all modules that it was
-    made of."""
+    """What a table of modules calls the place of an op: a fused kernel belongs to all modules that it was made of."""
     kernel = kernels.get(row.op)
     if kernel is not None and kernel.modules:
         return ", ".join(one or "(root)" for one in kernel.modules)
@@ -81,6 +79,7 @@ def _op(row: OpRow, _: Mapping[str, KernelRow]) -> str:
 
 def _line(row: OpRow, kernels: Mapping[str, KernelRow]) -> str:
     kernel = kernels.get(row.op)
+    # Code that a compiler has generated has no line of the script; the ops that it was made of have.
     if kernel is not None and kernel.lines:
         return ", ".join(kernel.lines)
     return {"execution": IN_GRAPHS, "compile": IN_COMPILER}.get(row.kind) or row.line or NO_LINE
@@ -102,24 +101,20 @@ def _summed(profile: RunProfile, name_of: Callable[[OpRow, Mapping[str, KernelRo
 
 def _rows(profiles: Sequence[RunProfile], sums_of: Callable[[RunProfile], Sums]) -> list[TimeRow]:
     columns = [sums_of(one) for one in profiles]
-    names = dict.fromkeys(name for column in columns for name in column)
-    return [
-        TimeRow(
-            name,
-            tuple(
-                _cell(profile, column[name]) if name in column else None
-                for profile, column in zip(profiles, columns, strict=True)
-            ),
-        )
-        for name in names
-    ]
-
-
-def _cell(profile: RunProfile, sums: tuple[float, int | None]) -> Cell:
-    time, calls = sums
-    steps = len(profile.steps) or 1
-    share = time / profile.milliseconds if profile.milliseconds else 0.0
-    return Cell(time / steps, share, None if calls is None else calls / steps)
+    rows = []
+    for name in dict.fromkeys(name for column in columns for name in column):
+        cells: list[Cell | None] = []
+        for profile, column in zip(profiles, columns, strict=True):
+            if name not in column:
+                cells.append(None)
+                continue
+            time, calls = column[name]
+            # Modes may have traced different numbers of steps: a mean a step can be held against another's.
+            steps = len(profile.steps) or 1
+            share = time / profile.milliseconds if profile.milliseconds else 0.0
+            cells.append(Cell(time / steps, share, None if calls is None else calls / steps))
+        rows.append(TimeRow(name, tuple(cells)))
+    return rows
 
 
 def _largest_first(rows: Iterable[TimeRow]) -> list[TimeRow]:

@@ -65,9 +65,8 @@ class Spent:
 
 @dataclass(slots=True)
 class StepTimes:
-    """Of one or more steps: `phases` share the time of the script's thread among them, `blocks` have the
-    whole time of each block, `ops` own times on every thread, `executions` what made lazy graphs be executed,
-    as (cause, line)."""
+    """Of one or more steps: `phases` share the time of the script's thread among them, `blocks` have the whole time of
+    each block, `ops` own times on every thread, `executions` what made lazy graphs be executed, as (cause, line)."""
 
     phases: dict[str, Spent] = field(default_factory=dict)
     blocks: dict[str, Spent] = field(default_factory=dict)
@@ -110,37 +109,49 @@ class _TraceReading:
         if step is None:
             return
         self._read_step(step)
-        for thread, found in outermost.items():
-            if thread != step.thread:
-                for one in walk(found):
-                    self._read_elsewhere(one, step)
+        # What runs on another thread (a backward does) is of the phase that the script's thread is in meanwhile.
+        for one in (inner for thread, found in outermost.items() if thread != step.thread for inner in walk(found)):
+            if one.within is not None:
+                around = self._places[one.within]
+            else:
+                inner = step
+                while inner.children:
+                    place = bisect_right([child.start for child in inner.children], one.start) - 1
+                    if place < 0 or inner.children[place].end <= one.start:
+                        break
+                    inner = inner.children[place]
+                around = SlicePlace(self._places[inner].phase)
+            self._places[one] = self._place(one, around)
+            self._count(one, self._places[one])
+        # A kernel on a device is of the op that launched it, whenever it ran.
         for one in slices_of(events, ON_DEVICE):
-            self._read_device(one)
+            by = self._launched.get(one.arguments.get("External id"), SlicePlace())
+            key = OpKey(one.name, "device", by.phase, by.module, by.line)
+            self.times.ops.setdefault(key, Spent()).add(one.time)
 
     def _read_step(self, step: Slice) -> None:
-        self._untrained = self._phase_of_evaluations(step)
+        # A call without gradients, and what follows it, changes no phase where a forward with gradients comes, and is
+        # the forward itself of a step that has no other.
+        names = [one.name.removeprefix(PHASE) for one in walk([step]) if one.name.startswith(PHASE)]
+        if UNTRAINED in names and FORWARD in names:
+            before = [name for name in names[: names.index(UNTRAINED)] if name != OWN]
+            self._untrained = before[-1] if before else OTHER
         for one in walk([step]):
-            place = self._place(one, self._places.get(one.within, SlicePlace()) if one.within else SlicePlace())
-            self._places[one] = place
-            self._count(one, place)
+            around = SlicePlace() if one is step or one.within is None else self._places[one.within]
+            self._places[one] = self._place(one, around)
+            self._count(one, self._places[one])
         for one in walk([step]):
             if self._is_block(one) and self._places[one].kind != "compile":
-                self._count_block(one)
+                # What the recording does within a block is no time of the block.
+                own = sum(inner.self_time for inner in walk([one]) if self._places[inner].phase == OWN)
+                self.times.blocks.setdefault(one.name, Spent(self._blocks[one.name])).add(one.time - own, 0)
+        # What lies before the first phase (a loop's own Python) is counted to that phase.
         stretches = list(self._stretches(step))
         first = next((phase for phase, _ in stretches if phase != OTHER), OTHER)
         for phase, time in stretches:
             self.times.phases.setdefault(first if phase == OTHER else phase, Spent()).add(time, 0)
         self.times.own = self.times.phases.pop(OWN, Spent()).time
         self.times.walls.append(step.time - self.times.own)
-
-    def _phase_of_evaluations(self, step: Slice) -> str:
-        """What a call without gradients, and what follows it, belongs to: it changes no phase where a forward
-        with gradients comes, and is the forward itself of a step that has no other."""
-        names = [one.name.removeprefix(PHASE) for one in walk([step]) if one.name.startswith(PHASE)]
-        if UNTRAINED not in names or FORWARD not in names:
-            return FORWARD
-        before = [name for name in names[: names.index(UNTRAINED)] if name != OWN]
-        return before[-1] if before else OTHER
 
     def _stretches(self, step: Slice) -> Iterator[tuple[str, float]]:
         """The phases of the step in their order, with microseconds.
@@ -177,19 +188,15 @@ class _TraceReading:
         if name.endswith(COMPILING):
             return replace(around, phase=COMPILE, kind="compile")
         if not name and one.category == "cpu_op":
-            return replace(around, phase=EXECUTION, kind="execution")
-        return self._op_place(one, around)
-
-    def _op_place(self, one: Slice, around: SlicePlace) -> SlicePlace:
-        line = str(one.arguments.get(LINE) or "") or around.line
-        place = replace(around, line=line)
+            return replace(around, phase=EXECUTION, kind="execution")  # the lazy core's executor has no name
+        place = replace(around, line=str(one.arguments.get(LINE) or "") or around.line)
         number = one.arguments.get("Sequence number")
-        if number is None:
-            return place
-        if one.arguments.get("Fwd thread id"):  # a backward, of the module whose forward has this number
+        if number is not None and one.arguments.get("Fwd thread id"):
+            # A backward, of the module whose forward has this number.
             forward = self._forward.get(number)
             return replace(place, module=forward.module, line=forward.line) if forward else place
-        self._forward[number] = place
+        if number is not None:
+            self._forward[number] = place
         return place
 
     def _count(self, one: Slice, place: SlicePlace) -> None:
@@ -197,58 +204,23 @@ class _TraceReading:
         if name.startswith((PHASE, MODULE, STEP)) or name == CUT or place.phase == OWN or self._is_block(one):
             return
         if place.kind == "execution" and not name:
-            self._count_execution(one)
-        else:
-            kind = place.kind or ("kernel" if name.startswith(("cpp_", "triton_")) else self._plain)
-            if one.category == "cpu_op" or kind in ("kernel", "compile"):
-                key = OpKey(_named(name), kind, place.phase, place.module, place.line)
-                self.times.ops.setdefault(key, Spent()).add(one.self_time)
-                self._launched[one.arguments.get("External id")] = place
+            # One lazy graph is executed: by a mark_step, else by the outermost op that needed a value.
+            cause, line = CUT, ""
+            for around in one.ancestors():
+                if around.name == CUT:
+                    cause, line = CUT, ""
+                    break
+                if "::" in around.name and not around.name.startswith("autograd::"):
+                    cause, line = around.name, self._places[around].line
+            self.times.executions.setdefault((cause, line), Spent()).add(one.time)
+            return
+        kind = place.kind or ("kernel" if name.startswith(("cpp_", "triton_")) else self._plain)
+        if one.category == "cpu_op" or kind in ("kernel", "compile"):
+            # Inductor's call of a graph has the graph's hash in its name, as long as a line and another in each run.
+            op = COMPILED_GRAPH if COMPILED_GRAPH in name else name
+            key = OpKey(op, kind, place.phase, place.module, place.line)
+            self.times.ops.setdefault(key, Spent()).add(one.self_time)
+            self._launched[one.arguments.get("External id")] = place
 
     def _is_block(self, one: Slice) -> bool:
         return one.name in self._blocks and one.category == "user_annotation"
-
-    def _count_block(self, one: Slice) -> None:
-        """What the recording does within a block is no time of the block."""
-        own = sum(inner.self_time for inner in walk([one]) if self._places[inner].phase == OWN)
-        self.times.blocks.setdefault(one.name, Spent(self._blocks[one.name])).add(one.time - own, 0)
-
-    def _count_execution(self, one: Slice) -> None:
-        """One lazy graph is executed: by a mark_step, else by the outermost op that needed a value."""
-        cause, line = CUT, ""
-        for around in one.ancestors():
-            if around.name == CUT:
-                cause, line = CUT, ""
-                break
-            if "::" in around.name and not around.name.startswith("autograd::"):
-                cause, line = around.name, self._places[around].line
-        self.times.executions.setdefault((cause, line), Spent()).add(one.time)
-
-    def _read_elsewhere(self, one: Slice, step: Slice) -> None:
-        """On another thread: of the phase that the script's thread is in."""
-        if one.within is not None:
-            around = self._places[one.within]
-        else:
-            around = SlicePlace(self._places[_innermost(step, one.start)].phase)
-        self._places[one] = self._place(one, around)
-        self._count(one, self._places[one])
-
-    def _read_device(self, one: Slice) -> None:
-        place = self._launched.get(one.arguments.get("External id"), SlicePlace())
-        key = OpKey(one.name, "device", place.phase, place.module, place.line)
-        self.times.ops.setdefault(key, Spent()).add(one.time)
-
-
-def _innermost(one: Slice, time: float) -> Slice:
-    """The slice that the thread is in at this time, from an outer one that it is in."""
-    while one.children:
-        place = bisect_right([child.start for child in one.children], time) - 1
-        if place < 0 or one.children[place].end <= time:
-            return one
-        one = one.children[place]
-    return one
-
-
-def _named(op: str) -> str:
-    """The name without the hash of a graph, by which Inductor's call of one is as long as a line."""
-    return COMPILED_GRAPH if COMPILED_GRAPH in op else op

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
+import socket
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from ...errors import JournalError
+from ...errors import JournalError, UsageError
+from ...records.profile_record import PROFILE, TRACE
+from ...runs.recorded_run import RecordedRun
 from .step_times import EXECUTION, LINE
 from .trace_slices import EXECUTED, PYTHON, Slice, Thread, slices_of
 
@@ -44,8 +51,7 @@ def with_lines(events: Iterable[Event], lines: Mapping[str, str]) -> list[Event]
 
 
 class TraceWriter:
-    """Writes step after step, so that one step at a time is in memory; the file is in place when it is
-    closed."""
+    """Writes step after step, so that one step at a time is in memory; the file is in place when it is closed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -72,23 +78,23 @@ class TraceWriter:
     def add(self, trace: Mapping[str, Any]) -> None:
         """Append the events of a step's trace."""
         base = int(trace.get("baseTimeNanoseconds") or 0)
-        first = self._file is None
+        separator = "\n" if self._file is None else ",\n"
         if self._file is None:
             self._base = base
             head = {name: value for name, value in trace.items() if name not in ("traceEvents", "traceName")}
             self._file = self._partly.open("w", encoding="utf-8")
             self._file.write(json.dumps(head)[:-1] + ', "traceEvents": [')
-        shift = (base - self._base) / 1000
+        shift = (base - self._base) / 1000  # nanoseconds; a trace is in microseconds
         for event in _moved(shown(trace["traceEvents"]), shift, self._steps):
-            if first or event["ph"] != "M":
-                self._file.write(("\n" if first else ",\n") + json.dumps(event))
-                first = False
+            # Names of processes and threads (`M`) are the same in each step's trace: those of the first are enough.
+            if not self._steps or event["ph"] != "M":
+                self._file.write(separator + json.dumps(event))
+                separator = ",\n"
         self._steps += 1
 
 
 def _moved(events: Iterable[Event], shift: float, number: int) -> Iterator[Event]:
-    """The events on the clock of the first step, what links them told apart from what links those of other
-    steps."""
+    """The events on the clock of the first step, what links them told apart from what links those of other steps."""
     for event in events:
         moved = dict(event)
         if "ts" in event:
@@ -97,6 +103,7 @@ def _moved(events: Iterable[Event], shift: float, number: int) -> Iterator[Event
             moved["id"] = f"{number}.{event['id']}"
         arguments = event.get("args") or {}
         linked = {name: arguments[name] for name in LINKS if isinstance(arguments.get(name), int)}
+        # In the upper half stands the step: the numbers of two steps stay apart, those of the first as they are.
         if number and linked:
             apart = {name: (number << 32) + value for name, value in linked.items()}
             moved["args"] = {**arguments, **apart}
@@ -107,40 +114,59 @@ def shown(events: Iterable[Event]) -> list[Event]:
     """The events as a viewer should have them: lazy graphs' executions named, and no Python call that begins
     within something and ends after it, or the other way round, as those do that begin and end ranges: viewers
     cannot draw them."""
-    events = [_named(one) for one in events if not _is_ours(one)]
-    misnested = {_identity(one) for one in _misnested(slices_of(events, (*EXECUTED, PYTHON)))}
-    return [one for one in events if one.get("cat") != PYTHON or _identity_of(one) not in misnested]
-
-
-def _misnested(slices: Sequence[Slice]) -> Iterator[Slice]:
-    """The Python calls that neither lie within what they begin in nor beside it; `slices` are in their
-    order."""
+    kept: list[Event] = []
+    for event in events:
+        python = event.get("cat") == PYTHON
+        if not (python and any(part in event["name"] for part in OURS)):
+            nameless = event.get("cat") == "cpu_op" and not event.get("name")
+            kept.append({**event, "name": EXECUTION} if nameless else event)
+    # `open_` are the slices that a thread is in, the innermost last. A Python call in it that ends before what has
+    # begun within it goes; so does one that would end after what it has begun in.
+    misnested: set[tuple[Any, Thread]] = set()
     open_: dict[Thread, list[Slice]] = {}
-    for one in slices:
+    for one in slices_of(kept, (*EXECUTED, PYTHON)):
         around = open_.setdefault(one.thread, [])
         while around and around[-1].end <= one.start:
             around.pop()
         while around and around[-1].end < one.end and PYTHON == around[-1].category != one.category:
-            yield around.pop()
+            misnested.add((around.pop().arguments.get("Python id"), one.thread))
         if around and around[-1].end < one.end and one.category == PYTHON:
-            yield one
+            misnested.add((one.arguments.get("Python id"), one.thread))
         else:
             around.append(one)
 
+    def is_misnested(event: Event) -> bool:
+        number = (event.get("args") or {}).get("Python id")
+        return event.get("cat") == PYTHON and (number, (event.get("pid"), event.get("tid"))) in misnested
 
-def _named(event: Event) -> Event:
-    if event.get("cat") == "cpu_op" and not event.get("name"):
-        return {**event, "name": EXECUTION}
-    return event
-
-
-def _is_ours(event: Event) -> bool:
-    return event.get("cat") == PYTHON and any(part in event["name"] for part in OURS)
+    return [one for one in kept if not is_misnested(one)]
 
 
-def _identity(one: Slice) -> tuple[Any, ...]:
-    return one.arguments.get("Python id"), one.thread
+# A log directory that TensorBoard's profile plug-in reads: a run for each mode.
 
 
-def _identity_of(event: Event) -> tuple[Any, ...]:
-    return (event.get("args") or {}).get("Python id"), (event.get("pid"), event.get("tid"))
+def write_log_directory(folder: Path, runs: Sequence[RecordedRun]) -> list[Path]:
+    """Copy each run's trace into a folder of its mode, named as `torch.profiler.tensorboard_trace_handler` names it.
+
+    A trace that such a folder holds of this run already is replaced. Raises UsageError.
+    """
+    written = []
+    for run in runs:
+        source = run.path / PROFILE / TRACE
+        if not source.exists():
+            continue
+        target = folder / f"{run.path.parent.name}_{run.path.name}"
+        try:
+            # The plug-in tells workers apart by host and process; the process is that of the training, not ours.
+            with source.open(encoding="utf-8") as file:
+                found = re.search(r'"pid": (\d+)', file.read(1 << 16))
+            worker = f"{socket.gethostname()}_{found[1] if found else os.getpid()}"
+            target.mkdir(parents=True, exist_ok=True)
+            for old in target.glob("*.pt.trace.json"):
+                old.unlink()
+            path = target / f"{worker}.{time.time_ns()}.pt.trace.json"
+            shutil.copyfile(source, path)
+        except OSError as error:
+            raise UsageError(f"--tensorboard {folder} cannot be written: {error.strerror}") from None
+        written.append(path)
+    return written

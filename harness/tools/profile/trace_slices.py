@@ -72,6 +72,7 @@ def nest(slices: Sequence[Slice]) -> dict[Thread, list[Slice]]:
         while stack and stack[-1].end <= one.start:
             stack.pop()
         one.self_time = one.time
+        # A slice is its parent's own time no more; nested deeper, it is taken from its parent alone.
         if stack:
             one.end = min(one.end, stack[-1].end)
             one.self_time = one.time
@@ -86,7 +87,7 @@ def nest(slices: Sequence[Slice]) -> dict[Thread, list[Slice]]:
 
 def walk(outermost: Iterable[Slice]) -> Iterator[Slice]:
     """Every slice, each before those within it."""
-    waiting = list(outermost)[::-1]
+    waiting = list(outermost)[::-1]  # a stack in place of recursion: Python calls nest deeper than a thousand
     while waiting:
         one = waiting.pop()
         yield one

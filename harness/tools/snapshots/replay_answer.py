@@ -1,5 +1,4 @@
-"""Whether a snapshot gives again what it gave: the replay and the comparison in one, and their answer in
-words."""
+"""Whether a snapshot gives again what it gave: the replay and the comparison in one, and their answer in words."""
 
 from __future__ import annotations
 
@@ -49,21 +48,20 @@ def answer_of(path: Path, mode: str | None = None, snapshot: Snapshot | None = N
     snapshot = read_snapshot(path) if snapshot is None else snapshot
     spec = mode_of(snapshot, path, mode)
     outcome = replayed(snapshot, path, spec)
-    if snapshot.error or outcome.error:
-        holds, text = _of_errors(snapshot.error, outcome.error)
-        return Answer(str(spec), holds, text, outcome.error, ReplayComparison(()), outcome.notes)
-    comparison = compared(snapshot, outcome.values, outcome.drawn_otherwise)
-    return Answer(str(spec), not comparison.beyond, _text(comparison), "", comparison, outcome.notes)
-
-
-def _of_errors(recorded: str, given: str) -> tuple[bool, str]:
+    recorded, given = snapshot.error, outcome.error
+    if not recorded and not given:
+        comparison = compared(snapshot, outcome.values, outcome.drawn_otherwise)
+        return Answer(str(spec), not comparison.beyond, _text(comparison), "", comparison, outcome.notes)
     if given and (recorded == given or recorded.startswith(f"{given} (")):  # and the line of the script
-        return True, f"it gives the error again: {given}"
-    if recorded and given:
-        return True, f"it gives an error, too: {given} (recorded was {recorded})"
-    if given:
-        return False, f"it gives the error {given}; recorded were values"
-    return False, f"it gives no error here; recorded was {recorded}"
+        text = f"it gives the error again: {given}"
+    elif recorded and given:
+        # Another backend words the same refusal in its own way.
+        text = f"it gives an error, too: {given} (recorded was {recorded})"
+    elif given:
+        text = f"it gives the error {given}; recorded were values"
+    else:
+        text = f"it gives no error here; recorded was {recorded}"
+    return Answer(str(spec), bool(recorded and given), text, given, ReplayComparison(()), outcome.notes)
 
 
 def _text(comparison: ReplayComparison) -> str:
@@ -112,8 +110,7 @@ def _text_of_compared(comparison: ReplayComparison) -> str:
 # rounding does not move (integers, copies) has to be the same, or to have differed in a repetition, too.
 
 LIMIT = 16.0
-"""How many times the noise of rounding is still rounding: the threshold of the verdict, see
-docs/guide/verdict.md."""
+"""How many times the noise of rounding is still rounding: the threshold of the verdict, see docs/guide/verdict.md."""
 
 REPLAYS = 8
 """Repetitions with random rounding, as the verdict has them."""
@@ -124,10 +121,9 @@ State = Literal["identical", "equal", "within rounding", "beyond rounding", "not
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One output. `max_ulp` is None for other numbers than floating-point ones, `relative_l2` where the
-    recorded value is zero, and `of_rounding`, the distance over rms, where the output is identical or
-    rounding does not move it. With `other_draws` a difference says nothing: the output depends on random
-    numbers of which the replay drew others."""
+    """One output. `max_ulp` is None for other numbers than floating-point ones, `relative_l2` where the recorded value
+    is zero, and `of_rounding`, the distance over rms, where the output is identical or rounding does not move it. With
+    `other_draws` a difference says nothing: the output depends on random numbers of which the replay drew others."""
 
     name: str
     dtype: str
@@ -142,8 +138,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class ReplayComparison:
-    """All outputs of a replay. `unmeasured` says why rounding could not be measured, "" where it was or need
-    not be."""
+    """All outputs of a replay. `unmeasured` says why rounding could not be measured, "" where it was or need not be."""
 
     outputs: tuple[Compared, ...]
     unmeasured: str = ""
@@ -170,16 +165,38 @@ def compared(
     name, that depend on random numbers of which the replay has drawn others."""
     given = snapshot.given()
     same = [one is None or is_same(one, value) for one, value in zip(given, values, strict=True)]
+    # The noise takes as many replays again, and is measured only where it decides something.
     noise, unmeasured = ({}, "") if all(same) else _noise(snapshot)
     rows = []
     for number, (port, recorded, value) in enumerate(zip(snapshot.outputs, given, values, strict=True)):
-        dtype, shape = str(value.dtype).removeprefix("torch."), tuple(value.shape)
-        if recorded is None or same[number]:
-            rows.append(Compared(port.name, dtype, shape, "not held" if recorded is None else "identical"))
+        row = Compared(port.name, str(value.dtype).removeprefix("torch."), tuple(value.shape), "identical")
+        own = noise.get(f"output {number}")
+        if recorded is None:
+            row = replace(row, state="not held")
+        elif same[number]:
+            pass
+        elif recorded.shape != value.shape or recorded.dtype != value.dtype:
+            row = replace(row, state="beyond rounding")
+        elif not (value.is_floating_point() or value.is_complex()):
+            # Rounding moves no integer, but it may have turned a comparison that the integer came from.
+            state: State = "within rounding" if own is not None and own.flips > 0 else "beyond rounding"
+            row = replace(row, state=state, differing=int((recorded != value).sum()))
         else:
-            found = _different(port.name, recorded, value, noise.get(f"output {number}"))
-            other = found.state == "beyond rounding" and snapshot.tape.watched[number].name in drawn_otherwise
-            rows.append(replace(found, other_draws=other))
+            found = difference(_numbers(recorded), _numbers(value))
+            distance, norm = found.distance.value, found.norm.value
+            of_rounding = distance / own.rms if own is not None and own.rms else None
+            within = found.same_places and of_rounding is not None and of_rounding <= LIMIT
+            state = "within rounding" if within else "beyond rounding"
+            row = replace(
+                row,
+                state=state if found.differing else "equal",  # NaN or zeros of another sign
+                differing=found.differing,
+                max_ulp=_ulp(recorded, value),
+                relative_l2=distance / norm if norm else None,
+                of_rounding=of_rounding,
+            )
+        other = row.state == "beyond rounding" and snapshot.tape.watched[number].name in drawn_otherwise
+        rows.append(replace(row, other_draws=other))
     return ReplayComparison(tuple(rows), unmeasured)
 
 
@@ -194,31 +211,6 @@ def _noise(snapshot: Snapshot) -> tuple[Mapping[str, ReplayNoise], str]:
     return found.tensors, found.reason or ""
 
 
-def _different(name: str, recorded: torch.Tensor, value: torch.Tensor, noise: ReplayNoise | None) -> Compared:
-    dtype, shape = str(value.dtype).removeprefix("torch."), tuple(value.shape)
-    if recorded.shape != value.shape or recorded.dtype != value.dtype:
-        return Compared(name, dtype, shape, "beyond rounding")
-    if not (value.is_floating_point() or value.is_complex()):
-        count = int((recorded != value).sum())
-        turned = noise is not None and noise.flips > 0
-        return Compared(name, dtype, shape, "within rounding" if turned else "beyond rounding", count)
-    found = difference(_numbers(recorded), _numbers(value))
-    distance, norm = found.distance.value, found.norm.value
-    of_rounding = distance / noise.rms if noise is not None and noise.rms else None
-    within = found.same_places and of_rounding is not None and of_rounding <= LIMIT
-    state: State = "within rounding" if within else "beyond rounding"
-    return Compared(
-        name,
-        dtype,
-        shape,
-        state if found.differing else "equal",
-        found.differing,
-        _ulp(recorded, value),
-        distance / norm if norm else None,
-        of_rounding,
-    )
-
-
 def _ulp(recorded: torch.Tensor, value: torch.Tensor) -> int | None:
     if value.dtype == torch.bfloat16:
         return max_ulp(_patterns(recorded), _patterns(value), bfloat16=True)
@@ -230,10 +222,12 @@ def _ulp(recorded: torch.Tensor, value: torch.Tensor) -> int | None:
 
 
 def _patterns(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    # Numpy has no bfloat16: its bits travel as whole numbers.
     return tensor.contiguous().view(torch.int16).numpy().view(np.uint16)
 
 
 def _numbers(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    # `conj()` only marks a tensor, and numpy knows no such mark.
     plain = tensor.resolve_conj().resolve_neg()
     exact = plain.dtype in (torch.float32, torch.float64, torch.complex64, torch.complex128)
     found: np.ndarray[Any, Any] = (plain if exact else plain.float()).contiguous().numpy()

@@ -13,13 +13,12 @@ from numdrift.kernels.registry import load_target
 
 from ...errors import AdoptionError, UsageError
 from ...hooks.backend_adapter import adapter_for
-from ...launch.batch_plan import BatchPlan
-from ...launch.execute_batch import BatchResult, execute
-from ...launch.reproducer import Reproducer
+from ...launch.batch_plan import BatchPlan, Reproducer
+from ...launch.execute_batch import execute
 from ...launch.supervise import Reporter
 from ...records.codec import json_text
 from ...records.mode_spec import ModeSpec
-from ...records.support_record import CountedCall, SupportRecord, read_support
+from ...records.support_record import CountedCall, read_support
 from ...runs.recorded_run import RecordedRun
 from ...runs.run_layout import choose_investigation
 from .support_report import InstructionRow, OperatorRow, SupportReport, report_json, report_of, write_page
@@ -39,9 +38,8 @@ class SupportAnalysis:
     """Which operators of a script a mode's backend supports, asked of the backend itself.
 
     `mode` is the one that was asked, in full, `run` the run in which it was. `unsupported` has a row for each
-    configuration and line, with its reason. `exit_code` is that of the command line: 0 when the analysis is
-    done, whatever it found, also an operator that ended the script; 3 when the script failed for a reason of
-    its own."""
+    configuration and line, with its reason. `exit_code` is that of the command line: 0 when the analysis is done,
+    whatever it found, also an operator that ended the script; 3 when the script failed for a reason of its own."""
 
     mode: str
     script: Path
@@ -111,8 +109,7 @@ class SupportAnalysis:
         return report_json(self.report, self.mode, self._facts(), _version(), self.verbosity)
 
     def write(self, path: Path) -> list[Path]:
-        """Write the report, and a page (.html) beside it; gives those that were there before. Raises
-        UsageError."""
+        """Write the report, and a page (.html) beside it; gives those that were there before. Raises UsageError."""
         page = write_page(self.report, self.mode, self._facts(), _version())
         texts = {path: json_text(self.to_json()), path.with_suffix(".html"): page}
         replaced = [one for one in texts if one.exists()]
@@ -128,6 +125,7 @@ class SupportAnalysis:
         """Whether what ended the script is an operator that the backend cannot do."""
         reasons = [one.call.reason for one in self.unsupported]
         message = self.run.manifest.message
+        # An operator that stays on the CPU ends a script in another place: where its result meets a device tensor.
         return any(reason in message or "stay on the CPU" in reason for reason in reasons)
 
     def _facts(self) -> Mapping[str, Any]:
@@ -166,6 +164,7 @@ def analysis_plan(
         until=None if last is None else last - 2,  # the step after it is the last
         instruments={"support": {"dry": dry}},
     )
+    # Whether the mode is there and its backend can be asked is found out here: a run takes minutes to fail.
     load_target(PRESENCE)(spec)
     adapter = adapter_for(spec)
     adapter.observe_support(str(plan.script), lambda _: None)
@@ -184,21 +183,15 @@ def analyzed(plan: BatchPlan, reporter: Reporter, verbosity: int = 2) -> Support
         raise KeyboardInterrupt
     finished = result.runs[0]
     run = RecordedRun(finished.folder.path, finished.manifest)
-    report = report_of(_record(run, result))
-    return SupportAnalysis(str(plan.modes[0]), plan.script, run, report, verbosity)
-
-
-def _record(run: RecordedRun, result: BatchResult) -> SupportRecord:
-    """What the run has written. Raises UsageError for a mode that was refused, AdoptionError when there is
-    nothing."""
     record = read_support(run.path)
     if record is not None and record.calls:
-        return record
+        # A script that failed later has still said what it got that far with.
+        return SupportAnalysis(str(plan.modes[0]), plan.script, run, report_of(record), verbosity)
     manifest = run.manifest
     said = "; ".join([manifest.message or f"it is {manifest.status}", *manifest.notices])
     if result.exit_code == UsageError.exit_code:
         raise UsageError(said)
-    what = f"what it printed is in {result.runs[0].folder.stderr}"
+    what = f"what it printed is in {finished.folder.stderr}"
     if manifest.failed:
         raise AdoptionError(f"nothing was analysed, the script {manifest.status} before: {said}; {what}")
     raise AdoptionError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from ...records.backend_work import OperatorCall
 from ...records.support_record import CountedCall, SupportRecord
 
 SCHEMA = 1
@@ -45,9 +44,8 @@ class OperatorRow:
 
 @dataclass(frozen=True, slots=True)
 class SupportReport:
-    """What a record amounts to. `unsupported` has a row for each configuration and line, `supported` one for
-    each operator; `share` is that of the supported among the different instructions, None where there was
-    none."""
+    """What a record amounts to. `unsupported` has a row for each configuration and line, `supported` one for each
+    operator; `share` is that of the supported among the different instructions, None where there was none."""
 
     record: SupportRecord
     supported: Sequence[OperatorRow]
@@ -71,21 +69,23 @@ class SupportReport:
 
 def report_of(record: SupportRecord) -> SupportReport:
     """Sum a record up."""
-    supported = [one for one in record.calls if one.call.supported]
-    unsupported = [one for one in record.calls if not one.call.supported]
-    return SupportReport(
-        record,
-        _operators(supported),
-        sorted(unsupported, key=lambda one: (one.call.kind, -one.count)),
-        _instructions(record.calls),
-    )
-
-
-def _operators(calls: Iterable[CountedCall]) -> list[OperatorRow]:
     by_kind: dict[str, list[CountedCall]] = {}
-    for one in calls:
-        by_kind.setdefault(one.call.kind, []).append(one)
-    rows = [
+    unsupported = []
+    # The different instructions; one that is unsupported anywhere is unsupported.
+    counts: Counter[tuple[str, str]] = Counter()
+    failures: dict[tuple[str, str], str] = {}
+    for one in record.calls:
+        if one.call.supported:
+            by_kind.setdefault(one.call.kind, []).append(one)
+        else:
+            unsupported.append(one)
+        for text in one.call.instructions:
+            key = (text, one.call.kind)
+            counts[key] += one.count
+            # Of a call that fails in one instruction the others are fine; where it is not known which, none is.
+            fails = not one.call.failing or text in one.call.failing
+            failures[key] = failures.get(key) or (one.call.failure_at if fails else "")
+    operators = [
         OperatorRow(
             kind,
             sum(one.count for one in found),
@@ -94,20 +94,12 @@ def _operators(calls: Iterable[CountedCall]) -> list[OperatorRow]:
         )
         for kind, found in by_kind.items()
     ]
-    return sorted(rows, key=lambda row: (-row.count, row.kind))
-
-
-def _instructions(calls: Iterable[CountedCall]) -> list[InstructionRow]:
-    """The different instructions; one that is unsupported anywhere is unsupported."""
-    counts: Counter[tuple[str, str]] = Counter()
-    failures: dict[tuple[str, str], str] = {}
-    for one in calls:
-        for text in one.call.instructions:
-            key = (text, one.call.kind)
-            counts[key] += one.count
-            fails = not one.call.failing or text in one.call.failing
-            failures[key] = failures.get(key) or (one.call.failure_at if fails else "")
-    return [InstructionRow(*key, count, failures[key]) for key, count in counts.items()]
+    return SupportReport(
+        record,
+        sorted(operators, key=lambda row: (-row.count, row.kind)),
+        sorted(unsupported, key=lambda one: (one.call.kind, -one.count)),
+        [InstructionRow(*key, count, failures[key]) for key, count in counts.items()],
+    )
 
 
 def report_json(
@@ -116,54 +108,43 @@ def report_json(
     """The report as JSON values. With verbosity 1 the backend's instructions are listed, too, under its own
     name for them; 2 leaves them out. `script` says what was run and how it ended."""
     record = report.record
-    versions = {f"{name}_version": version for name, version in record.versions.items()}
+    # By namespace; `aten` is always there, so that whoever reads the file need not ask.
+    supported: dict[str, Any] = {"aten": {}}
+    for operator in report.supported:
+        supported.setdefault(_namespace(operator.kind), {})[operator.kind] = operator.count
+    unsupported: dict[str, Any] = {"aten": []}
+    for one in report.unsupported:
+        call = {
+            "kind": one.call.kind,
+            "failureAt": one.call.failure_at,
+            "call": one.call.call,
+            "configuration": one.call.configuration,
+            "reason": one.call.reason,
+            "count": one.count,
+        }
+        unsupported.setdefault(_namespace(one.call.kind), []).append(call)
     made: dict[str, Any] = {
         "schema": SCHEMA,
         "numdrift_version": numdrift,
-        **versions,
+        **{f"{name}_version": version for name, version in record.versions.items()},
         "mode": mode,
         "backend": record.backend,
         "dry": record.dry,
         "script": dict(script),
         "support_percentage": report.percentage,
-        "supported_operators": _supported_json(report.supported),
-        "unsupported_operators": _unsupported_json(report.unsupported),
+        "supported_operators": supported,
+        "unsupported_operators": unsupported,
         "notes": list(record.notes),
     }
     if verbosity == 1:
         rows = report.instructions
         named = record.instruction_set
-        made["supported_operators"][named] = [row.text for row in rows if row.supported]
-        made["unsupported_operators"][named] = [_instruction_json(row) for row in rows if not row.supported]
+        supported[named] = [row.text for row in rows if row.supported]
+        unsupported[named] = [_instruction_json(row) for row in rows if not row.supported]
         made["instructions"] = [
             {**_instruction_json(row), "supported": row.supported, "failureAt": row.failure_at} for row in rows
         ]
     return made
-
-
-def _supported_json(rows: Iterable[OperatorRow]) -> dict[str, Any]:
-    made: dict[str, Any] = {"aten": {}}
-    for row in rows:
-        made.setdefault(_namespace(row.kind), {})[row.kind] = row.count
-    return made
-
-
-def _unsupported_json(calls: Iterable[CountedCall]) -> dict[str, Any]:
-    made: dict[str, Any] = {"aten": []}
-    for one in calls:
-        made.setdefault(_namespace(one.call.kind), []).append(_call_json(one.call, one.count))
-    return made
-
-
-def _call_json(call: OperatorCall, count: int) -> dict[str, Any]:
-    return {
-        "kind": call.kind,
-        "failureAt": call.failure_at,
-        "call": call.call,
-        "configuration": call.configuration,
-        "reason": call.reason,
-        "count": count,
-    }
 
 
 def _instruction_json(row: InstructionRow) -> dict[str, Any]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from numdrift.harness.cli.progress import describe
-from numdrift.harness.launch.tail import JournalProgress
+from numdrift.harness.launch.running_process import JournalProgress
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from numdrift.harness.launch.run_ending import Ending, ending
-from numdrift.harness.launch.supervise import Ended, ProcessEnd
+from numdrift.harness.launch.running_process import Ended, ProcessEnd
 from numdrift.harness.records.frames import EVENTS, REFUSED
 from numdrift.harness.runs.journal import Journal
 from numdrift.harness.runs.manifest import STATUSES

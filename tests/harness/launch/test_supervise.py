@@ -12,8 +12,8 @@ import pytest
 
 from numdrift.harness.errors import UsageError
 from numdrift.harness.launch.guest_process import Launch, environment, interpreter, start
-from numdrift.harness.launch.supervise import ProcessEnd, supervise
-from numdrift.harness.launch.tail import JournalProgress, Tail
+from numdrift.harness.launch.running_process import JournalProgress, ProcessEnd, Tail
+from numdrift.harness.launch.supervise import supervise
 from numdrift.harness.records import frames
 from numdrift.harness.records.mode_spec import parse_mode
 

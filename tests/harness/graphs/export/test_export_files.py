@@ -8,7 +8,7 @@ import pytest
 
 from numdrift.harness.errors import CollisionError, JournalError, UsageError
 from numdrift.harness.graphs.culprit_marks import Mark
-from numdrift.harness.graphs.export.export_files import export_graphs
+from numdrift.harness.graphs.export.onnx_model import export_graphs
 from numdrift.harness.graphs.run_graphs import RunGraphs, graphs_of
 from numdrift.harness.runs.recorded_run import load_run
 

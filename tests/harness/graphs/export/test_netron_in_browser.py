@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from numdrift.harness.graphs.culprit_marks import Mark
-from numdrift.harness.graphs.export.export_files import write_onnx
+from numdrift.harness.graphs.export.onnx_model import write_onnx
 
 from ..samples import sample_compile_backward
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from numdrift.harness.graphs.export.title import LONGEST, title
+from numdrift.harness.graphs.export.node_order import LONGEST, title
 
 
 @pytest.mark.parametrize(

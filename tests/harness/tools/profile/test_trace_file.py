@@ -29,15 +29,16 @@ def written(path: Path, *traces: dict[str, Any]) -> dict[str, Any]:
 def test_steps_are_on_one_clock_with_links_of_their_own(tmp_path: Path) -> None:
     link = {"ph": "s", "id": 4, "pid": 7, "tid": 7, "ts": 1.0, "cat": "fwdbwd", "name": "fwdbwd"}
     name = {"ph": "M", "name": "process_name", "pid": 7, "tid": 0, "ts": 0.0, "args": {"name": "python"}}
+    thread = name | {"name": "thread_name", "args": {"name": "thread 7"}}
     whole = written(
         tmp_path / "trace.json",
-        trace(1_000_000, name, range_("ProfilerStep#3", 10, 5), link),
-        trace(3_000_000, name, range_("ProfilerStep#4", 10, 5), link),
+        trace(1_000_000, name, range_("ProfilerStep#3", 10, 5), link, thread),
+        trace(3_000_000, name, range_("ProfilerStep#4", 10, 5), link, thread),
     )
     events = whole["traceEvents"]
     assert [one["ts"] for one in events if one["name"].startswith("ProfilerStep")] == [10, 2010]
     assert len({one["id"] for one in events if one["ph"] == "s"}) == 2
-    assert [one["name"] for one in events].count("process_name") == 1
+    assert [one["name"] for one in events if one["ph"] == "M"] == ["process_name", "thread_name"]
     assert whole["schemaVersion"] == 1
     assert "traceName" not in whole
 
