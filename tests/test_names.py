@@ -17,8 +17,6 @@ FILES = {
     "mode": ROOMS,
     "adapter": ROOMS,
     "capture": ROOMS,
-    "support": ROOMS,
-    "work": ROOMS,
     "list": COMMANDS,
     "open": COMMANDS,
     "show": COMMANDS,

@@ -1,5 +1,4 @@
-"""An operator's call as reports name it: the line of the user's program, and the arguments that decide about
-support."""
+"""What reports say of an operator's call: the line of the user's program, and the arguments that decide about support."""
 
 from __future__ import annotations
 
@@ -7,11 +6,15 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 
+from numdrift.kernels.expectation import tensors_in
+
 from ..torch_private.dispatching import current_autograd_node, next_sequence_number, sequence_number
+from ..torch_private.graph_stages import parts_of_op
 from ..torch_private.operators import arguments_of
 
 HARNESS = str(Path(__file__).parents[1])
@@ -50,38 +53,31 @@ class ScriptLines:
         return line
 
     def of_stack(self, text: str) -> str:
-        """The line in a stack trace as FX nodes keep it, outermost frame first; "" where it has none of the
-        user's."""
+        """The line in a stack trace as FX nodes keep it, outermost frame first; "" where it has none of the user's."""
         frames = [(match[1], int(match[2])) for match in _FRAME.finditer(text)]
         return self._named_line(reversed(frames))
 
     def _named_line(self, frames: Iterator[Frame]) -> str:
-        """The innermost of these frames, innermost first, that is the script's; else the innermost of a
-        library."""
+        """The innermost of these frames, innermost first, that is the script's; else the innermost of a library."""
         library = ""
         for file, line in frames:
-            name = self._name(file)
+            # A file is named from the script's folder, in full where it is elsewhere, "" where it is hidden. An
+            # environment that lies in the script's folder is a library's all the same.
+            if file not in self._named:
+                own = Path(file).is_relative_to(self._folder) and "site-packages" not in file
+                name = str(Path(file).relative_to(self._folder)) if own else file
+                self._named[file] = "" if file.startswith(HIDDEN) else name
+            name = self._named[file]
             if name and not Path(name).is_absolute():
                 return f"{name}:{line}"
             library = library or (f"{name}:{line}" if name else "")
         return library
 
-    def _name(self, file: str) -> str:
-        """How a file is named: from the script's folder, in full where it is elsewhere, "" for one that is
-        hidden."""
-        if file not in self._named:
-            own = Path(file).is_relative_to(self._folder) and "site-packages" not in file
-            name = str(Path(file).relative_to(self._folder)) if own else file
-            self._named[file] = "" if file.startswith(HIDDEN) else name
-        return self._named[file]
-
 
 def is_called_by_harness(within: Sequence[str]) -> bool:
-    """Whether what is being called is called by the harness itself, which reads values, and not by the
-    training.
+    """Whether what is being called is called by the harness itself, which reads values, and not by the training.
 
-    Frames of the files `within`, which observe the call, are passed over, and those that call what the script
-    calls.
+    Frames of the files `within`, which observe the call, are passed over, and those that call what the script calls.
     """
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename in (__file__, ON_BEHALF, *within):
@@ -96,13 +92,62 @@ def _stack() -> Iterator[Frame]:
         frame = frame.f_back  # type: ignore[assignment]
 
 
+def line_in(script: str, frame: FrameType | None = None) -> str:
+    """The innermost line of the script on the stack of `frame` (default: the caller's), as `train.py:24`; ""
+    for none."""
+    at = frame or sys._getframe(1)
+    while at is not None:
+        if at.f_code.co_filename == script:
+            return f"{Path(script).name}:{at.f_lineno}"
+        at = at.f_back  # type: ignore[assignment]
+    return ""
+
+
+def line_in_trace(script: str, trace: str | None) -> str:
+    """The same of the text of a stack trace, whose frames read `File "/a/train.py", line 24, in f`."""
+    before = f'File "{script}", line '
+    for line in reversed((trace or "").splitlines()):
+        _, found, rest = line.partition(before)
+        if found:
+            return f"{Path(script).name}:{rest.partition(',')[0]}"
+    return ""
+
+
+# A failure of an observation, kept out of the work that it observes until somebody asks for it.
+
+
+class KeptFailure:
+    """`with kept:` lets no exception out; `tell` raises the first one."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, Exception):
+            self.error = self.error or error
+            return True
+        return False
+
+    def tell(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
 # The configuration of an operator's call: what of its arguments may decide whether a backend can do it.
 
 
+def kind_of(target: Any) -> str:
+    """An operator as reports name it: `aten::mul`."""
+    parts = parts_of_op(target)
+    return str(getattr(target, "__name__", target)) if parts is None else f"{parts[0]}::{parts[1]}"
+
+
 def configuration(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], device: str) -> str:
-    """The arguments of a call as `float32[4,4], float32[4], dim=1`: tensors by dtype and shape, whole numbers
-    and switches by their value, other numbers by their type alone, since a learning rate changes with every
-    step.
+    """The arguments of a call as `float32[4,4], float32[4], dim=1`: tensors by dtype and shape, whole numbers and
+    switches by their value, other numbers by their type alone, since a learning rate changes with every step.
 
     A tensor that is not on `device` is named with its own. Values are never read.
     """
@@ -143,17 +188,16 @@ def shape_text(dtype: str, shape: Iterable[Any]) -> str:
     return f"{dtype}[{','.join(str(size) for size in shape)}]"
 
 
-def tensors_among(values: Any) -> Iterator[torch.Tensor]:
-    """The tensors in an argument or result, those in lists included."""
-    if isinstance(values, torch.Tensor):
-        yield values
-    elif isinstance(values, (list, tuple)):
-        for one in values:
-            yield from tensors_among(one)
+def plain(value: Any) -> Any:
+    """An argument as the record of a graph holds it: numbers and lists of them as they are, anything else as text."""
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)) and all(isinstance(one, (bool, int, float)) for one in value):
+        return list(value)
+    return str(value).removeprefix("torch.")
 
 
 def instruction(kind: str, outputs: Any, inputs: str) -> str:
-    """An operator as one instruction of a backend that has no text for it: `complex64[4]
-    aten::mul(float32[4])`."""
-    made = ", ".join(tensor_text(one) for one in tensors_among(outputs))
+    """An operator as one instruction of a backend that has no text for it: `complex64[4] aten::mul(float32[4])`."""
+    made = ", ".join(tensor_text(one) for one in tensors_in(outputs))
     return f"{made} {kind}({inputs})".lstrip()

@@ -6,7 +6,6 @@ before and after the call decides; what the call has added to the pending graph 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,11 +13,13 @@ from typing import Any
 
 import torch
 
+from numdrift.kernels.expectation import tensors_in
+
 from ..records.backend_work import OperatorCall
 from ..torch_private.device_kernels import DeviceKernel, device_kernels
 from ..torch_private.dispatching import Overrides
 from ..torch_private.lazy_graphs import wrapped_number
-from .called_operators import ScriptLines, configuration, instruction, is_called_by_harness, tensors_among
+from .called_operators import KeptFailure, ScriptLines, configuration, instruction, is_called_by_harness
 
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::_copy_from", "aten::_copy_from_and_resize")
 """Ops that bring values to a device or from it, which says nothing of what the device can compute."""
@@ -43,7 +44,7 @@ class KernelCall:
         self.outputs: Any = None
         self.kernel = kernel
         given = zip(args, kernel.tensors, strict=False)
-        self._args = [_as_tensor(one) if is_tensor else one for one, is_tensor in given]
+        self._args = [as_tensor(one) if is_tensor else one for one, is_tensor in given]
         self._kwargs = kwargs
 
     def instruction(self, args: Sequence[Any], device: str) -> str:
@@ -82,13 +83,13 @@ class _Call:
     kernel: DeviceKernel
     configuration: str
     line: str
+    fallbacks: int
     is_told: bool = True
 
 
 @contextmanager
 def observe_device(backend: DeviceBackend, script: str, told: Callable[[OperatorCall], None]) -> Iterator[None]:
-    """Within the context `told` hears of each operator that the device is given. Raises what has failed in
-    here."""
+    """Within the context `told` hears of each operator that the device is given. Raises what has failed in here."""
     observer = _Observer(backend, ScriptLines(script), told)
     overrides = Overrides()
     try:
@@ -97,15 +98,14 @@ def observe_device(backend: DeviceBackend, script: str, told: Callable[[Operator
         yield
     finally:
         overrides.close()
-    if observer.error is not None:
-        raise observer.error
+    observer.kept.tell()
 
 
 class _Observer:
-    """Follows the calls; `error` is what has failed in here, from when on calls go past."""
+    """Follows the calls. What fails in here is `kept`, and from then on calls go past."""
 
     def __init__(self, backend: DeviceBackend, lines: ScriptLines, told: Callable[[OperatorCall], None]) -> None:
-        self.error: Exception | None = None
+        self.kept = KeptFailure()
         self._backend = backend
         self._lines = lines
         self._told = told
@@ -117,123 +117,97 @@ class _Observer:
 
         def called(*args: Any, **kwargs: Any) -> Any:
             once = KernelCall(kernel, args, kwargs)
-            if self.error is not None or self._is_none_of_ours():
+            if self.kept.error is not None:
                 return once.run()
-            return self._observed(once, args, kwargs)
+            # What a fallback calls is part of it, and what the harness itself calls is not the training's.
+            if self._within[-1].kernel.is_fallback if self._within else is_called_by_harness([__file__]):
+                return once.run()
+            call = None
+            with self.kept:
+                text = configuration(kernel.operation, args, kwargs, self._backend.device)
+                line = self._within[0].line if self._within else self._lines.here()
+                call = _Call(kernel, text, line, self._backend.fallbacks(kernel.name))
+            if call is None:
+                return once.run()
+            self._within.append(call)
+            try:
+                # The instructions are asked for once for each configuration.
+                known = self._known.get((kernel.name, call.configuration))
+                if known is not None:
+                    added = replace(known, outputs=once.run())
+                elif kernel.is_fallback or len(self._within) > 1:
+                    added = Added(once.run())
+                else:
+                    try:
+                        added = self._backend.added(once, args)
+                    except Exception as error:
+                        if once.failed:
+                            raise
+                        self.kept.error = self.kept.error or error  # the op is none the worse for what fails in here
+                        added = Added(once.outputs if once.done else once.run())
+            except Exception as error:
+                self._within.pop()
+                with self.kept:
+                    self._failed(call, args, kwargs, error)
+                raise
+            self._within.pop()
+            with self.kept:
+                self._ended(call, args, added)
+            return added.outputs
 
         return called
 
-    def _is_none_of_ours(self) -> bool:
-        """Whether what is called is part of a fallback, or done by the harness itself."""
-        if self._within:
-            return self._within[-1].kernel.is_fallback
-        return is_called_by_harness([__file__])
-
-    def _observed(self, once: KernelCall, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        before = self._try(lambda: self._begin(once.kernel, args, kwargs))
-        if before is None:
-            return once.run()
-        call, fallbacks = before
-        self._within.append(call)
-        try:
-            added = self._executed(call, once, args)
-        except Exception as error:
-            self._within.pop()
-            self._try(functools.partial(self._failed, call, args, kwargs, error))
-            raise
-        self._within.pop()
-        self._try(lambda: self._ended(call, args, added, fallbacks))
-        return added.outputs
-
-    def _begin(self, kernel: DeviceKernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[_Call, int]:
-        text = configuration(kernel.operation, args, kwargs, self._backend.device)
-        line = self._within[0].line if self._within else self._lines.here()
-        return _Call(kernel, text, line), self._backend.fallbacks(kernel.name)
-
-    def _executed(self, call: _Call, once: KernelCall, args: Sequence[Any]) -> Added:
-        """The result, and the instructions; these are asked for once for each configuration."""
-        known = self._known.get((call.kernel.name, call.configuration))
-        if known is not None:
-            return replace(known, outputs=once.run())
-        if call.kernel.is_fallback or len(self._within) > 1:
-            return Added(once.run())
-        try:
-            return self._backend.added(once, args)
-        except Exception as error:
-            if once.failed:
-                raise
-            self.error = self.error or error  # the op is none the worse for what fails in here
-            return Added(once.outputs if once.done else once.run())
-
-    def _ended(self, call: _Call, args: Sequence[Any], added: Added, fallbacks: int) -> None:
-        name, kind = call.kernel.name, call.kernel.name.partition(".")[0]
-        outputs = added.outputs
-        if call.kernel.is_read or _is_transfer(call.kernel, args, outputs):
+    def _ended(self, call: _Call, args: Sequence[Any], added: Added) -> None:
+        name, device = call.kernel.name, self._backend.device
+        made = list(tensors_in(added.outputs))
+        devices = {one.device.type for one in (*tensors_in(args), *made)}
+        # A value that is read, or only moved from one device to another, says nothing of what the device can do.
+        if call.kernel.is_read or (len(devices) > 1 and name in COPIES):
             return
-        if call.kernel.is_fallback or self._backend.fallbacks(name) > fallbacks:
-            made = instruction(kind, outputs, call.configuration)
-            self._tell(call, (made,), self._reason(outputs))
+        if call.kernel.is_fallback or self._backend.fallbacks(name) > call.fallbacks:
+            reason = "no kernel of the backend: executed on the CPU, which cuts the graph"
+            if any(one.device.type != device for one in made):
+                reason += f"; its results stay on the CPU, where the next operator looks for {device} tensors"
+            text = instruction(name.partition(".")[0], added.outputs, call.configuration)
+            self._tell(call, (text,), reason)
         elif not self._within and call.is_told:
             self._known[name, call.configuration] = replace(added, outputs=None)
             self._tell(call, added.instructions, added.reason)
 
-    def _reason(self, outputs: Any) -> str:
-        device = self._backend.device
-        reason = "no kernel of the backend: executed on the CPU, which cuts the graph"
-        if any(one.device.type != device for one in tensors_among(outputs)):
-            return f"{reason}; its results stay on the CPU, where the next operator looks for {device} tensors"
-        return reason
-
     def _failed(self, call: _Call, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception) -> None:
-        kind = call.kernel.name.partition(".")[0]
-        if call.is_told and not _fails_anywhere(call.kernel.operation, args, kwargs):
+        """Tell of a call that has raised, unless the CPU refuses such arguments, too: shapes that do not fit are no
+        lack of support."""
+
+        def moved(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                return torch.zeros(value.shape, dtype=value.dtype)
+            if isinstance(value, (list, tuple)):
+                return type(value)(map(moved, value))
+            return torch.device("cpu") if isinstance(value, torch.device) else value
+
+        fails_anywhere = False
+        if call.is_told:
+            try:
+                with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                    call.kernel.operation(*moved(args), **{name: moved(value) for name, value in kwargs.items()})
+            except Exception:  # noqa: BLE001, whatever it says of the arguments
+                fails_anywhere = True
+        if call.is_told and not fails_anywhere:
             text = (str(error).splitlines() or [type(error).__name__])[0]
-            self._tell(call, (instruction(kind, (), call.configuration),), text)
+            self._tell(call, (instruction(call.kernel.name.partition(".")[0], (), call.configuration),), text)
+        # What it was called by fails by it, and is not told of besides.
         for outer in self._within:
             outer.is_told = False
 
     def _tell(self, call: _Call, instructions: tuple[str, ...], reason: str) -> None:
-        """Tell of a call; those that it was made within are done by it, and not told of where it is
-        unsupported."""
+        """Tell of a call; those that it was made within are done by it, and not told of where it is unsupported."""
         kind = call.kernel.name.partition(".")[0]
         part = self._backend.part if reason else ""
         self._told(OperatorCall(kind, call.configuration, call.line, instructions, part, reason))
         for outer in self._within if reason else ():
             outer.is_told = False
 
-    def _try(self, do: Callable[[], Any]) -> Any:
-        try:
-            return do()
-        except Exception as error:  # noqa: BLE001, the op goes on whatever fails here
-            self.error = self.error or error
-            return None
 
-
-def _as_tensor(value: Any) -> Any:
+def as_tensor(value: Any) -> Any:
     """A number as the tensor that torch makes of it, which takes part in type promotion weakly."""
     return wrapped_number(value) if isinstance(value, (bool, int, float, complex)) else value
-
-
-def _is_transfer(kernel: DeviceKernel, args: Sequence[Any], outputs: Any) -> bool:
-    """Whether a call only moves values from one device to another."""
-    devices = {one.device.type for one in (*tensors_among(args), *tensors_among(outputs))}
-    return len(devices) > 1 and kernel.name in COPIES
-
-
-def _fails_anywhere(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether the op refuses such arguments on the CPU, too: shapes that do not fit are no lack of
-    support."""
-
-    def moved(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return torch.zeros(value.shape, dtype=value.dtype)
-        if isinstance(value, (list, tuple)):
-            return type(value)(map(moved, value))
-        return torch.device("cpu") if isinstance(value, torch.device) else value
-
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            operation(*moved(args), **{name: moved(value) for name, value in kwargs.items()})
-    except Exception:  # noqa: BLE001, whatever it says of the arguments
-        return True
-    return False

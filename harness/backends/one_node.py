@@ -90,7 +90,8 @@ def one_node(node: torch.fx.Node) -> OneNode:
 
     args = torch.fx.node.map_arg(node.args, placed)
     kwargs = torch.fx.node.map_arg(node.kwargs, placed)
-    call = graph.call_function(_target(node), args, kwargs)
+    assert callable(node.target)
+    call = graph.call_function(node.target, args, kwargs)
     value = node.meta.get("val")
     if isinstance(value, (list, tuple)):
         chosen = [at for at, one in enumerate(value) if isinstance(one, torch.Tensor)]
@@ -100,14 +101,8 @@ def one_node(node: torch.fx.Node) -> OneNode:
     return OneNode(torch.fx.GraphModule(torch.nn.Module(), graph), tuple(kinds))
 
 
-def _target(node: torch.fx.Node) -> Callable[..., Any]:
-    assert callable(node.target)
-    return node.target
-
-
 def configuration_of(node: torch.fx.Node) -> str:
-    """The arguments of a node's call, tensors by dtype and shape: `float32[32, 10], 1, False`. Raises
-    Unanswerable."""
+    """The arguments of a node's call, tensors by dtype and shape: `float32[32, 10], 1, False`. Raises Unanswerable."""
 
     def shown(value: Any) -> str:
         if isinstance(value, torch.fx.Node):
@@ -181,11 +176,7 @@ def graph_on(
 
 
 def asked_by_execution(
-    node: torch.fx.Node,
-    device: str,
-    failure_at: str,
-    settle: Settle = nothing_pending,
-    counters: Counters = dict,
+    node: torch.fx.Node, device: str, failure_at: str, settle: Settle = nothing_pending, counters: Counters = dict
 ) -> SupportAnswer:
     """Whether a device can do a node: it is executed there once, on tensors of the same shapes and dtypes.
 
@@ -197,9 +188,10 @@ def asked_by_execution(
     with torch.random.fork_rng(devices=[]):
         error = _failure(alone, graph_on(alone.graph, device, settle))
         if error is not None and _failure(alone, alone.graph) is None:
-            return SupportAnswer(f"{type(error).__name__}: {_first_line(error)}", failure_at)
-    after = counters()
-    grown = {name: count for name, count in after.items() if count > before.get(name, 0)}
+            first = next(iter(str(error).splitlines()), "")
+            return SupportAnswer(f"{type(error).__name__}: {first}", failure_at)
+    # A lazy core counts each op by its name: `aten::sort` one that it gave to the CPU, `lazy::mm` one of its own.
+    grown = {name for name, count in counters().items() if count > before.get(name, 0)}
     fallen = sorted(name for name in grown if name.startswith(FALLBACK))
     if fallen:
         return SupportAnswer(f"{', '.join(fallen)} fell back to the CPU", failure_at)
@@ -213,10 +205,6 @@ def _failure(alone: OneNode, execute: Callable[..., Any]) -> Exception | None:
     except Exception as error:  # noqa: BLE001, a backend refuses with whatever it likes
         return error
     return None
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), "")
 
 
 def _to(value: Any, device: str) -> Any:

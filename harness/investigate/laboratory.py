@@ -27,7 +27,7 @@ from ..runs.recorded_run import RecordedRun, load_run
 from ..runs.run_layout import InvestigationFolder, RunFolder
 from .evidence import EvidenceFolder
 
-REFEREE = "numdrift.harness.tape.referee_process"
+REFEREE = "numdrift.harness.tape.in_double"
 LONGEST = 600.0
 """Seconds after which the referee is given up."""
 

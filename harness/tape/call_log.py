@@ -1,9 +1,7 @@
-"""Writes down the calls of a step: what is noted before a call runs, what after it, and the digests of what
-it gave."""
+"""Writes down the calls of a step: what is noted before a call runs, what after it, and the digests of what it gave."""
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,15 +25,13 @@ SIZE = 16
 
 
 def digest_of(tensor: torch.Tensor) -> str:
-    """SHA-256, its first 32 hex digits, of the tensor's values in the order of its dimensions, whatever its
-    strides."""
+    """SHA-256, its first 32 hex digits, of the tensor's values in the order of its dimensions, whatever its strides."""
     with bare_execution(), torch.no_grad():
         data = bits_of(tensor.cpu())
     return hashlib.sha256(bytes_of(data)).hexdigest()[: 2 * SIZE]
 
 
-# What the calls of a step have given: digests of all of it, and the values themselves as far as they may be
-# kept.
+# What the calls of a step have given: digests of all of it, and the values themselves as far as they may be kept.
 
 VALUE_BUDGET = 2**30
 """Bytes of values that one step keeps; the oldest are let go first."""
@@ -59,8 +55,7 @@ class CallValues:
         self.digests.append([digest_of(one) for one in given])
 
     def set(self, position: int, given: Sequence[torch.Tensor | None], *, keep: bool) -> None:
-        """Say of a call that it has given this, None where that is not known. What is kept must not be
-        changed."""
+        """Say of a call that it has given this, None where that is not known. What is kept must not be changed."""
         self.digests[position] = [None if one is None else digest_of(one) for one in given]
         known = [one.detach() for one in given if one is not None]
         if keep and known and len(known) == len(given):
@@ -82,19 +77,11 @@ def _size(values: Sequence[torch.Tensor]) -> int:
 
 COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")
 
-PLAIN = (
-    type(None),
-    bool,
-    int,
-    float,
-    complex,
-    str,
-    torch.dtype,
-    torch.device,
-    torch.layout,
-    torch.memory_format,
-)
+PLAIN = (type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
 """Arguments that are written down as they are."""
+
+PLACED = (torch.Tensor, torch.device)
+"""Arguments that say on which device an op runs."""
 
 COMPILED = "CompiledFunction"
 """How the autograd nodes of compiled regions begin."""
@@ -139,15 +126,32 @@ class CallLog:
         if self.values is None and node is not None and node.name().startswith(COMPILED):
             raise NotReplayable(OPAQUE)
         given = list(leaves([*args, *kwargs.values()]))
+        # The op may draw by the default generator of any device that it runs on, or by one that it is given: their
+        # states before it are noted here, and `complete` sees which of them have moved.
+        devices = [one if isinstance(one, torch.device) else one.device for one in given if isinstance(one, PLACED)]
+        accelerators = sorted({str(one) for one in devices if one.type not in ("cpu", "meta")})
         generators = [one for one in given if isinstance(one, torch.Generator)]
-        argument = functools.partial(self._argument, operation)
+
+        def argument(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                maker = value.grad_fn
+                compiled = maker is not None and maker.name().startswith(COMPILED)
+                if compiled and (self.values is None or self.table.slot_of(value) is None):
+                    raise NotReplayable(OPAQUE)
+                return self.table.view(value, is_input=True)
+            if isinstance(value, torch.Generator):
+                return GeneratorState(str(value.device), value.get_state())
+            if isinstance(value, PLAIN):
+                return value
+            raise NotReplayable(f"{operation} takes a {type(value).__name__}, which a tape cannot hold")
+
         return NotedCall(
             mapped(argument, args),
             {name: mapped(argument, value) for name, value in kwargs.items()},
             place,
             grad,
             len(self.table),
-            tuple(GeneratorState(one, generator_state(one)) for one in ("cpu", *_accelerators(given))),
+            tuple(GeneratorState(one, generator_state(one)) for one in ("cpu", *accelerators)),
             tuple((one, one.get_state()) for one in generators),
         )
 
@@ -163,46 +167,37 @@ class CallLog:
     ) -> Call:
         """Write down a call that has run. What a compiled node gave is not known by its outputs here."""
         results = list(leaves(outputs)) if outputs is not None else []
-        shown = tuple(self._output(operation, one) for one in results)
+        shown: list[Any] = []
+        for one in results:
+            if not isinstance(one, (torch.Tensor, *PLAIN)):
+                raise NotReplayable(f"{operation} gives a {type(one).__name__}, which a tape cannot hold")
+            shown.append(self.table.view(one, is_input=False) if isinstance(one, torch.Tensor) else one)
+        # Whether the op drew is told by the generators, not by its tags: an attention without dropout is tagged as
+        # random too.
+        draw: Draw | None = None
+        given_moved = any(not torch.equal(state, generator.get_state()) for generator, state in taken.given)
+        moved = tuple(one for one in taken.generators if not torch.equal(one.state, generator_state(one.device)))
+        if given_moved or moved:
+            drawn = [*results, *written_values(operation, args, kwargs)]
+            draw = Draw(moved, tuple(one.detach().clone() for one in drawn if isinstance(one, torch.Tensor)))
         call = Call(
             op=str(operation),
             arguments=taken.arguments,
             keywords=taken.keywords,
-            outputs=shown,
+            outputs=tuple(shown),
             fresh=tuple(isinstance(one, View) and one.slot >= taken.known for one in shown),
             phase=taken.place.phase,
             module=taken.place.module,
             line=line,
             sequence=taken.place.sequence,
             grad=taken.grad,
-            draw=_draw(operation, args, kwargs, taken, results),
+            draw=draw,
             compiled=compiled,
         )
         self.calls.append(call)
         if self.values is not None:
-            given = given_by(call, operation, args, kwargs, results) if compiled is None else []
-            self.values.add(given)
+            self.values.add(given_by(call, operation, args, kwargs, results) if compiled is None else [])
         return call
-
-    def _argument(self, operation: Any, value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            maker = value.grad_fn
-            compiled = maker is not None and maker.name().startswith(COMPILED)
-            if compiled and (self.values is None or self.table.slot_of(value) is None):
-                raise NotReplayable(OPAQUE)
-            return self.table.view(value, is_input=True)
-        if isinstance(value, torch.Generator):
-            return GeneratorState(str(value.device), value.get_state())
-        if isinstance(value, PLAIN):
-            return value
-        raise NotReplayable(f"{operation} takes a {type(value).__name__}, which a tape cannot hold")
-
-    def _output(self, operation: Any, value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return self.table.view(value, is_input=False)
-        if isinstance(value, PLAIN):
-            return value
-        raise NotReplayable(f"{operation} gives a {type(value).__name__}, which a tape cannot hold")
 
 
 def raising(operation: Any, taken: NotedCall, line: str | None) -> Call:
@@ -229,27 +224,3 @@ def given_by(
     made = [one for one, fresh in zip(results, call.fresh, strict=True) if fresh]
     written = written_values(operation, args, kwargs)
     return [*made, *(one for one in written if isinstance(one, torch.Tensor))]
-
-
-def _accelerators(given: list[Any]) -> list[str]:
-    """The devices other than the CPU that an op with these arguments runs on."""
-    devices = [
-        one if isinstance(one, torch.device) else one.device
-        for one in given
-        if isinstance(one, (torch.Tensor, torch.device))
-    ]
-    return sorted({str(one) for one in devices if one.type not in ("cpu", "meta")})
-
-
-def _draw(
-    operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], taken: NotedCall, results: list[Any]
-) -> Draw | None:
-    """What the op drew, None where no generator has moved: an attention without dropout is tagged as random
-    too."""
-    given = any(not torch.equal(state, generator.get_state()) for generator, state in taken.given)
-    moved = tuple(one for one in taken.generators if not torch.equal(one.state, generator_state(one.device)))
-    if not given and not moved:
-        return None
-    drawn = [*results, *written_values(operation, args, kwargs)]
-    tensors = tuple(one.detach().clone() for one in drawn if isinstance(one, torch.Tensor))
-    return Draw(moved, tensors)

@@ -1,9 +1,7 @@
-"""Remembers the graphs that compilers are given during a run, and leads each execution to who takes it
-apart."""
+"""Remembers the graphs that compilers are given during a run, and leads each execution to who takes it apart."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 import operator
 import weakref
@@ -26,8 +24,7 @@ ValueKey = tuple[str, int]
 """A value of a graph: the name of the node that gives it, and its number among what that gives."""
 
 MOST_COMPILATIONS = 16
-"""So often one graph is compiled to find which values can be read; finding one that cannot takes about seven
-times."""
+"""So often one graph is compiled to find which values can be read; finding one that cannot takes about seven times."""
 
 Recompile = Callable[[torch.fx.GraphModule], Boxed]
 
@@ -80,8 +77,7 @@ class RepeatableExecution(Protocol):
 
 
 class ProbedGraph:
-    """Reads the values of one graph. Where reading one changes the results, that one is found by halving, and
-    left out.
+    """Reads the values of one graph. Where reading one changes the results, that one is found by halving, and left out.
 
     What was compiled is kept for the next execution.
     """
@@ -100,20 +96,16 @@ class ProbedGraph:
         found: dict[ValueKey, torch.Tensor] = {}
         for probed in self._plan:
             found |= self._read(probed, repetition) or {}
-        if len(found) + len(self._left_out) < len(self._keys) and self._compilations:
-            found |= self._search(repetition)
-        return found
-
-    def _search(self, repetition: RepeatableExecution) -> dict[ValueKey, torch.Tensor]:
-        """Compile with ever fewer probes until the results are what they were."""
-        found: dict[ValueKey, torch.Tensor] = {}
+        if len(found) + len(self._left_out) >= len(self._keys):
+            return found
+        # Compile with ever fewer probes until the results are what they were: of [a b c d] with c to blame [a b] is
+        # read, then [c] fails and is left out, then [a b d] is read.
         while self._compilations:
             suspects = [key for key in self._keys if key not in self._left_out]
             values = self._tried(suspects, repetition)
             if values is not None:
                 return found | values
-            # Compiled once more without any probe it gives other bits: no probe is to blame, so none is
-            # looked for.
+            # Compiled once more without any probe it gives other bits: no probe is to blame, so none is looked for.
             if not self._left_out and self._tried([], repetition) is None:
                 self._compilations = 0
             while len(suspects) > 1 and self._compilations:
@@ -146,8 +138,7 @@ def computed_values(graph: torch.fx.Graph) -> list[tuple[torch.fx.Node, ValueKey
 
 
 def value_key(node: torch.fx.Node) -> ValueKey | None:
-    """The value that a node computes, None for one that computes none: an input, a view, a copy into an
-    input."""
+    """The value that a node computes, None for one that computes none: an input, a view, a copy into an input."""
     if node.op != "call_function":
         return None
     if node.target is operator.getitem:
@@ -192,8 +183,7 @@ class Unrolled(Protocol):
     """One execution of a compiled graph that is being taken apart."""
 
     def probe(self, outputs: Sequence[Any]) -> None:
-        """Read the values of the execution, which gave `outputs`, from its repetitions. Fails for itself
-        alone."""
+        """Read the values of the execution, which gave `outputs`, from its repetitions. Fails for itself alone."""
 
     def leave(self, outputs: Sequence[Any]) -> None:
         """Note what the execution did on the tape. Raises NotReplayable."""
@@ -207,11 +197,9 @@ class Unroller(Protocol):
 
 
 class CompiledGraphs:
-    """Remembers each graph from `install` to `remove`; while there is an `executor`, it has the graphs
-    executed.
+    """Remembers each graph from `install` to `remove`; while there is an `executor`, it has the graphs executed.
 
-    `op_by_op`: the backend executes its graphs by eager ops, one by one. Any other one is given them with
-    probes, too.
+    `op_by_op`: the backend executes its graphs by eager ops, one by one. Any other one is given them with probes, too.
     """
 
     def __init__(self, *, op_by_op: bool) -> None:
@@ -283,10 +271,16 @@ class CompiledGraphs:
         region = self._region()
 
         def compile_(module: torch.fx.GraphModule, example_inputs: Any) -> Any:
+            def again(copy: torch.fx.GraphModule) -> Boxed:
+                """What the backend makes of a copy of the graph, taking its inputs in one list."""
+                with torch.no_grad():
+                    made: Boxed = compiler(copy, example_inputs)
+                return made if getattr(made, "_boxed_call", False) else lambda inputs: made(*inputs)
+
+            # The compiler may edit what it is given.
             copied = copied_graph(module)
             probed = None
             if not self._op_by_op and self._probes is not None:
-                again = functools.partial(_compiled_again, compiler, example_inputs)
                 probed = ProbedGraph(copied, again, self._probes)
             graph = CompiledGraph(region, phase, copied, probed)
             compiled = compiler(module, example_inputs)
@@ -303,16 +297,3 @@ class CompiledGraphs:
             return called_like(compiled, run)
 
         return compile_
-
-
-def _compiled_again(compiler: AotCompiler, example_inputs: Any, module: torch.fx.GraphModule) -> Boxed:
-    """What a backend's compiler makes of a graph, taking its inputs in one list."""
-    with torch.no_grad():
-        compiled: Boxed = compiler(module, example_inputs)
-    if getattr(compiled, "_boxed_call", False):
-        return compiled
-
-    def boxed(inputs: list[Any]) -> Any:
-        return compiled(*inputs)
-
-    return boxed

@@ -12,7 +12,7 @@ import torch
 
 from ..torch_private.taping import bare_execution
 from .replay import AsRecorded, Replay, is_same
-from .rounding import RandomRounding
+from .rounding import RandomRounding, has_digits
 from .tape import NotReplayable, Tape
 
 SCHEMA = 1
@@ -83,8 +83,7 @@ class StepNoise:
 
 
 def measure_noise(tape: Tape, replays: int, edge_replays: int = 0) -> StepNoise:
-    """Replay a tape unchanged, then `replays` times with random rounding and `edge_replays` times with
-    stronger one.
+    """Replay a tape unchanged, then `replays` times with random rounding and `edge_replays` times with stronger one.
 
     Failures are the result's `reason`.
     """
@@ -150,7 +149,14 @@ class Spread:
         if self.dropped and not self._members:
             reason = "every replay with random rounding fails: a discrete choice hangs on the last bit"
             return StepNoise(step, calls, seconds=seconds, reason=reason, dropped=self.dropped)
-        tensors = {name: self._noise(name, value) for name, value in self._expected.items()}
+        tensors: dict[str, ReplayNoise] = {}
+        for name, value in self._expected.items():
+            with bare_execution(), torch.no_grad():
+                norm = math.sqrt(_finite_square(_wide(value)))
+            rms = math.sqrt(self._squares[name] / max(1, self._members))
+            tensors[name] = ReplayNoise(rms, self._flips[name], norm)
+        # A parameter that has a gradient is moved by any rounding before it, or the tape lacks what ties them:
+        # `gradient 0 net.weight` and `parameter net.weight`.
         learning = {name.split(" ", 2)[2] for name in tensors if name.startswith("gradient ")}
         parameters = [name for name in tensors if name.startswith("parameter ") and name.partition(" ")[2] in learning]
         unmoved = [name for name in parameters if has_digits(self._expected[name]) and not tensors[name].rms]
@@ -168,16 +174,6 @@ class Spread:
             unmoved=unmoved,
         )
 
-    def _noise(self, name: str, value: torch.Tensor) -> ReplayNoise:
-        with bare_execution(), torch.no_grad():
-            norm = math.sqrt(_finite_square(_wide(value)))
-        return ReplayNoise(math.sqrt(self._squares[name] / max(1, self._members)), self._flips[name], norm)
-
-
-def has_digits(tensor: torch.Tensor) -> bool:
-    """Whether the tensor holds numbers that rounding can move."""
-    return tensor.is_floating_point() or tensor.is_complex()
-
 
 def in_words(error: Exception) -> str:
     """An exception in one line."""
@@ -186,6 +182,7 @@ def in_words(error: Exception) -> str:
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    # A complex number as its two parts: the square of its distance is the sum of theirs.
     return torch.view_as_real(tensor).double() if tensor.is_complex() else tensor.double()
 
 

@@ -1,20 +1,32 @@
-"""The fp64 referee's arithmetic: a tape executed in double, with everything that was drawn as it was drawn.
+"""The fp64 referee: tapes executed in double, with everything that was drawn as it was drawn.
 
 Every floating-point tensor is a double, every dtype among the arguments too, so casts to lower precision do
 nothing: what autocast would have computed without rounding. An op that has no double kernel is executed in
 the recorded precision, and named.
+
+It runs in a clean process in which no kernel is replaced, as
+`python bootstrap.py PACKAGE CONFIG numdrift.harness.tape.in_double`; CONFIG is JSON, `{"tapes": [paths]}`. Beside
+each tape it writes the exact values of what the step is compared by.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from ..errors import JournalError, NumdriftError
+from .ensemble import in_words
 from .replay import Computation, Replay, executed
 from .tape import Tape, View, mapped, views_in
+from .tape_file import exact_file, read_tape
+from .tensor_file import write_tensors
+
+SCHEMA = 1
 
 EXACT_DTYPES = {
     torch.float16: torch.float64,
@@ -28,20 +40,6 @@ DRAWN_ONLY = ("bernoulli", "multinomial")
 """Random ops that read numbers and draw discrete values: what they drew is taken, not drawn again."""
 
 
-def _unscale(gradients: Sequence[torch.Tensor], found: torch.Tensor, inverse: torch.Tensor) -> list[Any]:
-    """What a gradient scaler does before the optimizer's step: g * inverse, and whether any g is not
-    finite."""
-    for gradient in gradients:
-        if not bool(torch.isfinite(gradient).all()):
-            found.fill_(1.0)
-        gradient.mul_(inverse)
-    return []
-
-
-IN_DOUBLE = {"_amp_foreach_non_finite_check_and_unscale_": _unscale}
-"""Ops without a double kernel that are as short in torch's own."""
-
-
 class Exact:
     """Double arithmetic; `not_exact` are the ops that could not be executed in it."""
 
@@ -52,34 +50,46 @@ class Exact:
         return EXACT_DTYPES.get(recorded, recorded)
 
     def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        if one.call.draw is not None:
+        call = one.call
+        if call.draw is not None:
             # Take what was drawn in place of the op's results
-            if one.call.name == "native_dropout":
+            if call.name == "native_dropout":
                 # Dropout with the recorded mask: x * mask / (1 - p)
                 value, share, training = arguments
-                mask = one.call.draw.drawn[1]
+                mask = call.draw.drawn[1]
                 kept = 1.0 - share if training is not False else 1.0
                 return [value * mask / kept if kept else torch.zeros_like(value), mask]
-            if _reads_numbers(one):
-                self.not_exact[one.call.op] = None
-            drawn = [value.to(self.held(value.dtype)) for value in one.call.draw.drawn]
-            written = one.written(arguments, keywords)
-            given = iter(drawn)
-            results = [next(given) if isinstance(output, View) else output for output in one.call.outputs]
-            for tensor, value in zip(written, given, strict=True):
+            # What was drawn is as exact as what the op read, unless it read numbers only for a discrete choice.
+            chooses = call.name.strip("_") in DRAWN_ONLY or call.name.endswith("_like")
+            targets = {id(view) for view in one.written_views()}
+            read = (view for view in views_in(call) if id(view) not in targets)
+            if not chooses and any(view.dtype.is_floating_point for view in read):
+                self.not_exact[call.op] = None
+            # First the outputs, then what the op has written
+            drawn = iter([value.to(self.held(value.dtype)) for value in call.draw.drawn])
+            results = [next(drawn) if isinstance(output, View) else output for output in call.outputs]
+            for tensor, value in zip(one.written(arguments, keywords), drawn, strict=True):
                 tensor.copy_(value)
             return results
-        if one.call.name in IN_DOUBLE:
-            return IN_DOUBLE[one.call.name](*arguments)
-        arguments = mapped(self._widened, arguments)
-        keywords = {name: mapped(self._widened, value) for name, value in keywords.items()}
+        if call.name == "_amp_foreach_non_finite_check_and_unscale_":
+            # What a gradient scaler does before the optimizer's step has no double kernel and is as short here:
+            # g * inverse, and whether any g is not finite.
+            gradients, found, inverse = arguments
+            for gradient in gradients:
+                if not bool(torch.isfinite(gradient).all()):
+                    found.fill_(1.0)
+                gradient.mul_(inverse)
+            return []
+
+        def widened(value: Any) -> Any:
+            return self.held(value) if isinstance(value, torch.dtype) else value
+
+        arguments = mapped(widened, arguments)
+        keywords = {name: mapped(widened, value) for name, value in keywords.items()}
         try:
             return executed(one, arguments, keywords)
         except (RuntimeError, NotImplementedError, TypeError):
             return self._otherwise(one, arguments, keywords)
-
-    def _widened(self, value: Any) -> Any:
-        return self.held(value) if isinstance(value, torch.dtype) else value
 
     def _otherwise(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         """Once more with contiguous inputs, for other strides may be what it failed by; else as recorded."""
@@ -125,17 +135,13 @@ def exact_values(tape: Tape) -> tuple[dict[str, torch.Tensor], tuple[str, ...]]:
     Raises NotReplayable, and whatever an op raises on values that are not the recorded ones.
     """
     arithmetic = Exact()
-    with _default_dtype(torch.float64):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)  # of what an op makes of integers and numbers
+    try:
         values = Replay(tape).run(arithmetic)
+    finally:
+        torch.set_default_dtype(before)
     return values, tuple(arithmetic.not_exact)
-
-
-def _reads_numbers(one: Computation) -> bool:
-    """Whether what the op drew depends on floating-point values that it read, beyond a discrete choice."""
-    if one.call.name.strip("_") in DRAWN_ONLY or one.call.name.endswith("_like"):
-        return False
-    written = {id(view) for view in one.written_views()}
-    return any(view.dtype.is_floating_point and id(view) not in written for view in views_in(one.call))
 
 
 def _recorded_dtypes(value: Any, recorded: Any) -> Any:
@@ -145,12 +151,35 @@ def _recorded_dtypes(value: Any, recorded: Any) -> Any:
     return recorded if isinstance(recorded, torch.dtype) else value
 
 
-@contextmanager
-def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """What an op makes of integers and numbers has this dtype."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
+def write_exact(tape: Tape, path: Path) -> None:
+    """Replay a tape in double and write what it gives, or why it gives nothing."""
+    facts: dict[str, Any] = {"schema": SCHEMA, "step": tape.step, "calls": len(tape.calls), "reason": None}
+    values: dict[str, torch.Tensor] = {}
+    not_exact: tuple[str, ...] = ()
     try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
+        values, not_exact = exact_values(tape)
+    except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not the recorded ones
+        facts["reason"] = f"the step does not replay in double: {in_words(error)}"
+    write_tensors(path, values, facts | {"not_exact": list(not_exact)})
+
+
+def main(config: Path) -> int:
+    """Judge the tapes that a file names; gives the exit code for the process, having printed what failed."""
+    exit_code = 0
+    try:
+        tapes = [Path(one) for one in json.loads(config.read_text(encoding="utf-8"))["tapes"]]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        what = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else "names no tapes"
+        failure = JournalError(config, what)
+        print(f"numdrift: {failure}", file=sys.stderr)
+        return failure.exit_code
+    for path in tapes:
+        try:
+            write_exact(read_tape(path), exact_file(path))
+        except NumdriftError as failed:
+            print(f"numdrift: {failed}", file=sys.stderr)
+            exit_code = failed.exit_code
+        except OSError as error:
+            print(f"numdrift: the exact values of {path} cannot be written: {error.strerror}", file=sys.stderr)
+            exit_code = NumdriftError.exit_code
+    return exit_code

@@ -3,9 +3,8 @@ that it is about."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from numdrift.kernels.swaps.sites import MARK, ModulePaths
 
@@ -98,15 +97,13 @@ def owners_of(calls: Sequence[Call], watched: Sequence[Watched]) -> list[tuple[s
             continue
         operation = registered_operation(call.op)
         writes = written_values(operation, call.arguments, call.keywords)
-        mine = _names(owner, writes) or _names(owner, views_in(call))
+        mine: tuple[str, ...] = ()
+        for values in (writes, views_in(call)):
+            slots = [value.slot for value in values if isinstance(value, View)]
+            mine = mine or tuple(dict.fromkeys(name for slot in slots for name in owner.get(slot, ())))
         found.append(mine)
-        if mine:
+        if mine:  # what is made of theirs is about them, too: `gradient / norm` is, and what takes that
             for output, fresh in zip(call.outputs, call.fresh, strict=True):
                 if fresh:
                     owner.setdefault(output.slot, mine)
     return found
-
-
-def _names(owner: dict[int, tuple[str, ...]], values: Iterable[Any]) -> tuple[str, ...]:
-    slots = [value.slot for value in values if isinstance(value, View)]
-    return tuple(dict.fromkeys(name for slot in slots for name in owner.get(slot, ())))

@@ -89,7 +89,9 @@ class Replay:
         values: dict[str, torch.Tensor] = {}
         storages = Storages(self._tape, arithmetic.held)
         pending = sorted(self._tape.watched, key=lambda one: one.position)
-        with set_apart(self._devices()):
+        draws = (call.draw for call in self._tape.calls)
+        devices = sorted({one.device for draw in draws if draw is not None for one in draw.states})
+        with set_apart(devices):
             for one in self._executions:
                 # A value was watched before the call at its position, which may write into it.
                 while pending and pending[0].position <= one.position:
@@ -101,6 +103,7 @@ class Replay:
         return values
 
     def _execute(self, one: Computation, arithmetic: Arithmetic, storages: Storages) -> None:
+        # A function of its own, so that what the call took is let go here and not once the next one has its results.
         call = one.call
         arguments, keywords = given(call, storages.tensor)
         with torch.set_grad_enabled(call.grad):
@@ -112,19 +115,18 @@ class Replay:
                 storages.bind(view, output)
         storages.free(one.ends)
 
-    def _devices(self) -> list[str]:
-        draws = (call.draw for call in self._tape.calls)
-        return sorted({one.device for draw in draws if draw is not None for one in draw.states})
-
 
 def given(call: Call, tensor: Callable[[View], torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What the call takes: `tensor` gives a view's tensor, and generators are new ones in their recorded
-    states."""
+    """What the call takes: `tensor` gives a view's tensor, and generators are new ones in their recorded states."""
 
     def value(recorded: Any) -> Any:
         if isinstance(recorded, View):
             return tensor(recorded)
-        return _generator(recorded) if isinstance(recorded, GeneratorState) else recorded
+        if isinstance(recorded, GeneratorState):
+            generator = torch.Generator(recorded.device)
+            generator.set_state(recorded.state)
+            return generator
+        return recorded
 
     arguments: tuple[Any, ...] = mapped(value, call.arguments)
     return arguments, {name: mapped(value, one) for name, one in call.keywords.items()}
@@ -150,37 +152,22 @@ def is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
 def bits_of(tensor: torch.Tensor) -> torch.Tensor:
     """The bytes of a tensor's values, in the order of its dimensions."""
     flat = tensor.detach().contiguous().reshape(-1)
-    # A tensor of one element counts as contiguous whatever its strides are, and keeps them: bytes need a
-    # stride of 1
+    # A tensor of one element counts as contiguous whatever its strides are, and keeps them: bytes need a stride of 1
     return flat.as_strided((flat.numel(),), (1,)).view(torch.uint8)
 
 
-def _generator(recorded: GeneratorState) -> torch.Generator:
-    generator = torch.Generator(recorded.device)
-    generator.set_state(recorded.state)
-    return generator
-
-
-def _computes(call: Call, operation: Any) -> bool:
-    """Whether a call does anything but make views."""
-    if any(call.fresh) or call.draw is not None:
-        return True
-    if any(not isinstance(output, View) for output in call.outputs):
-        return True
-    return any(True for _ in written_values(operation, call.arguments, call.keywords))
-
-
 def executions(tape: Tape) -> list[Computation]:
-    """The calls of a tape that compute something. Raises NotReplayable when this torch lacks one of its
-    ops."""
-    found: list[Computation] = []
+    """The calls of a tape that compute something. Raises NotReplayable when this torch lacks one of its ops."""
     last: dict[int, int] = {}
     chosen: list[tuple[int, Call, Any]] = []
     for position, call in enumerate(tape.calls):
         operation = registered_operation(call.op)
         if operation is None:
             raise NotReplayable(f"torch {torch.__version__} has no op {call.op} here")
-        if not _computes(call, operation):
+        # A call that makes nothing but views is left out: what takes them has the slot and the layout itself.
+        computes = any(call.fresh) or call.draw is not None
+        computes = computes or any(not isinstance(output, View) for output in call.outputs)
+        if not computes and not list(written_values(operation, call.arguments, call.keywords)):
             continue
         chosen.append((position, call, operation))
         for view in (*views_in(call), *(one for one in call.outputs if isinstance(one, View))):
@@ -191,9 +178,9 @@ def executions(tape: Tape) -> list[Computation]:
     for slot, position in last.items():
         if slot not in kept:
             ends.setdefault(position, []).append(slot)
-    for position, call, operation in chosen:
-        found.append(Computation(position, call, operation, tuple(ends.get(position, ()))))
-    return found
+    return [
+        Computation(position, call, operation, tuple(ends.get(position, ()))) for position, call, operation in chosen
+    ]
 
 
 @contextmanager

@@ -58,8 +58,7 @@ POOL = 1 << 21
 
 
 class RandomRounding:
-    """One member of the ensemble; the same seed gives the same member. `strength` multiplies the
-    perturbation."""
+    """One member of the ensemble; the same seed gives the same member. `strength` multiplies the perturbation."""
 
     def __init__(self, seed: int, strength: float = 1.0) -> None:
         self._places = random.Random(seed)
@@ -72,11 +71,26 @@ class RandomRounding:
         call = one.call
         written = one.written(arguments, keywords)
         untouched = {id(tensor) for tensor in written}
-        digits = _digits_read(call.name, [*arguments, *keywords.values()], untouched)
+        # The digits of what a copy reads, taken before it runs: it may write over its own source.
+        copies = call.name in CASTS
+        given = leaves([*arguments, *keywords.values()]) if copies else ()
+        read = max((_eps(value) for value in given if id(value) not in untouched), default=0.0)
+
+        def perturbed(value: Any) -> Any:
+            if id(value) in untouched or not _eps(value):
+                return value
+            copy = value.clone()
+            self._perturb(copy)
+            return copy
+
         if call.draw is None and sums(call.name):
-            arguments, keywords = self._on_copies(arguments, keywords, untouched)
+            arguments = mapped(perturbed, arguments)
+            keywords = {name: mapped(perturbed, value) for name, value in keywords.items()}
         outputs = executed(one, arguments, keywords)
-        if call.draw is not None or not _rounds(call.name, digits, [*outputs, *written]):
+        # A copy rounds where its result has fewer digits than its source: 1.5 as float32 and as bfloat16 are the
+        # same number, 1.001 are not.
+        rounds = any(_eps(value) > read for value in [*outputs, *written]) if copies else call.name not in EXACT
+        if call.draw is not None or not rounds:
             return outputs
         for tensor in written:
             self._perturb(tensor)
@@ -85,36 +99,23 @@ class RandomRounding:
                 self._perturb(output)
         return outputs
 
-    def _on_copies(
-        self, arguments: tuple[Any, ...], keywords: Mapping[str, Any], untouched: set[int]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        def perturbed(value: Any) -> Any:
-            if not isinstance(value, torch.Tensor) or id(value) in untouched or not _has_digits(value):
-                return value
-            copy = value.clone()
-            self._perturb(copy)
-            return copy
-
-        return mapped(perturbed, arguments), {name: mapped(perturbed, one) for name, one in keywords.items()}
-
     def _perturb(self, tensor: torch.Tensor) -> None:
         """Round the tensor's values at random, in place."""
-        if not _has_digits(tensor):
+        if not _eps(tensor):
             return
         if tensor.is_complex():
             tensor = torch.view_as_real(tensor)
-        # The change is added: a factor next to 1 would itself be rounded, and not alike above and below 1.
-        change = self._uniform(tensor) * tensor
-        change.nan_to_num_(0.0, 0.0, 0.0)
-        tensor.add_(change, alpha=self._amplitude * torch.finfo(tensor.dtype).eps)
-
-    def _uniform(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Numbers of -1/2 to 1/2 in the tensor's shape, and laid out as it is where it leaves no gaps."""
+        # Numbers of -1/2 to 1/2 in the tensor's shape, and laid out as it is where it leaves no gaps
         numbers = self._numbers(tensor.numel(), tensor.device)
         last = sum((n - 1) * step for n, step in zip(tensor.size(), tensor.stride(), strict=True))
         if last + 1 == tensor.numel():
-            return numbers.as_strided(tensor.size(), tensor.stride(), numbers.storage_offset())
-        return numbers.view(tensor.size())
+            numbers = numbers.as_strided(tensor.size(), tensor.stride(), numbers.storage_offset())
+        else:
+            numbers = numbers.view(tensor.size())
+        # The change is added: a factor next to 1 would itself be rounded, and not alike above and below 1.
+        change = numbers * tensor
+        change.nan_to_num_(0.0, 0.0, 0.0)
+        tensor.add_(change, alpha=self._amplitude * torch.finfo(tensor.dtype).eps)
 
     def _numbers(self, count: int, device: torch.device) -> torch.Tensor:
         pool = _pool(device)
@@ -127,31 +128,19 @@ class RandomRounding:
 
 @functools.cache
 def _pool(device: torch.device) -> torch.Tensor:
-    """Uniform numbers of -1/2 to 1/2 that every perturbation takes a stretch of, from a place drawn for it:
-    to draw each number anew would take longer than the step (4 ns a number, seven times the replay of a
-    transformer)."""
+    """Uniform numbers of -1/2 to 1/2 that every perturbation takes a stretch of, from a place drawn for it: to draw
+    each number anew would take longer than the step (4 ns a number, seven times the replay of a transformer)."""
     generator = torch.Generator(device).manual_seed(POOL)
     return torch.rand(POOL, generator=generator, device=device).sub_(0.5)
 
 
-def _digits_read(name: str, arguments: list[Any], untouched: set[int]) -> float:
-    """The eps of what a copy reads, 0 for any other op."""
-    if name not in CASTS:
+def _eps(value: Any) -> float:
+    """The distance of the next number from 1 in a tensor's dtype, 0 for what has no digits to round."""
+    if not isinstance(value, torch.Tensor) or not value.numel() or not has_digits(value):
         return 0.0
-    tensors = (one for one in leaves(arguments) if isinstance(one, torch.Tensor))
-    return max((_eps(one) for one in tensors if id(one) not in untouched), default=0.0)
+    return float(torch.finfo(value.dtype).eps)
 
 
-def _rounds(name: str, read: float, results: list[Any]) -> bool:
-    """Whether an op rounds; `read` is the eps of what a copy reads."""
-    if name not in CASTS:
-        return name not in EXACT
-    return any(_eps(one) > read for one in results if isinstance(one, torch.Tensor))
-
-
-def _eps(tensor: torch.Tensor) -> float:
-    return float(torch.finfo(tensor.dtype).eps) if _has_digits(tensor) else 0.0
-
-
-def _has_digits(tensor: torch.Tensor) -> bool:
-    return (tensor.is_floating_point() or tensor.is_complex()) and tensor.numel() > 0
+def has_digits(tensor: torch.Tensor) -> bool:
+    """Whether the tensor holds numbers that rounding can move."""
+    return tensor.is_floating_point() or tensor.is_complex()

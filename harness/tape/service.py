@@ -1,8 +1,7 @@
-"""A run that serves: after its script has ended, its process answers what is asked over a unix socket, then
-exits.
+"""A run that serves: after its script has ended, its process answers what is asked over a unix socket, then exits.
 
-So whatever the script has patched, the mode's swaps, environment, threads and compiled code stay in place.
-One connection is answered at a time; a client that goes away may come back.
+So whatever the script has patched, the mode's swaps, environment, threads and compiled code stay in place. One
+connection is answered at a time; a client that goes away may come back.
 """
 
 from __future__ import annotations
@@ -27,16 +26,15 @@ from .tape_arguments import whole
 from .tape_file import TAPES, read_tape, tape_file
 from .wire import ConnectionEnded, Message, WireError, described, receive, send
 
-# What a held run is asked for, and its answers: what its kernels gave in the recorded steps, and what they
-# give now.
+# What a held run is asked for, with the fields of the request, and what it answers (`wire` says how they travel):
 #
-# facts                             torch, threads, mode, pid, steps (those that were recorded) digests step
-# the digests of what each call gave notes step                        what of it could not be observed, and
-# why prepare step positions            says which calls will be executed execute step position memory      a
-# call executed by the mode's kernel; `memory` lists the slots with the start of their spans, the segments are
-# the spans value step position               what a call gave, where it was kept
-#
-# `wire` says how requests and answers travel.
+#     facts                            torch, threads, mode, pid, and the steps that were recorded
+#     digests   step                   the digests of what each call gave in the recorded step
+#     notes     step                   what of that could not be observed, and why
+#     prepare   step positions         nothing: it says which calls will be executed
+#     execute   step position memory   what the mode's kernel gives for other inputs: `memory` lists the slots with
+#                                      the starts of their spans, the segments are the spans
+#     value     step position          what a call gave in the recorded step, where it was kept
 
 COMPILED_STEPS = "numdrift.harness.backends.compiled.node_kernels"
 """Where the steps of compiled regions are registered; what is not loaded has registered none."""
@@ -58,46 +56,41 @@ class Requests:
         self._config = config
         self._folder = Path(config.journal).parent / TAPES
         self._steps: dict[int, HeldStep] = {}
-        self._answers: Mapping[str, Callable[[Message], Message]] = {
-            "facts": self._facts,
-            "digests": self._digests,
-            "notes": self._notes,
-            "prepare": self._prepare,
-            "execute": self._execute,
-            "value": self._value,
-        }
 
     def answer(self, request: Message) -> Message:
         """Raises whatever an op raises, and ValueError, TypeError or KeyError for a request that is none."""
-        name = request.fields["request"]
-        if not isinstance(name, str) or name not in self._answers:
-            raise ValueError(f"no request is called {name!r}")
-        return self._answers[name](request)
+        fields = request.fields
+        match fields["request"]:
+            case "facts":
+                steps = [int(path.name[5:11]) for path in self._folder.glob("tape-*.safetensors")]
+                return Message({
+                    "torch": torch.__version__,
+                    "threads": torch.get_num_threads(),
+                    "mode": str(self._config.mode),
+                    "pid": os.getpid(),
+                    "steps": sorted(steps),
+                })  # fmt: skip
+            case "digests":
+                return Message({"digests": self._step(request).kernels.digests()})
+            case "notes":
+                return Message({"notes": list(self._step(request).kernels.notes)})
+            case "prepare":
+                positions = [whole(position) for position in fields["positions"]]
+                self._step(request).kernels.prepare(positions)
+                return Message({})
+            case "execute":
+                return self._executed(request)
+            case "value":
+                kept = self._step(request).kernels.value(whole(fields["position"]))
+                if kept is None:
+                    return Message({"tensors": None})
+                with _unseen():
+                    values, segments = described(kept)
+                return Message({"tensors": values}, segments)
+            case other:
+                raise ValueError(f"no request is called {other!r}")
 
-    def _facts(self, request: Message) -> Message:
-        steps = [int(path.name[5:11]) for path in self._folder.glob("tape-*.safetensors")]
-        return Message(
-            {
-                "torch": torch.__version__,
-                "threads": torch.get_num_threads(),
-                "mode": str(self._config.mode),
-                "pid": os.getpid(),
-                "steps": sorted(steps),
-            }
-        )
-
-    def _digests(self, request: Message) -> Message:
-        return Message({"digests": self._step(request).kernels.digests()})
-
-    def _notes(self, request: Message) -> Message:
-        return Message({"notes": list(self._step(request).kernels.notes)})
-
-    def _prepare(self, request: Message) -> Message:
-        positions = [whole(position) for position in request.fields["positions"]]
-        self._step(request).kernels.prepare(positions)
-        return Message({})
-
-    def _execute(self, request: Message) -> Message:
+    def _executed(self, request: Message) -> Message:
         step, position = self._step(request), whole(request.fields["position"])
         one = step.calls.get(position)
         if one is None:
@@ -115,6 +108,7 @@ class Requests:
                 content[slot] = whole(start), segment
             memory = CallMemory(one.call, step.tape.slots, content)
             arguments, keywords = memory.given()
+        # The kernel itself is executed as in the step: under the modes that the script has left on.
         outputs = step.kernels.execute(one, arguments, keywords)
         if len(outputs) != len(one.call.outputs):
             raise ValueError(f"{one.call.op} gives {len(outputs)} results, recorded were {len(one.call.outputs)}")
@@ -123,17 +117,8 @@ class Requests:
             written = list(dict.fromkeys(view.slot for view in one.written_views()))
             values, segments = described(fresh)
             return Message(
-                {"outputs": values, "written": written},
-                [*segments, *(memory.content(slot).cpu() for slot in written)],
+                {"outputs": values, "written": written}, [*segments, *(memory.content(slot).cpu() for slot in written)]
             )
-
-    def _value(self, request: Message) -> Message:
-        kept = self._step(request).kernels.value(whole(request.fields["position"]))
-        if kept is None:
-            return Message({"tensors": None})
-        with _unseen():
-            values, segments = described(kept)
-        return Message({"tensors": values}, segments)
 
     def _step(self, request: Message) -> HeldStep:
         step = whole(request.fields["step"])
@@ -142,15 +127,11 @@ class Requests:
             if not path.exists():
                 raise ValueError(f"there is no tape of step {step}")
             tape = read_tape(path)
-            kernels = _registered().get(step) or ReplayedKernels(tape)
+            # A mode that compiles has registered what its graphs really computed; any other one replays.
+            compiled: Mapping[int, StepKernels] = getattr(sys.modules.get(COMPILED_STEPS), "STEPS", {})
+            kernels = compiled.get(step) or ReplayedKernels(tape)
             self._steps[step] = HeldStep(tape, {one.position: one for one in executions(tape)}, kernels)
         return self._steps[step]
-
-
-def _registered() -> Mapping[int, StepKernels]:
-    """The kernels of steps that were compiled in this process."""
-    found: Mapping[int, StepKernels] = getattr(sys.modules.get(COMPILED_STEPS), "STEPS", {})
-    return found
 
 
 @contextmanager
@@ -219,35 +200,26 @@ class Service:
             wait = self._next_wait
             with connection:
                 connection.settimeout(self._next_wait)
-                if not self._answered(connection):
-                    return
-
-    def _answered(self, connection: socket.socket) -> bool:
-        """Answer until the client goes; says whether another one is to be waited for."""
-        try:
-            while True:
-                request = receive(connection)
-                if request.fields.get("request") == QUIT:
-                    send(connection, Message({}))
-                    return False
-                answer = self._answer(request)
                 try:
-                    send(connection, answer)
-                except ValueError as error:
-                    send(connection, Message({"error": str(error)}))
-        except TimeoutError:
-            return False
-        except ConnectionEnded:
-            return True
-        except WireError as error:
-            with suppress(OSError):
-                send(connection, Message({"error": str(error)}))
-            return True
-        except OSError:
-            return True
-
-    def _answer(self, request: Message) -> Message:
-        try:
-            return self._requests.answer(request)
-        except Exception as error:  # noqa: BLE001, an op may raise anything
-            return Message({"error": in_words(error)})
+                    while True:
+                        request = receive(connection)
+                        if request.fields.get("request") == QUIT:
+                            send(connection, Message({}))
+                            return
+                        try:
+                            answer = self._requests.answer(request)
+                        except Exception as error:  # noqa: BLE001, an op may raise anything
+                            answer = Message({"error": in_words(error)})
+                        try:
+                            send(connection, answer)
+                        except ValueError as error:  # what cannot be sent is told, and the connection is still good
+                            send(connection, Message({"error": str(error)}))
+                except TimeoutError:  # before OSError, of which it is one: a client that is silent for long has hung
+                    return
+                except ConnectionEnded:
+                    continue  # the client may come back
+                except WireError as error:
+                    with suppress(OSError):
+                        send(connection, Message({"error": str(error)}))
+                except OSError:
+                    continue

@@ -56,17 +56,12 @@ def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def own_part(there: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a whole `value` where `there` is sharded; a value that is its part already
-    stays."""
+    """This rank's part of a whole `value` where `there` is sharded; a value that is its part already stays."""
     shard = shard_of(there)
     if shard is None or shard.offset is None or tuple(value.shape) != shard.whole:
         return value
     sizes = local_tensor(there).shape
     return value[tuple(slice(first, first + size) for first, size in zip(shard.offset, sizes, strict=True))]
-
-
-def local_tensors(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    return [local_tensor(tensor) for tensor in tensors]
 
 
 def _word(placement: Any) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
 
 from .call_log import digest_of
 from .replay import AsRecorded, Computation, Replay, executed, given, set_apart
+from .storages import viewed
 from .tape import SCRATCH, Call, Slot, Tape, View, views_in
 
 PATTERNS = (0x55, 0x2A)
@@ -25,8 +27,7 @@ class StepKernels(Protocol):
     def notes(self) -> Sequence[str]: ...
 
     def digests(self) -> list[list[str | None]]:
-        """For each call of the tape the digests of what its real execution gave: fresh outputs, then written
-        arguments.
+        """For each call of the tape the digests of what its real execution gave: fresh outputs, then written arguments.
 
         A call that computes nothing has none; None stands for a value that is not known.
         """
@@ -54,23 +55,21 @@ class ReplayedKernels:
         self._digests: list[list[str | None]] | None = None
 
     def digests(self) -> list[list[str | None]]:
-        """What two replays on differently filled memory agree on: scratch that is returned unwritten is
-        unknown.
+        """What two replays on differently filled memory agree on: scratch that is returned unwritten is unknown.
 
         Raises NotReplayable.
         """
         if self._digests is None:
-            first, second = (self._found(pattern) for pattern in PATTERNS)
+            found = []
+            for pattern in PATTERNS:
+                digesting = _Digesting(self._tape, pattern)
+                Replay(self._tape).run(digesting)
+                found.append(digesting.found)
             self._digests = [
                 [one if one == other else None for one, other in zip(mine, others, strict=True)]
-                for mine, others in zip(first, second, strict=True)
+                for mine, others in zip(*found, strict=True)
             ]
         return self._digests
-
-    def _found(self, pattern: int) -> list[list[str]]:
-        digesting = _Digesting(self._tape, pattern)
-        Replay(self._tape).run(digesting)
-        return digesting.found
 
     def prepare(self, positions: Sequence[int]) -> None:
         """Nothing is to be made ready."""
@@ -83,8 +82,7 @@ class ReplayedKernels:
 
 
 def executed_apart(one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-    """Execute one call as a replay does: below autograd, in its grad mode, the generators put back
-    afterwards."""
+    """Execute one call as a replay does: below autograd, in its grad mode, the generators put back afterwards."""
     draw = one.call.draw
     devices = () if draw is None else (moved.device for moved in draw.states)
     with set_apart(devices), torch.set_grad_enabled(one.call.grad):
@@ -92,8 +90,7 @@ def executed_apart(one: Computation, arguments: tuple[Any, ...], keywords: Mappi
 
 
 class _Digesting(AsRecorded):
-    """The unchanged replay, its results digested by the number of their call, on memory filled with
-    `pattern`."""
+    """The unchanged replay, its results digested by the number of their call, on memory filled with `pattern`."""
 
     def __init__(self, tape: Tape, pattern: int) -> None:
         self.found: list[list[str]] = [[] for _ in tape.calls]
@@ -101,22 +98,19 @@ class _Digesting(AsRecorded):
         self._pattern = pattern
 
     def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        self._leave_pattern(one)
-        outputs = super().execute(one, arguments, keywords)
-        given = results(one, outputs, arguments, keywords)
-        unwritten = one.call.name in SCRATCH
-        self.found[one.position] = [f"unwritten {self._pattern}" if unwritten else digest_of(value) for value in given]
-        return outputs
-
-    def _leave_pattern(self, one: Computation) -> None:
-        """Fill memory of the sizes that the op returns, and free it: that is what it will be given."""
-        fresh = (view for view, new in zip(one.call.outputs, one.call.fresh, strict=True) if new)
+        # Fill memory of the sizes that the op returns, and free it: that is what it will be given
+        fresh = [view for view, new in zip(one.call.outputs, one.call.fresh, strict=True) if new]
         filled = [
             torch.full((slot.size,), self._pattern, dtype=torch.uint8, device=slot.device)
             for slot in (self._slots[view.slot] for view in fresh)
             for _ in range(COPIES)
         ]
         del filled
+        outputs = super().execute(one, arguments, keywords)
+        given = results(one, outputs, arguments, keywords)
+        unwritten = one.call.name in SCRATCH
+        self.found[one.position] = [f"unwritten {self._pattern}" if unwritten else digest_of(value) for value in given]
+        return outputs
 
 
 def results(
@@ -138,16 +132,16 @@ storage, for kernels may add up in another order elsewhere."""
 
 
 class CallMemory:
-    """Storages for one call, made from spans of the recorded ones; what the call writes may be written into
-    these.
+    """Storages for one call, made from spans of the recorded ones; what the call writes may be written into these.
 
-    Raises ValueError unless every view that the call takes lies within the span of its slot: what reads
-    beyond its memory ends the process.
+    Raises ValueError unless every view that the call takes lies within the span of its slot: what reads beyond its
+    memory ends the process.
     """
 
     def __init__(self, call: Call, slots: Sequence[Slot], content: Bytes) -> None:
         self._call = call
         self._starts = {slot: start for slot, (start, _) in content.items()}
+        self._storages: dict[int, torch.UntypedStorage] = {}
         spans = spans_of(call)
         if spans.keys() != content.keys():
             raise ValueError(f"{call.op} takes the slots {sorted(spans)}, sent are {sorted(content)}")
@@ -158,30 +152,34 @@ class CallMemory:
                     f"{call.op} takes the bytes {first} to {last} of slot {slot}, "
                     f"sent are {start} to {start + data.numel()}"
                 )
-        self._storages = {slot: _storage(start, data, slots[slot].device) for slot, (start, data) in content.items()}
+            # The span's bytes, with those before them that the alignment asks for: a span from byte 100 on lies at
+            # byte 36 of its storage (100 modulo 64). What lies right already is taken as it came.
+            lead, device = start % ALIGNMENT, slots[slot].device
+            if lead or data.untyped_storage().nbytes() != data.numel() or str(data.device) != device:
+                whole = torch.empty(lead + data.numel(), dtype=torch.uint8, device=device)
+                whole[lead:].copy_(data)
+                data = whole
+            self._storages[slot] = data.untyped_storage()
 
     def given(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What the call takes, on this memory."""
         return given(self._call, self._tensor)
 
     def content(self, slot: int) -> torch.Tensor:
-        """The span of a slot as it is now; it ends where the storage ends, should an op have made it
-        larger."""
+        """The span of a slot as it is now; it ends where the storage ends, should an op have made it larger."""
         storage = self._storages[slot]
         lead = self._starts[slot] % ALIGNMENT
         empty = torch.empty(0, dtype=torch.uint8, device=storage.device)
         return empty.set_(storage, lead, (storage.nbytes() - lead,), (1,))
 
     def _tensor(self, view: View) -> torch.Tensor:
-        start, storage = self._starts[view.slot], self._storages[view.slot]
+        start = self._starts[view.slot]
         offset = view.offset - (start - start % ALIGNMENT) // view.dtype.itemsize
-        empty = torch.empty(0, dtype=view.dtype, device=storage.device)
-        return empty.set_(storage, max(0, offset), view.size, view.stride)
+        return viewed(self._storages[view.slot], replace(view, offset=max(0, offset)))  # below 0: no elements
 
 
 def spans_of(call: Call) -> dict[int, tuple[int, int]]:
-    """The bytes of each storage that the call's arguments lie between; (0, 0) where these have no
-    elements."""
+    """The bytes of each storage that the call's arguments lie between; (0, 0) where these have no elements."""
     spans: dict[int, tuple[int, int]] = {}
     for view in views_in(call):
         first, last = spans.get(view.slot, (0, 0))
@@ -190,13 +188,3 @@ def spans_of(call: Call) -> dict[int, tuple[int, int]]:
             first, last = (min(first, start), max(last, end)) if first < last else (start, end)
         spans[view.slot] = first, last
     return spans
-
-
-def _storage(start: int, data: torch.Tensor, device: str) -> torch.UntypedStorage:
-    """A storage of the span's bytes, with those before them that the alignment asks for."""
-    lead = start % ALIGNMENT
-    if not lead and data.untyped_storage().nbytes() == data.numel() and str(data.device) == device:
-        return data.untyped_storage()
-    whole = torch.empty(lead + data.numel(), dtype=torch.uint8, device=device)
-    whole[lead:].copy_(data)
-    return whole.untyped_storage()

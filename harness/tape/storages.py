@@ -1,5 +1,4 @@
-"""The memory that a tape's tensors lie in: numbered while a step is recorded, made and freed while it is
-replayed."""
+"""The memory that a tape's tensors lie in: numbered while a step is recorded, made and freed while it is replayed."""
 
 from __future__ import annotations
 
@@ -10,6 +9,7 @@ import torch
 
 from ..torch_private.taping import StorageMark, dispatches_itself, storage_address
 from .tape import NotReplayable, Slot, Tape, View
+from .tape_arguments import name_of
 
 Held = Callable[[torch.dtype], torch.dtype]
 """Says in which dtype a replay holds what was recorded in another."""
@@ -46,7 +46,7 @@ class Storages:
         unchanged = dtype == view.dtype and self._held(first) == first
         if view.dtype == first or unchanged or view.dtype.to_real() == first.to_real():
             return dtype
-        raise NotReplayable(f"the bytes of a {_name(first)} tensor are also used as {_name(view.dtype)}")
+        raise NotReplayable(f"the bytes of a {name_of(first)} tensor are also used as {name_of(view.dtype)}")
 
     def _input(self, slot: int) -> torch.UntypedStorage:
         data = self._tape.inputs.get(slot)
@@ -63,8 +63,7 @@ class Storages:
 
 
 def viewed(storage: torch.UntypedStorage, view: View, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """The tensor that a view stands for, on this storage, which holds it in `dtype` (None: as it was
-    recorded)."""
+    """The tensor that a view stands for, on this storage, which holds it in `dtype` (None: as it was recorded)."""
     empty = torch.empty(0, dtype=dtype or view.dtype, device=storage.device)
     return empty.set_(storage, view.offset, view.size, view.stride)
 
@@ -89,16 +88,11 @@ def bound(tensor: torch.Tensor, view: View, slot: Slot, dtype: torch.dtype | Non
     return made
 
 
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
 # The storages that a recording meets, numbered: what a tape knows a tensor by.
 
 
 class SlotTable:
-    """Gives storages their slots. Nothing is kept alive but the bytes of those that came from before the
-    step."""
+    """Gives storages their slots. Nothing is kept alive but the bytes of those that came from before the step."""
 
     def __init__(self) -> None:
         self.inputs: dict[int, torch.Tensor] = {}
@@ -140,8 +134,7 @@ class SlotTable:
             if is_input:
                 self.inputs[number] = bytes_of_storage(tensor).clone()
         elif size > self._slots[number].size:  # an op has made it larger
-            known = self._slots[number]
-            self._slots[number] = Slot(size, known.device, known.dtype)
+            self._slots[number] = replace(self._slots[number], size=size)
         return View(number, tensor.dtype, int(tensor.storage_offset()), tuple(tensor.size()), tuple(tensor.stride()))
 
     def slot_of(self, tensor: torch.Tensor) -> int | None:
@@ -153,17 +146,14 @@ class SlotTable:
         storage = self._marks[view.slot].storage()
         if storage is None or view.extent * view.dtype.itemsize > storage.nbytes():
             return None
-        empty = torch.empty(0, dtype=view.dtype, device=storage.device)
-        return empty.set_(storage, view.offset, view.size, view.stride)
+        return viewed(storage, view)
 
     def assign(self, tensor: torch.Tensor, slot: int) -> None:
-        """From now on the storage of this tensor is that of the slot, whatever it was before; others may be
-        as well."""
+        """From now on the storage of this tensor is that of the slot, whatever it was before; others may be as well."""
         self._numbers[storage_address(tensor)] = slot
         self._marks.append(StorageMark(tensor))
         known = self._slots[slot]
-        size = max(known.size, tensor.untyped_storage().nbytes())
-        self._slots[slot] = Slot(size, known.device, known.dtype)
+        self._slots[slot] = replace(known, size=max(known.size, tensor.untyped_storage().nbytes()))
 
 
 def bytes_of_storage(tensor: torch.Tensor) -> torch.Tensor:

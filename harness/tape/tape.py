@@ -106,12 +106,11 @@ class CompiledNode:
 class Call:
     """One op. Lists in its arguments are tuples, tensors are views, generators are their states.
 
-    `outputs` are flat: views, or plain values where the op gave the script a number. `fresh` says of each
-    whether its storage begins with this call. `module` is the path from the outermost module that was called,
-    None outside of any. `owners` are the parameters that a call outside of any module is about. `sequence` is
-    the number of the autograd node that the call makes or, in the backward, belongs to; those of compiled
-    nodes are negative. `grad` is the grad mode. `compiled` says which node of a compiled graph stands behind
-    the call.
+    `outputs` are flat: views, or plain values where the op gave the script a number. `fresh` says of each whether its
+    storage begins with this call. `module` is the path from the outermost module that was called, None outside of any.
+    `owners` are the parameters that a call outside of any module is about. `sequence` is the number of the autograd
+    node that the call makes or, in the backward, belongs to; those of compiled nodes are negative. `grad` is the grad
+    mode. `compiled` says which node of a compiled graph stands behind the call.
     """
 
     op: str

@@ -21,23 +21,20 @@ float16 bfloat16 float32 float64 complex32 complex64 complex128 bool uint8 uint1
 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz
 """
 DTYPES = {name: value for name in DTYPE_NAMES.split() if isinstance(value := getattr(torch, name, None), torch.dtype)}
-LAYOUTS = {
-    str(one).removeprefix("torch."): one
-    for one in (torch.strided, torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
-}
-FORMATS = {
-    str(one).removeprefix("torch."): one
-    for one in (
-        torch.contiguous_format,
-        torch.preserve_format,
-        torch.channels_last,
-        torch.channels_last_3d,
-    )
-}
+LAYOUTS = (torch.strided, torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
+FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
 
 
 def name_of(value: torch.dtype | torch.layout | torch.memory_format) -> str:
     return str(value).removeprefix("torch.")
+
+
+TABLES: Mapping[str, Mapping[str, Any]] = {
+    "dtype": DTYPES,
+    "layout": {name_of(one): one for one in LAYOUTS},
+    "memory_format": {name_of(one): one for one in FORMATS},
+}
+"""What of torch's own an argument may be, by its kind and its name. Nothing else of torch is ever looked up by a name."""
 
 
 class Encoder:
@@ -62,11 +59,7 @@ class Encoder:
             return {"generator": [value.device, len(self.states) - 1]}
         if isinstance(value, torch.device):
             return {"device": str(device_meant(value))}
-        for kind, known in (
-            ("dtype", torch.dtype),
-            ("layout", torch.layout),
-            ("memory_format", torch.memory_format),
-        ):
+        for kind, known in (("dtype", torch.dtype), ("layout", torch.layout), ("memory_format", torch.memory_format)):
             if isinstance(value, known):
                 return {kind: name_of(value)}
         raise TypeError(f"a tape holds no {type(value).__name__}")
@@ -78,26 +71,34 @@ class Decoder:
 
     def __init__(self, state: Callable[[int], torch.Tensor]) -> None:
         self._state = state
-        self._kinds: Mapping[str, Callable[[Any], Any]] = {
-            "view": self.view,
-            "float": self._float,
-            "complex": self._complex,
-            "generator": self.generator,
-            "device": self._device,
-            "dtype": dtype_named,
-            "layout": lambda name: _known(LAYOUTS, name),
-            "memory_format": lambda name: _known(FORMATS, name),
-        }
 
     def decode(self, value: Any) -> Any:
         if value is None or isinstance(value, (bool, int, float, str)):
             return value
         if isinstance(value, list):
             return tuple(self.decode(one) for one in value)
-        if isinstance(value, dict) and len(value) == 1:
-            [(kind, inner)] = value.items()
-            if kind in self._kinds:
-                return self._kinds[kind](inner)
+        [(kind, inner)] = value.items() if isinstance(value, dict) and len(value) == 1 else [("", None)]
+        if kind == "view":
+            return self.view(inner)
+        if kind == "generator":
+            return self.generator(inner)
+        if kind in TABLES:
+            return _known(TABLES[kind], inner)
+        if kind == "float":
+            # JSON has no other number that is none: a finite one stands for itself.
+            if inner not in ("nan", "inf", "-inf"):
+                raise ValueError("a number of a kind that does not exist")
+            return float(inner)
+        if kind == "complex":
+            real, imaginary = self.decode(inner) if isinstance(inner, list) and len(inner) == 2 else (None, None)
+            if not isinstance(real, float) or not isinstance(imaginary, float):
+                raise TypeError("a complex number without its two parts")
+            return complex(real, imaginary)
+        if kind == "device":
+            try:
+                return torch.device(str(inner))
+            except RuntimeError as error:
+                raise ValueError(f"an unknown device {inner!r}") from error
         raise ValueError("an argument of a kind that tapes do not have")
 
     def view(self, value: Any) -> View:
@@ -114,23 +115,6 @@ class Decoder:
         if not isinstance(value, list) or len(value) != 2 or not isinstance(value[0], str):
             raise ValueError("a generator without its state")
         return GeneratorState(value[0], self._state(whole(value[1])))
-
-    def _float(self, value: Any) -> float:
-        if value not in ("nan", "inf", "-inf"):
-            raise ValueError("a number of a kind that does not exist")
-        return float(value)
-
-    def _complex(self, value: Any) -> complex:
-        real, imaginary = self.decode(value) if isinstance(value, list) and len(value) == 2 else (None, None)
-        if not isinstance(real, float) or not isinstance(imaginary, float):
-            raise TypeError("a complex number without its two parts")
-        return complex(real, imaginary)
-
-    def _device(self, value: Any) -> torch.device:
-        try:
-            return torch.device(str(value))
-        except RuntimeError as error:
-            raise ValueError(f"an unknown device {value!r}") from error
 
 
 def whole(value: Any) -> int:

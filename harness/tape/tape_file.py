@@ -10,7 +10,7 @@ What is read is checked: ops by the dispatcher's own list, views against the sto
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any, get_args
@@ -72,8 +72,8 @@ def described_tape(tape: Tape) -> tuple[dict[str, torch.Tensor], dict[str, Any]]
             if call.draw is None
             else [len(call.draw.drawn), [encoder.encode(one) for one in call.draw.states]],
         }
-        call_to_json = described | {name: value for name, value in optional.items() if value is not None}
-        calls.append(call_to_json)
+        # Most calls lack most of these, and a tape has thousands of calls.
+        calls.append(described | {name: value for name, value in optional.items() if value is not None})
         if call.draw is not None:
             tensors |= {f"drawn {number} {at}": one for at, one in enumerate(call.draw.drawn)}
     facts = {
@@ -101,116 +101,97 @@ def read_tape(path: Path) -> Tape:
 
 
 def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> Tape:
-    """The tape that `described_tape` has described. Raises ValueError, TypeError, KeyError and
-    RecursionError."""
-    return _TapeReading(tensors, facts).tape()
+    """The tape that `described_tape` has described. Raises ValueError, TypeError, KeyError and RecursionError."""
+    slots = tuple(Slot(whole(size), _text(device), dtype_named(dtype)) for size, device, dtype in facts["slots"])
+    decoder = Decoder(lambda number: _bytes(tensors, f"generator {number}"))
+    calls = tuple(_call(number, one, decoder, tensors, slots) for number, one in enumerate(facts["calls"]))
+    watched = []
+    for number, (position, name, described) in enumerate(facts["watched"]):
+        view = decoder.view(described["view"])
+        _require_inside(view, slots)
+        watched.append(Watched(whole(position), _text(name), view, tensors[f"watched {number}"]))
+    if any(one.position > len(calls) for one in watched):
+        raise ValueError("a watched value after the end")
+    # Only what came from before the step has bytes: `input 3` is slot 3, on the device that the slot was on.
+    inputs = {
+        whole(int(name.partition(" ")[2])): _bytes(tensors, name) for name in tensors if name.startswith("input ")
+    }
+    for slot, data in inputs.items():
+        if slot >= len(slots) or data.numel() > slots[slot].size:
+            raise ValueError(f"input {slot} is larger than its storage")
+        inputs[slot] = data.to(slots[slot].device)
+    return Tape(whole(facts["step"]), slots, inputs, calls, tuple(watched))
 
 
-class _TapeReading:
-    """Understands one file. Raises ValueError, TypeError and KeyError."""
-
-    def __init__(self, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> None:
-        self._tensors = tensors
-        self._facts = facts
-        self._decoder = Decoder(lambda number: self._bytes(f"generator {number}"))
-        self._slots: tuple[Slot, ...] = ()
-
-    def tape(self) -> Tape:
-        self._slots = tuple(
-            Slot(whole(size), _text(device), dtype_named(dtype)) for size, device, dtype in self._facts["slots"]
-        )
-        calls = tuple(self._call(number, one) for number, one in enumerate(self._facts["calls"]))
-        watched = tuple(self._watched(number, one) for number, one in enumerate(self._facts["watched"]))
-        if any(one.position > len(calls) for one in watched):
-            raise ValueError("a watched value after the end")
-        inputs = {
-            whole(int(name.partition(" ")[2])): self._bytes(name) for name in self._tensors if name.startswith("input ")
-        }
-        for slot, data in inputs.items():
-            if slot >= len(self._slots) or data.numel() > self._slots[slot].size:
-                raise ValueError(f"input {slot} is larger than its storage")
-            inputs[slot] = data.to(self._slots[slot].device)
-        return Tape(whole(self._facts["step"]), self._slots, inputs, calls, watched)
-
-    def _call(self, number: int, described: Mapping[str, Any]) -> Call:
-        outputs = self._decoder.decode(described["outputs"])
-        fresh = described["fresh"]
-        if not isinstance(outputs, tuple) or not isinstance(fresh, list) or len(fresh) != len(outputs):
-            raise ValueError(f"call {number} without its outputs")
-        arguments, keywords = self._decoder.decode(described["arguments"]), described.get("keywords", {})
-        if not isinstance(arguments, tuple) or not isinstance(keywords, dict):
-            raise TypeError(f"call {number} without its arguments")
-        if described["phase"] not in PHASES:
-            raise ValueError(f"call {number} is of the phase {described['phase']!r}")
-        if registered_operation(_text(described["op"])) is None:
-            raise ValueError(f"torch {torch.__version__} has no op {described['op']!r} here")
-        call = Call(
-            op=described["op"],
-            arguments=arguments,
-            keywords={_text(name): self._decoder.decode(value) for name, value in keywords.items()},
-            outputs=outputs,
-            fresh=tuple(one is True for one in fresh),
-            phase=described["phase"],
-            module=_text_or_none(described.get("module")),
-            line=_text_or_none(described.get("line")),
-            sequence=_sequence(described.get("sequence")),
-            grad=described["grad"] is True,
-            draw=self._draw(number, described.get("draw")),
-            owners=tuple(_text(one) for one in described.get("owners", ())),
-            compiled=_compiled(described.get("compiled")),
-        )
-        for view in (*views_in(call), *(one for one in leaves(outputs) if isinstance(one, View))):
-            self._require_inside(view)
-        if any(new and not isinstance(one, View) for new, one in zip(call.fresh, outputs, strict=True)):
-            raise ValueError(f"call {number} gives a storage that is no tensor's")
-        return call
-
-    def _draw(self, number: int, described: Any) -> Draw | None:
-        if described is None:
-            return None
-        count, states = described
-        return Draw(
-            tuple(self._decoder.generator(one["generator"]) for one in states),
-            tuple(self._tensors[f"drawn {number} {at}"] for at in range(whole(count))),
-        )
-
-    def _watched(self, number: int, described: Any) -> Watched:
-        position, name, view = described
-        read = self._decoder.view(view["view"])
-        self._require_inside(read)
-        return Watched(whole(position), _text(name), read, self._tensors[f"watched {number}"])
-
-    def _require_inside(self, view: View) -> None:
-        if view.slot >= len(self._slots):
-            raise ValueError(f"a view of slot {view.slot}, which there is not")
-        if view.extent * view.dtype.itemsize > self._slots[view.slot].size:
-            raise ValueError(f"a view that ends behind its storage {view.slot}")
-
-    def _bytes(self, name: str) -> torch.Tensor:
-        data = self._tensors[name]
-        if data.dtype != torch.uint8 or data.dim() != 1:
-            raise ValueError(f"{name} is no row of bytes")
-        return data
+def _call(
+    number: int,
+    described: Mapping[str, Any],
+    decoder: Decoder,
+    tensors: Mapping[str, torch.Tensor],
+    slots: Sequence[Slot],
+) -> Call:
+    """The call that a line of the file describes, as far as this torch has its op and its views lie in their storages."""
+    outputs = decoder.decode(described["outputs"])
+    fresh = described["fresh"]
+    if not isinstance(outputs, tuple) or not isinstance(fresh, list) or len(fresh) != len(outputs):
+        raise ValueError(f"call {number} without its outputs")
+    arguments, keywords = decoder.decode(described["arguments"]), described.get("keywords", {})
+    if not isinstance(arguments, tuple) or not isinstance(keywords, dict):
+        raise TypeError(f"call {number} without its arguments")
+    if described["phase"] not in PHASES:
+        raise ValueError(f"call {number} is of the phase {described['phase']!r}")
+    if registered_operation(_text(described["op"])) is None:
+        raise ValueError(f"torch {torch.__version__} has no op {described['op']!r} here")
+    module, line, sequence = (described.get(name) for name in ("module", "line", "sequence"))
+    if sequence is not None:
+        # Those of compiled nodes are negative.
+        sequence = -whole(-sequence) if type(sequence) is int and sequence < 0 else whole(sequence)
+    draw, compiled = described.get("draw"), described.get("compiled")
+    if draw is not None:
+        count, states = draw
+        generators = tuple(decoder.generator(one["generator"]) for one in states)
+        draw = Draw(generators, tuple(tensors[f"drawn {number} {at}"] for at in range(whole(count))))
+    if compiled is not None:
+        graph, node, origin, group = compiled
+        compiled = CompiledNode(_text(graph), _text(node), _text(origin), whole(group))
+    call = Call(
+        op=described["op"],
+        arguments=arguments,
+        keywords={_text(name): decoder.decode(value) for name, value in keywords.items()},
+        outputs=outputs,
+        fresh=tuple(one is True for one in fresh),
+        phase=described["phase"],
+        module=None if module is None else _text(module),
+        line=None if line is None else _text(line),
+        sequence=sequence,
+        grad=described["grad"] is True,
+        draw=draw,
+        owners=tuple(_text(one) for one in described.get("owners", ())),
+        compiled=compiled,
+    )
+    # A view that ends behind its storage would read, or write, memory of somebody else's when it is replayed.
+    for view in (*views_in(call), *(one for one in leaves(outputs) if isinstance(one, View))):
+        _require_inside(view, slots)
+    if any(new and not isinstance(one, View) for new, one in zip(call.fresh, outputs, strict=True)):
+        raise ValueError(f"call {number} gives a storage that is no tensor's")
+    return call
 
 
-def _sequence(value: Any) -> int | None:
-    if value is None:
-        return None
-    return -whole(-value) if type(value) is int and value < 0 else whole(value)
+def _require_inside(view: View, slots: Sequence[Slot]) -> None:
+    if view.slot >= len(slots):
+        raise ValueError(f"a view of slot {view.slot}, which there is not")
+    if view.extent * view.dtype.itemsize > slots[view.slot].size:
+        raise ValueError(f"a view that ends behind its storage {view.slot}")
 
 
-def _compiled(described: Any) -> CompiledNode | None:
-    if described is None:
-        return None
-    graph, name, origin, group = described
-    return CompiledNode(_text(graph), _text(name), _text(origin), whole(group))
+def _bytes(tensors: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
+    data = tensors[name]
+    if data.dtype != torch.uint8 or data.dim() != 1:
+        raise ValueError(f"{name} is no row of bytes")
+    return data
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} where a name belongs")
     return value
-
-
-def _text_or_none(value: Any) -> str | None:
-    return None if value is None else _text(value)

@@ -24,17 +24,15 @@ OFF_TAPE = ("profiler", "prim")
 """Namespaces of calls that compute nothing and carry handles which nothing could write down."""
 
 NAMES_ONLY = ("aten::set_",)
-"""Ops that give a tensor other memory, which the next view of it tells: a data loader's workers send theirs
-so."""
+"""Ops that give a tensor other memory, which the next view of it tells: a data loader's workers send theirs so."""
 
 
 class TapeRecorder:
-    """Records from `start` to `stop`. Whatever it cannot take ends the tape, with the `reason`, and not the
-    training.
+    """Records from `start` to `stop`. Whatever it cannot take ends the tape, with the `reason`, and not the training.
 
-    `script` is the file whose lines are noted. With `modules` the modules' calls are followed by hooks. With
-    `values` compiled graphs, whose executions are then led to `executed`, are taken apart by what `unroller`
-    makes. `raised` is the last op that gave an error, which is not on the tape.
+    `script` is the file whose lines are noted. With `modules` the modules' calls are followed by hooks. With `values`
+    compiled graphs, whose executions are then led to `executed`, are taken apart by what `unroller` makes. `raised` is
+    the last op that gave an error, which is not on the tape.
     """
 
     def __init__(
@@ -89,10 +87,14 @@ class TapeRecorder:
         with self._looking():
             assert self._places is not None and self._unroller is not None
             unrolled = self._unroller.enter(graph, self._places.compiled(), inputs)
-        with self._suspension():
+        # What is dispatched from here is part of the graph, or of its repetitions with probes.
+        before, self._suspended = self._suspended, True
+        try:
             outputs = execute()
             if unrolled is not None:
                 unrolled.probe(outputs)
+        finally:
+            self._suspended = before
         if unrolled is not None:
             with self._looking():
                 unrolled.leave(outputs)
@@ -129,23 +131,10 @@ class TapeRecorder:
             self._unroller = None
 
     @contextmanager
-    def _suspension(self) -> Iterator[None]:
-        """What is dispatched here is within a compiled graph."""
-        before, self._suspended = self._suspended, True
-        try:
-            yield
-        finally:
-            self._suspended = before
-
-    @contextmanager
     def _looking(self) -> Iterator[None]:
         """What happens here is seen by no mode, and no failure leaves it."""
         try:
-            with (
-                torch.no_grad(),
-                without_dispatch_modes(),
-                without_function_modes(),
-            ):
+            with torch.no_grad(), without_dispatch_modes(), without_function_modes():
                 yield
         except NotReplayable as found:
             self.give_up(str(found))
@@ -153,16 +142,20 @@ class TapeRecorder:
             self.give_up(f"recording an op failed: {type(error).__name__}: {error}")
 
     def _ignores(self) -> bool:
-        # A process forked from the training (a data loader's worker) inherits the mode, but its ops are not
-        # the step's.
+        # A process forked from the training (a data loader's worker) inherits the mode, but its ops are not the step's.
         return self.reason is not None or self._suspended or os.getpid() != self._process
 
     def _around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        if self._ignores() or _is_off_tape(operation):
+        """Have an op executed as it would be, noted before for what it takes and after for what it gave."""
+        if self._ignores():
             return operation(*args, **kwargs)
-        if is_operation_overload(operation) and operation.namespace in NAMESPACES:
-            self.give_up(unreplayed(operation.name()))
-            return operation(*args, **kwargs)
+        if is_operation_overload(operation):
+            namespace, name = operation.namespace, operation.name()
+            if namespace in OFF_TAPE or name.partition(".")[0] in NAMES_ONLY:
+                return operation(*args, **kwargs)
+            if namespace in NAMESPACES:
+                self.give_up(unreplayed(name))
+                return operation(*args, **kwargs)
         taken: NotedCall | None = None
         grad = torch.is_grad_enabled()
         with self._looking():
@@ -173,6 +166,7 @@ class TapeRecorder:
             differentiable = any(isinstance(one, torch.Tensor) and one.requires_grad for one in given)
             place = self._places.here(grad=grad, differentiable=differentiable)
             taken = self._log.take(operation, args, kwargs, place, grad=grad)
+        # The op itself runs outside of `_looking`, under the modes of the script, and what it raises is the script's.
         try:
             outputs = operation(*args, **kwargs)
         except Exception:
@@ -184,9 +178,3 @@ class TapeRecorder:
                 line = script_line(self._script)
                 self._log.complete(operation, args, kwargs, taken, outputs, line)
         return outputs
-
-
-def _is_off_tape(operation: Any) -> bool:
-    if not is_operation_overload(operation):
-        return False
-    return operation.namespace in OFF_TAPE or operation.name().partition(".")[0] in NAMES_ONLY

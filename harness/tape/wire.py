@@ -21,7 +21,7 @@ import torch
 from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
 from ..torch_private.taping import storage_address
 from .journal_writing import bytes_of
-from .storages import bytes_of_storage
+from .storages import bytes_of_storage, viewed
 from .tape import View
 from .tape_arguments import Decoder, Encoder
 
@@ -56,8 +56,7 @@ def send(connection: socket.socket, message: Message) -> None:
     header = json.dumps(described, separators=(",", ":")).encode()
     if len(header) > MOST_HEADER:
         raise ValueError(f"a header of {len(header)} bytes, more than the {MOST_HEADER} that a message may have")
-    # A script may have given SIGPIPE back its default action, which ends the process when the other side has
-    # gone.
+    # A script may have given SIGPIPE back its default action, which ends the process when the other side has gone.
     connection.sendall(LENGTH.pack(len(header)) + header, socket.MSG_NOSIGNAL)
     for one in message.segments:
         connection.sendall(_buffer(one), socket.MSG_NOSIGNAL)
@@ -72,30 +71,6 @@ def receive(connection: socket.socket) -> Message:
         raise WireError(f"a header of {length} bytes, more than the {MOST_HEADER} that a message may have")
     header = bytearray(length)
     _fill(connection, memoryview(header))
-    fields, lengths = _understood(header)
-    segments = []
-    for one in lengths:
-        try:
-            segment = _memory(one)
-        except RuntimeError as error:
-            raise WireError(f"there is no memory for {one} bytes") from error
-        if one:
-            _fill(connection, _buffer(segment))
-        segments.append(segment)
-    return Message(fields, tuple(segments))
-
-
-def _memory(length: int) -> torch.Tensor:
-    with without_dispatch_modes(), without_function_modes():
-        return torch.empty(length, dtype=torch.uint8, device="cpu")
-
-
-def _buffer(segment: torch.Tensor) -> memoryview:
-    with without_dispatch_modes(), without_function_modes():
-        return memoryview(bytes_of(segment)).cast("B")
-
-
-def _understood(header: bytearray) -> tuple[dict[str, Any], list[int]]:
     try:
         described = json.loads(header.decode("utf-8"))
         fields, lengths = described["fields"], described["segments"]
@@ -104,9 +79,25 @@ def _understood(header: bytearray) -> tuple[dict[str, Any], list[int]]:
         raise WireError(f"a header that is none ({type(error).__name__}: {complaint})") from error
     if not isinstance(fields, dict) or not isinstance(lengths, list):
         raise WireError("a header without its fields and segments")
+    # What the other side asks for is allocated before it has sent it, so it is bounded here.
     if not all(type(one) is int and one >= 0 for one in lengths) or sum(lengths) > MOST_BYTES:
         raise WireError("segments of lengths that they cannot have")
-    return fields, lengths
+    segments = []
+    for one in lengths:
+        try:
+            with without_dispatch_modes(), without_function_modes():
+                segment = torch.empty(one, dtype=torch.uint8, device="cpu")
+        except RuntimeError as error:
+            raise WireError(f"there is no memory for {one} bytes") from error
+        if one:
+            _fill(connection, _buffer(segment))
+        segments.append(segment)
+    return Message(fields, tuple(segments))
+
+
+def _buffer(segment: torch.Tensor) -> memoryview:
+    with without_dispatch_modes(), without_function_modes():
+        return memoryview(bytes_of(segment)).cast("B")
 
 
 def _fill(connection: socket.socket, buffer: memoryview, *, is_first: bool = False) -> None:
@@ -150,25 +141,27 @@ def described(tensors: Sequence[torch.Tensor | None]) -> tuple[list[Any], list[t
 
 
 def tensors_of(values: Any, segments: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
-    """The tensors that `described` has described, on the memory of the segments. Raises ValueError and
-    TypeError."""
+    """The tensors that `described` has described, on the memory of the segments. Raises ValueError and TypeError."""
     if not isinstance(values, list):
         raise TypeError("tensors that are no list")
-    return [None if value is None else _tensor(value, segments) for value in values]
-
-
-def _tensor(value: Any, segments: Sequence[torch.Tensor]) -> torch.Tensor:
-    view = Decoder(_no_generator).decode(value)
-    if not isinstance(view, View) or view.slot >= len(segments):
-        raise ValueError("a tensor without its bytes")
-    segment = segments[view.slot]
-    if 0 not in view.size and view.extent * view.dtype.itemsize > segment.numel():
-        raise ValueError("a tensor that ends behind its bytes")
-    empty = torch.empty(0, dtype=view.dtype, device="cpu")
-    try:
-        return empty.set_(segment.untyped_storage(), view.offset, view.size, view.stride)
-    except RuntimeError as error:
-        raise ValueError(f"a tensor that cannot be made: {str(error).splitlines()[0]}") from error
+    decoder = Decoder(_no_generator)
+    tensors: list[torch.Tensor | None] = []
+    for value in values:
+        if value is None:
+            tensors.append(None)
+            continue
+        view = decoder.decode(value)
+        if not isinstance(view, View) or view.slot >= len(segments):
+            raise ValueError("a tensor without its bytes")
+        segment = segments[view.slot]
+        # torch would enlarge the storage in place of refusing a view that ends behind it.
+        if view.extent * view.dtype.itemsize > segment.numel():
+            raise ValueError("a tensor that ends behind its bytes")
+        try:
+            tensors.append(viewed(segment.untyped_storage(), view))
+        except RuntimeError as error:
+            raise ValueError(f"a tensor that cannot be made: {str(error).splitlines()[0]}") from error
+    return tensors
 
 
 def _no_generator(number: int) -> torch.Tensor:

@@ -1,2 +1,1 @@
-"""torch.compile: the mode, what Inductor supports and does, its graphs, and compiled graphs taken apart on a
-tape."""
+"""torch.compile: the mode, what Inductor supports and does, its graphs, and compiled graphs taken apart on a tape."""

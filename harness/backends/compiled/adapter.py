@@ -1,92 +1,49 @@
-"""torch.compile for those who ask about single operators: what Inductor, or another backend, can do of an
-aten node."""
+"""torch.compile as the bring-up tools ask it: what Inductor, or another backend, makes of each operator, and what it
+hands to ATen's kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
 
 from ...errors import NotAvailable
-from ...records.backend_work import SupportAnswer
-from ...torch_private.compile_work import compile_times, compiler_counters
-from ...torch_private.compiling import inductor_settings_kept, set_inductor_numerics, set_inductor_options
-from ...torch_private.inductor_lowering import code_generators, compile_by_backend, inductor_without_execution, lower
-from ..one_node import examples, one_node
-
-if TYPE_CHECKING:
-    from ...records.mode_spec import ModeSpec
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
-
-import torch
-
 from ...hooks.backend_adapter import Tell
-from ...records.backend_work import OperatorCall, Work
-from ...torch_private.inductor_lowering import compile_by_inductor
-from .mode import require_backend
-from .support import observe_inductor
+from ...records.backend_work import OperatorCall, SupportAnswer, Work
+from ...torch_private.compile_work import compile_times, compiler_counters
+from ...torch_private.compiling import inductor_settings_kept
+from ...torch_private.graph_stages import CALL, number_decomposed_calls, parts_of_op, without_graph_caches
+from ...torch_private.inductor_lowering import (
+    LoweredNode,
+    code_generators,
+    compile_by_backend,
+    compile_by_inductor,
+    inductor_without_execution,
+    lower,
+    watch_lowering,
+)
+from ..called_operators import KeptFailure, ScriptLines, configuration, described_value, kind_of, tensor_text
+from ..one_node import examples, one_node
+from .mode import configure_inductor, require_backend
 from .work import CompiledWork
 
 if TYPE_CHECKING:
     from ...records.mode_spec import ModeSpec
 
-# What Inductor, and other backends of torch.compile, can do of an aten node.
+INDUCTOR = "inductor lowering"
+"""The part of the backend that is to blame where Inductor cannot do an operator."""
 
 
 @contextmanager
 def inductor_as_stated(spec: ModeSpec) -> Iterator[None]:
     """Have Inductor be configured as a mode states it, for a while."""
     with inductor_settings_kept(spec.inductor):
-        set_inductor_numerics(
-            contract=None if spec.contract is None else spec.contract == "fast",
-            emulate_casts=None if spec.emulate_casts is None else spec.emulate_casts == "on",
-            fallback_random=None if spec.fallback_random is None else spec.fallback_random == "on",
-        )
-        set_inductor_options(spec.inductor)
+        configure_inductor(spec)
         yield
-
-
-def asked_of_inductor(node: torch.fx.Node) -> SupportAnswer:
-    """Whether Inductor lowers a node by itself: it is decomposed and lowered alone, and no code is
-    generated."""
-    alone = one_node(node)
-    try:
-        lowering = lower(alone.graph, lambda: [kind.empty() for kind in alone.inputs])
-    except NotAvailable:
-        raise
-    except Exception as error:  # noqa: BLE001, whatever stops the lowering is the answer
-        return SupportAnswer(_said(error), "inductor lowering")
-    if lowering.fallbacks:
-        return SupportAnswer(f"falls back to {', '.join(lowering.fallbacks)}", "inductor lowering", lowering.operations)
-    return SupportAnswer(instructions=lowering.operations)
-
-
-def asked_of_backend(node: torch.fx.Node, backend: str) -> SupportAnswer:
-    """Whether another backend of torch.compile takes a node: it compiles it alone, and executes it once.
-
-    It refuses where it raises and eager execution does not.
-    """
-    alone = one_node(node)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        try:
-            compile_by_backend(backend, alone.graph, examples(alone.inputs))(*examples(alone.inputs))
-        except Exception as error:  # noqa: BLE001, as above
-            try:
-                alone.graph(*examples(alone.inputs))
-            except Exception:  # noqa: BLE001, these values are refused by the op itself
-                return SupportAnswer()
-            return SupportAnswer(_said(error), backend)
-    return SupportAnswer()
-
-
-def _said(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"
 
 
 class CompileAdapter:
@@ -119,10 +76,29 @@ class CompileAdapter:
             )
 
     def supports(self, node: torch.fx.Node) -> SupportAnswer:
-        if self._backend != "inductor":
-            return asked_of_backend(node, self._backend)
-        with inductor_as_stated(self.spec):
-            return asked_of_inductor(node)
+        """Inductor decomposes the node and lowers it alone, and generates no code. Another backend compiles the node
+        alone and executes it once: it refuses where it raises and eager execution does not."""
+        alone = one_node(node)
+        if self._backend == "inductor":
+            with inductor_as_stated(self.spec):
+                try:
+                    lowering = lower(alone.graph, lambda: [kind.empty() for kind in alone.inputs])
+                except NotAvailable:
+                    raise
+                except Exception as error:  # noqa: BLE001, whatever stops the lowering is the answer
+                    return SupportAnswer(_said(error), INDUCTOR)
+            reason = f"falls back to {', '.join(lowering.fallbacks)}" if lowering.fallbacks else ""
+            return SupportAnswer(reason, INDUCTOR if reason else "", lowering.operations)
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            try:
+                compile_by_backend(self._backend, alone.graph, examples(alone.inputs))(*examples(alone.inputs))
+            except Exception as error:  # noqa: BLE001, as above
+                try:
+                    alone.graph(*examples(alone.inputs))
+                except Exception:  # noqa: BLE001, these values are refused by the op itself
+                    return SupportAnswer()
+                return SupportAnswer(_said(error), self._backend)
+        return SupportAnswer()
 
     def compile_graph(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         if self._backend != "inductor":
@@ -142,3 +118,111 @@ class CompileAdapter:
 
     def report(self) -> str:
         return compile_times()
+
+
+def _said(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"
+
+
+# Each operator of a graph that Inductor lowers
+
+
+@contextmanager
+def observe_inductor(script: str, told: Callable[[OperatorCall], None]) -> Iterator[None]:
+    """Within the context `told` hears of each operator of a graph that Inductor lowers. Raises what has failed in here.
+
+    A graph from a cache was lowered by another process, so no such cache is used.
+    """
+    lines, kept = ScriptLines(script), KeptFailure()
+    calls: dict[Any, list[LoweredNode]] = {}
+    done: set[Any] = set()
+
+    def seen(lowered: LoweredNode) -> None:
+        node = lowered.node
+        if node.target is operator.getitem:
+            return
+        if parts_of_op(node.target) is not None or _original(node) is not None:
+            calls.setdefault(node.meta.get(CALL, node), []).append(lowered)
+
+    def failed(node: torch.fx.Node, error: Exception) -> None:
+        text = (str(error).splitlines() or [type(error).__name__])[0]
+        with kept:
+            told(_lowered_call([LoweredNode(node, "", "", f"its lowering raises {text}")], lines))
+
+    def ended() -> None:
+        for number, nodes in calls.items():
+            computed_again = number in done  # in the backward, from what the forward has saved
+            if not computed_again or any(one.reason for one in nodes):
+                done.add(number)
+                with kept:
+                    told(_lowered_call(nodes, lines))
+        calls.clear()
+
+    with ExitStack() as undone:
+        undone.callback(without_graph_caches())
+        with suppress(NotAvailable):  # each node then stands for an operator of its own
+            undone.callback(number_decomposed_calls())
+        undone.callback(watch_lowering(seen, failed, ended))
+        yield
+    kept.tell()
+
+
+def _lowered_call(lowered: Sequence[LoweredNode], lines: ScriptLines) -> OperatorCall:
+    """The operator that these nodes were decomposed from, or that the one node is."""
+    nodes = [one.node for one in lowered]
+    original = _original(nodes[0]) or nodes[0].target
+    if len(nodes) == 1 and str(nodes[0].target) == str(original):  # a copied graph has copies of its overloads
+        value = nodes[0].meta.get("val")
+        device = value.device.type if isinstance(value, torch.Tensor) else "cpu"
+        # The arguments of the node, nodes as the fake tensors that they stand for
+        args = torch.fx.node.map_arg(nodes[0].args, lambda node: node.meta.get("val"))
+        kwargs = torch.fx.node.map_arg(nodes[0].kwargs, lambda node: node.meta.get("val"))
+        configured = configuration(original, args, kwargs, device)
+    else:
+        # Its own arguments are gone: the tensors that go into its nodes stand for them.
+        given = dict.fromkeys(one for node in nodes for one in node.all_input_nodes if one not in nodes)
+        configured = ", ".join(text for one in given if (text := _text(one)))
+    reason = next((one.reason for one in lowered if one.reason), "")
+    return OperatorCall(
+        kind_of(original),
+        configured,
+        lines.of_stack(str(nodes[0].meta.get("stack_trace") or "")),
+        tuple(_instruction(one) for one in lowered),
+        INDUCTOR if reason else "",
+        reason,
+        tuple(_instruction(one) for one in lowered if one.reason),
+    )
+
+
+def _original(node: torch.fx.Node) -> Any:
+    """The operator that a node was decomposed from, None where that is not known."""
+    found = node.meta.get("original_aten")
+    return found if parts_of_op(found) is not None else None
+
+
+def _instruction(lowered: LoweredNode) -> str:
+    """What Inductor made of a node, as `float32[4] Pointwise add(float32[4], 10)`."""
+    node = lowered.node
+    parts = parts_of_op(node.target)
+    name = getattr(node.target, "__name__", str(node.target)) if parts is None else parts[1]
+    called = f"{lowered.made} {lowered.extern or name}".strip()
+    taken = ", ".join(
+        _text(one) if isinstance(one, torch.fx.Node) else _plain(one)
+        for one in (*node.args, *node.kwargs.values())
+        if one is not None
+    )
+    return f"{_text(node)} {called}({taken})".strip()
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_text(one) if isinstance(one, torch.fx.Node) else _plain(one) for one in value)}]"
+    return described_value(value, "")
+
+
+def _text(node: torch.fx.Node) -> str:
+    """What a node gives: its tensors by dtype and shape."""
+    value = node.meta.get("val")
+    values = value if isinstance(value, (list, tuple)) else [value]
+    return ", ".join(tensor_text(one) for one in values if isinstance(one, torch.Tensor))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import weakref
-from collections.abc import Callable, Container, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -33,8 +36,15 @@ from ...torch_private.graph_stages import (
 )
 from ...torch_private.patches import Patches, Undo
 from ..captures import NamedTensors
-from .compiled_bindings import AotBindings, ScriptNames, dynamo_bindings, signature_of
-from .compiled_region import CapturedRegion, Counts, Depth, Executable, PreGraph
+from .compiled_region import (
+    AotBindings,
+    CapturedRegion,
+    Executable,
+    PreGraph,
+    ScriptNames,
+    dynamo_bindings,
+    signature_of,
+)
 from .fx_graph import GraphParts, Reading, modules_by_sequence, read_graph
 from .generated_kernels import Compilation, GraphBefore, post_graph
 
@@ -42,13 +52,15 @@ WITHOUT_KERNELS = "backend {} generates no kernels: it runs the pre graph op by 
 NOTHING_MET = "it met nothing that it may compile (a forward under torch.compiler.disable, or parts called one by one)"
 WITHOUT_ATEN = "backend {} makes no graph of aten ops: it runs what dynamo captured"
 
+COUNTED = ("compiled", "cached", "executed", "dynamo", "breaks")
+"""What happened in a step. An execution is `cached` when its graph was compiled before it."""
+
 
 class CompiledCapture:
     """Captures every compilation of the run, in whatever step and by whatever backend.
 
-    `script` is the path of the training script. `named_tensors` says what its tensors are called; without it
-    they have the names that the modules given to `adopted` know them by. In `steps` every execution is
-    written down.
+    `script` is the path of the training script. `named_tensors` says what its tensors are called; without it they have
+    the names that the modules given to `adopted` know them by. In `steps` every execution is written down.
     """
 
     def __init__(
@@ -66,7 +78,7 @@ class CompiledCapture:
         self._watching = False
         self._reported: set[str] = set()
         self._inside = Depth()
-        self._counts = Counts()
+        self._counts: Counter[str] = Counter()
         self._region: CapturedRegion | None = None
         self._regions: dict[int | None, CapturedRegion] = {}
         self._lowered: Lowered | None = None
@@ -75,8 +87,7 @@ class CompiledCapture:
 
     @property
     def inside(self) -> bool:
-        """Whether this thread is executing, or compiling, a graph: what is dispatched there is part of
-        one."""
+        """Whether this thread is executing, or compiling, a graph: what is dispatched there is part of one."""
         return bool(self._inside)
 
     def install(self) -> None:
@@ -86,7 +97,7 @@ class CompiledCapture:
             ("pre", lambda: watch_aot(self._around_aot)),
             ("pre", lambda: watch_inductor(self._around_inductor)),
             ("pre", lambda: number_decomposed_calls()),
-            ("post", lambda: watch_kernels(self._generated, self._not_generated)),
+            ("post", lambda: watch_kernels(self._generated, lambda error: self._failed("post", error))),
             ("executions", lambda: watch_executions(self._around_execution)),
         ]
         self._watching = True
@@ -120,8 +131,9 @@ class CompiledCapture:
         if not self._captured and "dynamo" not in self._reported:
             reasons = self._try("dynamo", broken_captures) or [NOTHING_MET]
             self._unavailable("dynamo", f"dynamo captured no graph: {reasons[0]}")
-        wanted = self._folder.step in self._steps or self._counts.compiled
-        counters = self._counts.take()
+        counts, self._counts = self._counts, Counter()
+        counters = {name: counts[name] for name in COUNTED}
+        wanted = self._folder.step in self._steps or counts["compiled"] or counts["dynamo"]
         if wanted and any(counters.values()):
             self._folder.counters(counters)
 
@@ -146,7 +158,7 @@ class CompiledCapture:
             return compiled
         for stage in ("pre", "post"):
             self._unavailable(stage, WITHOUT_ATEN.format(region.backend))
-        return self._watched(compiled, Executable(region.base, region.hash, self._executed))
+        return self._watched(compiled, Executable(region.base, region.hash))
 
     def _begin(self, seen: DynamoGraph) -> CapturedRegion:
         signature = signature_of(seen, self._names.by_identity())
@@ -157,10 +169,10 @@ class CompiledCapture:
 
         def write() -> None:
             self._captured = True
-            self._counts.add("dynamo")
+            self._counts["dynamo"] += 1
             if reason:
-                self._counts.add("breaks")
-            number = f"graph {self._counts.of('dynamo')} that dynamo made in step {self._folder.step}"
+                self._counts["breaks"] += 1
+            number = f"graph {self._counts['dynamo']} that dynamo made in step {self._folder.step}"
             notes = tuple(note for note in (number, reason) if note)
             self._folder.write(self._graph(region.base, "dynamo", phase, parts, notes))
 
@@ -200,21 +212,38 @@ class CompiledCapture:
             with self._inside.entered():
                 compiled = compile_()
             seconds = time.perf_counter() - began
-            if pre is not None and before is not None:
-                self._try("post", lambda: self._post(pre, before, compiled, seconds))
+            lowered = self._lowered
         finally:
             self._lowered = outer
         if pre is None:
             return compiled
+        name = f"{pre.executable.base}-post"
+        if before is not None and lowered is not None:
+
+            def write_post() -> None:
+                final = read_graph(lowered.graph, Reading(pre.graph.phase, self._script, {}, {}))
+                code = generated_module(compiled)
+                covered = before.covered_by(lowered.graph)
+                done = Compilation(pre.graph, pre.outputs, lowered, final, covered, code, seconds)
+                self._folder.write(post_graph(done, name))
+
+            self._try("post", write_post)
+        elif before is not None and not pre.graph.nodes:
+            empty = replace(pre.graph, name=name, stage="post", pre=pre.graph.name, seconds=seconds)
+            empty = replace(empty, notes=("nothing to compute: its inputs are its outputs",))
+            self._try("post", lambda: self._folder.write(empty))
+        elif before is not None:
+            self._unavailable("post", "Inductor generated no code that could be seen for a graph")
         if is_compiled_by_inductor(compiled):
             self._executables[id(compiled)] = pre.executable
+            # An id is given to another object once this one is gone, so the entry goes with it.
             weakref.finalize(compiled, self._executables.pop, id(compiled), None)
             return compiled
         return self._watched(compiled, pre.executable)
 
     def _pre(self, region: CapturedRegion, graph: torch.fx.Graph, side: str) -> PreGraph:
         region.traced()
-        self._counts.add("compiled")
+        self._counts["compiled"] += 1
         phase = "backward" if side == "backward" else region.phase
         bindings = AotBindings(region.signature, side).of(graph)
         parts = read_graph(graph, Reading(phase, self._script, region.modules, bindings))
@@ -223,7 +252,7 @@ class CompiledCapture:
         base = self._folder.reserve("backward") if side == "backward" else region.base
         made = self._graph(base, "pre", phase, parts)
         self._folder.write(made)
-        return PreGraph(made, parts.outputs, Executable(base, made.hash, self._executed))
+        return PreGraph(made, parts.outputs, Executable(base, made.hash))
 
     def _graph(self, base: str, stage: str, phase: str, parts: GraphParts, notes: tuple[str, ...] = ()) -> Graph:
         return Graph(
@@ -245,30 +274,12 @@ class CompiledCapture:
     def _generated(self, lowered: Lowered) -> None:
         self._lowered = lowered
 
-    def _not_generated(self, error: Exception) -> None:
-        self._failed("post", error)
-
-    def _post(self, pre: PreGraph, before: GraphBefore, compiled: Any, seconds: float) -> None:
-        lowered = self._lowered
-        name = f"{pre.executable.base}-post"
-        if lowered is None:
-            if not pre.graph.nodes:
-                empty = replace(pre.graph, name=name, stage="post", pre=pre.graph.name, seconds=seconds)
-                self._folder.write(replace(empty, notes=("nothing to compute: its inputs are its outputs",)))
-            else:
-                self._unavailable("post", "Inductor generated no code that could be seen for a graph")
-            return
-        final = read_graph(lowered.graph, Reading(pre.graph.phase, self._script, {}, {}))
-        code = generated_module(compiled)
-        done = Compilation(pre.graph, pre.outputs, lowered, final, before.covered_by(lowered.graph), code, seconds)
-        self._folder.write(post_graph(done, name))
-
     # executions
 
     def _around_execution(self, compiled: Any, execute: Compile) -> Any:
         executable = self._executables.get(id(compiled))
         if executable is not None:
-            self._try("executions", executable.executed)
+            self._try("executions", lambda: self._executed(executable))
         with self._inside.entered():
             return execute()
 
@@ -276,20 +287,21 @@ class CompiledCapture:
         """A function that does what `compiled` does, and is seen to."""
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            self._try("executions", executable.executed)
+            self._try("executions", lambda: self._executed(executable))
             with self._inside.entered():
                 return compiled(*args, **kwargs)
 
         return called_like(compiled, run)
 
-    def _executed(self, base: str, hash_: str, first: bool) -> None:
+    def _executed(self, executable: Executable) -> None:
+        first, executable.ran = not executable.ran, True
         if not self._watching:
             return
-        self._counts.add("executed")
+        self._counts["executed"] += 1
         if not first:
-            self._counts.add("cached")
+            self._counts["cached"] += 1
         if self._folder.step in self._steps:
-            self._folder.executed(base, hash_)
+            self._folder.executed(executable.base, executable.hash)
 
     # what fails here fails alone
 
@@ -312,3 +324,21 @@ class CompiledCapture:
                 self._folder.unavailable(stage, reason)
             except OSError:
                 return
+
+
+class Depth:
+    """Whether this thread is inside of something, however often."""
+
+    def __init__(self) -> None:
+        self._thread = threading.local()
+
+    def __bool__(self) -> bool:
+        return getattr(self._thread, "depth", 0) > 0
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        self._thread.depth = getattr(self._thread, "depth", 0) + 1
+        try:
+            yield
+        finally:
+            self._thread.depth -= 1

@@ -15,46 +15,11 @@ from ..eager.capture import EagerCapture
 from .capture import CompiledCapture
 
 
-class CompiledAndEager:
-    """Both captures as one."""
-
-    def __init__(self, request: CaptureRequest) -> None:
-        self._compiled = CompiledCapture(request.folder, request.script, request.named_tensors, request.steps)
-        self._eager = EagerCapture(request)
-        self._eager.join(lambda: self._compiled.inside)
-
-    def install(self) -> None:
-        self._compiled.install()
-        self._eager.install()
-
-    def adopted(self, module: torch.nn.Module) -> None:
-        self._compiled.adopted(module)
-        self._eager.adopted(module)
-
-    def backward_started(self, losses: Sequence[torch.Tensor]) -> None:
-        self._compiled.backward_started(losses)
-        self._eager.backward_started(losses)
-
-    def closing(self, moment: Moment) -> None:
-        self._eager.closing(moment)
-        self._compiled.closing(moment)
-
-    def reached(self, moment: Moment) -> None:
-        self._compiled.reached(moment)
-        self._eager.reached(moment)
-
-    def remove(self) -> None:
-        self._eager.remove()
-        self._compiled.remove()
-
-
-# Eager modes: the ops of a step, and the graphs of torch.compile once the script itself calls it.
-#
-# From that call on modules are not followed any more: a compiler would trace the hooks that do it.
-
-
 class EagerUntilCompiled:
-    """An eager capture that is joined by one of compiled graphs when it is needed."""
+    """Of eager modes: an eager capture that is joined by one of compiled graphs once the script calls `torch.compile`.
+
+    From that call on modules are not followed any more: a compiler would trace the hooks that do it.
+    """
 
     def __init__(self, request: CaptureRequest) -> None:
         self._request = request
@@ -69,8 +34,20 @@ class EagerUntilCompiled:
         self._eager.install()
 
     def _asked(self, compile_: Callable[[], Any]) -> Any:
-        self._script_compiles()
+        if self._compiled is None and self._watching:
+            try:
+                compiled = self._joined()
+                compiled.install()
+                self._compiled = compiled
+            except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
+                self._request.failed(error)
         return compile_()
+
+    def _joined(self) -> CompiledCapture:
+        request = self._request
+        compiled = CompiledCapture(request.folder, request.script, request.named_tensors, request.steps)
+        self._eager.join(lambda: compiled.inside)
+        return compiled
 
     def adopted(self, module: torch.nn.Module) -> None:
         if self._compiled is not None:
@@ -81,6 +58,8 @@ class EagerUntilCompiled:
         if self._compiled is not None:
             self._compiled.backward_started(losses)
         self._eager.backward_started(losses)
+
+    # The eager capture begins last and ends first: its step lies within that of the compiled one.
 
     def closing(self, moment: Moment) -> None:
         self._eager.closing(moment)
@@ -99,15 +78,15 @@ class EagerUntilCompiled:
         if self._compiled is not None:
             self._compiled.remove()
 
-    def _script_compiles(self) -> None:
-        if self._compiled is not None or not self._watching:
-            return
-        request = self._request
-        compiled = CompiledCapture(request.folder, request.script, request.named_tensors, request.steps)
-        try:
-            self._eager.join(lambda: compiled.inside)
-            compiled.install()
-        except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
-            request.failed(error)
-            return
-        self._compiled = compiled
+
+class CompiledAndEager(EagerUntilCompiled):
+    """Of modes that compile: both captures from the start."""
+
+    def __init__(self, request: CaptureRequest) -> None:
+        super().__init__(request)
+        self._compiled = self._joined()
+
+    def install(self) -> None:
+        assert self._compiled is not None
+        self._compiled.install()
+        self._eager.install()

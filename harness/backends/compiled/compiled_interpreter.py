@@ -110,41 +110,42 @@ class Interpreter:
             raise NotReplayable(f"a compiled graph calls {operation}, which a tape cannot take apart")
         if operation.name().partition("::")[2].startswith(SIZES):
             return operation(*args, **kwargs)
-        operation = _possible(operation, args)
+        if operation is torch.ops.aten.view.default:
+            try:
+                args[0].view(args[1])
+            except RuntimeError:  # of memory that is laid out in this way there is no such view: the compiler copies
+                operation = torch.ops.aten.reshape.default
         described = self._describe(node)
         execute, swapped = operation, op_behind(operation)
         if swapped is not None:
             execute, args = functools.partial(operation, args[0]), args[1:]
             operation = swapped
         taken = self._log.take(operation, args, kwargs, described.place, grad=False)
-        outputs = self._relaid(node, execute(*args, **kwargs))
+        outputs = execute(*args, **kwargs)
+        # The outputs in the layouts that they are wanted in. What as_strided reads stays: it counts in the memory itself.
+        if not any(user.target is torch.ops.aten.as_strided.default for user in node.users):
+            if isinstance(outputs, (list, tuple)):
+                outputs = [self._in_layout((node.name, index), one) for index, one in enumerate(outputs)]
+            else:
+                outputs = self._in_layout((node.name, 0), outputs)
         call = self._log.complete(operation, args, kwargs, taken, outputs, described.line, described.compiled)
         results = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
         given = given_by(call, operation, args, kwargs, results)
-        kernel = None if swapped is None else execute
-        kept = given if self._keep or call.draw is not None else []
         self.done.append(
             Interpreted(
-                len(self._log.calls) - 1,
-                node,
-                call,
-                results if self._keep else [],
-                kept,
-                len(given),
-                kernel,
+                position=len(self._log.calls) - 1,
+                node=node,
+                call=call,
+                outputs=results if self._keep else [],
+                given=given if self._keep or call.draw is not None else [],
+                count=len(given),
+                swapped=None if swapped is None else execute,
             )
         )
         return outputs
 
-    def _relaid(self, node: torch.fx.Node, outputs: Any) -> Any:
-        """The outputs of a node in the layouts that they are wanted in; views stay what they are."""
-        if any(user.target is torch.ops.aten.as_strided.default for user in node.users):
-            return outputs
-        if not isinstance(outputs, (list, tuple)):
-            return self._in_layout((node.name, 0), outputs)
-        return [self._in_layout((node.name, index), one) for index, one in enumerate(outputs)]
-
     def _in_layout(self, key: ValueKey, value: Any) -> Any:
+        """The value in the layout that it is wanted in; a view stays what it is."""
         wanted = self._layouts.get(key)
         if wanted is None or not isinstance(value, torch.Tensor) or self._log.table.slot_of(value) is not None:
             return value
@@ -174,26 +175,13 @@ def laid_out_like(wanted: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     return made.copy_(value)
 
 
-def _possible(operation: Any, args: Any) -> Any:
-    """The op, or `reshape` where a view of memory that is laid out in this way does not exist."""
-    if operation is not torch.ops.aten.view.default:
-        return operation
-    try:
-        args[0].view(args[1])
-    except RuntimeError:
-        return torch.ops.aten.reshape.default
-    return operation
-
-
-# What the nodes of compiled graphs are to the step: their module, their line, and which of them belong
-# together.
+# What the nodes of compiled graphs are to the step: their module, their line, and which of them belong together.
 
 STACKS = ("nn_module_stack", "fwd_nn_module_stack")
 
 
 class NodeNames:
-    """Numbers the nodes of one step. `run` is the number of an execution, which a backward shares with its
-    forward."""
+    """Numbers the nodes of one step. `run` is the number of an execution, which a backward shares with its forward."""
 
     def __init__(self, script: str) -> None:
         self._script = script
@@ -215,8 +203,7 @@ class NodeNames:
         )
 
     def sequence(self, run: int, node: torch.fx.Node) -> int | None:
-        """A negative number that this node and its counterparts in the other direction have, and no
-        others."""
+        """A negative number that this node and its counterparts in the other direction have, and no others."""
         number = node.meta.get("seq_nr")
         if not isinstance(number, int) or number < 0:
             return None

@@ -22,6 +22,8 @@ from ...torch_private.operators import arguments_of, overloads_of
 TORCH = str(Path(torch.__file__).parent)
 NUMDRIFT = str(Path(__file__).absolute().parents[2])
 FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)
+GIVEN = ("placeholder", "get_attr")
+"""Nodes that compute nothing: what a graph is given, and what it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +59,25 @@ class Reading:
 
 
 def read_graph(graph: torch.fx.Graph, reading: Reading) -> GraphParts:
-    """The parts of a graph. A `getitem` that takes one result out of several becomes an output of its
-    node."""
-    results = _Results()
+    """The parts of a graph. A `getitem` that takes one result out of several becomes an output of its node."""
+    # The results that are taken out of a node with several, and by node those taken out of it. A result may be taken
+    # out twice: both are the first one's value then.
+    taken_out: dict[torch.fx.Node, str] = {}
+    parts: dict[torch.fx.Node, dict[int, torch.fx.Node]] = {}
     for one in graph.nodes:
-        if one.target is operator.getitem and isinstance(one.args[1], int):
-            source = one.args[0]
-            if isinstance(source, torch.fx.Node) and source.op not in ("placeholder", "get_attr"):
-                several = isinstance(_example(source), (tuple, list)) and source.target is not operator.getitem
-                if several:
-                    results.take_out(one)
+        source, index = one.args if one.target is operator.getitem else (None, None)
+        # Only one level is taken apart: what is a tuple within a tuple stays a node.
+        if not isinstance(index, int) or not isinstance(source, torch.fx.Node) or source.target is operator.getitem:
+            continue
+        if source.op not in GIVEN and isinstance(_example(source), (tuple, list)):
+            taken_out[one] = parts.setdefault(source, {}).setdefault(index, one).name
     groups: dict[Any, str] = {}
     nodes: list[Node] = []
     values: dict[str, Value] = {}
     inputs: list[str] = []
     outputs: tuple[str | None, ...] = ()
     for one in graph.nodes:
-        if one.op in ("placeholder", "get_attr"):
+        if one.op in GIVEN:
             if one.op == "get_attr" and _is_module(one):
                 continue
             inputs.append(one.name)
@@ -81,42 +85,18 @@ def read_graph(graph: torch.fx.Graph, reading: Reading) -> GraphParts:
             values[one.name] = value_of(one, reading.bindings.get(one.name, bound))
         elif one.op == "output":
             found = one.args[0] if isinstance(one.args[0], (list, tuple)) else one.args
-            outputs = tuple(results.name_of(each) if _is_value(each) else None for each in found)
-        elif one not in results.taken_out:
-            made = results.outputs_of(one)
-            nodes.append(_node(one, made, results, reading, groups))
-            values.update({
-                name: value_of(source, reading.bindings.get(name, "")) for name, source in made.items()
-            })  # fmt: skip
+            outputs = tuple(taken_out.get(each, each.name) if _is_value(each) else None for each in found)
+        elif one not in taken_out:
+            made = [part for _, part in sorted(parts[one].items())] if one in parts else [one]
+            nodes.append(_node(one, tuple(part.name for part in made), taken_out, reading, groups))
+            values.update({part.name: value_of(part, reading.bindings.get(part.name, "")) for part in made})
     return GraphParts(tuple(nodes), values, tuple(inputs), outputs)
-
-
-class _Results:
-    """The values that the nodes of a graph make: a node's own, or those taken out of its tuple."""
-
-    def __init__(self) -> None:
-        self.taken_out: dict[torch.fx.Node, str] = {}
-        self._parts: dict[torch.fx.Node, dict[Any, torch.fx.Node]] = {}
-
-    def take_out(self, one: torch.fx.Node) -> None:
-        source, index = one.args
-        first = self._parts.setdefault(source, {}).setdefault(index, one)  # type: ignore[arg-type]
-        self.taken_out[one] = first.name
-
-    def name_of(self, one: torch.fx.Node) -> str:
-        return self.taken_out.get(one, one.name)
-
-    def outputs_of(self, one: torch.fx.Node) -> dict[str, torch.fx.Node]:
-        parts = self._parts.get(one)
-        if parts is None:
-            return {one.name: one}
-        return {parts[index].name: parts[index] for index in sorted(parts)}
 
 
 def _node(
     one: torch.fx.Node,
-    made: Mapping[str, torch.fx.Node],
-    results: _Results,
+    made: tuple[str, ...],
+    taken_out: Mapping[torch.fx.Node, str],
     reading: Reading,
     groups: dict[Any, str],
 ) -> Node:
@@ -134,9 +114,8 @@ def _node(
             name.replace(".", "_").strip("_") or "call",
             "",
         )
-    inputs, names, attributes = _arguments(one, results)
-    # The op that a node was decomposed from, and the name of the decomposed call; both "" for an op as
-    # called
+    inputs, names, attributes = _arguments(one, taken_out)
+    # The op that a node was decomposed from, and the name of the decomposed call; both "" for an op as called
     before = parts_of_op(one.meta.get("original_aten"))
     now = parts_of_op(one.target)
     if before is None or now is None or before[:2] == now[:2]:
@@ -162,30 +141,28 @@ def _node(
         group=group,
         inputs=inputs,
         input_names=names,
-        outputs=tuple(made),
+        outputs=made,
         attributes=attributes,
     )
 
 
-def _arguments(one: torch.fx.Node, results: _Results) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, Any]]:
+def _arguments(
+    one: torch.fx.Node, taken_out: Mapping[torch.fx.Node, str]
+) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, Any]]:
     """The values that a node takes, the names of their arguments, and its other arguments as attributes."""
     inputs: list[str] = []
     names: list[str] = []
     attributes: dict[str, Any] = {}
-    for name, argument in _named_arguments(one):
-        found = [each for each in _leaves(argument) if isinstance(each, torch.fx.Node) and _is_value(each)]
-        inputs += [results.name_of(each) for each in found]
+    known = _argument_names(one.target if one.op == "call_function" else None)
+    named = [(known[at] if at < len(known) else f"argument_{at}", argument) for at, argument in enumerate(one.args)]
+    for name, argument in (*named, *one.kwargs.items()):
+        found = [each for each in _leaves(argument) if _is_value(each)]
+        inputs += [taken_out.get(each, each.name) for each in found]
         names += [name] * len(found)
+        # A list of values and numbers is both: of `view(x, [s0, 4])` the size s0 is an input, and the list an attribute.
         if argument is not None and not (found and len(found) == len(list(_leaves(argument)))):
-            attributes[name] = _plain(argument, results)
+            attributes[name] = _plain(argument, taken_out)
     return tuple(inputs), tuple(names), attributes
-
-
-def _named_arguments(one: torch.fx.Node) -> Iterator[tuple[str, Any]]:
-    names = _argument_names(one.target if one.op == "call_function" else None)
-    for index, argument in enumerate(one.args):
-        yield names[index] if index < len(names) else f"argument_{index}", argument
-    yield from one.kwargs.items()
 
 
 @functools.cache
@@ -214,16 +191,16 @@ def _leaves(argument: Any) -> Iterator[Any]:
         yield argument
 
 
-def _plain(argument: Any, results: _Results) -> Any:
+def _plain(argument: Any, taken_out: Mapping[torch.fx.Node, str]) -> Any:
     """An argument as the record holds it: text, numbers that JSON has, and lists of those."""
     if isinstance(argument, torch.fx.Node):
-        return results.name_of(argument)
+        return taken_out.get(argument, argument.name)
     if type(argument) is float:
         return argument if math.isfinite(argument) else str(argument)
     if type(argument) in (bool, int, str):
         return argument
     if isinstance(argument, (list, tuple)) and not any(isinstance(one, (list, tuple)) for one in argument):
-        return [_plain(one, results) for one in argument]
+        return [_plain(one, taken_out) for one in argument]
     return str(argument).removeprefix("torch.")
 
 
@@ -253,8 +230,7 @@ def module_path(stack: Mapping[str, Any]) -> str:
 
 @functools.cache
 def path_in_source(expression: str) -> str:
-    """The dotted path that dynamo's expression for a module or a tensor means, from the outermost module
-    on."""
+    """The dotted path that dynamo's expression for a module or a tensor means, from the outermost module on."""
     path = re.sub(r"^[LG]\['\w+'\]", "", expression)
     path = re.sub(r"\['?(\w+)'?\]", r".\1", path)
     return re.sub(r"\._(modules|parameters|buffers|orig_mod)(?=\.|$)", "", path).strip(".")

@@ -36,31 +36,39 @@ class Compilation:
 
 def post_graph(done: Compilation, name: str) -> Graph:
     """The post graph of a compilation, under this name."""
-    nodes = _with_buffers(done, _nodes(done))
-    values = _values(done, nodes)
-    bindings = {one: done.pre.values[one].binding for one in done.pre.inputs}
+    nodes, pre, lowered = _nodes(done), done.pre, done.lowered
+    # The inputs are the pre graph's. Of what kernels take and give Inductor says what it is; of what lies within them
+    # the final graph does.
+    values = {one: pre.values[one] for one in pre.inputs}
+    for one in (one for node in nodes for one in (*node.inputs, *node.outputs)):
+        if one not in values:
+            dtype, shape = lowered.buffers.get(one, ("", None))
+            values[one] = Value(dtype, shape, "constant" if one in lowered.constants else "")
+    inside = dict.fromkeys(one for node in nodes for op in node.body for one in (*op.inputs, *op.outputs))
+    values = {one: replace(done.final.values[one], binding="") for one in inside if one in done.final.values} | values
+    bindings = {one: pre.values[one].binding for one in pre.inputs}
     outputs = []
-    for before, after in zip(done.outputs, done.lowered.outputs, strict=False):
+    for before, after in zip(done.outputs, lowered.outputs, strict=False):
         if before is not None and after is not None:
             outputs.append(after)
-            bindings.setdefault(after, done.pre.values[before].binding)
+            bindings.setdefault(after, pre.values[before].binding)
     values = {one: replace(value, binding=bindings.get(one, value.binding)) for one, value in values.items()}
     for one in outputs:
         values.setdefault(one, Value(binding=bindings[one]))
     covered = {one for node in nodes for one in node.covers}
-    missing = [one.name for one in done.pre.nodes if one.name not in covered and computes(one, done.pre.values)]
+    missing = [one.name for one in pre.nodes if one.name not in covered and computes(one, pre.values)]
     notes = (f"in no kernel (optimised away, or only a view): {', '.join(missing)}",) if missing else ()
     used = dict.fromkeys(one for node in nodes for one in node.inputs)
-    constants = [one for one in used if one in done.lowered.constants and one not in done.pre.inputs]
+    constants = [one for one in used if one in lowered.constants and one not in pre.inputs]
     return replace(
-        done.pre,
+        pre,
         name=name,
         stage="post",
         nodes=tuple(nodes),
         values=values,
-        inputs=(*done.pre.inputs, *constants),
+        inputs=(*pre.inputs, *constants),
         outputs=tuple(outputs),
-        pre=done.pre.name,
+        pre=pre.name,
         seconds=round(done.seconds, 6),
         notes=notes,
         code=done.code,
@@ -68,24 +76,7 @@ def post_graph(done: Compilation, name: str) -> Graph:
 
 
 def _nodes(done: Compilation) -> list[Node]:
-    final = {one.name: one for one in done.final.nodes}
-    owner = {made: one.name for one in done.final.nodes for made in one.outputs}
-    order = {one.name: number for number, one in enumerate(done.pre.nodes)}
-    makes = {made: one.name for one in done.pre.nodes for made in one.outputs}
-    sources = {one.name: one for one in done.pre.nodes}
-    taken: set[str] = set()
-    nodes = []
-    for kernel in done.lowered.kernels:
-        inside = dict.fromkeys(owner.get(one.name, one.name) for one in kernel.origins)
-        body = tuple(node for name, node in final.items() if name in inside)
-        found = {makes.get(one, one) for node in kernel.origins for one in done.covers.get(node.name, ())}
-        covers = sorted((one for one in found if one in order), key=order.__getitem__)
-        nodes.append(_node(kernel, body, [sources[one] for one in covers], taken, done.pre.phase))
-    return nodes
-
-
-def _with_buffers(done: Compilation, nodes: Sequence[Node]) -> list[Node]:
-    """The nodes, the ops in them reading and writing the buffers that hold their values."""
+    """The kernels, the ops in them reading and writing the buffers that hold their values."""
     results = {one.name: one.outputs[0] for one in done.final.nodes if one.outputs}
     buffers: dict[str, str] = {}
     for buffer, made in done.lowered.made_by.items():
@@ -95,23 +86,35 @@ def _with_buffers(done: Compilation, nodes: Sequence[Node]) -> list[Node]:
     def renamed(values: Iterable[str]) -> tuple[str, ...]:
         return tuple(buffers.get(one, one) for one in values)
 
-    return [
-        replace(
-            node,
-            body=tuple(replace(one, inputs=renamed(one.inputs), outputs=renamed(one.outputs)) for one in node.body),
+    owner = {made: one.name for one in done.final.nodes for made in one.outputs}
+    order = {one.name: number for number, one in enumerate(done.pre.nodes)}
+    makes = {made: one.name for one in done.pre.nodes for made in one.outputs}
+    taken: set[str] = set()
+    nodes = []
+    for kernel in done.lowered.kernels:
+        # Its origins are nodes of the final graph; each of those stands for nodes of the graph before.
+        inside = dict.fromkeys(owner.get(one.name, one.name) for one in kernel.origins)
+        body = tuple(
+            replace(node, inputs=renamed(node.inputs), outputs=renamed(node.outputs))
+            for node in done.final.nodes
+            if node.name in inside
         )
-        for node in nodes
-    ]
+        found = {makes.get(one, one) for node in kernel.origins for one in done.covers.get(node.name, ())}
+        covers = sorted(order[one] for one in found if one in order)
+        nodes.append(_node(kernel, body, [done.pre.nodes[at] for at in covers], taken, done.pre.phase))
+    return nodes
 
 
-def _node(
-    kernel: GraphKernel,
-    body: tuple[Node, ...],
-    covered: Sequence[Node],
-    taken: set[str],
-    phase: str,
-) -> Node:
-    domain, op, overload = _called(kernel)
+def _node(kernel: GraphKernel, body: tuple[Node, ...], covered: Sequence[Node], taken: set[str], phase: str) -> Node:
+    # What the kernel is: one of torch's ops (`extern_kernels.addmm`, `torch.ops.aten.sort.stable`), or generated
+    names = kernel.name.removeprefix("torch.ops.").split(".")
+    domain, op, overload = "inductor", kernel.name, ""
+    if (parts := parts_of_op(kernel.operation)) is not None:
+        domain, op, overload = parts
+    elif not kernel.code and names[0] == "extern_kernels":
+        domain, op = "aten", "_".join(names[1:])
+    elif not kernel.code and len(names) > 1:
+        domain, op, overload = names[0], names[1], "" if names[2:] in ([], ["default"]) else "_".join(names[2:])
     place = next((one for one in reversed(covered) if one.source), None)
     same = [one for one in body if one.op == op and not kernel.code]
     alone = same[0] if len(same) == 1 else None
@@ -150,32 +153,6 @@ def _node(
     )
 
 
-def _called(kernel: GraphKernel) -> tuple[str, str, str]:
-    parts = parts_of_op(kernel.operation)
-    if parts is not None:
-        return parts
-    if kernel.code:
-        return "inductor", kernel.name, ""
-    names = kernel.name.removeprefix("torch.ops.").split(".")
-    if names[0] == "extern_kernels":
-        return "aten", "_".join(names[1:]), ""
-    if len(names) > 1:
-        return names[0], names[1], "" if names[2:] in ([], ["default"]) else "_".join(names[2:])
-    return "inductor", kernel.name, ""
-
-
-def _values(done: Compilation, nodes: Sequence[Node]) -> dict[str, Value]:
-    values = {one: done.pre.values[one] for one in done.pre.inputs}
-    for node in nodes:
-        for one in (*node.inputs, *node.outputs):
-            if one not in values:
-                dtype, shape = done.lowered.buffers.get(one, ("", None))
-                values[one] = Value(dtype, shape, "constant" if one in done.lowered.constants else "")
-    inside = dict.fromkeys(one for node in nodes for op in node.body for one in (*op.inputs, *op.outputs))
-    known = {one: replace(done.final.values[one], binding="") for one in inside if one in done.final.values}
-    return known | values
-
-
 def computes(node: Node, values: Mapping[str, Value]) -> bool:
     """Whether a node of a pre graph makes numbers of tensors: no view, no size."""
     tensors = any(values[one].shape is not None and values[one].dtype for one in node.outputs)
@@ -212,19 +189,15 @@ class GraphBefore:
         ends = {gone for found in exits.values() for gone in found}
         for made, replaced in exits.items():
             if made not in self._arguments:
-                # These nodes and all gone ones that they were computed from, up to what another node
-                # replaces
+                # These nodes and all gone ones that they were computed from, up to what another node replaces
                 other_ends = ends.difference(replaced)
-                found: dict[torch.fx.Node, None] = {}
+                region = stands_for[made]
                 pending = list(replaced)
                 while pending:
                     one = pending.pop()
-                    if one in found or one in alive or one in other_ends:
-                        continue
-                    found[one] = None
-                    pending += self._arguments.get(one, ())
-                region = list(found)
-                stands_for[made].update(dict.fromkeys(region))
+                    if one not in region and one not in alive and one not in other_ends:
+                        region[one] = None
+                        pending += self._arguments.get(one, ())
         # Let each new node that stands for nothing yet stand for what those stand for that it was made for
         for one in reversed(graph.nodes):
             if one in self._arguments or stands_for[one]:
@@ -232,13 +205,12 @@ class GraphBefore:
             for user in one.users:
                 if user not in self._arguments:
                     stands_for[one].update(stands_for[user])
-        return {one.name: self._sorted(found) for one, found in stands_for.items()}
-
-    def _sorted(self, found: Iterable[torch.fx.Node]) -> tuple[str, ...]:
-        wanted = set(found)
-        if len(wanted) < 2:
-            return tuple(self._names[one] for one in wanted)
-        return tuple(name for one, name in self._names.items() if one in wanted)
+        # In the order of the graph before
+        order = {one: at for at, one in enumerate(self._names)}
+        return {
+            one.name: tuple(self._names[gone] for gone in sorted(found, key=order.__getitem__))
+            for one, found in stands_for.items()
+        }
 
 
 def _arguments(one: torch.fx.Node) -> list[torch.fx.Node]:

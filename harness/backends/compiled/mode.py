@@ -44,12 +44,7 @@ class CompileMode:
         self.eager.set_up(swaps)
         require_backend(self.spec.name, self.backend)
         if self.backend == "inductor":
-            set_inductor_numerics(
-                contract=None if self.spec.contract is None else self.spec.contract == "fast",
-                emulate_casts=_is_on(self.spec.emulate_casts),
-                fallback_random=_is_on(self.spec.fallback_random),
-            )
-            set_inductor_options(self.spec.inductor)
+            configure_inductor(self.spec)
         elif self.spec.inductor:
             raise UsageError(
                 f"mode {self.spec.name!r}: inductor.{next(iter(self.spec.inductor))} has no effect with backend "
@@ -67,8 +62,7 @@ class CompileMode:
             self._compiled.append(weakref.ref(module))
 
     def adopt_function(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Take over a function that computes a training's loss and gradients in one, as torch.func makes
-        them."""
+        """Take over a function that computes a training's loss and gradients in one, as torch.func makes them."""
         compiled: Callable[..., Any] = own_compile()(function, backend=self.backend)
         return compiled
 
@@ -83,23 +77,18 @@ class CompileMode:
             return {}
         named = inductor_mode_options(mode, dynamic) if mode not in (None, "default") else {}
         chosen = {name.replace("-", "_"): value for name, value in {**named, **(options or {})}.items()}
-        kept = {name: value for name, value in chosen.items() if name not in self._stated()}
+        # The options that a key of the mode states: what the script asks for there would undo what the user asks for.
+        spec = self.spec
+        of_keys = {
+            "cpp.enable_floating_point_contract_flag": spec.contract,
+            "emulate_precision_casts": spec.emulate_casts,
+            "fallback_random": spec.fallback_random,
+        }
+        stated = set(spec.inductor) | {name for name, value in of_keys.items() if value is not None}
+        kept = {name: value for name, value in chosen.items() if name not in stated}
         if kept == chosen:
             return {"mode": mode} if mode else {"options": options} if options else {}
         return {"options": kept} if kept else {}
-
-    def _stated(self) -> set[str]:
-        """The options of Inductor's that the mode's keys state."""
-        spec = self.spec
-        return set(spec.inductor) | {
-            name
-            for name, value in (
-                ("cpp.enable_floating_point_contract_flag", spec.contract),
-                ("emulate_precision_casts", spec.emulate_casts),
-                ("fallback_random", spec.fallback_random),
-            )
-            if value is not None
-        }
 
     def close(self, moment: Moment, settled: Callable[[], None] | None = None) -> None:
         self.eager.close(moment, settled)
@@ -126,12 +115,17 @@ class CompileMode:
 
 
 def require_backend(mode: str, backend: str) -> None:
-    """Raise UsageError when torch.compile knows no such backend. Loads dynamo, which what follows is prepared
-    for."""
+    """Raise UsageError when torch.compile knows no such backend. Loads dynamo, which what follows is prepared for."""
     if backend not in torch.compiler.list_backends(exclude_tags=()):
         known = {*LADDER, *torch.compiler.list_backends()}
         raise UsageError(f"mode {mode!r}: there is no backend {backend!r}; {nearest(backend, known)}")
 
 
-def _is_on(value: str | None) -> bool | None:
-    return None if value is None else value == "on"
+def configure_inductor(spec: ModeSpec) -> None:
+    """Configure Inductor as a mode states it; what the mode leaves open stays as it is."""
+    set_inductor_numerics(
+        contract=None if spec.contract is None else spec.contract == "fast",
+        emulate_casts=None if spec.emulate_casts is None else spec.emulate_casts == "on",
+        fallback_random=None if spec.fallback_random is None else spec.fallback_random == "on",
+    )
+    set_inductor_options(spec.inductor)

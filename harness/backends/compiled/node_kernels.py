@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import torch
 
 from ...tape.call_log import CallValues
-from ...tape.replay import Computation, executed, set_apart
+from ...tape.replay import Computation, set_apart
+from ...tape.step_kernels import executed_apart
 from ...tape.tape import Call, GeneratorState, Tape, View, leaves, mapped
 from ...torch_private.dispatching import without_dispatch_modes
 from ...torch_private.operators import written_names
@@ -19,8 +20,7 @@ from ...torch_private.probing import Boxed, compile_graph, fake_mode
 from ...torch_private.taping import registered_operation
 
 TOGETHER = 16
-"""Nodes that are compiled as one graph: one needs about as long as many, and all are executed when one is
-asked for."""
+"""Nodes that are compiled as one graph: one needs about as long as many, and all are executed when one is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,7 @@ class KernelTensor:
 
 @dataclass(frozen=True, slots=True)
 class NodeKind:
-    """A kernel: an op, what it takes, with a `TensorKind` for each tensor, and the direction it is compiled
-    for."""
+    """A kernel: an op, what it takes, with a `KernelTensor` for each tensor, and the direction it is compiled for."""
 
     op: str
     arguments: tuple[Any, ...]
@@ -47,7 +46,8 @@ class NodeKind:
     backward: bool
 
     def tensors(self) -> list[KernelTensor]:
-        return [one for one in leaves([self.arguments, _values(self.keywords)]) if isinstance(one, KernelTensor)]
+        values = [self.arguments, *(value for _, value in self.keywords)]
+        return [one for one in leaves(values) if isinstance(one, KernelTensor)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,18 +57,6 @@ class CompiledNodes:
     kinds: Sequence[NodeKind]
     results: Sequence[Sequence[bool]]
     run: Boxed
-
-    def execute(self, number: int, tensors: Sequence[torch.Tensor]) -> list[Any]:
-        """The flat outputs of one node on these tensors; the others get zeros."""
-        inputs: list[Any] = []
-        for at, kind in enumerate(self.kinds):
-            # All nodes of the graph are executed, for they were compiled together; what the others give is
-            # thrown away.
-            inputs += tensors if at == number else [one.empty().zero_() for one in kind.tensors()]
-        outputs = list(self.run(inputs))
-        before = sum(sum(one) for one in self.results[:number])
-        own = iter(outputs[before:])
-        return [next(own) if given else None for given in self.results[number]]
 
 
 class NodeCompiler(Protocol):
@@ -84,8 +72,7 @@ compile_node: NodeCompiler = compile_graph
 class NodeKernels:
     """The kernels of the compiled nodes of a step, compiled when they are first needed, by `compile_`.
 
-    Nodes that draw random numbers or write to an argument are not among them: the compiler calls eager's
-    kernels there.
+    Nodes that draw random numbers or write to an argument are not among them: the compiler calls eager's kernels there.
     """
 
     def __init__(self, tape: Tape, compile_: NodeCompiler = compile_node) -> None:
@@ -94,8 +81,7 @@ class NodeKernels:
         self._known: dict[NodeKind, tuple[CompiledNodes, int]] = {}
 
     def prepare(self, positions: Iterable[int]) -> None:
-        """Compile the kernels of these calls, some at a time. What cannot be compiled is left for `execute`
-        to say."""
+        """Compile the kernels of these calls, some at a time. What cannot be compiled is left for `execute` to say."""
         wanted: dict[bool, dict[NodeKind, None]] = {False: {}, True: {}}
         for position in positions:
             call = self._tape.calls[position]
@@ -105,9 +91,9 @@ class NodeKernels:
                 if kind not in self._known:
                     wanted[kind.backward].setdefault(kind)
         for kinds in wanted.values():
-            for some in _parts(list(kinds), TOGETHER):
+            for start in range(0, len(kinds), TOGETHER):
                 with suppress(Exception):  # one of them may be what cannot be compiled
-                    self._compile(some)
+                    self._compile(list(kinds)[start : start + TOGETHER])
 
     def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         """The flat outputs of a node. Raises what a compiler raises."""
@@ -115,9 +101,18 @@ class NodeKernels:
         if kind not in self._known:
             self._compile([kind])
         compiled, number = self._known[kind]
-        tensors = [each for each in leaves([arguments, _values(kind.keywords, keywords)]) if _is_tensor(each)]
+        values = leaves([arguments, *(keywords[name] for name, _ in kind.keywords)])
+        tensors = [each for each in values if isinstance(each, torch.Tensor)]
         with without_dispatch_modes():
-            return compiled.execute(number, tensors)
+            # All nodes of the graph are executed, for they were compiled together; the others get zeros, and what
+            # they give is thrown away.
+            inputs: list[Any] = []
+            for at, other in enumerate(compiled.kinds):
+                inputs += tensors if at == number else [each.empty().zero_() for each in other.tensors()]
+            outputs = list(compiled.run(inputs))
+        before = sum(sum(each) for each in compiled.results[:number])
+        own = iter(outputs[before:])
+        return [next(own) if given else None for given in compiled.results[number]]
 
     def _compile(self, kinds: Sequence[NodeKind]) -> None:
         module, inputs, results = graph_of(kinds)
@@ -139,11 +134,14 @@ class NodeKernels:
 
 
 def graph_of(kinds: Sequence[NodeKind]) -> tuple[torch.fx.GraphModule, list[Any], list[list[bool]]]:
-    """A graph that executes these nodes independently, its fake inputs, and which outputs of each node it
-    gives."""
-    graph, inputs, outputs, results = torch.fx.Graph(), [], [], []
+    """A graph that executes these nodes independently, its fake inputs, and which outputs of each node it gives."""
+    graph = torch.fx.Graph()
+    inputs: list[Any] = []
+    outputs: list[torch.fx.Node] = []
+    results: list[list[bool]] = []
     mode = fake_mode()
     placeholders = []
+    # All placeholders come first: a compiler takes them by position.
     for number, tensor in enumerate(one for kind in kinds for one in kind.tensors()):
         with mode:
             inputs.append(tensor.empty())
@@ -155,10 +153,16 @@ def graph_of(kinds: Sequence[NodeKind]) -> tuple[torch.fx.GraphModule, list[Any]
         node = graph.call_function(operation, *_filled(kind, given))
         args, kwargs = _filled(kind, faked)
         with mode, torch.no_grad():
-            node.meta["val"] = operation(*args, **kwargs)
-        made = list(_results(graph, node))
-        outputs += [one for one in made if one is not None]
-        results.append([one is not None for one in made])
+            value = node.meta["val"] = operation(*args, **kwargs)
+        several = isinstance(value, (list, tuple))
+        made = list(value) if several else [value]
+        results.append([isinstance(one, torch.Tensor) for one in made])
+        for index, one in enumerate(made):
+            if several and results[-1][index]:
+                outputs.append(graph.call_function(operator.getitem, (node, index)))
+                outputs[-1].meta["val"] = one
+            elif results[-1][index]:
+                outputs.append(node)
     graph.output(tuple(outputs))
     return torch.fx.GraphModule(torch.nn.Module(), graph), inputs, results
 
@@ -173,21 +177,6 @@ def _filled(kind: NodeKind, tensors: Iterator[Any]) -> tuple[tuple[Any, ...], di
     return arguments, {name: mapped(value, one) for name, one in kind.keywords}
 
 
-def _results(graph: torch.fx.Graph, node: torch.fx.Node) -> Iterator[torch.fx.Node | None]:
-    """The flat outputs of a node, None for one that is no tensor."""
-    value = node.meta["val"]
-    if not isinstance(value, (list, tuple)):
-        yield node if _is_tensor(value) else None
-        return
-    for index, one in enumerate(value):
-        if _is_tensor(one):
-            taken = graph.call_function(operator.getitem, (node, index))
-            taken.meta["val"] = one
-            yield taken
-        else:
-            yield None
-
-
 def is_generated(call: Call, operation: Any) -> bool:
     """Whether the compiler may have made a kernel of its own for this call."""
     given = leaves([call.arguments, *call.keywords.values()])
@@ -196,28 +185,13 @@ def is_generated(call: Call, operation: Any) -> bool:
     return call.compiled is not None and not called
 
 
-def _values(named: Sequence[tuple[str, Any]], values: Mapping[str, Any] | None = None) -> list[Any]:
-    """The values of keywords in their order, or those of the same names."""
-    return [value if values is None else values[name] for name, value in named]
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)
-
-
-def _parts(values: Sequence[NodeKind], size: int) -> Iterator[Sequence[NodeKind]]:
-    for start in range(0, len(values), size):
-        yield values[start : start + size]
-
-
 # What the steps that a compiling mode has taped really computed, for those who ask after the training.
 
 
 class RecordedKernels:
     """The kernels of one step. `notes` say which of its values are unknown, and why.
 
-    `compile_` is the mode's compiler, which makes kernels of its own; None for one that executes graphs by
-    eager ops.
+    `compile_` is the mode's compiler, which makes kernels of its own; None for one that executes graphs by eager ops.
     """
 
     def __init__(self, tape: Tape, values: CallValues, compile_: NodeCompiler | None) -> None:
@@ -227,8 +201,7 @@ class RecordedKernels:
         self._nodes = NodeKernels(tape, compile_ or compile_node)
 
     def digests(self) -> list[list[str | None]]:
-        """For each call digests of its fresh outputs and of what it wrote; None for a value that is
-        unknown."""
+        """For each call digests of its fresh outputs and of what it wrote; None for a value that is unknown."""
         return self._values.digests
 
     def value(self, position: int) -> list[torch.Tensor] | None:
@@ -241,13 +214,11 @@ class RecordedKernels:
             self._nodes.prepare(positions)
 
     def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        """Execute a call as this mode does: a node of a compiled graph compiled alone, anything else by eager
-        ops.
+        """Execute a call as this mode does: a node of a compiled graph compiled alone, anything else by eager ops.
 
-        Gives flat outputs; arguments that the op writes are written in place. Grad mode, autocast and
-        generators are as before afterwards. Raises what a compiler or an op raises.
+        Gives flat outputs; arguments that the op writes are written in place. Grad mode, autocast and generators are as
+        before afterwards. Raises what a compiler or an op raises.
         """
-        draw = one.call.draw
         if one.position in self._values.swapped:
             with set_apart(()):
                 outputs = self._values.swapped[one.position](*arguments, **keywords)
@@ -255,9 +226,7 @@ class RecordedKernels:
         if self._generates and is_generated(one.call, one.operation):
             with torch.no_grad():
                 return self._nodes.execute(one, arguments, keywords)
-        devices = () if draw is None else (moved.device for moved in draw.states)
-        with set_apart(devices), torch.set_grad_enabled(one.call.grad):
-            return executed(one, arguments, keywords)
+        return executed_apart(one, arguments, keywords)
 
 
 STEPS: dict[int, RecordedKernels] = {}

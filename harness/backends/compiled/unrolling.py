@@ -16,15 +16,7 @@ from ...tape.tape import NotReplayable, Phase, views_in
 from ...torch_private.dispatching import without_dispatch_modes
 from ...torch_private.probing import Boxed
 from ...torch_private.taping import bare_execution, storage_address
-from .compiled_interpreter import (
-    Described,
-    Interpreted,
-    Interpreter,
-    NodeNames,
-    flat_outputs,
-    laid_out_like,
-    layout_of,
-)
+from .compiled_interpreter import Described, Interpreted, Interpreter, NodeNames, flat_outputs, laid_out_like, layout_of
 
 OTHER_RANDOM = (
     "a compiled graph draws random numbers by a generator of its own; in the mode compile,fallback_random=on they are "
@@ -38,28 +30,22 @@ class Regions:
     def __init__(self, log: CallLog, script: str) -> None:
         self.log = log
         self.names = NodeNames(script)
-        self._forwards: list[tuple[int, int, set[int]]] = []
+        self.forwards: list[tuple[int, int, set[int]]] = []
         self._runs = 0
 
     def enter(self, graph: CompiledGraph, phase: Phase, inputs: Sequence[Any]) -> UnrolledRegion:
         """Note what a graph is about to be executed with."""
         backward = graph.phase == "backward"
         views = [self.log.table.view(one, is_input=True) for one in inputs if isinstance(one, torch.Tensor)]
-        slots = {view.slot for view in views}
-        run = self._forward_of(graph.region, slots) if backward else self._runs
+        run = self._runs
         self._runs += 1
+        if backward:
+            # It belongs to the run of that forward of its region which gave most of what it takes. Pairs compare by
+            # the number in common first, then by the run: of equals the last.
+            slots = {view.slot for view in views}
+            found = [(len(slots & given), one) for region, one, given in self.forwards if region == graph.region]
+            run = max(found)[1] if found else run
         return UnrolledRegion(self, graph, "backward" if backward else phase, run, inputs)
-
-    def left(self, graph: CompiledGraph, run: int, slots: set[int]) -> None:
-        """A graph has given these slots."""
-        if graph.phase == "forward":
-            self._forwards.append((graph.region, run, slots))
-
-    def _forward_of(self, region: int, slots: set[int]) -> int:
-        """The run of the forward that this backward belongs to: the last one with most in common."""
-        found = [(len(slots & given), run) for one, run, given in self._forwards if one == region]
-        # Pairs compare by the number in common first, then by the run: of equals the last.
-        return max(found)[1] if found else self._runs
 
 
 class UnrolledRegion:
@@ -78,8 +64,7 @@ class UnrolledRegion:
         self._probed: dict[ValueKey, torch.Tensor] = {}
 
     def probe(self, outputs: Sequence[Any]) -> None:
-        """Read the values of the execution, which gave `outputs`, from its repetitions. Fails for itself
-        alone."""
+        """Read the values of the execution, which gave `outputs`, from its repetitions. Fails for itself alone."""
         if self._graph.probed is None:
             return
         after = _generator_states(self._inputs)
@@ -101,8 +86,7 @@ class UnrolledRegion:
         return self._is_same(self._outputs, outputs, copies)
 
     def _is_same(self, outputs: Sequence[Any], others: Sequence[Any], written: Sequence[Any]) -> bool:
-        """Whether other results, and other inputs where the graph writes to them, have the bits of the real
-        ones."""
+        """Whether other results, and other inputs where the graph writes to them, have the bits of the real ones."""
         pairs = list(zip(outputs, others, strict=True))
         targets = written_inputs(self._graph.module.graph)
         pairs += [(self._inputs[index], written[index]) for index in targets.values()]
@@ -138,12 +122,16 @@ class UnrolledRegion:
         # graph left them did both draw alike.
         if any(not torch.equal(state, generator_state(device)) for device, state in after.items()):
             raise NotReplayable(OTHER_RANDOM)
-        # Say what the nodes really gave, where that is known
+        # What the nodes really gave, where that is known: what the probes showed; of a backend that executes op by op
+        # what was just executed, if that has the same results; and the graph's own results.
         done = interpreter.done
-        known = self._known(done, interpreted, outputs)
-        real = {key: one.detach().clone() for key, one in given.items() if key not in known}
-        known = {**known, **real}
-        targets = written_inputs(self._graph.module.graph)
+        known = dict(self._probed)
+        if self._graph.probed is None and self._is_same(outputs, interpreted, self._copies):
+            for one in done:
+                tensors = ((at, value) for at, value in enumerate(one.outputs) if isinstance(value, torch.Tensor))
+                known |= {(one.node.name, at): value for at, value in tensors}
+        known |= {key: real.detach().clone() for key, real in given.items() if key not in known}
+        targets = written_inputs(module.graph)
         assert self._log.values is not None
         for one in done:
             values = [known.get((one.node.name, index)) for index, fresh in enumerate(one.call.fresh) if fresh]
@@ -161,28 +149,14 @@ class UnrolledRegion:
         if unknown:
             self._note(f"what {unknown} of its {len(done)} nodes gave is unknown: reading it changes the results")
         self._adopt(interpreted, outputs)
-        self._regions.left(self._graph, self._run, self._slots(outputs))
+        if self._graph.phase == "forward":
+            self._regions.forwards.append((self._graph.region, self._run, self._slots(outputs)))
 
     def _describe(self, node: torch.fx.Node) -> Described:
         names, graph = self._regions.names, self._graph
         sequence = names.sequence(self._run, node)
         place = OpPlace(self._phase, names.module(graph, node), sequence)
         return Described(place, names.line(node), names.describe(graph, self._run, node))
-
-    def _known(
-        self, done: Sequence[Interpreted], interpreted: Sequence[Any], outputs: Sequence[Any]
-    ) -> dict[ValueKey, torch.Tensor]:
-        """The values of the nodes that are known."""
-        if self._graph.probed is not None:
-            return self._probed
-        if not self._is_same(outputs, interpreted, self._copies):
-            return {}
-        return {
-            (one.node.name, index): output
-            for one in done
-            for index, output in enumerate(one.outputs)
-            if isinstance(output, torch.Tensor)
-        }
 
     def _adopt(self, interpreted: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Let the memory of the real results be that of the interpreted ones."""
@@ -203,9 +177,14 @@ class UnrolledRegion:
             given_back = table.slot_of(real) == slot and address in own
             elsewhere = address not in slots and slot in slots.values()
             # What eager gives as a view of an input the compiler may give as memory of its own: then the tape
-            # gets a copy, which the real result is.
+            # gets a copy in its layout, which the real result is.
             if not fits or elsewhere or (slot in inputs and not given_back):
-                slot = self._copied(value, real)
+                clone = torch.ops.aten.clone.default
+                taken = self._log.take(clone, (value,), {}, OpPlace(self._phase, None, None), grad=False)
+                made = laid_out_like(real, value)
+                slot = self._log.complete(clone, (value,), {}, taken, made, None).outputs[0].slot
+                assert self._log.values is not None
+                self._log.values.set(len(self._log.calls) - 1, [real], keep=False)
             slots[address] = slot
             table.assign(real, slot)
 
@@ -213,18 +192,6 @@ class UnrolledRegion:
         """The slots of the tensors among these."""
         found = (self._log.table.slot_of(one) for one in values if isinstance(one, torch.Tensor))
         return {slot for slot in found if slot is not None}
-
-    def _copied(self, value: torch.Tensor, real: torch.Tensor) -> int:
-        """Put a copy in the real result's layout on the tape; gives its slot."""
-        clone = torch.ops.aten.clone.default
-        place = OpPlace(self._phase, None, None)
-        taken = self._log.take(clone, (value,), {}, place, grad=False)
-        made = laid_out_like(real, value)
-        call = self._log.complete(clone, (value,), {}, taken, made, None)
-        assert self._log.values is not None
-        self._log.values.set(len(self._log.calls) - 1, [real], keep=False)
-        slot: int = call.outputs[0].slot
-        return slot
 
     def _note(self, text: str) -> None:
         if self._log.values is not None:
@@ -241,8 +208,7 @@ def copied_tensors(values: Iterable[Any]) -> list[Any]:
         plain = value.detach()
         address = storage_address(plain)
         if address not in storages:
-            # The whole storage is copied, once, so that inputs that are views of one another are so in the
-            # copies too.
+            # The whole storage is copied, once, so that inputs that are views of one another are so in the copies too.
             storages[address] = bytes_of_storage(plain).clone()
         empty = torch.empty(0, dtype=plain.dtype, device=plain.device)
         return empty.set_(storages[address].untyped_storage(), plain.storage_offset(), plain.size(), plain.stride())
@@ -259,8 +225,7 @@ def written_inputs(graph: torch.fx.Graph) -> dict[torch.fx.Node, int]:
 
 
 def _drew_the_same(one: Interpreted, values: Sequence[torch.Tensor | None]) -> bool:
-    """Whether what a random node really gave is what it gave on the tape, in what depends on nothing but the
-    draw."""
+    """Whether what a random node really gave is what it gave on the tape, in what depends on nothing but the draw."""
     name = one.call.name
     alone = name.endswith("_like") or name.startswith("bernoulli") or not any(True for _ in views_in(one.call))
     return all(

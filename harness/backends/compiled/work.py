@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import torch
 
 from ...errors import NotAvailable
 from ...records.backend_work import BREAK, Work
@@ -19,6 +22,7 @@ from ...torch_private.graph_stages import (
     InnerGraph,
     called_like,
     is_compiled_by_inductor,
+    parts_of_op,
     watch_aot,
     watch_dynamo,
     watch_executions,
@@ -27,7 +31,7 @@ from ...torch_private.graph_stages import (
 from ...torch_private.inductor_lowering import LoweredNode, watch_lowering
 from ...torch_private.patches import Patches, Undo
 from ...torch_private.script_compiles import graph_breaks
-from ..work_lines import GraphLines, KeptFailure, line_in
+from ..called_operators import KeptFailure, line_in, line_in_trace
 
 HITS = ("inductor.fxgraph_cache_hit", "aot_autograd.autograd_cache_hit")
 MISS = "inductor.fxgraph_cache_miss"
@@ -35,8 +39,7 @@ MISS = "inductor.fxgraph_cache_miss"
 
 @dataclass(slots=True)
 class RunningCompilation:
-    """One compilation that is under way: `captured` are the nodes of dynamo's graphs, `lowered` those of
-    Inductor's."""
+    """One compilation that is under way: `captured` are the nodes of dynamo's graphs, `lowered` those of Inductor's."""
 
     name: str
     began: float
@@ -75,7 +78,10 @@ class CompiledWork:
             (watch_aot, self._around_aot),
             (watch_inductor, self._around_inductor),
             (watch_executions, self._around_execution),
-            (_watch_lowering, self._node_lowered),
+            (
+                lambda seen: watch_lowering(seen, lambda node, error: None, lambda: None),
+                self._node_lowered,
+            ),
         ]
         for watch, around in hooks:
             try:
@@ -167,19 +173,17 @@ class CompiledWork:
     def _around_execution(self, compiled: Any, execute: Compile) -> Any:
         named = self._names.get(id(compiled))
         with self._kept:
-            named = named or self._first_seen(compiled)
+            if named is None:  # it came out of AOTAutograd's cache: nobody has compiled it here
+                for op in kernels_of_torch(compiled):
+                    self._told(Work("fallback", op))
+                named = self._name(compiled, " backward" if is_backward(compiled) else " forward", None)
         name, size = named or ("graph", None)
         return self._execute(name, size, execute)
-
-    def _first_seen(self, compiled: Any) -> tuple[str, int | None]:
-        """A graph that came out of AOTAutograd's cache: nobody has compiled it here."""
-        for op in kernels_of_torch(compiled):
-            self._told(Work("fallback", op))
-        return self._name(compiled, " backward" if is_backward(compiled) else " forward", None)
 
     def _name(self, compiled: Any, phase: str, size: int | None) -> tuple[str, int | None]:
         named = self._names[id(compiled)] = (f"graph {self._executables}{phase}", size)
         self._executables += 1
+        # An id is given to another object once this one is gone, so the name goes with it.
         weakref.finalize(compiled, self._names.pop, id(compiled), None)
         return named
 
@@ -208,5 +212,74 @@ def operations_in(graph: Any) -> int:
     return sum(node.op.startswith("call_") for node in graph.nodes)
 
 
-def _watch_lowering(seen: Callable[[LoweredNode], None]) -> Undo:
-    return watch_lowering(seen, lambda node, error: None, lambda: None)
+# Where in the script the kernels come from that a graph of Inductor's takes from torch.
+
+SCATTERS = "aten.scatter"
+"""Begins the names of ops that Inductor hands to each other's kernels: `aten.scatter_add` to `aten.scatter_reduce_`."""
+
+INDEX_PUTS = ("aten._unsafe_index_put", "aten._index_put_impl")
+"""Ops that Inductor hands to the kernel of `aten.index_put_`."""
+
+
+@dataclass(slots=True)
+class GraphLines:
+    """The lines of one graph's nodes, as far as they may be what calls a kernel of torch's.
+
+    `lowered` are those of nodes that Inductor was seen to lower to a call of that kernel. A graph out of Inductor's
+    cache is not lowered: a kernel is that of a `complex_` node of its op then (Inductor generates no code for these),
+    or of one of all its nodes, the `present`. Both know a node by its op with the overload and without.
+    """
+
+    lowered: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    complex_: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    present: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    @classmethod
+    def of(cls, graph: torch.fx.Graph, script: str) -> GraphLines:
+        lines = cls()
+        for node in graph.nodes:
+            # In the order of effects a node calls its op as `with_effects(token, op, ...)`
+            effects = parts_of_op(node.target) is None and len(node.args) > 1
+            inner = node.args[1] if effects else None
+            op = str(node.target if parts_of_op(inner) is None else inner)
+            values: list[Any] = [one.meta.get("val") for one in (node, *node.all_input_nodes)]
+            is_complex = any(isinstance(one, torch.Tensor) and one.is_complex() for one in values)
+            line = line_in_trace(script, node.meta.get("stack_trace"))
+            for name in {_plain(op), _family(op)}:
+                lines.present[name].append(line)
+                if is_complex:
+                    lines.complex_[name].append(line)
+        return lines
+
+    def seen(self, lowered: LoweredNode, script: str) -> None:
+        """Inductor has lowered a node."""
+        line = line_in_trace(script, lowered.node.meta.get("stack_trace"))
+        self.lowered[_plain(lowered.extern)].append(line)
+
+    def called(self, kernels: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """Each of these kernels, `aten::sort.stable`, with its line, "" where that cannot be told."""
+        for kernel, count in Counter(kernels).items():
+            name = _plain(kernel.replace("::", "."))
+            found = [self.lowered.get(name, [])]
+            found += [known.get(one, []) for known in (self.complex_, self.present) for one in (name, _family(name))]
+            chosen: Sequence[str] = [""] * count
+            for lines in found:
+                # `count` kernels are those of as many nodes, or of some of more nodes where all have one line;
+                # else it is open which node a kernel comes from.
+                if lines and all(lines) and (len(lines) == count or (len(lines) > count and len(set(lines)) == 1)):
+                    chosen = lines[:count]
+                    break
+            for line in chosen:
+                yield kernel, line
+
+
+def _family(name: str) -> str:
+    """`aten.sort` of `aten.sort.stable`: Inductor may take another overload than the graph has, or the one in place."""
+    packet = ".".join(name.split(".")[:2]).removesuffix("_")
+    if packet.startswith(SCATTERS):
+        return SCATTERS
+    return "aten.index_put" if packet in INDEX_PUTS else packet
+
+
+def _plain(op: str) -> str:
+    return op.removeprefix("torch.ops.").removesuffix(".default")

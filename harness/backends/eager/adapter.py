@@ -1,9 +1,12 @@
-"""Eager execution: every operator by itself, as torch has it."""
+"""Eager execution as the bring-up tools ask it: every operator by itself, as torch has it.
+
+What is unsupported is what the device has no kernel for: the dispatcher raises, or its fallback takes the operator.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,18 +14,28 @@ import torch
 from ...errors import NotAvailable
 from ...hooks.backend_adapter import Tell
 from ...records.backend_work import OperatorCall, SupportAnswer, Work
-from ..one_node import asked_by_execution, graph_on
+from ...torch_private import dispatching
+from ...torch_private.device_kernels import is_taken_by_fallback
+from ...torch_private.dispatching import ShownOps, dispatch_key
+from ..called_operators import KeptFailure, ScriptLines, configuration, instruction, is_called_by_harness, kind_of
+from ..one_node import Counters, Settle, asked_by_execution, graph_on, nothing_pending
 from .mode import require_device
-from .support import observe_eager
 
 if TYPE_CHECKING:
     from ...records.mode_spec import ModeSpec
 
 
 class EagerAdapter:
+    """Of a device that is given its operators one by one; what executes them later differs in a few members."""
+
     name = "eager"
     instruction_set = "aten"
     executes_at_once = True
+    settle: Settle = staticmethod(nothing_pending)
+    counters: Counters = dict
+    report: Callable[[], str] = str
+    part = ""
+    """What is to blame where the device cannot do a node; "" for its kernels."""
 
     def __init__(self, spec: ModeSpec) -> None:
         self.spec = spec
@@ -41,16 +54,20 @@ class EagerAdapter:
         )
 
     def supports(self, node: torch.fx.Node) -> SupportAnswer:
-        return asked_by_execution(node, self._device, f"kernels of {self._device}")
+        device = self.started_device()
+        return asked_by_execution(node, device, self.part or f"kernels of {device}", self.settle, self.counters)
 
     def compile_graph(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        return graph_on(graph, self._device)
+        return graph_on(graph, self.started_device(), self.settle)
 
-    @property
-    def _device(self) -> str:
-        """Raises NotAvailable when there is no such device here, or another in its place."""
+    def observe_work(self, script: str, told: Callable[[Work], None]) -> AbstractContextManager[Tell]:
+        return nullcontext(lambda: None)
+
+    def started_device(self) -> str:
+        """The device, ready for ops. Raises NotAvailable when there is no such device here, or another in its place."""
         device = self.spec.device or self.spec.base
         require_device(device)
+        # A training that runs on the CPU has the CPU answer for the accelerators that its script asks for.
         there = torch.empty((), device=device).device.type
         if there != device.partition(":")[0]:
             raise NotAvailable(
@@ -60,11 +77,37 @@ class EagerAdapter:
             )
         return device
 
-    def observe_work(self, script: str, told: Callable[[Work], None]) -> AbstractContextManager[Tell]:
-        return nullcontext(lambda: None)
 
-    def counters(self) -> Mapping[str, int]:
-        return {}
+@contextmanager
+def observe_eager(script: str, device: str, told: Callable[[OperatorCall], None]) -> Iterator[None]:
+    """Within the context `told` hears of each operator that is executed. Raises what has failed in here."""
+    lines, kind_of_device = ScriptLines(script), device.partition(":")[0]
+    key = dispatch_key(kind_of_device)
+    kept = KeptFailure()
+    own = (__file__, str(dispatching.__file__))
 
-    def report(self) -> str:
-        return ""
+    def tell(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any, reason: str) -> None:
+        if is_called_by_harness(own):
+            return
+        with kept:
+            text = configuration(operation, args, kwargs, kind_of_device)
+            kind = kind_of(operation)
+            made = (instruction(kind, outputs, text),)
+            told(OperatorCall(kind, text, lines.here(), made, "dispatcher" if reason else "", reason))
+
+    def taken(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any) -> None:
+        on_cpu = kind_of_device != "cpu" and is_taken_by_fallback(operation, key)
+        reason = f"no kernel for {kind_of_device}: the fallback of the device takes it" if on_cpu else ""
+        tell(operation, args, kwargs, outputs, reason)
+
+    def failed(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception) -> None:
+        if isinstance(error, NotImplementedError):
+            tell(operation, args, kwargs, (), (str(error).splitlines() or [type(error).__name__])[0])
+
+    shown = ShownOps(taken, failed)
+    shown.__enter__()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        shown.__exit__(None, None, None)
+    kept.tell()

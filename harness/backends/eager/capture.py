@@ -41,8 +41,7 @@ class EagerCapture:
         self._modules: ModulePaths | None = None
 
     def join(self, inside: Callable[[], bool]) -> None:
-        """From now on, take only what is dispatched while `inside()` is false: the rest belongs to compiled
-        graphs."""
+        """From now on, take only what is dispatched while `inside()` is false: the rest belongs to compiled graphs."""
         self._inside = inside
         self._stage = "stream"
         self._follow_modules(False)

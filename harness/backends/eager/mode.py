@@ -1,5 +1,4 @@
-"""Eager execution on the CPU or an accelerator, also in another precision; the trivial implementation of
-`Mode`."""
+"""Eager execution on the CPU or an accelerator, also in another precision; the trivial implementation of `Mode`."""
 
 from __future__ import annotations
 

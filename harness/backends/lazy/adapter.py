@@ -1,37 +1,220 @@
-"""torch's own lazy core with the TorchScript backend."""
+"""torch's own lazy core with the TorchScript backend, as the bring-up tools ask it.
+
+Support: the core's counters of fallbacks, and the IR that each call adds to the pending graph. Work: every graph that
+it compiles and executes, and every copy between it and the CPU.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-import torch
+from numdrift.kernels.expectation import tensors_in
 
 from ...hooks.backend_adapter import Tell
-from ...records.backend_work import OperatorCall, SupportAnswer, Work
+from ...records.backend_work import FALLBACK, FROM_DEVICE, RECORDING, TO_DEVICE, OperatorCall, Work
+from ...records.graph_record import Value
 from ...torch_private.lazy import start_lazy_backend, sync_lazy
-from ...torch_private.lazy_graphs import lazy_counters
-from ...torch_private.lazy_support import lazy_without_execution
-from ...torch_private.lazy_work import lazy_report
-from ..one_node import asked_by_execution, graph_on
-from .support import observe_lazy
-from .work import LazyWork
+from ...torch_private.lazy_graphs import LAZY_KEY, lazy_counters, set_lazy_source_locations
+from ...torch_private.lazy_support import lazy_counter, lazy_text, lazy_without_execution, lower_lazy
+from ...torch_private.lazy_work import (
+    COMPILED,
+    Copy,
+    ExecutedCut,
+    lazy_graph_sizes,
+    lazy_report,
+    watch_lazy_copies,
+    watch_lazy_cuts,
+)
+from ...torch_private.operators import written_names
+from ...torch_private.patches import Patches
+from ..called_operators import HARNESS, KeptFailure, line_in, shape_text
+from ..dispatched_support import Added, DeviceBackend, KernelCall, observe_device
+from ..eager.adapter import EagerAdapter
+from .lazy_calls import FRAME, named_frame
+from .lazy_dump import ITEM, parse
+from .lazy_pre import TECHNICAL
 
-if TYPE_CHECKING:
-    from ...records.mode_spec import ModeSpec
+ADOPTION = {
+    str(Path(HARNESS, "script", f"{name}.py"))
+    for name in (
+        "adoption", "adoption_notes", "autocast", "connection", "cuda", "devices", "meeting", "parallel", "placement",
+        "script_api", "script_compiling",
+    )
+}  # fmt: skip
+"""Where calls of the script's own are led through; what else lies there reads for numdrift."""
 
 
-class LazyAdapter:
+# Support
+
+_numbers = itertools.count(1)
+
+
+def observe_lazy(script: str, told: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
+    """Within the context `told` hears of each operator that the lazy core is given."""
+    backend = DeviceBackend(LAZY_KEY, "lazy", "lazy core", lazy_counter, _added)
+    return observe_device(backend, script, told)
+
+
+def _added(once: KernelCall, args: Sequence[Any]) -> Added:
+    """Run a call from a frame by whose name the nodes that it makes are known again (see `lazy_calls`)."""
+    mark = str(next(_numbers))
+    before = set_lazy_source_locations(True)
+    try:
+        outputs = once.run(named_frame(mark))
+    finally:
+        set_lazy_source_locations(before)
+    written = list(tensors_in(outputs)) or list(tensors_in(args))
+    made = [one for one in written if one.device.type == "lazy"]
+    graph = parse(f"## BEGIN_GRAPH\n{lazy_text(made)}\n## END_GRAPH\n")
+    marked = f"{mark}@{FRAME}:"
+    nodes = [one for one in graph.nodes if one.location.startswith(marked) and not one.is_given]
+    computes = next(tensors_in(args), None) is not None and not written_names(once.kernel.operation)
+    if computes and all(one.is_given for one in graph.nodes):
+        return Added(outputs, (once.instruction(args, "lazy"),))  # it was executed at once (execute=op)
+    # An op may have a node in the IR that the core's backend then refuses to lower: it is asked, executing nothing.
+    refusal = ""
+    try:
+        lower_lazy(made)
+    except RuntimeError as error:
+        refusal = (str(error).splitlines() or [type(error).__name__])[0]
+    known = {one.number: one.outputs for one in graph.nodes}
+    instructions = []
+    for node in nodes:
+        # A node of the IR as `float32[4] aten::add(float32[4], float32[])`, with its attributes
+        taken = []
+        for number, which in node.operands:
+            given = known.get(number, ())
+            taken.append(_value(given[which]) if which < len(given) else "?")
+        taken += [f"{name}={value}" for name, value in node.tags.items() if name not in TECHNICAL]
+        results = ", ".join(map(_value, node.outputs))
+        instructions.append(f"{results} {node.domain}::{node.op}({', '.join(taken)})")
+    return Added(outputs, tuple(instructions), refusal)
+
+
+def _value(value: Value) -> str:
+    return shape_text(value.dtype or "?", value.shape or ())
+
+
+# Work
+
+
+def _is_own(frame: Any) -> bool:
+    """Whether numdrift reads a value for itself."""
+    while frame is not None and frame.f_code.co_filename in ADOPTION:
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(HARNESS)
+
+
+@dataclass(slots=True)
+class Fallback:
+    """An op that the core runs on the CPU: between `began` and `ended` its arguments are copied, it runs, and
+    its results are copied back, all from one `place` in the Python code."""
+
+    op: str
+    place: tuple[Any, int]
+    call: str
+    began: float
+    ended: float
+
+
+class LazyWork:
+    """Tells `told` of the core's work from `__enter__` to `__exit__`; what that gives tells of what is not told yet.
+
+    Where a value is read the core compiles, executes and copies in one call: that call's time is the compilation's for
+    a new graph, the execution's for a known one. A mark_step tells the two apart.
+    """
+
+    def __init__(self, script: str, told: Callable[[Work], None]) -> None:
+        self._script = script
+        self._told = told
+        self._fallback: Fallback | None = None
+        self._sizes = lazy_graph_sizes()
+        self._kept = KeptFailure()
+        self._patches = Patches("the work of the lazy backend")
+
+    def __enter__(self) -> Callable[[], None]:
+        with self._patches:
+            self._patches.also(watch_lazy_cuts(self._seen_cut))
+            self._patches.also(watch_lazy_copies(self._seen_copy, _is_own))
+        return self._tell
+
+    def __exit__(self, *raised: object) -> None:
+        self._patches.undo()
+        self._end_fallback()
+
+    def _tell(self) -> None:
+        self._kept.tell()
+        self._end_fallback()
+
+    def _seen_cut(self, cut: ExecutedCut) -> None:
+        with self._kept:
+            self._end_fallback()
+            if cut.counted:
+                self._executed(cut.reason, cut.scheduled, cut.counted, line_in(self._script), cut.executed)
+
+    def _seen_copy(self, copy: Copy) -> None:
+        """A tensor was copied to the core or from it: by the script, or for an op that falls back to the CPU."""
+        with self._kept:
+            if copy.own:
+                self._executed(RECORDING, copy.seconds, copy.counted, "")
+                return
+            call = line_in(self._script, copy.caller)
+            # The copies of one fallback come from one place, and the core has counted the op before the first.
+            place = (copy.caller.f_code, copy.caller.f_lasti)
+            if copy.fell_back or self._fallback is None or self._fallback.place != place:
+                self._end_fallback()
+            if copy.fell_back and copy.fell_back[-1] != ITEM:
+                self._fallback = Fallback(copy.fell_back[-1], place, call, copy.began, copy.began)
+            if self._fallback is not None:
+                self._fallback.ended = copy.began + copy.seconds
+            if not copy.to_cpu:
+                self._told(Work("transfer", TO_DEVICE, copy.seconds, copy.bytes, None, call))
+                return
+            reason = "item" if ITEM in copy.fell_back else "read"
+            if self._fallback is not None:
+                reason = FALLBACK + self._fallback.op
+            if copy.counted:
+                self._executed(reason, copy.seconds, copy.counted, call)
+            alone = None if copy.counted else copy.seconds
+            self._told(Work("transfer", FROM_DEVICE, alone, copy.bytes, None, call))
+
+    def _executed(
+        self, reason: str, seconds: float, counted: Mapping[str, int], call: str, execution: float | None = None
+    ) -> None:
+        """A graph was executed; `execution` are seconds that are known to be no compilation's, after `seconds`."""
+        # The nodes of the graph that was just executed; None where a read of numdrift's own has executed another
+        (before, sum_before), (now, total) = self._sizes, lazy_graph_sizes()
+        self._sizes = now, total
+        size = round(total - sum_before) if now == before + 1 else None
+        cached = COMPILED not in counted
+        compiled, executed = (None, seconds + (execution or 0.0)) if cached else (seconds, execution)
+        self._told(Work("compile", reason, compiled, size, cached, call))
+        self._told(Work("execute", reason, executed, size, None, call))
+
+    def _end_fallback(self) -> None:
+        fallback, self._fallback = self._fallback, None
+        if fallback is not None:
+            seconds = fallback.ended - fallback.began
+            self._told(Work("fallback", fallback.op, seconds, None, None, fallback.call))
+
+
+class LazyAdapter(EagerAdapter):
     name = "lazy (TorchScript)"
     instruction_set = "lazy"
     executes_at_once = False
+    part = "lazy core"
+    settle = staticmethod(sync_lazy)
+    counters = staticmethod(lazy_counters)
+    report = staticmethod(lazy_report)
 
-    def __init__(self, spec: ModeSpec) -> None:
-        self.spec = spec
-
-    def versions(self) -> Mapping[str, str]:
-        return {"torch": torch.__version__}
+    def started_device(self) -> str:
+        start_lazy_backend()
+        return "lazy"
 
     def observe_support(self, script: str, told: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
         return observe_lazy(script, told)
@@ -39,19 +222,5 @@ class LazyAdapter:
     def without_execution(self) -> AbstractContextManager[None]:
         return lazy_without_execution()
 
-    def supports(self, node: torch.fx.Node) -> SupportAnswer:
-        start_lazy_backend()
-        return asked_by_execution(node, "lazy", "lazy core", sync_lazy, lazy_counters)
-
-    def compile_graph(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        start_lazy_backend()
-        return graph_on(graph, "lazy", sync_lazy)
-
     def observe_work(self, script: str, told: Callable[[Work], None]) -> AbstractContextManager[Tell]:
         return LazyWork(script, told)
-
-    def counters(self) -> Mapping[str, int]:
-        return lazy_counters()
-
-    def report(self) -> str:
-        return lazy_report()

@@ -1,8 +1,7 @@
-"""The graphs of the lazy mode: each one that the core executes, before and after TorchScript has optimised
-it.
+"""The graphs of the lazy mode: each one that the core executes, before and after TorchScript has optimised it.
 
-The core itself writes the IR of every graph into a file when it executes it. What it does not know is added
-by following its kernels: which op of which module and line made each node, and which tensor each value is.
+The core itself writes the IR of every graph into a file when it executes it. What it does not know is added by
+following its kernels: which op of which module and line made each node, and which tensor each value is.
 """
 
 from __future__ import annotations
@@ -64,8 +63,7 @@ class LazyCapture:
         following.places.phase = "backward"
 
     def about_to_cut(self) -> None:
-        """A mark_step is about to come: what tensors are called now is what the graph's outputs are
-        called."""
+        """A mark_step is about to come: what tensors are called now is what the graph's outputs are called."""
         following = self._current()
         if following is not None:
             following.poll()
@@ -90,7 +88,7 @@ class LazyCapture:
 
     def remove(self) -> None:
         try:
-            if self._following is not None and self._following.error is None:
+            if self._following is not None and self._following.kept.error is None:
                 self._following.poll()
         finally:
             self._end()
@@ -106,10 +104,10 @@ class LazyCapture:
 
     def _current(self) -> Following | None:
         """What follows the core now, None where nothing does any more. Raises what has failed since."""
-        if self._following is not None and self._following.error is not None:
-            raise self._following.error
-        if self._following is not None and self._following.is_over:
-            self._end()
+        if self._following is not None:
+            self._following.kept.tell()
+            if self._following.is_over:
+                self._end()
         return self._following
 
     def _begin(self) -> None:

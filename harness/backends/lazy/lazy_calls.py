@@ -7,7 +7,7 @@ inside of swapped kernels, too. Neither nodes nor hashes change by that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
@@ -18,8 +18,10 @@ from numdrift.kernels.expectation import tensors_in
 
 from ...records.graph_record import Node
 from ...torch_private.dispatching import Overrides
-from ...torch_private.lazy_graphs import LAZY_KEY, lazy_kernels, lazy_tensor_id, wrapped_number
+from ...torch_private.lazy_graphs import LAZY_KEY, lazy_kernels, lazy_tensor_id
 from ...torch_private.operators import arguments_of, schema_of
+from ..called_operators import plain
+from ..dispatched_support import as_tensor
 
 FRAME = "numdrift"
 """The file name of the frames that kernels are called from."""
@@ -35,12 +37,11 @@ class Operand:
 
 @dataclass(slots=True)
 class LazyCall:
-    """One call of a kernel. `place` has the op, phase, module, source, stack and sequence, `attributes`
-    included.
+    """One call of a kernel. `place` has the op, phase, module, source, stack and sequence, `attributes` included.
 
-    `parent` is the call that it was made inside of; `made` are the lazy core's numbers of its results.
-    `is_setup` says that no model had been called yet, `is_reading` that it is no op of the training: a
-    recorder reads a value; `step` is the step in which it was.
+    `parent` is the call that it was made inside of; `made` are the lazy core's numbers of its results. `is_setup` says
+    that no model had been called yet, `is_reading` that it is no op of the training: a recorder reads a value; `step`
+    is the step in which it was.
     """
 
     number: int
@@ -79,7 +80,7 @@ class LazyKernels:
         tensors = [kind in ("Tensor", "Optional[Tensor]") for kind in kinds]
 
         def called(*args: Any, **kwargs: Any) -> Any:
-            args = tuple(_tensor(one) if tensor else one for one, tensor in zip(args, tensors, strict=False))
+            args = tuple(as_tensor(one) if tensor else one for one, tensor in zip(args, tensors, strict=False))
             call = self._before(operation, args, kwargs)
             if call is None:
                 return kernel(*args, **kwargs)
@@ -91,11 +92,6 @@ class LazyKernels:
             return outputs
 
         return called
-
-
-def _tensor(value: Any) -> Any:
-    """A number in a tensor's place as the tensor that torch had made of it."""
-    return wrapped_number(value) if isinstance(value, (bool, int, float, complex)) else value
 
 
 def _call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -122,42 +118,24 @@ class Arguments:
     def of(cls, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
         operands: list[Operand] = []
         attributes: dict[str, Any] = {}
-        for name, kind, value, given in _bound(operation, args, kwargs):
+        for position, one in enumerate(schema_of(operation).arguments):
+            name, given = one.name, position < len(args) or one.name in kwargs
+            value = args[position] if position < len(args) else kwargs.get(name, one.default_value)
             tensors = list(tensors_in(value))
-            operands += [Operand(name, number_of(one)) for one in tensors]
-            if "number" in kind and value is not None:
+            operands += [Operand(name, number_of(tensor)) for tensor in tensors]
+            if "number" in str(one.type) and value is not None:
                 operands.append(Operand(name, None))
             if given and value is not None and not tensors:
                 attributes[name] = plain(value)
             elif given and len(tensors) == 1 and tensors[0].device.type == "cpu" and not tensors[0].dim():
+                # A number on the CPU is no operand of the IR but a constant in it.
                 attributes[name] = tensors[0].item()
         return cls(tuple(operands), attributes)
-
-
-def _bound(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, str, Any, bool]]:
-    """Name, kind and value of each argument in the order of the schema, and whether the call gave it."""
-    schema = schema_of(operation)
-    for position, one in enumerate(schema.arguments):
-        if position < len(args):
-            yield one.name, str(one.type), args[position], True
-        elif one.name in kwargs:
-            yield one.name, str(one.type), kwargs[one.name], True
-        else:
-            yield one.name, str(one.type), one.default_value, False
 
 
 def number_of(tensor: torch.Tensor) -> int | None:
     """The lazy core's number of a tensor, None for a tensor of another device."""
     return lazy_tensor_id(tensor) if tensor.device.type == "lazy" else None
-
-
-def plain(value: Any) -> Any:
-    """An argument as the record holds it: numbers and lists of them as they are, anything else as text."""
-    if isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, (list, tuple)) and all(isinstance(one, (bool, int, float)) for one in value):
-        return list(value)
-    return str(value).removeprefix("torch.")
 
 
 # What the capture knows of lazy values: who made each, and what the script calls it.
@@ -167,13 +145,14 @@ SAME = ("alias_copy", "detach_copy")
 
 
 class KnownValues:
-    """Values by the lazy core's number. A number is never used again, so nothing is forgotten."""
+    """Values by the lazy core's number: what made each, what the script calls it, and what it was called in the graph that
+    has computed it. A number is never used again, so nothing is forgotten."""
 
     def __init__(self) -> None:
         self.calls: dict[int, LazyCall] = {}
-        self._makers: dict[int, LazyCall] = {}
-        self._bindings: dict[int, str] = {}
-        self._executed: dict[int, str] = {}
+        self.makers: dict[int, LazyCall] = {}
+        self.bindings: dict[int, str] = {}
+        self.executed: dict[int, str] = {}
         self._same: dict[int, list[int]] = {}
 
     def name(self, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -181,42 +160,26 @@ class KnownValues:
         for binding, tensor in tensors.items():
             number = number_of(tensor)
             if number is not None:
-                self._bindings.setdefault(number, binding)
-
-    def bind(self, number: int, binding: str) -> None:
-        self._bindings.setdefault(number, binding)
+                self.bindings.setdefault(number, binding)
 
     def made(self, call: LazyCall) -> None:
         """Take a call that has run."""
         for number in call.made:
-            self._makers[number] = call
+            self.makers[number] = call
         given = call.operands[0].tensor if call.operands else None
         if call.place.op in SAME and given is not None and call.made:
             self._same.setdefault(call.made[0], []).append(given)
             self._same.setdefault(given, []).append(call.made[0])
 
-    def executed(self, number: int, value: str) -> None:
-        """Note that a graph has computed a value, and what it is called there."""
-        self._executed.setdefault(number, value)
-
-    def maker(self, number: int) -> LazyCall | None:
-        return self._makers.get(number)
-
     def binding(self, number: int) -> str:
-        """What the script calls a value, or the one that it is the same as; "" for one that it has no name
-        for."""
-        return next((self._bindings[one] for one in self._alike(number) if one in self._bindings), "")
-
-    def saved(self, number: int) -> str:
-        """What a value was called in the graph that has computed it, "" where none has."""
-        return self._executed.get(number, "")
-
-    def _alike(self, number: int) -> Iterator[int]:
-        """The value itself, then all that are the same as it, nearest first."""
+        """What the script calls a value, or the one that it is the same as; "" for one that it has no name for."""
+        # The value itself, then all that are the same as it, nearest first
         met, waiting = {number}, [number]
         while waiting:
             one = waiting.pop(0)
-            yield one
+            if one in self.bindings:
+                return self.bindings[one]
             following = [other for other in self._same.get(one, ()) if other not in met]
             met.update(following)
             waiting += following
+        return ""

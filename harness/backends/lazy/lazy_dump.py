@@ -24,7 +24,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -159,27 +159,27 @@ def parse(text: str) -> DumpedGraph:
             frames.append(Frame(frame[1], frame[2], int(frame[3])))
         elif line.startswith("Hashes: ("):
             hashes = [one.strip() for one in line[9:].rstrip(")").split(",")]
-    matches = [_NODE.match(line) for line in body.partition(END)[0].splitlines()]
-    # The nodes, those that take a list taking what is in it instead
-    nodes = [_node(match) for match in matches if match is not None]
-    lists = {node.number: node.operands for node in nodes if node.op == LIST}
-    without_lists = [
-        replace(node, operands=tuple(one for taken in node.operands for one in lists.get(taken[0], (taken,))))
-        for node in nodes
-        if node.op != LIST
-    ]
-    return DumpedGraph(frames, hashes, without_lists)
-
-
-def _node(match: re.Match[str]) -> DumpedNode:
-    number, shapes, domain, op, operands, rest = match.groups()
-    outputs = tuple(
-        Value(DTYPES.get(dtype, dtype.lower()), tuple(int(size) for size in sizes.split(",") if size))
-        for dtype, sizes in _SHAPE.findall(shapes)
-    )
-    taken = tuple((int(one), int(which or 0)) for one, which in _OPERAND.findall(operands))
-    pieces = _TAG.split(rest)
-    return DumpedNode(int(number), domain, op, outputs, taken, dict(zip(pieces[1::2], pieces[2::2], strict=True)))
+    nodes: list[DumpedNode] = []
+    lists: dict[int, tuple[tuple[int, int], ...]] = {}
+    for line in body.partition(END)[0].splitlines():
+        match = _NODE.match(line)
+        if match is None:
+            continue
+        number, shapes, domain, op, operands, rest = match.groups()
+        given = [(int(one), int(which or 0)) for one, which in _OPERAND.findall(operands)]
+        # What takes a list takes what is in it instead: a list comes before all that take it.
+        taken = tuple(one for each in given for one in lists.get(each[0], (each,)))
+        if op == LIST:
+            lists[int(number)] = taken
+            continue
+        outputs = tuple(
+            Value(DTYPES.get(dtype, dtype.lower()), tuple(int(size) for size in sizes.split(",") if size))
+            for dtype, sizes in _SHAPE.findall(shapes)
+        )
+        pieces = _TAG.split(rest)
+        tags = dict(zip(pieces[1::2], pieces[2::2], strict=True))
+        nodes.append(DumpedNode(int(number), domain, op, outputs, taken, tags))
+    return DumpedGraph(frames, hashes, nodes)
 
 
 # Why a lazy graph was executed where it was, and what the lazy core has counted meanwhile.
@@ -241,8 +241,7 @@ class Reasons:
         self._place: tuple[int, Any, int] | None = None
 
     def copying(self, number: int, frame: Any) -> None:
-        """A kernel call that may copy a tensor to the CPU begins; `frame` is the Python frame that led to
-        it."""
+        """A kernel call that may copy a tensor to the CPU begins; `frame` is the Python frame that led to it."""
         now = _fallbacks()
         grown = [name for name, value in now.items() if value != self._before.get(name, 0)]
         self._before = now
@@ -254,9 +253,8 @@ class Reasons:
         self._place = place
 
     def cut(self, dump: DumpedGraph, script: str, *, copying: bool) -> Cut:
-        """Why this graph was executed: while a kernel was `copying` to the CPU, or by somebody's own
-        order."""
-        stack = [frame for frame in reversed(dump.frames) if not is_own(frame)]
+        """Why this graph was executed: while a kernel was `copying` to the CPU, or by somebody's own order."""
+        stack = [one for one in reversed(dump.frames) if one.file != FRAME and not one.file.startswith(_HERE)]
         source = next((f"{one.file}:{one.line}" for one in dump.frames if one.file == script), "")
         text = "\n".join(f'  File "{one.file}", line {one.line}, in {one.function}' for one in stack)
         if not copying:
@@ -265,11 +263,6 @@ class Reasons:
         if self._current in ("", ITEM):
             return Cut("item" if self._current else "read", "", source, text)
         return Cut("fallback", self._current.replace("::", "."), source, text)
-
-
-def is_own(frame: Frame) -> bool:
-    """Whether a frame is one of this capture's own."""
-    return frame.file == FRAME or frame.file.startswith(_HERE)
 
 
 def _fallbacks() -> dict[str, int]:

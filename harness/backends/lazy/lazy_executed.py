@@ -1,18 +1,111 @@
-"""Writes the executed graphs of the lazy core into the run's folder, before and after TorchScript has
-optimised them."""
+"""Writes the executed graphs of the lazy core into the run's folder, before and after TorchScript has optimised them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Container, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from ...records.graph_record import PHASES, Cut, Graph, GraphFolder, Node, Value, phase_of
-from ...torch_private.lazy_graphs import last_torchscript_graph
-from . import torchscript
+from ...records.graph_record import Cut, Graph, GraphFolder, Node, Value, phase_of
+from ...torch_private.lazy_graphs import last_torchscript_graph, torchscript_schema
+from ..called_operators import plain
 from .lazy_calls import KnownValues
-from .lazy_dump import DumpedGraph, DumpedNode
-from .lazy_pre import LazyPreGraph, Output, is_foreign
-from .torchscript import ScriptGraph, ScriptNode
+from .lazy_dump import DumpedGraph
+from .lazy_pre import LazyPreGraph, Output, is_foreign, phase_order
+
+# TorchScript's optimised graph as plain data: constants folded into attributes, lists into the nodes they go to.
+
+NUMBERS = ("aten::ScalarImplicit", "aten::IntImplicit", "aten::FloatImplicit", "prim::profile")
+"""Nodes that hand on what they are given: a scalar tensor as a number."""
+
+LISTS = ("prim::ListConstruct", "prim::TupleConstruct")
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptNode:
+    """One op. `inputs` are values, `names` what the op's schema calls them, `attributes` the constants."""
+
+    domain: str
+    op: str
+    overload: str
+    inputs: tuple[str, ...]
+    names: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptGraph:
+    """One optimised graph. `inputs` are the parameters p0, p1 and so on; `constants` the tensors in it."""
+
+    inputs: tuple[str, ...]
+    nodes: tuple[ScriptNode, ...]
+    outputs: tuple[str, ...]
+    constants: tuple[str, ...]
+
+
+def read_torchscript(graph: Any) -> ScriptGraph:
+    """Read a `torch._C.Graph`."""
+    constants: dict[str, Any] = {}
+    lists: dict[str, list[str]] = {}
+    same: dict[str, str] = {}
+
+    def name_of(value: Any) -> str:
+        name = str(value.debugName())
+        return same.get(name, name)
+
+    def flat(name: str) -> list[str]:
+        return [inner for one in lists[name] for inner in flat(one)] if name in lists else [name]
+
+    nodes: list[ScriptNode] = []
+    for node in graph.nodes():
+        kind = node.kind()
+        if kind == "prim::Constant":
+            constants[name_of(node.output())] = None if node.mustBeNone() else node.output().toIValue()
+            continue
+        if kind in NUMBERS and node.inputsSize() == node.outputsSize() == 1:
+            same[node.output().debugName()] = name_of(node.input())
+            continue
+        if kind in LISTS:
+            names, made = [name_of(one) for one in node.inputs()], name_of(node.output())
+            if all(one in constants for one in names):
+                constants[made] = [constants[one] for one in names]
+            else:  # a list of tensors that may be None, as an index has it: those are left out
+                lists[made] = [one for one in names if one not in constants or constants[one] is not None]
+            continue
+        domain, _, op = kind.partition("::")
+        overload, arguments = _schema(node.schema())
+        inputs: list[str] = []
+        names = []
+        attributes: dict[str, Any] = {}
+        for position, value in enumerate(node.inputs()):
+            argument = arguments[position] if position < len(arguments) else f"argument {position}"
+            name = name_of(value)
+            if name in constants and not hasattr(constants[name], "untyped_storage"):  # which tensors have
+                if constants[name] is not None:
+                    attributes[argument] = plain(constants[name])
+                continue
+            taken = flat(name)
+            inputs += taken
+            names += [argument] * len(taken)
+        results = tuple(str(one.debugName()) for one in node.outputs())
+        nodes.append(ScriptNode(domain, op, overload, tuple(inputs), tuple(names), results, attributes))
+    outputs = tuple(name_of(one) for one in graph.outputs())
+    used = dict.fromkeys((*(name for node in nodes for name in node.inputs), *outputs))
+    given = tuple(one.debugName() for one in graph.inputs())
+    return ScriptGraph(given, tuple(nodes), outputs, tuple(name for name in used if name in constants))
+
+
+@functools.cache
+def _schema(text: str) -> tuple[str, Sequence[str]]:
+    """The overload and the names of the arguments in a schema's text; nothing for a node that has none."""
+    if "(" not in text or text.startswith("("):
+        return "", ()
+    schema = torchscript_schema(text)
+    return schema.overload_name, tuple(one.name for one in schema.arguments)
+
 
 # The optimised graph of an executed lazy graph, and which nodes of the IR each of its nodes computes.
 
@@ -36,63 +129,48 @@ def align(script: ScriptGraph | None, dump: DumpedGraph) -> Alignment:
     alignment = Alignment(outputs)
     if script is None or len(script.outputs) != len(outputs):
         return alignment
-    _Walk(script, dump, alignment).run()
+    nodes = {node.number: node for node in dump.nodes}
+    makers = {value: (at, which) for at, node in enumerate(script.nodes) for which, value in enumerate(node.outputs)}
+    met: set[tuple[str, Output]] = set()
+    for position, value in enumerate(script.outputs):
+        output = outputs[position]
+        if output is None:
+            continue
+        # The dump says of which node an output is, and not which of its values: TorchScript says that.
+        _, which = makers.get(value, (0, 0))
+        if which < len(nodes[output[0]].outputs):
+            output = outputs[position] = (output[0], which)
+        waiting = [(value, output)]
+        while waiting:
+            pair = theirs, ours = waiting.pop()
+            if pair in met:
+                continue
+            met.add(pair)
+            alignment.values.setdefault(theirs, ours)
+            node = nodes[ours[0]]
+            if theirs not in makers or node.is_given:
+                continue
+            index, _ = makers[theirs]
+            made = script.nodes[index]
+            covered = alignment.covers.setdefault(index, [])
+            if node.number not in covered:
+                covered.append(node.number)
+            # A copy that TorchScript has put in is passed over; else operands stand for operands, in their order.
+            if made.op == "clone" and node.op != "clone" and len(made.inputs) == 1:
+                waiting.append((made.inputs[0], ours))
+                continue
+            taken = [one for one in node.operands if nodes[one[0]].op != "Constant"]
+            given = [one for one in made.inputs if one not in script.constants]
+            if len(taken) == len(given):
+                waiting += zip(given, taken, strict=True)
+    # An output that is no root of the dump: what was paired with it, or another value of a node that is paired
+    for position, value in enumerate(script.outputs):
+        if outputs[position] is None:
+            index, which = makers.get(value, (-1, 0))
+            several = (one for one in alignment.covers.get(index, ()) if which < len(nodes[one].outputs))
+            sibling = next(((one, which) for one in several), None)
+            outputs[position] = alignment.values.get(value) or sibling
     return alignment
-
-
-class _Walk:
-    def __init__(self, script: ScriptGraph, dump: DumpedGraph, alignment: Alignment) -> None:
-        self._script = script
-        self._alignment = alignment
-        self._nodes = {node.number: node for node in dump.nodes}
-        self._makers = {
-            value: (index, which) for index, node in enumerate(script.nodes) for which, value in enumerate(node.outputs)
-        }
-        self._met: set[tuple[str, Output]] = set()
-
-    def run(self) -> None:
-        outputs = self._alignment.outputs
-        for position, value in enumerate(self._script.outputs):
-            output = outputs[position]
-            if output is not None:
-                _, which = self._makers.get(value, (0, 0))
-                if which < len(self._nodes[output[0]].outputs):
-                    output = outputs[position] = (output[0], which)
-                waiting = [(value, output)]
-                while waiting:
-                    pair = waiting.pop()
-                    if pair in self._met:
-                        continue
-                    self._met.add(pair)
-                    self._alignment.values.setdefault(*pair)
-                    waiting += self._operands(*pair)
-        for position, value in enumerate(self._script.outputs):
-            if outputs[position] is None:
-                outputs[position] = self._alignment.values.get(value) or self._sibling(value)
-
-    def _sibling(self, value: str) -> Output | None:
-        """The IR's value for another output of a node that is known by one of its outputs."""
-        index, which = self._makers.get(value, (-1, 0))
-        covered = self._alignment.covers.get(index, ())
-        return next(((one, which) for one in covered if which < len(self._nodes[one].outputs)), None)
-
-    def _operands(self, value: str, output: Output) -> Iterator[tuple[str, Output]]:
-        """The pairs that follow from one pair, after noting which node covers which."""
-        ours = self._nodes[output[0]]
-        if value not in self._makers or ours.is_given:
-            return
-        index, _ = self._makers[value]
-        theirs = self._script.nodes[index]
-        covered = self._alignment.covers.setdefault(index, [])
-        if ours.number not in covered:
-            covered.append(ours.number)
-        if theirs.op == "clone" and ours.op != "clone" and len(theirs.inputs) == 1:
-            yield theirs.inputs[0], output
-            return
-        taken = [one for one in ours.operands if self._nodes[one[0]].op != "Constant"]
-        given = [one for one in theirs.inputs if one not in self._script.constants]
-        if len(taken) == len(given):
-            yield from zip(given, taken, strict=True)
 
 
 def post_graph(script: ScriptGraph, pre: Graph, built: LazyPreGraph, alignment: Alignment) -> Graph:
@@ -100,64 +178,35 @@ def post_graph(script: ScriptGraph, pre: Graph, built: LazyPreGraph, alignment: 
     before = {node.name: node for node in pre.nodes}
     nodes: list[Node] = []
     phases: dict[str, str] = {}
+    node_names = [f"{node.op}_{node.outputs[0]}" if node.outputs else node.op for node in script.nodes]
     names = {
-        value: _node_name(node) + (f"_{which}" if which else "")
-        for node in script.nodes
+        value: name + (f"_{which}" if which else "")
+        for node, name in zip(script.nodes, node_names, strict=True)
         for which, value in enumerate(node.outputs)
     }
     for index, node in enumerate(script.nodes):
         covers = tuple(built.node_name(one) for one in alignment.covers.get(index, ()))
         first = before.get(covers[0]) if covers else None
         taken = [phases.get(one, "") for one in node.inputs]
-        phase = first.phase if first else max(taken, key=_order, default="") or pre.phase.partition("+")[0]
+        phase = first.phase if first else max(taken, key=phase_order, default="") or pre.phase.partition("+")[0]
         phases.update(dict.fromkeys(node.outputs, phase))
-        made = Node(
-            name=_node_name(node),
-            op=node.op,
-            domain=node.domain,
-            overload=node.overload,
-            phase=phase,
-            inputs=tuple(names.get(one, one) for one in node.inputs),
-            input_names=node.names,
-            outputs=tuple(names[one] for one in node.outputs),
-            attributes=node.attributes,
-            covers=covers,
+        # It has the place of what it computes. Numbers that it is given as values are attributes there.
+        numbers = first.attributes if first is not None and first.op == node.op else {}
+        nodes.append(
+            replace(
+                first or Node("", ""),
+                name=node_names[index],
+                op=node.op,
+                domain=node.domain,
+                overload=node.overload,
+                phase=phase,
+                inputs=tuple(names.get(one, one) for one in node.inputs),
+                input_names=node.names,
+                outputs=tuple(names[one] for one in node.outputs),
+                attributes={**node.attributes, **numbers},
+                covers=covers,
+            )
         )
-        nodes.append(made if first is None else _like(made, first))
-    return replace(
-        pre,
-        stage="post",
-        phase=phase_of(nodes),
-        nodes=tuple(nodes),
-        values=_values(script, names, pre, built, alignment),
-        inputs=(*script.inputs, *script.constants),
-        outputs=tuple(dict.fromkeys(names.get(one, one) for one in script.outputs)),
-        notes=_notes(script, alignment),
-    )
-
-
-def _like(node: Node, first: Node) -> Node:
-    """The node with the place of what it computes, and with the numbers that it is given as values there."""
-    given = first.attributes if first.op == node.op else {}
-    return replace(
-        node,
-        attributes={**node.attributes, **given},
-        module=first.module,
-        source=first.source,
-        stack=first.stack,
-        sequence=first.sequence,
-        original=first.original,
-        group=first.group,
-    )
-
-
-def _values(
-    script: ScriptGraph,
-    names: Mapping[str, str],
-    pre: Graph,
-    built: LazyPreGraph,
-    alignment: Alignment,
-) -> dict[str, Value]:
     values: dict[str, Value] = {}
     for value in (*script.inputs, *names, *script.constants):
         output = alignment.values.get(value)
@@ -165,10 +214,6 @@ def _values(
         if value in script.constants:
             known = Value(binding="constant")
         values[names.get(value, value)] = known or Value()
-    return values
-
-
-def _notes(script: ScriptGraph, alignment: Alignment) -> tuple[str, ...]:
     notes = []
     lost = [node for index, node in enumerate(script.nodes) if index not in alignment.covers]
     if lost:
@@ -176,21 +221,17 @@ def _notes(script: ScriptGraph, alignment: Alignment) -> tuple[str, ...]:
     unbound = [one for one in script.inputs if one not in alignment.values]
     if unbound:
         notes.append(f"inputs that could not be matched with the graph before: {', '.join(unbound)}")
-    return tuple(notes)
-
-
-def _node_name(node: ScriptNode) -> str:
-    return f"{node.op}_{node.outputs[0]}" if node.outputs else node.op
-
-
-def _order(phase: str) -> int:
-    return PHASES.index(phase) if phase in PHASES else -1
-
-
-def parameters_in_order(alignment: Alignment, script: ScriptGraph, nodes: Sequence[DumpedNode]) -> list[str]:
-    """The parameters in the order in which the IR's given values need them first."""
-    by_node = {output[0]: value for value, output in alignment.values.items() if value in script.inputs}
-    return [by_node[node.number] for node in nodes if node.number in by_node]
+    outputs = dict.fromkeys(names.get(one, one) for one in script.outputs)
+    return replace(
+        pre,
+        stage="post",
+        phase=phase_of(nodes),
+        nodes=tuple(nodes),
+        values=values,
+        inputs=(*script.inputs, *script.constants),
+        outputs=tuple(outputs),
+        notes=tuple(notes),
+    )
 
 
 NO_POST = "its optimised graph is not known: another graph was executed before this one could be asked for"
@@ -211,62 +252,45 @@ class ExecutedGraphs:
         return bool(self._names)
 
     def take(self, dump: DumpedGraph, cut: Cut, step: int, *, is_last: bool, is_awaited: bool) -> int | None:
-        """Take one execution, the last one so far if `is_last`; `step` is the one to file it under if it has
-        no op.
+        """Take one execution, the last one so far if `is_last`; `step` is the one to file it under if it has no op.
 
-        One that goes on into steps that are not wanted is taken if `is_awaited`, and filed under the last
-        that is. Gives the step of its latest op, None for one whose ops are none of those followed.
+        One that goes on into steps that are not wanted is taken if `is_awaited`, and filed under the last that is.
+        Gives the step of its latest op, None for one whose ops are none of those followed.
         """
         if is_foreign(dump, self._known):
             return None
-        script = _script_graph(dump) if is_last else None
+        # TorchScript tells its last graph only: None where that cannot be the one of this execution
+        script: ScriptGraph | None = None
+        if is_last:
+            with suppress(RuntimeError):
+                found = read_torchscript(last_torchscript_graph())
+                script = found if len(found.outputs) == len(dump.hashes) else None
         alignment = align(script, dump)
         built = LazyPreGraph(dump, self._known, alignment.outputs)
         met = {call.step for call in built.calls} or {step}
         wanted = [one for one in met if one in self._steps]
-        if wanted and (is_awaited or max(met) in self._steps):
-            self._in_step(max(wanted), lambda: self._write(dump, cut, built, alignment, script))
-        return max(met)
-
-    def _write(
-        self,
-        dump: DumpedGraph,
-        cut: Cut,
-        built: LazyPreGraph,
-        alignment: Alignment,
-        script: ScriptGraph | None,
-    ) -> None:
-        base = self._names.get(dump.digest)
-        if base is None or (script is not None and base not in self._with_post):
-            pre = replace(built.graph(self._folder.step), hash=dump.digest, cut=cut)
-            if base is None:
-                base = self._names[dump.digest] = self._folder.reserve(pre.phase)
-                notes = pre.notes if script is not None else (*pre.notes, NO_POST)
-                self._folder.write(replace(pre, name=f"{base}-pre", notes=notes))
-            if script is not None:
-                self._with_post.add(base)
-                post = post_graph(script, pre, built, alignment)
-                # A doubt about which parameter is which: TorchScript numbers them as the IR first needs
-                # them
-                order = list(dict.fromkeys(parameters_in_order(alignment, script, dump.nodes)))
-                expected = [name for name in script.inputs if name in order]
-                order_notes = [] if order == expected else ["the inputs are not in the order of the graph before"]
-                notes = (*post.notes, *order_notes)
-                self._folder.write(replace(post, name=f"{base}-post", pre=f"{base}-pre", notes=notes))
-        self._folder.executed(base, dump.digest, cut)
-
-    def _in_step(self, step: int, write: Callable[[], None]) -> None:
-        self._folder.step, before = step, self._folder.step
+        if not wanted or not (is_awaited or max(met) in self._steps):
+            return max(met)
+        self._folder.step, before = max(wanted), self._folder.step
         try:
-            write()
+            base = self._names.get(dump.digest)
+            if base is None or (script is not None and base not in self._with_post):
+                pre = replace(built.graph(self._folder.step), hash=dump.digest, cut=cut)
+                if base is None:
+                    base = self._names[dump.digest] = self._folder.reserve(pre.phase)
+                    notes = pre.notes if script is not None else (*pre.notes, NO_POST)
+                    self._folder.write(replace(pre, name=f"{base}-pre", notes=notes))
+                if script is not None:
+                    self._with_post.add(base)
+                    post = post_graph(script, pre, built, alignment)
+                    # A doubt about which parameter is which: TorchScript numbers them as the IR first needs them
+                    by_node = {made[0]: value for value, made in alignment.values.items() if value in script.inputs}
+                    order = list(dict.fromkeys(by_node[node.number] for node in dump.nodes if node.number in by_node))
+                    expected = [name for name in script.inputs if name in order]
+                    doubts = [] if order == expected else ["the inputs are not in the order of the graph before"]
+                    notes = (*post.notes, *doubts)
+                    self._folder.write(replace(post, name=f"{base}-post", pre=f"{base}-pre", notes=notes))
+            self._folder.executed(base, dump.digest, cut)
         finally:
             self._folder.step = before
-
-
-def _script_graph(dump: DumpedGraph) -> ScriptGraph | None:
-    """TorchScript's last graph, None where it cannot be the one of this execution."""
-    try:
-        script = torchscript.read(last_torchscript_graph())
-    except RuntimeError:
-        return None
-    return script if len(script.outputs) == len(dump.hashes) else None
+        return max(met)

@@ -18,6 +18,7 @@ from ...records.graph_record import Node
 from ...tape.origin import script_line
 from ...torch_private.dispatching import current_autograd_node, next_sequence_number, sequence_number
 from ...torch_private.lazy_graphs import set_lazy_source_locations, settle_view
+from ..called_operators import HARNESS, KeptFailure
 from ..captures import CaptureRequest
 from .lazy_calls import Arguments, KnownValues, LazyCall, LazyKernels, number_of
 from .lazy_dump import Counted, DumpFile, Reasons
@@ -25,7 +26,7 @@ from .lazy_executed import ExecutedGraphs
 
 # Where a kernel call comes from: phase, module, line of the script and autograd sequence number.
 
-HIDDEN = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]), "<frozen")
+HIDDEN = (str(Path(torch.__file__).parent), HARNESS, "<frozen")
 """Files whose frames a stack is shown without: torch's own, and the harness's."""
 
 
@@ -44,50 +45,28 @@ class LazyPlaces:
     def here(self, operation: Any, attributes: dict[str, Any]) -> Node:
         """The op that is about to be called here, without a name, inputs and outputs."""
         running = current_autograd_node()
-        if self.phase == "optimizer" and running is None and torch.is_grad_enabled():
+        grad = torch.is_grad_enabled()
+        if self.phase == "optimizer" and running is None and grad:
             self.phase = "forward"
         _, op, overload = str(operation).split(".")
-        number = self._sequence(op) if running is None else sequence_number(running)
-        module = self._modules.current if running is None else running.metadata.get(MARK)
+        number: int | None = None
         source = script_line(self._script) or ""
-        if running is not None and number is not None and number in self._forward:
-            before = self._forward[number]
-            module, source = before.module if module is None else module, before.source
-        node = Node(
-            name="",
-            op=op,
-            domain=operation.namespace,
-            overload="" if overload == "default" else overload,
-            phase=self.phase if running is None else "backward",
-            module=module,
-            source=source,
-            stack=self._stack(),
-            sequence=number,
-            attributes=attributes,
-        )
-        if running is None and number is not None:
-            self._forward[number] = node
-        return node
-
-    def _sequence(self, op: str) -> int | None:
-        """The number of the autograd node that was made for this op, None where none was made.
-
-        Views that the core brings up to date before the op come with it.
-        """
-        newest = next_sequence_number() - 1
-        if newest != self._newest:
-            self._newest, self._is_taken = newest, False
-        if self._is_taken or not torch.is_grad_enabled():
-            return None
-        self._is_taken = not op.endswith("_copy")
-        return newest
-
-    def _stack(self) -> str:
-        """The user's frames, outermost first."""
+        if running is None:
+            # The number of the autograd node that was made for this op, None where none was made. Views that the core
+            # brings up to date before the op come with it: they leave the number to the op that follows.
+            module, newest = self._modules.current, next_sequence_number() - 1
+            if newest != self._newest:
+                self._newest, self._is_taken = newest, False
+            if grad and not self._is_taken:
+                number, self._is_taken = newest, not op.endswith("_copy")
+        else:
+            module, number = running.metadata.get(MARK), sequence_number(running)
+            if number is not None and number in self._forward:
+                before = self._forward[number]
+                module, source = before.module if module is None else module, before.source
+        # The user's frames, outermost first
         lines: list[str] = []
-        # Frame 0 is this method; 1 to 3 are the harness's own. A call more or less on the way here changes
-        # the number.
-        frame: Any = sys._getframe(3)
+        frame: Any = sys._getframe(1)
         while frame is not None:
             code = frame.f_code
             if not code.co_filename.startswith(HIDDEN):
@@ -96,36 +75,41 @@ class LazyPlaces:
                     self._lines[key] = f'  File "{code.co_filename}", line {frame.f_lineno}, in {code.co_name}'
                 lines.append(self._lines[key])
             frame = frame.f_back
-        return "\n".join(reversed(lines))
+        node = Node(
+            name="",
+            op=op,
+            domain=operation.namespace,
+            overload="" if overload == "default" else overload,
+            phase=self.phase if running is None else "backward",
+            module=module,
+            source=source,
+            stack="\n".join(reversed(lines)),
+            sequence=number,
+            attributes=attributes,
+        )
+        if running is None and number is not None:
+            self._forward[number] = node
+        return node
 
 
 COPIES = ("_to_copy", "_copy_from", "_copy_from_and_resize")
 """Kernels that may bring a value to the CPU, and so execute a graph."""
 
 PATIENCE = 20_000
-"""Kernel calls after which no more is waited for an execution: a call that is remembered takes about a
-kilobyte."""
-
-HARNESS = str(Path(__file__).parents[2])
-"""Where the code is whose ops are none of the training's: the recorder reads values."""
+"""Kernel calls after which no more is waited for an execution: a call that is remembered takes about a kilobyte."""
 
 
 class Following:
     """Follows from its making to `close`.
 
-    `error` is what has failed; from then on, and once `is_over`, ops run as if nobody followed. `is_pending`
-    says that the steps wanted are over and only their last graphs are waited for.
+    What fails in the middle of an op is `kept`; from then on, and once `is_over`, ops run as if nobody followed.
+    `is_pending` says that the steps wanted are over and only their last graphs are waited for.
     """
 
     def __init__(
-        self,
-        known: KnownValues,
-        dump: DumpFile,
-        executed: ExecutedGraphs,
-        counted: Counted,
-        request: CaptureRequest,
+        self, known: KnownValues, dump: DumpFile, executed: ExecutedGraphs, counted: Counted, request: CaptureRequest
     ) -> None:
-        self.error: Exception | None = None
+        self.kept = KeptFailure()
         self.is_over = self.is_pending = False
         self.is_setup = False
         self.step = 0
@@ -203,53 +187,42 @@ class Following:
                 self.is_over = self.is_over or (self.is_pending and step not in self._steps)
         self._is_polling = False
 
-    def __enter__(self) -> None:
-        """Keep a failure in what follows out of the op that is being executed."""
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, Exception):
-            self.error = error
-            return True
-        return False
-
     def _before(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> LazyCall | None:
-        if self.is_over or self.error is not None or self._is_polling:
+        if self.is_over or self.kept.error is not None or self._is_polling:
             return None
         call = None
-        with self:
+        with self.kept:
             self.poll()
-            if not self.is_over:
-                call = self._called(operation, args, kwargs)
-        return call
-
-    def _called(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> LazyCall:
-        arguments = Arguments.of(operation, args, kwargs)
-        number = len(self._known.calls)
-        # Frame 0 is this method; a call more or less on the way here changes the number.
-        caller = sys._getframe(3)
-        call = LazyCall(
-            number,
-            self.step,
-            self.places.here(operation, arguments.attributes),
-            arguments.operands,
-            self._within[-1] if self._within else None,
-            self.is_setup,
-            caller.f_code.co_filename.startswith(HARNESS) and not self._within,
-        )
-        if call.place.op in COPIES:
-            self._reasons.copying(number, caller)
-        self._known.calls[number] = call
-        self._within.append(number)
-        return call
+            if self.is_over:
+                return None
+            arguments = Arguments.of(operation, args, kwargs)
+            number = len(self._known.calls)
+            # Frame 0 is this method and 1 the kernel's stand-in of `LazyKernels`; a call more or less on the way here
+            # changes the number.
+            caller = sys._getframe(2)
+            call = LazyCall(
+                number,
+                self.step,
+                self.places.here(operation, arguments.attributes),
+                arguments.operands,
+                self._within[-1] if self._within else None,
+                self.is_setup,
+                caller.f_code.co_filename.startswith(HARNESS) and not self._within,
+            )
+            if call.place.op in COPIES:
+                self._reasons.copying(number, caller)
+            self._known.calls[number] = call
+            self._within.append(number)
+        return call if self.kept.error is None else None
 
     def _after(self, call: LazyCall, outputs: Any) -> None:
-        if self.error is not None:
+        if self.kept.error is not None:
             return
-        with self:
+        with self.kept:
             self._within.pop()
             call.made = [number for one in tensors_in(outputs) if (number := number_of(one)) is not None]
             self._known.made(call)
             for operand in call.operands if self._viewed else ():
                 if operand.tensor is not None:
-                    self._known.bind(operand.tensor, self._viewed)
+                    self._known.bindings.setdefault(operand.tensor, self._viewed)
             self.poll(copying=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,19 +31,32 @@ class LazyPreGraph:
         self._outputs = outputs
         self._nodes = {node.number: node for node in dump.nodes}
         self._calls = {node.number: call for node in dump.nodes if (call := call_of(node, known)) is not None}
-        self._main = _main_nodes([(node, self._calls.get(node.number)) for node in dump.nodes])
-        self._counts = Counter(call.number for number, call in self._calls.items() if not self._nodes[number].is_given)
-        self._operands = {node.number: self._aligned(node) for node in dump.nodes}
+        made = [(node, self._calls[node.number]) for node in dump.nodes if node.number in self._calls]
+        made = [(node, call) for node, call in made if not node.is_given]
+        self._counts = Counter(call.number for _, call in made)
+        # The node that gives a call's result, by the number of the call: the last of the call's own op, else the last
+        self._main: dict[int, int] = {}
+        for node, call in made:
+            before = self._main.get(call.number)
+            if before is None or self._nodes[before].op != call.place.op or node.op == call.place.op:
+                self._main[call.number] = node.number
+        # What its call's schema calls the operands of a node, empty where they are not those of the call
+        self._operands: dict[int, tuple[Operand, ...]] = dict.fromkeys(self._nodes, ())
+        for node, call in made:
+            if self._main[call.number] == node.number:
+                tensors = tuple(one for one in call.operands if one.tensor is not None)
+                fitting = (found for found in (call.operands, tensors) if len(found) == len(node.operands))
+                self._operands[node.number] = next(fitting, ())
         # The given values by their nodes: what the kernels that took them were called with
         self._given: dict[int, Operand] = {}
-        for node in self._dump.nodes:
+        for node in dump.nodes:
             for (taken, _), operand in zip(node.operands, self._operands[node.number], strict=False):
                 if self._nodes[taken].is_given:
                     self._given.setdefault(taken, operand)
-        for output in self._outputs:
+        for output in outputs:
             number = None if output is None else self._number_of(output)
             if output is not None and number is not None:
-                self._known.executed(number, self.value_name(output))
+                self._known.executed.setdefault(number, self.value_name(output))
 
     @property
     def calls(self) -> Sequence[LazyCall]:
@@ -72,7 +85,7 @@ class LazyPreGraph:
             call = self._calls.get(dumped.number)
             if call is None:
                 taken = [phases.get(number, "") for number, _ in dumped.operands]
-                phase = max(taken, key=_order, default="") or "forward"
+                phase = max(taken, key=phase_order, default="") or "forward"
             else:
                 phase = "" if call.is_setup and not is_training else call.place.phase
             phases[dumped.number] = phase
@@ -95,6 +108,12 @@ class LazyPreGraph:
                 output_binding = "" if number is None else self._known.binding(number)
                 values[name] = replace(values[name], binding=output_binding)
         outputs = [self.value_name(output) for output in self._outputs if output is not None]
+        notes = []
+        unknown = sum(not node.is_given and node.number not in self._calls for node in self._dump.nodes)
+        if unknown:
+            notes.append(f"{unknown} nodes were made before this step: their places are not known")
+        if len(outputs) < len(self._dump.hashes):
+            notes.append(f"{len(self._dump.hashes) - len(outputs)} outputs cannot be told from the dump")
         return Graph(
             name="",
             mode="",
@@ -105,72 +124,52 @@ class LazyPreGraph:
             values=values,
             inputs=tuple(self.value_name((node.number, 0)) for node in given),
             outputs=tuple(dict.fromkeys(outputs)),
-            notes=self._notes(outputs),
+            notes=tuple(notes),
         )
-
-    def _notes(self, outputs: Sequence[str]) -> tuple[str, ...]:
-        unknown = [node for node in self._dump.nodes if not node.is_given and node.number not in self._calls]
-        notes = []
-        if unknown:
-            notes.append(f"{len(unknown)} nodes were made before this step: their places are not known")
-        if len(outputs) < len(self._dump.hashes):
-            notes.append(f"{len(self._dump.hashes) - len(outputs)} outputs cannot be told from the dump")
-        return tuple(notes)
 
     def _node(self, dumped: DumpedNode, call: LazyCall | None) -> Node:
         place = Node("", "") if call is None else call.place
         is_main = call is not None and self._main.get(call.number) == dumped.number
-        names = tuple(one.name for one in self._operands[dumped.number])
+        is_op = is_main and place.op == dumped.op
+        attributes = {
+            name: _read(text) for name, text in dumped.tags.items() if name not in TECHNICAL and text != "null"
+        }
+        # What the node was decomposed from: the outermost call around its own, or its own call's op
+        outer, group, original = call, "", ""
+        while outer is not None and outer.parent is not None:
+            outer = self._known.calls[outer.parent]
+        if call is not None and outer is not None and (outer is not call or self._counts[call.number] > 1):
+            group = f"{outer.place.op}_call_{outer.number}"
+            original = "" if outer is call and is_main else outer.place.full_op
         return replace(
             place,
             name=self.node_name(dumped.number),
             op=dumped.op.replace(".", "_"),
             domain={"lazy_tensors": "lazy"}.get(dumped.domain, dumped.domain),
-            overload=place.overload if is_main and place.op == dumped.op else "",
+            overload=place.overload if is_op else "",
             inputs=tuple(self.value_name(operand) for operand in dumped.operands),
-            input_names=names,
+            input_names=tuple(one.name for one in self._operands[dumped.number]),
             outputs=tuple(self.value_name((dumped.number, which)) for which in range(len(dumped.outputs))),
-            attributes=place.attributes if is_main and place.op == dumped.op else _attributes(dumped.tags),
-            **self._origin(call, is_main=is_main),
+            attributes=place.attributes if is_op else attributes,
+            original=original,
+            group=group,
         )
 
-    def _origin(self, call: LazyCall | None, *, is_main: bool) -> dict[str, Any]:
-        """What the node was decomposed from: the outermost call around its own, or its own call's op."""
-        if call is None:
-            return {}
-        outer = call
-        while outer.parent is not None:
-            outer = self._known.calls[outer.parent]
-        if outer is call and self._counts[call.number] == 1:
-            return {}
-        group = {"group": f"{outer.place.op}_call_{outer.number}"}
-        return group if outer is call and is_main else {**group, "original": outer.place.full_op}
-
-    def _aligned(self, node: DumpedNode) -> tuple[Operand, ...]:
-        """What its call's schema calls the operands of a node, empty where they are not those of the call."""
-        call = self._calls.get(node.number)
-        if call is None or node.is_given or self._main.get(call.number) != node.number:
-            return ()
-        tensors = tuple(one for one in call.operands if one.tensor is not None)
-        return next((found for found in (call.operands, tensors) if len(found) == len(node.operands)), ())
-
     def _given_binding(self, node: DumpedNode) -> str:
-        operand = self._given.get(node.number)
+        """What a given value is to the script, "" for an input of its own."""
+        operand, own = self._given.get(node.number), self._calls.get(node.number)
         if node.op == "Constant":
             return "constant"
-        if operand is None:
-            return "" if self._calls.get(node.number) is None or node.outputs[0].shape else "constant"
+        if operand is None:  # of what it is taken for nothing is known: a number that a known call has brought is fixed
+            return "" if own is None or node.outputs[0].shape else "constant"
         if operand.tensor is None:
             return "constant"
-        saved = self._known.saved(operand.tensor)
-        return self._known.binding(operand.tensor) or (f"saved {saved}" if saved else self._filled(node, operand))
-
-    def _filled(self, node: DumpedNode, operand: Operand) -> str:
-        """`constant` for a value that a kernel has made of a number."""
-        assert operand.tensor is not None
-        maker, own = self._known.maker(operand.tensor), self._calls.get(node.number)
-        made_of_number = maker is own and own is not None and any(one.tensor is None for one in own.operands)
-        return "constant" if made_of_number else ""
+        saved = self._known.executed.get(operand.tensor)
+        bound = self._known.binding(operand.tensor) or (f"saved {saved}" if saved else "")
+        # A kernel that is called with a number may have made a tensor of it.
+        if not bound and own is not None and self._known.makers.get(operand.tensor) is own:
+            return "constant" if any(one.tensor is None for one in own.operands) else ""
+        return bound
 
     def _number_of(self, output: Output) -> int | None:
         """The lazy core's number of an output of a call, None where it is not known."""
@@ -192,24 +191,8 @@ def is_foreign(dump: DumpedGraph, known: KnownValues) -> bool:
     return bool(calls) and all(call is None or call.is_reading for call in calls)
 
 
-def _main_nodes(nodes: Sequence[tuple[DumpedNode, LazyCall | None]]) -> dict[int, int]:
-    """The node that gives a call's result, by the number of the call: the last of the call's own op."""
-    found: dict[int, DumpedNode] = {}
-    for node, call in nodes:
-        if call is None or node.is_given:
-            continue
-        before = found.get(call.number)
-        if before is None or before.op != call.place.op or node.op == call.place.op:
-            found[call.number] = node
-    return {number: node.number for number, node in found.items()}
-
-
-def _order(phase: str) -> int:
+def phase_order(phase: str) -> int:
     return PHASES.index(phase) if phase in PHASES else -1
-
-
-def _attributes(tags: Mapping[str, str]) -> dict[str, Any]:
-    return {name: _read(text) for name, text in tags.items() if name not in TECHNICAL and text != "null"}
 
 
 def _read(text: str) -> Any:

@@ -52,7 +52,7 @@ class LazyMode:
         self.eager.prepare(script, swaps)
         if self.policy == "auto":
             self.policy = "script" if "mark_step" in script.names else "phase"
-        self._patches.also(replace_lazy_mark_step(self._marked_by_script))
+        self._patches.also(replace_lazy_mark_step(self.mark_step))
         if self.eager.spec.execute == "op":
             self._patches.also(execute_lazy_op_by_op())
 
@@ -65,7 +65,7 @@ class LazyMode:
             self._waiting.append(settled)
         placed = {"phase": ("backward", "step"), "step": ("step",)}.get(self.policy, ())
         if moment in placed:
-            self._mark_and_settle()
+            self.execute()
         elif moment == "end" or (moment == "step" and self.policy == "off"):
             self._settle()
 
@@ -79,33 +79,26 @@ class LazyMode:
             return [tensor.cpu() for tensor in tensors]
 
     def execute(self) -> None:
-        """Execute what is pending now, whatever the policy says: a state is read or put in place from
-        outside."""
-        self._mark_and_settle()
-
-    def observe_cuts(self, about_to_cut: Callable[[], None], cut: Callable[[], None] = lambda: None) -> None:
-        """Have `about_to_cut` called before each mark_step, the script's own included, and `cut` after it."""
-        self._cutting.append((about_to_cut, cut))
-
-    def mark_step(self) -> None:
-        """The script says that the graph may be cut here."""
-        self._marked_by_script()
-
-    def leave(self) -> None:
-        """Give the script's own `mark_step` back; the backend itself cannot be stopped."""
-        self._patches.undo()
-
-    def _marked_by_script(self, *args: object, **kwargs: object) -> None:
-        if self.policy in ("script", "phase"):
-            self._mark_and_settle()
-
-    def _mark_and_settle(self) -> None:
+        """Execute what is pending now, whatever the policy says: a state is read or put in place from outside."""
         for about_to_cut, _ in self._cutting:
             about_to_cut()
         self._mark()
         for _, cut in self._cutting:
             cut()
         self._settle()
+
+    def observe_cuts(self, about_to_cut: Callable[[], None], cut: Callable[[], None] = lambda: None) -> None:
+        """Have `about_to_cut` called before each mark_step, the script's own included, and `cut` after it."""
+        self._cutting.append((about_to_cut, cut))
+
+    def mark_step(self, *args: object, **kwargs: object) -> None:
+        """The script says that the graph may be cut here. This is what its own `torch._lazy.mark_step` is, too."""
+        if self.policy in ("script", "phase"):
+            self.execute()
+
+    def leave(self) -> None:
+        """Give the script's own `mark_step` back; the backend itself cannot be stopped."""
+        self._patches.undo()
 
     def _settle(self) -> None:
         waiting, self._waiting = self._waiting, []

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from ...backends.compiled.compiled_bindings import AotBindings, GraphSignature, ScriptNames, signature_of
 from ...backends.compiled.compiled_interpreter import NodeNames, flat_outputs
+from ...backends.compiled.compiled_region import AotBindings, GraphSignature, ScriptNames, signature_of
 from ...backends.compiled.unrolling import copied_tensors, written_inputs
 from ...hooks.observer import Observer, Progress
 from ...records.execution_facts import INPUTS

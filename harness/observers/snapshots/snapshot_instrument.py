@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from ...backends.compiled.compiled_bindings import ScriptNames
+from ...backends.compiled.compiled_region import ScriptNames
 from ...backends.compiled.mode import CompileMode
 from ...backends.lazy.mode import LazyMode
 from ...errors import NotAvailable

@@ -75,9 +75,7 @@ NUMBERS = st.one_of(
     st.floats(),
     st.text(),
     st.complex_numbers(),
-    st.sampled_from(
-        [*DTYPES.values(), *LAYOUTS.values(), *FORMATS.values(), torch.device("cpu"), torch.device("cuda:1")]
-    ),
+    st.sampled_from([*DTYPES.values(), *LAYOUTS, *FORMATS, torch.device("cpu"), torch.device("cuda:1")]),
     st.builds(
         lambda slot, dtype, offset, layout: View(slot, dtype, offset, *zip(*layout, strict=True)),
         st.integers(0, 9),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from numdrift.harness.backends.lazy import torchscript
 from numdrift.harness.backends.lazy.lazy_dump import Frame, parse
+from numdrift.harness.backends.lazy.lazy_executed import read_torchscript
 from numdrift.harness.records.graph_record import Value
 
 DUMP = """Python Stacktrace:
@@ -50,7 +50,7 @@ def test_constants_and_lists_of_torchscript_become_part_of_the_nodes() -> None:
         return torch.cat([x, y], 1).sum([0], keepdim=True)
 
     # when
-    graph = torchscript.read(torch.jit.script(function).graph)
+    graph = read_torchscript(torch.jit.script(function).graph)
     # then
     cat, total = graph.nodes
     assert cat.inputs == graph.inputs

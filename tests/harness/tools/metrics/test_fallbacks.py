@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from numdrift.harness.backends.work_lines import GraphLines
+from numdrift.harness.backends.compiled.work import GraphLines
 from numdrift.harness.torch_private.compile_work import kernels_of_torch
 from numdrift.harness.torch_private.inductor_lowering import LoweredNode
 

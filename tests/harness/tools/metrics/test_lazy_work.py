@@ -18,7 +18,7 @@ SCRIPT = """
 import contextlib, dataclasses, json, sys
 import torch
 from torch import nn
-from numdrift.harness.backends.lazy.work import LazyWork
+from numdrift.harness.backends.lazy.adapter import LazyWork
 from numdrift.harness.torch_private.lazy import execute_lazy_op_by_op, lazy_mark_step, start_lazy_backend
 from numdrift.harness.torch_private.lazy_graphs import lazy_counters
 

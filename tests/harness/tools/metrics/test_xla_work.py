@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from numdrift.harness.backends.xla.work import XlaWork
+from numdrift.harness.backends.xla.adapter import XlaWork
 from numdrift.harness.errors import NotAvailable
 from numdrift.harness.records.backend_work import Work
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from numdrift.harness.backends.compiled.support import observe_inductor
+from numdrift.harness.backends.compiled.adapter import observe_inductor
 from numdrift.harness.records.backend_work import OperatorCall
 from numdrift.harness.torch_private.compiling import own_compile
 from numdrift.harness.torch_private.inductor_lowering import inductor_without_execution

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from numdrift.harness.backends.xla.support import hlo_instructions
+from numdrift.harness.backends.xla.adapter import hlo_instructions
 
 WITH_SHAPES = """HloModule IrToHlo.7, entry_computation_layout={(f32[4]{0})->(f32[4]{0})}
 
