@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..hooks.graph_capture import Capture
+from ..hooks.mode_protocol import Capture
 from ..records.graph_record import GraphFolder
 
 # What a capture is made with.

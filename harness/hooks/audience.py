@@ -9,24 +9,44 @@ from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ..records.run_config import RunConfig
-from .guard import Guard
 from .observer import Observer, Surroundings
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 OUTWARDS = frozenset({"backward_ended", "step_ended", "script_ended", "close"})
-"""Told from the last observer to the first, as contexts are left: what was put on top of others goes first.
-"""
+"""Told from the last observer to the first, as contexts are left: what was put on top of others goes first."""
+
+
+class Guard:
+    """A context that keeps a failure of the recorder's own out of the training.
+
+    It ends with any exception: `failed` is told what was being done, the script goes on.
+    """
+
+    __slots__ = ("_doing", "_failed")
+
+    def __init__(self, failed: Callable[[str, Exception], None], doing: str) -> None:
+        self._failed = failed
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        # SystemExit and KeyboardInterrupt are no failures: they end the script.
+        if isinstance(error, Exception):
+            self._failed(self._doing, error)
+            return True
+        return False
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """What an observer belongs to; `stops` says in the notice of a failure what ends with it.
 
-    A part that is `needed` refuses the run where one of its observers cannot be made. With `stays` its
-    observers all stop writing when one of them fails, and go on being told, for what they do for the training
-    itself.
+    A part that is `needed` refuses the run where one of its observers cannot be made. With `stays` its observers all
+    stop writing when one of them fails, and go on being told, for what they do for the training itself.
     """
 
     stops: str
@@ -36,8 +56,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """One observer's place in the order: `made_by` is `module:class` in `observers/`, `wanted` says which
-    runs have it.
+    """One observer's place in the order: `made_by` is `module:class` in `observers/`, `wanted` says which runs have it.
 
     `name` is what a notice calls it, and the options of a bring-up tool.
     """
@@ -49,8 +68,7 @@ class Seat:
 
 
 class Audience:
-    """The observers of one training, in the order of their seats; `failed(part, doing, error)` is told who
-    stops."""
+    """The observers of one training, in the order of their seats; `failed(part, doing, error)` is told who stops."""
 
     def __init__(self, failed: Callable[[Part, str, Exception], None]) -> None:
         self._failed = failed
@@ -82,6 +100,7 @@ class Audience:
     def tell(self, moment: Callable[Concatenate[Any, P], R], *args: P.args, **kwargs: P.kwargs) -> list[R]:
         """Tell a moment, a method of Observer, to all who wait for it; gives what they answer."""
         name = moment.__name__
+        # Most observers override few moments, and `given` is told at every call of a model: who does is looked up once.
         waiting = self._told.get(name)
         if waiting is None:
             nothing = getattr(Observer, name)
@@ -89,7 +108,7 @@ class Audience:
             waiting = self._told[name] = tuple(reversed(found) if name in OUTWARDS else found)
         answers: list[R] = []
         for one in waiting:
-            if one in self._there:
+            if one in self._there:  # one may leave while the others are told
                 with self._guards[one]:
                     answers.append(getattr(one, name)(*args, **kwargs))
         return answers
@@ -114,6 +133,7 @@ class Audience:
         seat = self._seats[one]
         part, doing = seat.part, one.doing or seat.name
         if not part.stays:
+            # Out before it is closed: a failure of its `close` comes back here, and must not close it again.
             was_there = one in self._there
             self._there.pop(one, None)
             self._failed(part, doing, error)

@@ -32,7 +32,7 @@ class Adapter(Protocol):
     instruction_set: str
     """What the backend's own instructions are called in reports: `inductor`, `lazy`, `hlo`."""
 
-    executes_at_once: bool
+    executes_at_once: bool  # as eager does
     """Whether an operator is executed where it is called: there are no graphs then, and a phase of a step
     (forward, backward, optimizer) is one execution."""
 
@@ -57,9 +57,8 @@ class Adapter(Protocol):
         its outputs as a tuple of CPU tensors. `inputs` are examples, fake or real."""
 
     def observe_work(self, script: str, told: Callable[[Work], None]) -> AbstractContextManager[Tell]:
-        """Within the context `told` hears of what the backend compiles, executes and transfers. What the
-        context gives tells of what has not been told yet, and raises what has failed. Changes no bit of the
-        results, and no graph."""
+        """Within the context `told` hears of what the backend compiles, executes and transfers. What the context gives
+        tells of what has not been told yet, and raises what has failed. Changes no bit of the results, and no graph."""
 
     def counters(self) -> Mapping[str, int]:
         """The backend's own counters as they stand, by its own names."""
@@ -71,6 +70,7 @@ class Adapter(Protocol):
 def adapter_for(spec: ModeSpec) -> Adapter:
     """The adapter of a mode. Raises ModeError where what the mode gives is none, with what it lacks."""
     made: Any = registry.load(spec.base)(spec).adapter()
+    # An attribute that is only annotated is no member of the class, so both are looked at.
     members = (*Adapter.__annotations__, *(name for name in vars(Adapter) if not name.startswith("_")))
     lacking = [name for name in dict.fromkeys(members) if not hasattr(made, name)]
     if lacking:

@@ -1,10 +1,10 @@
-"""What a mode is to the recorder: one interface, every mode a small class behind it."""
+"""What a mode, and what captures its graphs, is to the recorder: one interface each, a small class a mode behind it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import torch
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from .backend_adapter import Adapter
 
 Moment = Literal["backward", "step", "end"]
-"""When a mode may act: after a backward, after the outermost optimizer step, and when the script has ended.
-"""
+"""When a mode may act: after a backward, after the outermost optimizer step, and when the script has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class Mode(Protocol):
     that computes loss and gradients in one.
     """
 
-    device: str
+    device: str  # known before `prepare`: the script reads DEVICE at its first line
 
     def __init__(self, spec: ModeSpec) -> None: ...
 
@@ -61,8 +60,44 @@ class Mode(Protocol):
         """What the bring-up tools ask the mode's backend."""
 
 
+@runtime_checkable
+class CuttingMode(Mode, Protocol):
+    """A mode that holds ops back and executes them where their graph is cut; with the policy `off` that is nowhere."""
+
+    policy: str
+
+    def observe_cuts(self, about_to_cut: Callable[[], None], cut: Callable[[], None] = lambda: None) -> None:
+        """Have `about_to_cut` called before each cut, the script's own included, and `cut` after it."""
+
+
 def compiles(mode: Mode) -> bool:
     """Whether a mode has what the script computes compiled: it says then what becomes of the script's own
     settings of torch.compile (see `CompileMode.settings`), as a plug-in does that is made of `CompileMode`.
     """
+    # Asked by what it has: a plug-in's mode need not be of our class, which would have to be imported for it.
     return hasattr(mode, "settings")
+
+
+class Capture(Protocol):
+    """Captures graphs in the script's process, and changes no bit of what it computes.
+
+    Its methods may raise anything: whoever calls them ends the capture with a notice and lets the training go on.
+    """
+
+    def install(self) -> None:
+        """Begin, before the script's first line and after the mode has prepared the process."""
+
+    def adopted(self, module: torch.nn.Module) -> None:
+        """A root module is about to be called for the first time; its mode has taken it over already."""
+
+    def backward_started(self, losses: Sequence[torch.Tensor]) -> None:
+        """A backward from these tensors is about to run."""
+
+    def closing(self, moment: Moment) -> None:
+        """The mode is about to close a piece of work: `backward`, `step` or `end`."""
+
+    def reached(self, moment: Moment) -> None:
+        """The mode has just closed a piece of work: `backward`, `step` (the next step begins) or `end`."""
+
+    def remove(self) -> None:
+        """Take every hook out; nothing is written afterwards."""

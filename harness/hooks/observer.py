@@ -41,19 +41,17 @@ class Observer:
     says, where an observer does several things one after the other; "" stands for its name.
     """
 
-    doing = ""
+    doing = ""  # set as it goes on, read when it has failed
 
     def install(self) -> None:
         """Begin: the script is about to be executed. Step 0 is under way from here on."""
 
     def taken_over(self, module: torch.nn.Module, step: int) -> None:
-        """The mode has taken over a root module. The computation of step 0 has not begun before the first
-        one."""
+        """The mode has taken over a root module. The computation of step 0 has not begun before the first one."""
 
     def begins(self, step: int) -> None:
-        """The computation of a step begins: of step 0 when the first root module is about to be called, or
-        with the first backward; of every other one when the step before it has ended. Its state is what it
-        starts from."""
+        """The computation of a step begins: of step 0 when the first root module is about to be called, or with the
+        first backward; of every other one when the step before it has ended. Its state is what it starts from."""
 
     def adopted(self, module: torch.nn.Module) -> None:
         """A root module is about to be called for the first time; its mode has taken it over already."""
@@ -75,8 +73,7 @@ class Observer:
         """Parameters of no module were found, before their first update."""
 
     def backward_started(self, step: int, started: Sequence[torch.Tensor], losses: Sequence[torch.Tensor]) -> None:
-        """A backward from the tensors `started` is about to run; `losses` are the script's own that they
-        stand for."""
+        """A backward from the tensors `started` is about to run; `losses` are the script's own that they stand for."""
 
     def backward_ended(self, step: int) -> None:
         """The backward has run, and nothing has acted on its gradients."""
@@ -118,8 +115,7 @@ class Observer:
         """Take every hook out and write what is left to write. Called once, also after a failure."""
 
     def forget(self) -> None:
-        """Write nothing any more: this is a fork of the process, or what the observer is a part of has
-        failed."""
+        """Write nothing any more: this is a fork of the process, or what the observer is a part of has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +127,7 @@ class Surroundings:
     """
 
     config: RunConfig
-    options: Mapping[str, Any]
+    options: Mapping[str, Any]  # of a bring-up tool, from `config.instruments`
     mode: Mode
     folder: Path
     named: Callable[[], list[NamedTensor]]
@@ -146,12 +142,11 @@ class Surroundings:
 class RecordingSurroundings(Surroundings):
     """What the recording's own observers work with besides.
 
-    `table` gives the step's tensors, the same list as long as they are the same; `losses`, `gradients` and
-    `said` give what the script's step had, `gradients` those that are in no `.grad` by their parameters'
-    names. `fields` is what the other observers say of a step, `nonfinite` is told of a step whose loss is not
-    finite, `seconds` the time since the training began. `phases` are those that the script has named and is
-    in, the innermost last. `guard` keeps a failure out of the training where an observer is not told but
-    called.
+    `table` gives the step's tensors, the same list as long as they are the same; `losses`, `gradients` and `said` give
+    what the script's step had, `gradients` those that are in no `.grad` by their parameters' names. `fields` is what
+    the other observers say of a step, `nonfinite` is told of a step whose loss is not finite, `seconds` the time since
+    the training began. `phases` are those that the script has named and is in, the innermost last. `guard` keeps a
+    failure out of the training where an observer is not told but called.
     """
 
     log: EventLog
@@ -165,4 +160,4 @@ class RecordingSurroundings(Surroundings):
     fields: Callable[[int], Mapping[str, Any]]
     seconds: Callable[[], float]
     phases: Sequence[str]
-    guard: Callable[[Observer], AbstractContextManager[None]]
+    guard: Callable[[Observer], AbstractContextManager[None]]  # where patches or hooks of its own call it

@@ -13,8 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from ..drift.verdict import worst_of
 from ..errors import NotAvailable, NumdriftError, UsageError
-from ..observers.partition.partition_journal import PARTITION, PartitionRecord, read_partition
-from ..observers.partition.partition_parts import Part
+from ..observers.partition.partition_journal import PARTITION, Part, PartitionRecord, read_partition
 from ..records.codec import json_text, plain, read
 from ..records.culprit import PART, Culprit
 from ..records.experiment import Experiment

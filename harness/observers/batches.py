@@ -12,16 +12,14 @@ import torch
 
 from ..torch_private.dispatching import version_of, without_dispatch_modes, without_function_modes
 from ..torch_private.lazy import lazy_has_value
-from .digest import Digester
-from .generator_digests import hash_text
+from .digest import Digester, hash_text
 from .operations import WITHOUT_VALUES
 
 Read = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 """Gives the values of tensors on the CPU."""
 
 COMPUTED = ""
-"""In place of the hash: the argument was computed from parameters, or its value was gone before it could be
-read."""
+"""In place of the hash: the argument was computed from parameters, or its value was gone before it could be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +33,7 @@ class BatchArgument:
 
 
 class Batches:
-    """Digests the tensor arguments of calls, nested ones included, at the call: a script may reuse their
-    memory.
+    """Digests the tensor arguments of calls, nested ones included, at the call: a script may reuse their memory.
 
     An argument that a lazy graph has yet to compute is neither computed for this nor kept alive, which would
     make it an output of the graph; it is digested when the step's values are there, if it is as well.
@@ -50,8 +47,17 @@ class Batches:
 
     def called(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Take note of one call."""
+        call: list[BatchArgument] = []
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
-            self._calls.append([self._argument(tensor) for tensor in tensors_in((*args, *kwargs.values()))])
+            for tensor in tensors_in((*args, *kwargs.values())):
+                dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+                if tensor.grad_fn is not None:  # what came from parameters differs between modes by rounding
+                    call.append(BatchArgument(dtype, shape, COMPUTED))
+                elif not has_value(tensor):
+                    call.append(BatchArgument(dtype, shape, COMPUTED, weakref.ref(tensor)))
+                else:
+                    call.append(BatchArgument(dtype, shape, self._hash(tensor)))
+        self._calls.append(call)
 
     def taken(self) -> list[list[BatchArgument]]:
         """Give the calls since the last time."""
@@ -61,20 +67,22 @@ class Batches:
 
     def settled(self, calls: Sequence[Sequence[BatchArgument]]) -> list[list[list[Any]]]:
         """Describe calls as JSON, once the values of their step can be read."""
+        described: list[list[list[Any]]] = []
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
-            return [[[one.dtype, list(one.shape), self._hash_of(one)] for one in call] for call in calls]
-
-    def _argument(self, tensor: torch.Tensor) -> BatchArgument:
-        dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
-        if tensor.grad_fn is not None:
-            return BatchArgument(dtype, shape, COMPUTED)
-        if not has_value(tensor):
-            return BatchArgument(dtype, shape, COMPUTED, weakref.ref(tensor))
-        return BatchArgument(dtype, shape, self._hash(tensor))
+            for call in calls:
+                described.append([])
+                for one in call:
+                    tensor = None if one.waiting is None else one.waiting()
+                    hash_ = one.hash
+                    if tensor is not None and has_value(tensor):
+                        hash_ = hash_text(self._digester.digest(self._read([tensor])))
+                    described[-1].append([one.dtype, list(one.shape), hash_])
+        return described
 
     def _hash(self, tensor: torch.Tensor) -> str:
         """The hash of a tensor's value; a second pass over the same batch does not read it again."""
         version = version_of(tensor)
+        # An id is given to another tensor when this one is gone, and the version counts writes: both must be as known.
         there, known_version, known = self._known.get(id(tensor), (None, None, ""))
         if there is not None and there() is tensor and version is not None and version == known_version:
             return known
@@ -82,12 +90,6 @@ class Batches:
         if version is not None:
             self._known[id(tensor)] = (weakref.ref(tensor), version, found)
         return found
-
-    def _hash_of(self, argument: BatchArgument) -> str:
-        tensor = None if argument.waiting is None else argument.waiting()
-        if tensor is None or not has_value(tensor):
-            return argument.hash
-        return hash_text(self._digester.digest(self._read([tensor])))
 
 
 def has_value(tensor: torch.Tensor) -> bool:

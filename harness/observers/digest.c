@@ -3,7 +3,7 @@
  * Memory is read once: a block of 4 KiB comes into the L1 cache, is hashed there, then summed there. With
  * AVX-512 float32, bfloat16 and float16 are hashed and summed in one loop. Words are little endian.
  *
- * native.py compiles this with -ffinite-math-only and -fassociative-math, without which gcc does not vectorise
+ * digest.py compiles this with -ffinite-math-only and -fassociative-math, without which gcc does not vectorise
  * sums and minima. NaN and infinity are therefore only ever recognised by their bits, never by comparison: a
  * block whose sum of squares has the exponent of a non-finite number is read again, element by element.
  */

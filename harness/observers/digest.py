@@ -1,9 +1,8 @@
 """Digests of tensors: an exact hash and statistics of the values, for many tensors in one call.
 
-The hash covers the bits of the elements in row-major order, so -0.0 and 0.0 differ, as do two NaN payloads,
-while strides do not matter; dtype and shape are left to the caller. Bytes are cut into 4096-byte blocks of
-64-byte stripes of eight lanes; a lane of a stripe is a pair of 32-bit words (a, b). With keys K from
-splitmix64,
+The hash covers the bits of the elements in row-major order, so -0.0 and 0.0 differ, as do two NaN payloads, while
+strides do not matter; dtype and shape are left to the caller. Bytes are cut into 4096-byte blocks of 64-byte stripes of
+eight lanes; a lane of a stripe is a pair of 32-bit words (a, b). With keys K from splitmix64,
 
     x = (a + K[2i] mod 2**32) + (b + K[2i + 1] mod 2**32) * 2**32           for the pair at position i of a block
     P = sum of low32(x) * high32(x), S = sum of x, over the stripes of a block     (both of a lane, mod 2**64)
@@ -17,28 +16,62 @@ in a lane cancel) and P in every lane that it touches: for two exchanged words t
 differ by exactly the difference of their keys, and equal neighbours never do, because the keys are distinct.
 mix64 is the finaliser of splitmix64 (Steele et al., OOPSLA 2014), a bijection. Not a cryptographic hash.
 
-Sums are accumulated in double precision in an unspecified order that depends on the contents' length and the
-CPU, not on threads: the same bits give the same record on one machine with one implementation. Squares of
-huge float64 overflow to inf. In a thread that flushes subnormals (`torch.set_flush_denormal`) statistics see
-them as zeros.
+Sums are accumulated in double precision in an unspecified order that depends on the contents' length and the CPU, not
+on threads: the same bits give the same record on one machine with one implementation. Squares of huge float64 overflow
+to inf. In a thread that flushes subnormals (`torch.set_flush_denormal`) statistics see them as zeros.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 
+from ..compiler import CSource, compile_library
+from ..errors import NumdriftError
 from ..records.digest_record import RECORD_BYTES, Digest, pack, unreadable
-from ..torch_private.dispatching import no_dispatch as _no_dispatch
-from ..torch_private.dispatching import without_dispatch_modes as _without_dispatch_modes
-from ..torch_private.dispatching import without_function_modes as _without_function_modes
-from .native_digest import load
+from ..torch_private.dispatching import no_dispatch, without_dispatch_modes, without_function_modes
 
-__all__ = ["RECORD_BYTES", "Digester"]
+SOURCE = CSource(
+    Path(__file__).with_name("digest.c"),
+    # The parts of -ffast-math that let gcc vectorise sums; digest.c says how NaN is found all the same.
+    flags=(
+        "-O3",
+        "-fassociative-math",
+        "-ffinite-math-only",
+        "-fno-signed-zeros",
+        "-fno-trapping-math",
+        "-fno-math-errno",
+        "-shared",
+        "-fPIC",
+    ),
+    # tried one after the other: a compiler may not know the first ones
+    tunings=(("-march=native", "-mprefer-vector-width=512"), ("-march=native",), ()),
+)
+
+DigestFunction = Callable[[int, int, int], None]
+
+
+def load() -> tuple[DigestFunction | None, str | None]:
+    """The function (address of items, number of items, address of records), or None and the reason."""
+    try:
+        function = ctypes.CDLL(str(compile_library(SOURCE).path)).numdrift_digest
+    except (NumdriftError, OSError, AttributeError) as error:
+        return None, " ".join(str(error).split())
+    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+    function.restype = None
+    return function, None
+
+
+def hash_text(record: bytes) -> str:
+    """The hash at the beginning of a digest record, as hexadecimal digits."""
+    return f"{int.from_bytes(record[:8], 'little'):016x}"
+
 
 Item = tuple[int, int, int]
 """`struct item` of digest.c: address, elements, row of its table `kinds` | bytes of an element << 8."""
@@ -71,39 +104,47 @@ class Digester:
         self.implementation = "torch" if self._function is None else "native"
 
     def digest(self, tensors: Sequence[torch.Tensor]) -> bytes:
-        """Records of RECORD_BYTES in the order of `tensors`, which are neither changed nor tracked by
-        autograd.
+        """Records of RECORD_BYTES in the order of `tensors`, which are neither changed nor tracked by autograd.
 
         Contiguous CPU tensors are read in place; others are first copied (a lazy tensor is thereby computed,
         a sparse one densified). A tensor without values (meta, fake, wrapper subclass, freed storage) or one
         that cannot be copied gives a record with hash 0; nothing is raised.
         """
-        with _without_function_modes():
+        with without_function_modes():
             if self._function is None:
                 return b"".join(pack(_digest_with_torch(tensor)) for tensor in tensors)
             items: list[int] = []
-            copies: list[torch.Tensor] = []
+            copies: list[torch.Tensor] = []  # they have to outlive the native call
             unread: list[tuple[int, int]] = []
             for position, tensor in enumerate(tensors):
-                item = _item_in_place(tensor) or _item_of_copy(tensor, copies)
+                # The hot path: an ordinary contiguous CPU tensor is read where it lies.
+                item = None
+                try:
+                    if (
+                        type(tensor) in _PLAIN
+                        and tensor.is_cpu
+                        and tensor.is_contiguous()
+                        and not tensor.is_neg()
+                        and (code := _CODES.get(tensor.dtype)) is not None
+                    ):
+                        item = _item(tensor, code)
+                except _UNREADABLE_ERRORS:
+                    item = None
+                if item is None and (copy := _plain_copy(tensor)) is not None:
+                    copies.append(copy)
+                    item = _item(copy, _ALL_CODES.get(copy.dtype, copy.dtype.itemsize << 8))
                 if item is None:
                     unread.append((position, _numel(tensor)))
                     item = (0, 0, 0)
                 items += item
             arguments, records = array("Q", items), array("Q", bytes(RECORD_BYTES * len(tensors)))
             self._function(arguments.buffer_info()[0], len(tensors), records.buffer_info()[0])
-        return _with_unreadable(records.tobytes(), unread) if unread else records.tobytes()
-
-
-def _item_in_place(tensor: torch.Tensor) -> Item | None:
-    """Where the elements of an ordinary contiguous CPU tensor are; None for all others."""
-    try:
-        if type(tensor) not in _PLAIN or not tensor.is_cpu or not tensor.is_contiguous() or tensor.is_neg():
-            return None
-        code = _CODES.get(tensor.dtype)
-        return None if code is None else _item(tensor, code)
-    except _UNREADABLE_ERRORS:
-        return None
+        if not unread:
+            return records.tobytes()
+        found = bytearray(records.tobytes())
+        for position, numel in unread:
+            found[position * RECORD_BYTES : (position + 1) * RECORD_BYTES] = pack(unreadable(numel))
+        return bytes(found)
 
 
 def _item(tensor: torch.Tensor, code: int) -> Item | None:
@@ -114,21 +155,12 @@ def _item(tensor: torch.Tensor, code: int) -> Item | None:
     return address, numel, code
 
 
-def _item_of_copy(tensor: torch.Tensor, copies: list[torch.Tensor]) -> Item | None:
-    """The item of a plain copy, which is appended to `copies` to outlive the native call."""
-    copy = _plain_copy(tensor)
-    if copy is None:
-        return None
-    copies.append(copy)
-    return _item(copy, _ALL_CODES.get(copy.dtype, copy.dtype.itemsize << 8))
-
-
 def _plain_copy(tensor: torch.Tensor) -> torch.Tensor | None:
     """`tensor` as a contiguous CPU tensor with readable memory (itself where it is one), or None."""
     try:
-        if tensor.is_meta or type(tensor).__torch_dispatch__ is not _no_dispatch:
+        if tensor.is_meta or type(tensor).__torch_dispatch__ is not no_dispatch:
             return None
-        with torch.no_grad(), _without_dispatch_modes():
+        with torch.no_grad(), without_dispatch_modes():
             plain = tensor.detach()
             if tensor.layout != torch.strided:
                 plain = plain.to_dense()
@@ -149,13 +181,6 @@ def _numel(tensor: torch.Tensor) -> int:
         return 0
 
 
-def _with_unreadable(records: bytes, positions: list[tuple[int, int]]) -> bytes:
-    patched = bytearray(records)
-    for position, numel in positions:
-        patched[position * RECORD_BYTES : (position + 1) * RECORD_BYTES] = pack(unreadable(numel))
-    return bytes(patched)
-
-
 _M32, _M64 = 2**32 - 1, 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _KEY_SEED = 0x6E756D6472696674
@@ -169,56 +194,48 @@ def _digest_with_torch(tensor: torch.Tensor) -> Digest:
     plain = _plain_copy(tensor)
     if plain is None:
         return unreadable(_numel(tensor))
-    with torch.no_grad(), _without_dispatch_modes():
+    with torch.no_grad(), without_dispatch_modes():
         flat = (torch.view_as_real(plain) if plain.is_complex() else plain).reshape(-1)
-        summed = plain.dtype in _ALL_CODES
-        return Digest(_hash(flat.view(torch.uint8)), plain.numel(), *(_statistics(flat) if summed else _NO_STATISTICS))
-
-
-_NO_STATISTICS = (0, 0, math.nan, math.nan, math.nan, math.nan)
-
-
-def _statistics(flat: torch.Tensor) -> tuple[int, int, float, float, float, float]:
-    """nan, inf, minimum, maximum, mean, l2 of a one-dimensional real tensor."""
-    nan = inf = count = 0
-    total = squares = 0.0
-    low, high = math.inf, -math.inf
-    for part in flat.split(_PART // 8):
-        values = part.to(torch.float64)
-        nan += int(values.isnan().sum())
-        inf += int(values.isinf().sum())
-        values = values[values.isfinite()]
-        if values.numel():
-            low, high = min(low, float(values.min())), max(high, float(values.max()))
-            total, squares = total + float(values.sum()), squares + float((values * values).sum())
-            count += values.numel()
+        hash_, numel = _hash(flat.view(torch.uint8)), plain.numel()
+        if plain.dtype not in _ALL_CODES:
+            return Digest(hash_, numel, 0, 0, math.nan, math.nan, math.nan, math.nan)
+        nan = inf = count = 0
+        total = squares = 0.0
+        low, high = math.inf, -math.inf
+        for part in flat.split(_PART // 8):
+            values = part.to(torch.float64)
+            nan += int(values.isnan().sum())
+            inf += int(values.isinf().sum())
+            values = values[values.isfinite()]  # minimum, maximum, mean and l2 are those of the finite ones
+            if values.numel():
+                low, high = min(low, float(values.min())), max(high, float(values.max()))
+                total, squares = total + float(values.sum()), squares + float((values * values).sum())
+                count += values.numel()
     if not count:
-        return nan, inf, math.nan, math.nan, math.nan, 0.0
-    return nan, inf, low, high, total / count, math.sqrt(squares)
+        return Digest(hash_, numel, nan, inf, math.nan, math.nan, math.nan, 0.0)
+    return Digest(hash_, numel, nan, inf, low, high, total / count, math.sqrt(squares))
 
 
 def _hash(data: torch.Tensor) -> int:
-    """The hash of uint8 `data`."""
+    """The hash of uint8 `data`, as the module's docstring has it."""
     total = data.numel() * _LENGTH_FACTOR
     for start in range(0, data.numel(), _PART):
-        total += _hash_part(data[start : start + _PART], start // (_BLOCK // 8))
+        part = data[start : start + _PART]
+        blocks, stripes = -(-part.numel() // _BLOCK), -(-part.numel() // _STRIPE)
+        padded = torch.zeros(blocks * _BLOCK, dtype=torch.uint8, device="cpu")
+        padded[: part.numel()] = part
+        words = padded.view(torch.int32).view(blocks, 64, 8, 2).to(torch.int64)  # [block, stripe, lane, word]
+        low, high = ((words + _keys()) & _M32).unbind(-1)
+        products, sums = low * high, low + (high << 32)  # [block, stripe, lane]; int64 wraps around as uint64 does
+        if stripes % 64:
+            # The keys were added to the padding as well: what lies behind the last stripe must not count.
+            products[-1, stripes % 64 :] = 0
+            sums[-1, stripes % 64 :] = 0
+        first = start // (_BLOCK // 8)
+        lanes = torch.arange(first, first + blocks * 8, dtype=torch.int64, device="cpu").view(blocks, 8)
+        inner = mix64_tensor(sums.sum(1) + lanes * signed(_GOLDEN))
+        total += int(mix64_tensor(products.sum(1) + inner).sum())
     return _mix64(total & _M64) or 1
-
-
-def _hash_part(part: torch.Tensor, first_lane: int) -> int:
-    stripes = -(-part.numel() // _STRIPE)
-    blocks = -(-part.numel() // _BLOCK)
-    padded = torch.zeros(blocks * _BLOCK, dtype=torch.uint8, device="cpu")
-    padded[: part.numel()] = part
-    words = padded.view(torch.int32).view(blocks, 64, 8, 2).to(torch.int64)  # [block, stripe, lane, word]
-    low, high = ((words + _keys()) & _M32).unbind(-1)
-    products, sums = low * high, low + (high << 32)
-    if stripes % 64:
-        products[-1, stripes % 64 :] = 0
-        sums[-1, stripes % 64 :] = 0
-    lanes = torch.arange(first_lane, first_lane + blocks * 8, dtype=torch.int64, device="cpu").view(blocks, 8)
-    inner = mix64_tensor(sums.sum(1) + lanes * signed(_GOLDEN))
-    return int(mix64_tensor(products.sum(1) + inner).sum())
 
 
 @functools.cache
@@ -239,6 +256,7 @@ def _mix64(value: int) -> int:
 
 
 def mix64_tensor(values: torch.Tensor) -> torch.Tensor:
+    # torch shifts int64 arithmetically: the mask takes away the copies of the sign bit.
     for shift, factor in _MIX:
         values = (values ^ ((values >> shift) & ((1 << (64 - shift)) - 1))) * signed(factor)
     return values

@@ -1,13 +1,21 @@
-"""A step that is over, as the recorder keeps it until its values can be read."""
+"""A step that is over, as the recorder keeps it until its values can be read: its tensors, and what the script
+itself has said of it by `numdrift.log`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from ..script.named_tensors import NamedTensor
+from ..tape.journal_writing import loss_to_json
+from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
+from ..torch_private.untraced import unwrapped
+
+LOSS = "loss"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +41,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class EndedStep:
-    """A step whose values may not be readable yet. `said` is what the script said of it and of the one
-    before."""
+    """A step whose values may not be readable yet. `said` is what the script said of it and of the one before."""
 
     number: int
     losses: tuple[torch.Tensor, ...]
@@ -52,3 +59,53 @@ class EndedStep:
 def scalar(loss: torch.Tensor) -> float:
     """The loss as a Python float; what is no scalar is summed up, as `backward` does with its gradient."""
     return float(loss.item() if loss.numel() == 1 else loss.double().sum().item())
+
+
+def described(said: Said, read: Iterator[torch.Tensor]) -> dict[str, Any]:
+    """What was said of a step as fields of a journal's event; `read` gives the values of its tensors in their order."""
+    losses = [loss_to_json(scalar(next(read))) for _ in said.losses]
+    logged = {name: loss_to_json(scalar(next(read))) for name in said.values}
+    return ({"losses": losses} if losses else {}) | ({"logged": logged} if logged else {})
+
+
+class LoggedValues:
+    """Takes values for the step under way and for the one before, which a script may speak of when it has ended.
+
+    `doubt` is told of what is no single number.
+    """
+
+    def __init__(self, doubt: Callable[[str], None]) -> None:
+        self._doubt = doubt
+        self._losses: dict[int, list[torch.Tensor]] = {}
+        self._values: dict[int, dict[str, torch.Tensor]] = {}
+        self.used = False
+
+    def add(self, step: int, values: Mapping[str, Any]) -> None:
+        """Keep copies of values of this step, which the script cannot change any more. Nothing is read."""
+        self.used = True
+        with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+            for name, value in values.items():
+                kept, shape = None, ""
+                if isinstance(value, torch.Tensor):
+                    shape = f" of shape {list(value.shape)}"
+                    plain = unwrapped(value)
+                    # Only a loss may have several elements: it is summed up, as `backward` does with its gradient.
+                    fits = plain is not None and (plain.numel() == 1 or (name == LOSS and plain.numel()))
+                    if plain is not None and fits and not plain.is_complex():
+                        kept = plain.detach().clone()
+                elif not isinstance(value, (str, bytes)):  # float() would read a number out of a text
+                    with suppress(TypeError, ValueError, OverflowError):
+                        kept = torch.tensor(float(value), dtype=torch.float64, device="cpu")
+                if kept is None:
+                    what = type(value).__name__ + shape
+                    self._doubt(f"numdrift.log: {name} is no single number ({what}) and is not recorded")
+                elif name == LOSS:
+                    self._losses.setdefault(step, []).append(kept)
+                else:
+                    self._values.setdefault(step, {})[name] = kept
+
+    def take(self) -> tuple[Said, ...]:
+        """Give what was said since the last time, step by step, and forget it."""
+        losses, self._losses = self._losses, {}
+        values, self._values = self._values, {}
+        return tuple(Said(step, losses.get(step, ()), values.get(step, {})) for step in sorted({*losses, *values}))

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from ..backends.captures import CaptureRequest, capture_for
-from ..hooks.graph_capture import Capture
-from ..hooks.mode_protocol import Moment, compiles
+from ..hooks.mode_protocol import Capture, CuttingMode, Moment, compiles
 from ..hooks.observer import Observer, Progress, RecordingSurroundings
 from ..records.graph_record import FOLDER, GraphFolder
 
@@ -29,9 +28,9 @@ class GraphRecording(Observer):
             reason = f"graphs cannot be captured on {mode.device}"
             self._folder.unavailable("pre", reason)
             around.notice(reason)
-        observe = getattr(mode, "observe_cuts", None)
-        if observe is not None:
-            observe(self.about_to_cut)
+        # A mode that cuts graphs tells of it: what a script's own mark_step executes is seen before it is gone.
+        if isinstance(mode, CuttingMode):
+            mode.observe_cuts(self.about_to_cut)
 
     def install(self) -> None:
         if self._capture is not None:
@@ -75,5 +74,5 @@ class GraphRecording(Observer):
 
     def _capture_failed(self, error: Exception) -> None:
         """The capture has failed where it was not told anything, but called by what it watches."""
-        with self._guard:
+        with self._guard:  # which has it leave, as if it had been told
             raise error

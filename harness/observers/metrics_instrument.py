@@ -7,10 +7,16 @@ that is killed has all steps up to the last.
 
 from __future__ import annotations
 
+import os
+import resource
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any
+
+import torch
 
 from ..errors import NotAvailable
 from ..hooks.backend_adapter import Tell
@@ -18,7 +24,10 @@ from ..hooks.mode_protocol import Moment
 from ..hooks.observer import Observer, Progress, Surroundings
 from ..records.backend_work import FILE, PHASES, RECORDING, REST, SCHEMA, SETUP, Work
 from ..tape.journal_writing import EventLog
-from .process_memory import memory_of
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+MAXRSS = 1 if sys.platform == "darwin" else 1024
+"""Bytes in the unit of `ru_maxrss` (getrusage(2): kilobytes on Linux, bytes on macOS)."""
 
 
 class MetricsInstrument(Observer):
@@ -40,6 +49,7 @@ class MetricsInstrument(Observer):
         self._step = 0
 
     def install(self) -> None:
+        # Anew: what was imported since is no part of the training.
         self._began = self._since = self._line_began = time.perf_counter()
         lacks = ""
         try:
@@ -48,13 +58,8 @@ class MetricsInstrument(Observer):
         except NotAvailable as error:
             lacks = str(error)
         self._counters = dict(self._adapter.counters())
-        self._log.write(
-            "start",
-            schema=SCHEMA,
-            backend=self._adapter.name,
-            executes_at_once=self._adapter.executes_at_once,
-            unavailable=lacks,
-        )
+        name, at_once = self._adapter.name, self._adapter.executes_at_once
+        self._log.write("start", schema=SCHEMA, backend=name, executes_at_once=at_once, unavailable=lacks)
 
     def closing(self, moment: Moment, step: int) -> None:
         self._end_phase(time.perf_counter())
@@ -99,19 +104,25 @@ class MetricsInstrument(Observer):
         if self._phase == RECORDING:
             seconds = max(0.0, seconds - self._worked)
         elif self._adapter.executes_at_once and self._phase in PHASES:
-            self._works.append(
-                ["execute", self._phase, _rounded(seconds), None, None, "", _rounded(began - self._began)]
-            )
+            # An eager backend tells of no graphs: a phase of the step is one execution.
+            at = _rounded(began - self._began)
+            self._works.append(["execute", self._phase, _rounded(seconds), None, None, "", at])
         self._phases[self._phase] = self._phases.get(self._phase, 0.0) + seconds
         self._since, self._worked = now, 0.0
 
     def _write(self, event: str, now: float, **fields: Any) -> None:
-        counters = dict(self._adapter.counters())
-        grown = {
-            name: value - self._counters.get(name, 0)
-            for name, value in counters.items()
-            if value != self._counters.get(name, 0)
-        }
+        # Of counters what has grown since the last line; of memory, in bytes, what is known.
+        before, counters = self._counters, dict(self._adapter.counters())
+        grown = {name: value - before.get(name, 0) for name, value in counters.items() if value != before.get(name, 0)}
+        memory = {"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS}
+        with suppress(OSError, ValueError, IndexError):
+            memory["resident"] = int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
+        kind = self._around.mode.device.partition(":")[0]
+        device: Any = getattr(torch, kind, None)
+        if kind != "cpu" and hasattr(device, "max_memory_allocated"):
+            with suppress(RuntimeError, AssertionError):
+                memory["device"] = int(device.memory_allocated())
+                memory["device_peak"] = int(device.max_memory_allocated())
         self._log.write(
             event,
             **fields,
@@ -120,7 +131,7 @@ class MetricsInstrument(Observer):
             phases={name: _rounded(seconds) for name, seconds in self._phases.items()},
             work=self._works,
             counters=grown,
-            memory=memory_of(self._around.mode.device),
+            memory=memory,
         )
         self._works, self._phases, self._counters = [], {}, counters
         self._line_began = now

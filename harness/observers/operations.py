@@ -66,6 +66,7 @@ class OperationRecorder:
 
     def leave(self) -> None:
         if self._mode is not None:
+            # Forgotten before it is left: `script_ended` leaves again where a step was under way.
             mode, self._mode = self._mode, None
             mode.__exit__(None, None, None)
         self.flush()
@@ -80,39 +81,31 @@ class OperationRecorder:
         if self._stopped:
             return
         with self._guard:
-            self._record(operation, [*args, *kwargs.values()], outputs)
-
-    def _record(self, operation: Any, inputs: Sequence[Any], outputs: Any) -> None:
-        produced = [value for value in _flat(outputs) if isinstance(value, torch.Tensor)]
-        line: dict[str, Any] = {
-            "step": self._step,
-            "index": self._index,
-            "phase": self.named_phases[-1] if self.named_phases else self.phase,
-            "op": str(operation),
-            "inputs": [_describe(value) for value in _flat(inputs) if isinstance(value, torch.Tensor)],
-            "outputs": [_describe(tensor) for tensor in produced],
-        }
-        if produced:
-            digests = self._digester.digest(produced)
-            line["digests"] = [
-                digests[start : start + RECORD_BYTES].hex() for start in range(0, len(digests), RECORD_BYTES)
-            ]
-            self._write_values(produced)
-        text = json.dumps(line, separators=(",", ":")).encode() + b"\n"
-        self._index += 1
-        self._pending.append(text)
-        self._pending_bytes += len(text)
-        if self._pending_bytes >= FLUSH_AT:
-            self.flush()
-
-    def _write_values(self, produced: Sequence[torch.Tensor]) -> None:
-        if self._tensors is None:
-            return
-        for tensor in produced:
-            if tensor.is_meta or tensor.layout != torch.strided:
-                continue
-            buffer = bytes_of(tensor.detach().cpu())
-            self._tensors.frame(self._index, self._step, [buffer], len(buffer))
+            inputs = [value for value in _flat([*args, *kwargs.values()]) if isinstance(value, torch.Tensor)]
+            produced = [value for value in _flat(outputs) if isinstance(value, torch.Tensor)]
+            line: dict[str, Any] = {
+                "step": self._step,
+                "index": self._index,
+                "phase": self.named_phases[-1] if self.named_phases else self.phase,
+                "op": str(operation),
+                "inputs": [[str(one.dtype).removeprefix("torch."), list(one.shape)] for one in inputs],
+                "outputs": [[str(one.dtype).removeprefix("torch."), list(one.shape)] for one in produced],
+            }
+            if produced:
+                digests = self._digester.digest(produced)
+                starts = range(0, len(digests), RECORD_BYTES)
+                line["digests"] = [digests[start : start + RECORD_BYTES].hex() for start in starts]
+            for tensor in produced:
+                # What has no values, or is no dense tensor, is not written; its digest says so.
+                if self._tensors is not None and not tensor.is_meta and tensor.layout == torch.strided:
+                    buffer = bytes_of(tensor.detach().cpu())
+                    self._tensors.frame(self._index, self._step, [buffer], len(buffer))
+            text = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+            self._index += 1
+            self._pending.append(text)
+            self._pending_bytes += len(text)
+            if self._pending_bytes >= FLUSH_AT:
+                self.flush()
 
 
 class RecordedOperations(Observer):
@@ -135,9 +128,10 @@ class RecordedOperations(Observer):
 
     def install(self) -> None:
         if not self._active:
+            device = self._around.mode.device
             self._around.notice(
-                f"ops are not recorded in this mode: on {self._around.mode.device} they have no values when they are "
-                "called; losses, parameters and digests are recorded as always"
+                f"ops are not recorded in this mode: on {device} they have no values when they are called; losses, "
+                "parameters and digests are recorded as always"
             )
         self.begins(0)  # what the script does before its first forward belongs to its first step
 
@@ -169,7 +163,3 @@ def _flat(value: Any) -> list[Any]:
     if isinstance(value, (list, tuple)):
         return [leaf for one in value for leaf in _flat(one)]
     return [value]
-
-
-def _describe(tensor: torch.Tensor) -> list[Any]:
-    return [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]

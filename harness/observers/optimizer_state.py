@@ -1,17 +1,23 @@
-"""The optimizers' state under flat names: read for a file, and put in place from one."""
+"""What optimizers hold besides parameters, read and put in place: their state under flat names, and their
+hyper-parameters as plain values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.optim.optimizer import Optimizer
 
 from ..script.named_tensors import put
 from ..script.training_tensors import StateSlot, TrainingTensors, gradients
 from ..tape.shards import local_tensor, own_part
-from .hyperparameters import PLAIN
+
+PLAIN = (bool, int, float, str, type(None))
+
+IMPLEMENTATION = frozenset({"foreach", "fused", "capturable", "differentiable", "params"})
+"""Keys of a group that say how, not what, an optimizer computes: a mode keeps its own."""
 
 ON_THE_CPU = ("step", "mu_product")
 """Counters that torch's optimizers keep on the CPU unless they are capturable or fused."""
@@ -19,8 +25,7 @@ ON_THE_CPU = ("step", "mu_product")
 
 @dataclass(frozen=True, slots=True)
 class StateValue:
-    """One value of an optimizer's state: `key` as `state net.weight.exp_avg`, `field` its key in
-    `slot.state`."""
+    """One value of an optimizer's state: `key` as `state net.weight.exp_avg`, `field` its key in `slot.state`."""
 
     key: str
     slot: StateSlot
@@ -107,34 +112,29 @@ def load_optimizer_state(
     missing: list[str] = []
     for slot in training.slots():
         wanted = recorded.pop((slot.optimizer, slot.name), None)
-        if wanted is not None:
-            missing += _load_slot(slot, wanted, tensors)
-        elif slot.state is not None:
-            slot.holder.pop(slot.parameter)
-    return missing + [key for fields in recorded.values() for key, _ in fields.values()]
-
-
-def _load_slot(
-    slot: StateSlot, wanted: Mapping[Any, tuple[str, Any]], tensors: Mapping[str, torch.Tensor]
-) -> list[str]:
-    if slot.state is None:
-        slot.holder[slot.parameter] = {}
-    state, missing = slot.state, []
-    for field in [field for field in state if field not in wanted]:
-        del state[field]
-    for field, (key, tree) in wanted.items():
-        there = state.get(field)
-        try:
-            value = put_together(tree, tensors)
-        except KeyError:
-            missing.append(key)
+        if wanted is None:
+            if slot.state is not None:
+                slot.holder.pop(slot.parameter)
             continue
-        if isinstance(value, torch.Tensor):
-            if isinstance(there, torch.Tensor) and put(there, value):
+        if slot.state is None:
+            slot.holder[slot.parameter] = {}
+        state = slot.state
+        for field in [field for field in state if field not in wanted]:
+            del state[field]
+        for field, (key, tree) in wanted.items():
+            there = state.get(field)
+            try:
+                value = put_together(tree, tensors)
+            except KeyError:
+                missing.append(key)
                 continue
-            value = _at_home(value, slot, field, tensors.get(f"parameter {slot.name}"))
-        state[field] = value
-    return missing
+            if isinstance(value, torch.Tensor):
+                # Into the optimizer's own tensor where it has one: compiled graphs and views hold that.
+                if isinstance(there, torch.Tensor) and put(there, value):
+                    continue
+                value = _at_home(value, slot, field, tensors.get(f"parameter {slot.name}"))
+            state[field] = value
+    return missing + [key for fields in recorded.values() for key, _ in fields.values()]
 
 
 def _at_home(value: torch.Tensor, slot: StateSlot, field: Any, recorded_parameter: torch.Tensor | None) -> torch.Tensor:
@@ -142,6 +142,7 @@ def _at_home(value: torch.Tensor, slot: StateSlot, field: Any, recorded_paramete
     parameter = slot.parameter
     if field in ON_THE_CPU and not (slot.group.get("capturable") or slot.group.get("fused")):
         return value.clone()
+    # State of the parameter's dtype there has the parameter's dtype here, which may be another (`dtype=` of a mode).
     follows = recorded_parameter is not None and value.dtype == recorded_parameter.dtype
     dtype = parameter.dtype if follows else value.dtype
     value = own_part(parameter, value)
@@ -150,3 +151,66 @@ def _at_home(value: torch.Tensor, slot: StateSlot, field: Any, recorded_paramete
     made = torch.empty_like(parameter, dtype=dtype, requires_grad=False)
     local_tensor(made).copy_(value)
     return made
+
+
+def hyperparameters(optimizers: Sequence[Optimizer], names: Mapping[int, str]) -> list[dict[str, Any]]:
+    """Describe each optimizer: its class, and its groups with their parameters by name.
+
+    `names` are those of the parameters by `id`. A tensor of one element is given as a number, what is no
+    plain value as the name of its class.
+    """
+    found = []
+    for one in optimizers:
+        groups = []
+        for group in one.param_groups:
+            described = {key: _plain(value) for key, value in group.items() if key != "params"}
+            groups.append(
+                {**described, "params": [names.get(id(parameter), "unnamed") for parameter in group["params"]]}
+            )
+        found.append({"class": type(one).__name__, "groups": groups})
+    return found
+
+
+def set_hyperparameters(optimizers: Sequence[Optimizer], recorded: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Put recorded hyper-parameters in place; gives what could not be, by name."""
+    missing = [f"optimizer {number}" for number in range(len(optimizers), len(recorded))]
+    for number, optimizer in enumerate(optimizers):
+        groups = recorded[number]["groups"] if number < len(recorded) else []
+        if len(groups) != len(optimizer.param_groups):
+            missing.append(f"the groups of optimizer {number}")
+            continue
+        for place, (group, values) in enumerate(zip(optimizer.param_groups, groups, strict=True)):
+            for key, value in values.items():
+                if key in group and key not in IMPLEMENTATION and not _set(group, key, value):
+                    missing.append(f"{key} of group {place} of optimizer {number}")
+    return missing
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, PLAIN):
+        return value
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        return float(value)
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    return type(value).__name__
+
+
+def _set(group: dict[str, Any], key: str, value: Any) -> bool:
+    """Whether the value is there now."""
+    there = group[key]
+    if isinstance(there, torch.Tensor):
+        if not isinstance(value, (int, float)) or there.numel() != 1:
+            return False
+        with torch.no_grad():
+            there.fill_(value)  # in place: a capturable optimizer's graph reads this very tensor
+    elif isinstance(there, (list, tuple)):
+        parts = dict(enumerate(there))
+        if not isinstance(value, list) or len(value) != len(parts):
+            return False
+        if not all(_set(parts, place, one) for place, one in enumerate(value)):  # type: ignore[arg-type]
+            return False
+        group[key] = type(there)(parts.values())
+    elif isinstance(there, PLAIN):
+        group[key] = value
+    return True

@@ -1,7 +1,10 @@
-"""The random generators that a script draws from without making one: torch's, Python's and NumPy's."""
+"""The random generators that a script draws from without making one (torch's, Python's, NumPy's): their states
+read, put in place, and digested at each step."""
 
 from __future__ import annotations
 
+import ctypes
+import hashlib
 import random
 import sys
 from collections.abc import Mapping
@@ -9,40 +12,35 @@ from typing import Any
 
 import torch
 
+from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
+from .digest import Digester, hash_text
 from .operations import WITHOUT_VALUES
 
-
-def device_generator(device: str) -> Any:
-    """torch's module of an accelerator that has a generator of its own, None where the CPU's serves."""
-    kind = device.partition(":")[0]
-    return None if kind in ("cpu", *WITHOUT_VALUES) else getattr(torch, kind, None)
+MERSENNE_TWISTER_BYTES = 625 * 4
+"""Of NumPy's `struct s_mt19937_state`: 624 words and the position among them."""
 
 
-def tensor_states(device: str) -> dict[str, torch.Tensor]:
-    """The states of torch's generators as bytes: `torch`, and that of the mode's device by its kind."""
-    states = {"torch": torch.get_rng_state()}
-    module = device_generator(device)
+def generator_states(device: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """The states as bytes (`torch`, and that of the mode's device by its kind), and as JSON values (`python`, and `numpy`
+    where it is loaded)."""
+    tensors = {"torch": torch.get_rng_state()}
+    module = _device_generator(device)
     if module is not None:
-        states[device.partition(":")[0]] = module.get_rng_state()
-    return states
-
-
-def plain_states() -> dict[str, Any]:
-    """The states of Python's and NumPy's generators as JSON values; `numpy` is absent where it is not loaded."""
-    states: dict[str, Any] = {"python": random.getstate()}
+        tensors[device.partition(":")[0]] = module.get_rng_state()
+    plain: dict[str, Any] = {"python": random.getstate()}
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         state = numpy.random.get_state()
         if isinstance(state, tuple):  # a script may exchange the generator for one of another form
             name, keys, *rest = state
-            states["numpy"] = [name, keys.tolist(), *rest]
-    return states
+            plain["numpy"] = [name, keys.tolist(), *rest]
+    return tensors, plain
 
 
-def set_states(tensors: Mapping[str, torch.Tensor], plain: Mapping[str, Any], device: str) -> list[str]:
+def set_generators(tensors: Mapping[str, torch.Tensor], plain: Mapping[str, Any], device: str) -> list[str]:
     """Put recorded states in place; gives the generators that have none there or no counterpart here."""
     setters: dict[str, Any] = {"torch": torch.set_rng_state}
-    module = device_generator(device)
+    module = _device_generator(device)
     if module is not None:
         setters[device.partition(":")[0]] = module.set_rng_state
     for name, setter in setters.items():
@@ -50,7 +48,7 @@ def set_states(tensors: Mapping[str, torch.Tensor], plain: Mapping[str, Any], de
             setter(tensors[name])
     missing = set(tensors) ^ set(setters)
     version, internal, gauss = plain["python"]
-    random.setstate((version, tuple(internal), gauss))
+    random.setstate((version, tuple(internal), gauss))  # JSON has made a list of it, which `random` refuses
     numpy = sys.modules.get("numpy")
     if numpy is not None and "numpy" in plain:
         name, keys, *rest = plain["numpy"]
@@ -58,3 +56,52 @@ def set_states(tensors: Mapping[str, torch.Tensor], plain: Mapping[str, Any], de
     elif numpy is not None or "numpy" in plain:
         missing.add("numpy")
     return [f"generator {name}" for name in sorted(missing)]
+
+
+class GeneratorDigests:
+    """Digests of the states, cheap enough for every step: `torch`, `python`, `numpy` where it is loaded, and the
+    device's by its kind.
+
+    Sixteen hexadecimal digits each, equal for equal states in every process. What Python's and NumPy's keep
+    besides (the second of a pair of normal numbers) is part of Python's digest and not of NumPy's.
+    """
+
+    def __init__(self, device: str, digester: Digester) -> None:
+        self._digester = digester
+        self._kind = device.partition(":")[0]
+        self._of_device = _device_generator(device)
+        self._numpy_generator: Any = None
+        self._numpy_address = 0
+
+    def read(self) -> dict[str, str]:
+        """Read the states as they are now. Draws nothing."""
+        # The hash of a tuple of numbers is the same in every process.
+        _, state, normal = random.getstate()
+        of_python = hash((state, 0.0 if normal is None else normal)) % 2**64
+        found = {"torch": self._of_tensor(torch.get_rng_state), "python": f"{of_python:016x}"}
+        numpy: Any = sys.modules.get("numpy.random")
+        if numpy is not None:
+            # The state's memory is read: `get_state` makes 624 Python numbers of it, which takes longer than all
+            # the rest. The address is that of the generator, which a script may exchange.
+            generator: Any = numpy.get_bit_generator() if hasattr(numpy, "get_bit_generator") else None
+            if type(generator).__name__ == "MT19937":
+                if generator is not self._numpy_generator:
+                    self._numpy_generator = generator
+                    self._numpy_address = int(generator.ctypes.state_address)
+                data = ctypes.string_at(self._numpy_address, MERSENNE_TWISTER_BYTES)
+            else:
+                data = str(numpy.get_state(legacy=False)).encode()
+            found["numpy"] = hashlib.blake2b(data, digest_size=8).hexdigest()
+        if self._of_device is not None:
+            found[self._kind] = self._of_tensor(self._of_device.get_rng_state)
+        return found
+
+    def _of_tensor(self, state: Any) -> str:
+        with without_dispatch_modes(), without_function_modes():
+            return hash_text(self._digester.digest([state()]))
+
+
+def _device_generator(device: str) -> Any:
+    """torch's module of an accelerator that has a generator of its own, None where the CPU's serves."""
+    kind = device.partition(":")[0]
+    return None if kind in ("cpu", *WITHOUT_VALUES) else getattr(torch, kind, None)

@@ -6,7 +6,7 @@ Two runs of a script that differ in one of these do not differ by how they were 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,14 +14,15 @@ import torch
 
 from ..hooks.mode_protocol import Moment, compiles
 from ..hooks.observer import Observer, RecordingSurroundings
+from ..records.digest_record import RECORD_BYTES, pack, unreadable
 from ..script.named_tensors import NamedTensor
 from ..tape.shards import local_tensor
 from ..torch_private.compiling import compiled_frames
-from ..torch_private.dispatching import version_of, without_dispatch_modes
-from .batches import BatchArgument, Batches
-from .generator_digests import GeneratorDigests
-from .hyperparameters import PLAIN, hyperparameters
-from .initial import InitialTensors
+from ..torch_private.dispatching import version_of, without_dispatch_modes, without_function_modes
+from .batches import BatchArgument, Batches, Read, has_value
+from .digest import Digester
+from .optimizer_state import PLAIN, hyperparameters
+from .script_generators import GeneratorDigests
 from .variation import perturb_
 
 
@@ -31,6 +32,65 @@ class StepSetup:
 
     generators: Mapping[str, str]
     batches: Sequence[Sequence[BatchArgument]] | None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingValues:
+    """A tensor whose first value a lazy graph has yet to compute."""
+
+    described: dict[str, Any]
+    tensor: weakref.ref[torch.Tensor]
+    version: int | None
+
+
+class InitialTensors:
+    """Writes an `initial` event for the tensors of each module that is adopted, before its first call.
+
+    A value that a lazy graph has yet to compute is read after the backward, if nothing has changed it by
+    then; otherwise its digest says that it could not be read.
+    """
+
+    def __init__(self, digester: Digester, read: Read, write: Callable[..., None]) -> None:
+        self._digester = digester
+        self._read = read
+        self._write = write
+        self.waiting: list[WaitingValues] = []
+
+    def adopted(self, step: int, named: Sequence[NamedTensor]) -> None:
+        """Record these tensors as they are now."""
+        with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+            there: list[tuple[dict[str, Any], torch.Tensor]] = []
+            for one in named:
+                if has_value(one.tensor):
+                    there.append((one.describe(), one.tensor))
+                else:  # held weakly: what is kept alive becomes an output of the graph
+                    version = version_of(one.tensor)
+                    self.waiting.append(WaitingValues(one.describe(), weakref.ref(one.tensor), version))
+            self._record(step, there, [])
+
+    def settled(self, step: int) -> None:
+        """Record what was waited for: the graph has been executed."""
+        waiting, self.waiting = self.waiting, []
+        with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+            there: list[tuple[dict[str, Any], torch.Tensor]] = []
+            lost: list[dict[str, Any]] = []
+            for one in waiting:
+                tensor = one.tensor()
+                if tensor is None or version_of(tensor) != one.version or not has_value(tensor):
+                    numel = torch.Size(one.described["shape"]).numel()
+                    lost.append({**one.described, "digest": pack(unreadable(numel)).hex()})
+                else:
+                    there.append((one.described, tensor))
+            self._record(step, there, lost)
+
+    def _record(
+        self, step: int, there: Sequence[tuple[dict[str, Any], torch.Tensor]], lost: Sequence[dict[str, Any]]
+    ) -> None:
+        records = self._digester.digest(self._read([tensor for _, tensor in there]))
+        parts = (records[start : start + RECORD_BYTES] for start in range(0, len(records), RECORD_BYTES))
+        written = [{**described, "digest": part.hex()} for (described, _), part in zip(there, parts, strict=True)]
+        if written or lost:
+            self._write("initial", step=step, tensors=[*written, *lost])
 
 
 class SetupFacts(Observer):
@@ -71,13 +131,12 @@ class SetupFacts(Observer):
             return False
         if self._mode_compiles or compiled_frames() <= self._compiled_before:
             return True
+        # From here on hooks on calls would be traced, and change what the script's own compiler makes.
         self._batches = None
-        self._write(
-            "notice",
-            step=step,
-            text="the script compiles functions by itself: what its models are called with is not recorded "
-            "after this step",
+        text = (
+            "the script compiles functions by itself: what its models are called with is not recorded after this step"
         )
+        self._write("notice", step=step, text=text)
         return False
 
     def taken_over(self, module: torch.nn.Module, step: int) -> None:
@@ -85,6 +144,7 @@ class SetupFacts(Observer):
         if not self._active and self._perturb is None:
             return
         new = self._unknown(self._training.named_of_roots())
+        # Moved before they are recorded: the record shows what the training starts from.
         if self._perturb is not None:
             perturb_([local_tensor(one.tensor) for one in new if one.kind == "parameter"], self._perturb)
         if self._active:
@@ -104,7 +164,12 @@ class SetupFacts(Observer):
             return
         with without_dispatch_modes():
             optimizers = self._training.optimizers()
-            groups = [_group_key(group) for one in optimizers for group in one.param_groups]
+            # What tells whether a group has changed, at every step: its parameters are not looked at one by one.
+            groups = [
+                [(key, (id(one), len(one)) if key == "params" else _comparable(one)) for key, one in group.items()]
+                for optimizer in optimizers
+                for group in optimizer.param_groups
+            ]
             if groups == self._groups:
                 return
             self._groups = groups
@@ -146,11 +211,6 @@ class SetupFacts(Observer):
         new = [one for one in named if one.name not in self._names]
         self._names.update(one.name for one in new)
         return new
-
-
-def _group_key(group: Mapping[str, Any]) -> list[Any]:
-    """What tells whether a group of parameters has changed, without looking at each of them."""
-    return [(key, (id(value), len(value)) if key == "params" else _comparable(value)) for key, value in group.items()]
 
 
 def _comparable(value: Any) -> Any:

@@ -34,20 +34,29 @@ PART = 128 * BLOCK
 
 
 class Sketcher:
-    """Sketches tensors. `native=False` computes the same numbers with torch operations, up to float64
-    rounding."""
+    """Sketches tensors. `native=False` computes the same numbers with torch operations, up to float64 rounding."""
 
     def __init__(self, *, native: bool = True) -> None:
-        self._function, self.reason = _load() if native else (None, "not asked for")
+        self._function: Callable[..., None] | None = None
+        self.reason: str | None = "not asked for"
+        if not native:
+            return
+        try:
+            function: Any = ctypes.CDLL(str(compile_library(SOURCE).path)).numdrift_sketch
+        except (NumdriftError, OSError, AttributeError) as error:
+            self.reason = " ".join(str(error).split())
+            return
+        number, pointer = ctypes.c_uint64, ctypes.c_void_p
+        function.argtypes = [pointer, number, number, number, number, pointer, pointer, pointer]
+        function.restype = None
+        self._function, self.reason = function, None
 
     def sketch(
         self, tensor: torch.Tensor, whole: Sequence[int] | None = None, offset: Sequence[int] | None = None
     ) -> Sketch | None:
-        """The sketch of a tensor, or of a block of a tensor of shape `whole` that begins at index `offset` of
-        it.
+        """The sketch of a tensor, or of a block of a tensor of shape `whole` that begins at index `offset` of it.
 
-        None where the tensor has no values that can be read. Raises ValueError for a block that is not in the
-        whole.
+        None where the tensor has no values that can be read. Raises ValueError for a block that is not in the whole.
         """
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
             plain = _plain(tensor)
@@ -57,13 +66,29 @@ class Sketcher:
             whole = shape if whole is None else tuple(whole)
             offset = (0,) * len(whole) if offset is None else tuple(offset)
             if tensor.is_complex() and len(shape) == len(whole) + 1:
-                whole, offset = (*whole, 2), (*offset, 0)
-            _check(shape, whole, offset)
+                whole, offset = (*whole, 2), (*offset, 0)  # real and imaginary part lie in a last dimension
+            fits = len(shape) == len(whole) == len(offset) and all(
+                begin >= 0 and begin + size <= of for size, of, begin in zip(shape, whole, offset, strict=True)
+            )
+            if not fits and plain.numel():
+                raise ValueError(f"a block {list(shape)} at {list(offset)} is not in a tensor {list(whole)}")
             if not plain.numel():
                 return (0.0,) * NUMBERS
             if self._function is None or len(shape) > MOST_DIMENSIONS:
                 return _sketch_with_torch(plain, whole, offset)
-            return _sketch_natively(self._function, plain, whole, offset)
+            # A block lies in the whole as runs of neighbours, repeated along its outer dimensions: [2, 3, 4] in
+            # [9, 9, 4] as 2 runs of 3 * 4 elements. A dimension joins the run where those behind it are whole.
+            strides = _strides(whole)
+            start = sum(begin * stride for begin, stride in zip(offset, strides, strict=True))
+            inner = len(shape)
+            while inner and (inner == len(shape) or shape[inner] == whole[inner]):
+                inner -= 1
+            run = math.prod(shape[inner:])
+            outer, steps = array("Q", shape[:inner]), array("Q", strides[:inner])
+            out = array("d", [0.0] * NUMBERS)
+            pointers = [one.buffer_info()[0] for one in (outer, steps, out)]
+            self._function(plain.data_ptr(), KINDS[plain.dtype], run, start, inner, *pointers)
+            return tuple(out)
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -81,25 +106,6 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor | None:
         return None
 
 
-def _check(shape: Sequence[int], whole: Sequence[int], offset: Sequence[int]) -> None:
-    fits = len(shape) == len(whole) == len(offset) and all(
-        begin >= 0 and begin + size <= of for size, of, begin in zip(shape, whole, offset, strict=True)
-    )
-    if not fits and torch.Size(shape).numel():
-        raise ValueError(f"a block {list(shape)} at {list(offset)} is not in a tensor {list(whole)}")
-
-
-def runs_of(shape: Sequence[int], whole: Sequence[int], offset: Sequence[int]) -> tuple[int, int, list[int], list[int]]:
-    """How a block lies in the whole: the length of its runs of neighbours, the index of its first element,
-    and the sizes and strides of the dimensions that the runs repeat along."""
-    strides = _strides(whole)
-    start = sum(begin * stride for begin, stride in zip(offset, strides, strict=True))
-    inner = len(shape)
-    while inner and (inner == len(shape) or shape[inner] == whole[inner]):
-        inner -= 1
-    return math.prod(shape[inner:]), start, list(shape[:inner]), strides[:inner]
-
-
 def _strides(whole: Sequence[int]) -> list[int]:
     strides = [1] * len(whole)
     for place in range(len(whole) - 2, -1, -1):
@@ -107,31 +113,13 @@ def _strides(whole: Sequence[int]) -> list[int]:
     return strides
 
 
-Function = Callable[..., None]
-
-
-def _sketch_natively(function: Function, plain: torch.Tensor, whole: Sequence[int], offset: Sequence[int]) -> Sketch:
-    run, start, sizes, strides = runs_of(tuple(plain.shape), whole, offset)
-    outer, steps, out = array("Q", sizes), array("Q", strides), array("d", [0.0] * NUMBERS)
-    function(
-        plain.data_ptr(),
-        KINDS[plain.dtype],
-        run,
-        start,
-        len(sizes),
-        outer.buffer_info()[0],
-        steps.buffer_info()[0],
-        out.buffer_info()[0],
-    )
-    return tuple(out)
-
-
 def _sketch_with_torch(plain: torch.Tensor, whole: Sequence[int], offset: Sequence[int]) -> Sketch:
     values, shape, strides = plain.reshape(-1), tuple(plain.shape), _strides(whole)
     parts: list[Sketch] = []
     for begin in range(0, values.numel(), PART):
         part = values[begin : begin + PART].to(torch.float64)
-        part = torch.where(part.isfinite(), part, 0.0)
+        part = torch.where(part.isfinite(), part, 0.0)  # one NaN would hide all other differences
+        # The index of each element in the whole, from its indices in the block, the last dimension first.
         place = torch.arange(begin, begin + part.numel(), dtype=torch.int64, device="cpu")
         index = torch.zeros_like(place)
         for size, first, stride in zip(reversed(shape), reversed(offset), reversed(strides), strict=True):
@@ -141,15 +129,3 @@ def _sketch_with_torch(plain: torch.Tensor, whole: Sequence[int], offset: Sequen
         signs = [1.0 - 2.0 * ((bits >> number) & 1) for number in range(NUMBERS)]
         parts.append(tuple(float((sign * part).sum()) for sign in signs))
     return added(parts)
-
-
-def _load() -> tuple[Function | None, str | None]:
-    """The native function, or None and the reason."""
-    try:
-        function: Any = ctypes.CDLL(str(compile_library(SOURCE).path)).numdrift_sketch
-    except (NumdriftError, OSError, AttributeError) as error:
-        return None, " ".join(str(error).split())
-    number, pointer = ctypes.c_uint64, ctypes.c_void_p
-    function.argtypes = [pointer, number, number, number, number, pointer, pointer, pointer]
-    function.restype = None
-    return function, None

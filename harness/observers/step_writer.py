@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ from ..hooks.mode_protocol import Moment
 from ..hooks.observer import Observer, RecordingSurroundings
 from ..records import frames
 from ..records.digest_record import ABSENT
+from ..records.sketch_record import ABSENT_SKETCH, NOTHING, pack_sketch
 from ..script.named_tensors import NamedTensor
-from ..tape.journal_writing import FrameFile, loss_to_json
-from .ended_step import EndedStep, Said, Table, scalar
-from .logged import described
-from .step_sketches import SketchFile
+from ..tape.journal_writing import EventLog, FrameFile, loss_to_json
+from ..tape.shards import is_sharded, shard_of, some_are_sharded
+from .ended_step import EndedStep, Said, Table, described, scalar
+from .sketch import Sketcher
 from .value_files import ValueFiles
 
 
@@ -53,7 +55,18 @@ class StepWriter(Observer):
         if moment != "step" or self._stopped:
             return
         self.doing = "ending a step"
-        table = self._table_of(self._around.table())
+        tensors, table = self._around.table(), self._table
+        if table is None or tensors is not self._tensors:
+            # Only other descriptions make a new table: other tensors by the same names, the arguments of a function,
+            # need none.
+            described_ = [named.describe() for named in tensors]
+            number = 0 if table is None else table.number
+            if described_ != self._described:
+                number = 0 if table is None else number + 1
+                self._described = described_
+                self._log.write("tensors", table=number, tensors=described_)
+            table = Table(number, tuple(tensors))
+            self._tensors, self._table = tensors, table
         taken = self._around.gradients()
         gradients = tuple(
             taken.get(named.name) if named.tensor.grad is None else named.tensor.grad
@@ -74,37 +87,32 @@ class StepWriter(Observer):
             self.write_said(self._around.said(), self._under_way)
         self.write_last_values()
 
-    def _table_of(self, tensors: Sequence[NamedTensor]) -> Table:
-        """The table of these tensors, written down where it is new.
-
-        Other tensors by the same names, the arguments of a function, need no new one.
-        """
-        if self._table is not None and tensors is self._tensors:
-            return self._table
-        described_ = [named.describe() for named in tensors]
-        number = 0 if self._table is None else self._table.number
-        if described_ != self._described:
-            number = 0 if self._table is None else number + 1
-            self._described = described_
-            self._log.write("tensors", table=number, tensors=described_)
-        self._tensors, self._table = tensors, Table(number, tuple(tensors))
-        return self._table
-
     def write(self, ended: EndedStep) -> None:
         """Write a step, with what the other observers say of it."""
-        seconds = self._around.seconds()
-        with_state = self._config.records("params") and ended.number in self._config.steps
+        seconds, number = self._around.seconds(), ended.number
+        with_state = self._config.records("params") and number in self._config.steps
         # In one piece: the lazy mode may have to execute a graph for it.
         said = [tensor for one in ended.said for tensor in one.tensors]
         values = iter(self._mode.read([*ended.losses, *said, *(ended.state if with_state else ())]))
         fields: dict[str, Any] = {"losses": [loss_to_json(scalar(next(values))) for _ in ended.losses]}
-        fields |= self._written(ended.said, values, ended.number)
-        self._note_nonfinite(ended.number, fields["losses"])
+        fields |= self._written(ended.said, values, number)
+        self._note_nonfinite(number, fields["losses"])
         if with_state:
-            self._write_state(ended, list(values))
-        others = self._around.fields(ended.number)
+            # A frame has a digest for each tensor of the table, then one for each parameter's gradient.
+            read, table = list(values), ended.table
+            count, size = len(table.tensors), len(ABSENT)
+            digests = self._digester.digest(read)
+            state, rest = digests[: count * size], digests[count * size :]
+            there = iter([rest[start : start + size] for start in range(0, len(rest), size)])
+            self._last = (table, number, state)
+            payload = [state, *(ABSENT if one is None else next(there) for one in ended.gradients)]
+            self._digests.frame(table.number, number, payload, sum(len(part) for part in payload))
+            self._values.keep(table.number, number, read[:count])
+            self._sketches.write(ended, read)
+        others = self._around.fields(number)
+        # The line comes last: a step counts as recorded when it has one.
         if not self._stopped:
-            self._log.write("step", step=ended.number, **fields, seconds=seconds, **others)
+            self._log.write("step", step=number, **fields, seconds=seconds, **others)
 
     def write_said(self, said: Sequence[Said], step: int) -> None:
         """Write what was said of the last step when it had ended; `step`, which has not ended, is none."""
@@ -129,21 +137,55 @@ class StepWriter(Observer):
         return told.get(step, {})
 
     def _note_nonfinite(self, step: int, losses: Sequence[float | str]) -> None:
+        # JSON has no such numbers: they are written as texts.
         if self._finite and any(isinstance(loss, str) for loss in losses):
             self._finite = False
             self._around.nonfinite(step)
 
-    def _write_state(self, ended: EndedStep, read: list[torch.Tensor]) -> None:
-        number, step = ended.table.number, ended.number
-        count, size = len(ended.table.tensors), len(ABSENT)
-        digests = self._digester.digest(read)
-        values, gradients = digests[: count * size], iter(_chunks(digests[count * size :], size))
-        self._last = (ended.table, step, values)
-        payload = [values, *(ABSENT if one is None else next(gradients) for one in ended.gradients)]
-        self._digests.frame(number, step, payload, sum(len(part) for part in payload))
-        self._values.keep(number, step, read[:count])
-        self._sketches.write(ended, read)
 
+class SketchFile:
+    """The sketches of a step's tensors, for runs that have sharded tensors or ask for them: a frame a step, with
+    one of every tensor of the step's table, then of every parameter's gradient.
 
-def _chunks(data: bytes, size: int) -> Iterator[bytes]:
-    return (data[start : start + size] for start in range(0, len(data), size))
+    What a rank writes of a sharded tensor is what it adds to the sketch of the whole, so the ranks' records
+    add up to that; a copy that another rank has as well is written as zeros.
+    """
+
+    def __init__(self, folder: Path, log: EventLog, *, asked: bool) -> None:
+        self._file = FrameFile(folder / frames.SKETCHES)
+        self._log = log
+        self._asked = asked
+        self._sketcher: Sketcher | None = None
+        self._told: set[str] = set()
+
+    def write(self, ended: EndedStep, read: Sequence[torch.Tensor]) -> None:
+        """`read` are the values of `ended.state` on this rank. Raises OSError (disk full)."""
+        tensors = [named.tensor for named in ended.table.tensors]
+        if not self._asked and not some_are_sharded(tensors):
+            return
+        # The sketcher is compiled when it is first needed, which most runs never do.
+        sketcher = self._sketcher = self._sketcher or Sketcher()
+        # A gradient whose parts are not those of its parameter is told: its digests do not add up alike.
+        parameters = [one for one in ended.table.tensors if one.kind == "parameter"]
+        for named, gradient in zip(parameters, ended.gradients, strict=True):
+            if named.name in self._told or gradient is None or not is_sharded(named.tensor):
+                continue
+            there = shard_of(gradient)
+            if there is not None and there != shard_of(named.tensor):
+                self._told.add(named.name)
+                self._log.write("gradient-shard", tensor=named.name, shard=asdict(there))
+        values, payload = iter(read), []
+        for tensor in [*tensors, *ended.gradients]:
+            shard = None if tensor is None else shard_of(tensor)
+            local = None if tensor is None else next(values)
+            if local is None or (shard is not None and shard.offset is None):
+                payload.append(ABSENT_SKETCH)
+                continue
+            if shard is None:
+                sketch = sketcher.sketch(local)
+            elif not shard.adds:
+                sketch = NOTHING
+            else:
+                sketch = sketcher.sketch(local, shard.whole, shard.offset)
+            payload.append(ABSENT_SKETCH if sketch is None else pack_sketch(sketch))
+        self._file.frame(ended.table.number, ended.number, payload, sum(len(part) for part in payload))

@@ -41,11 +41,11 @@ class SupportInstrument(Observer):
         self._has_model = True
 
     def called(self, module: torch.nn.Module) -> None:
-        """Have the mode take over a model without parameters, which nobody trains and a recording leaves as
-        it is.
+        """Have the mode take over a model without parameters, which nobody trains and a recording leaves as it is.
 
         That is the first of the script's own modules to be called; a loss comes after the model.
         """
+        # Decided once and for all: a loss without parameters that comes after the model is never adopted.
         own = type(module).__module__.partition(".")[0] != "torch"
         if not self._has_model and own and next(module.parameters(), None) is None:
             self._has_model = True
@@ -60,7 +60,7 @@ class SupportInstrument(Observer):
             self._writer.count(step - 1)
 
     def close(self) -> None:
-        if self._forgotten:
+        if self._forgotten:  # a fork: the hooks are the parent's as well
             return
         try:
             self._hooks.close()

@@ -33,48 +33,54 @@ from .operations import WITHOUT_VALUES
 class TapeRecording(Observer):
     """Records the steps in the run's `tapes` and writes, for each, its tape and its noise.
 
-    A mode that compiles gets no noise: a replay by eager ops has other bits by design. Its steps are in
-    `STEPS`.
+    A mode that compiles gets no noise: a replay by eager ops has other bits by design. Its steps are in `STEPS`.
 
-    The training keeps every bit: nothing is executed but copies before the step has ended, and what the
-    replays use of the generators is put back. A failure is told to `notice` and is the step's reason, never
-    an exception.
+    The training keeps every bit: nothing is executed but copies before the step has ended, and what the replays use of
+    the generators is put back. A failure is told to `notice` and is the step's reason, never an exception.
     """
 
     def __init__(self, config: RunConfig, mode: Mode, notice: Callable[[str], None]) -> None:
         self._config = config
         self._notice = notice
         self._folder = Path(config.journal).parent / TAPES
-        self._unavailable = _unavailable(config, mode)
+        kind = mode.device.partition(":")[0]
+        self._unavailable = f"on {kind} an op has no value when it is called" if kind in WITHOUT_VALUES else None
         self._recorder: TapeRecorder | None = None
         self._compiles = compiles(mode)
         self._script_compiles = False
         self._patches = Patches("the tapes")
         self._graphs: CompiledGraphs | None = None
         self._values: CallValues | None = None
-        if config.tapes is None or self._unavailable is not None:
-            return
         self._compile: NodeCompiler | None = None
-        if self._compiles:
-            backend = getattr(mode, "backend", None)
-            if backend not in OP_BY_OP:
-                self._compile = compile_node if backend == INDUCTOR else _by_adapter(mode)
+        backend = getattr(mode, "backend", None)
+        if self._compiles and self._unavailable is None and config.tapes is not None and backend not in OP_BY_OP:
+            self._compile = compile_node if backend == INDUCTOR else _by_adapter(mode)
 
     def install(self) -> None:
         """Watch what the compilers are given, or that there are any."""
         if self._config.tapes is None or self._unavailable is not None:
             return
-        if self._compiles:
-            self._unavailable = self._watch_graphs()
-        else:
+        if not self._compiles:
             # Modules are not followed any more once the script compiles: dynamo would trace the hooks that do it.
             self._patches.also(around_compile_calls("the tapes", self._script_asks_to_compile))
+            return
+        self._graphs = CompiledGraphs(op_by_op=self._compile is None)
+        try:
+            self._graphs.install()
+        except NotAvailable as error:
+            self._graphs, self._unavailable = None, str(error)
 
     def begins(self, step: int) -> None:
         if self._config.tapes is None or step not in self._config.tapes:
             return
         try:
-            reason = self._unavailable or self._in_the_way()
+            foreign = foreign_dispatch_mode()
+            reason = self._unavailable
+            if reason is None and foreign is not None:
+                reason = f"a torch dispatch mode of the script's own is on ({foreign})"
+            elif reason is None and self._script_compiles and compiled_frames():
+                reason = OPAQUE
+            # Of compiled graphs each node says itself in which module it was written.
             follows = not self._script_compiles and self._graphs is None
             self._values = None if self._graphs is None else CallValues()
             self._recorder = TapeRecorder(
@@ -94,17 +100,34 @@ class TapeRecording(Observer):
             self._recorder.watch(name, tensor)
 
     def step_ended(self, step: int) -> None:
-        """Replay the step, write what was found, and let the tape go."""
+        """Write the tape of the step and what its replays found, and let the tape go."""
         recorder, self._recorder = self._recorder, None
+        values, self._values = self._values, None
         if recorder is None:
             return
         try:
             recorder.stop()
             if self._graphs is not None:
                 self._graphs.executor = None
-                self._keep(recorder, step)
-            else:
-                self._write(self._replayed(recorder, step))
+            elif self._script_compiles and compiled_frames():
+                recorder.give_up(OPAQUE)
+            try:
+                tape = recorder.tape()
+            except NotReplayable as error:
+                self._write(StepNoise(step, reason=str(error)))
+                return
+            if self._graphs is not None:
+                # What its calls gave is kept, for whoever asks the process when the script has ended.
+                assert values is not None
+                self._folder.mkdir(parents=True, exist_ok=True)
+                write_tape(tape_file(self._folder, step), tape)
+                STEPS[step] = RecordedKernels(tape, values, self._compile)
+                return
+            noise = measure_noise(tape, self._config.noise_replays, self._config.edge_replays)
+            if noise.equal:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                write_tape(tape_file(self._folder, step), tape)
+            self._write(noise)
         except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
             self._failed(step, error)
 
@@ -116,32 +139,6 @@ class TapeRecording(Observer):
         self._patches.undo()
         if self._graphs is not None:
             self._graphs.remove()
-
-    def _keep(self, recorder: TapeRecorder, step: int) -> None:
-        """Write the tape of a step of a compiling mode, and keep what its calls gave."""
-        values, self._values = self._values, None
-        try:
-            tape = recorder.tape()
-        except NotReplayable as error:
-            self._write(StepNoise(step, reason=str(error)))
-            return
-        assert values is not None
-        self._folder.mkdir(parents=True, exist_ok=True)
-        write_tape(tape_file(self._folder, step), tape)
-        STEPS[step] = RecordedKernels(tape, values, self._compile)
-
-    def _replayed(self, recorder: TapeRecorder, step: int) -> StepNoise:
-        if self._script_compiles and compiled_frames():
-            recorder.give_up(OPAQUE)
-        try:
-            tape = recorder.tape()
-        except NotReplayable as error:
-            return StepNoise(step, reason=str(error))
-        noise = measure_noise(tape, self._config.noise_replays, self._config.edge_replays)
-        if noise.equal:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            write_tape(tape_file(self._folder, step), tape)
-        return noise
 
     def _write(self, noise: StepNoise) -> None:
         if not noise.equal:
@@ -167,38 +164,11 @@ class TapeRecording(Observer):
         except OSError as unwritable:
             self._notice(f"the noise of step {step} cannot be written: {unwritable}")
 
-    def _in_the_way(self) -> str | None:
-        """Why a tape cannot begin now."""
-        mode = foreign_dispatch_mode()
-        if mode is not None:
-            return f"a torch dispatch mode of the script's own is on ({mode})"
-        if self._script_compiles and compiled_frames():
-            return OPAQUE
-        return None
-
-    def _watch_graphs(self) -> str | None:
-        """Take compiled graphs apart; gives the reason where that is not possible."""
-        self._graphs = CompiledGraphs(op_by_op=self._compile is None)
-        try:
-            self._graphs.install()
-        except NotAvailable as error:
-            self._graphs = None
-            return str(error)
-        return None
-
     def _script_asks_to_compile(self, compile_: Callable[[], Any]) -> Any:
         self._script_compiles = True
         if self._recorder is not None:
             self._recorder.forget_modules()
         return compile_()
-
-
-def _unavailable(config: RunConfig, mode: Mode) -> str | None:
-    """Why the mode has no tapes at all."""
-    kind = mode.device.partition(":")[0]
-    if kind in WITHOUT_VALUES:
-        return f"on {kind} an op has no value when it is called"
-    return None
 
 
 def _by_adapter(mode: Mode) -> NodeCompiler:
@@ -207,10 +177,6 @@ def _by_adapter(mode: Mode) -> NodeCompiler:
 
     def compile_(module: torch.fx.GraphModule, inputs: Sequence[Any], *, backward: bool) -> Boxed:
         execute = adapter.compile_graph(module, inputs)
-
-        def boxed(inputs: list[Any]) -> Any:
-            return execute(*inputs)
-
-        return boxed
+        return lambda boxed: execute(*boxed)
 
     return compile_

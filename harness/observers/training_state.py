@@ -1,29 +1,37 @@
-"""The state of a training by names: read as it is, and put in place of another run's.
+"""The state of a training by names: read as it is, kept in a file, and put in place of another run's.
 
-A state holds parameters, left-over gradients, buffers, the optimizers' state and hyper-parameters, and the
-random generators. What a script keeps for itself (a carried hidden state, a generator of its own) is not in
-it.
+A state holds parameters, left-over gradients, buffers, the optimizers' state and hyper-parameters, and the random
+generators. What a script keeps for itself (a carried hidden state, a generator of its own) is not in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.nn.parameter import is_lazy
 
-from ..script.named_tensors import NamedTensor, put
+from ..records.step_files import state_file
+from ..records.step_selection import StepSelection
+from ..script.named_tensors import put
 from ..script.training_tensors import TrainingTensors, gradients
 from ..tape.shards import local_tensor, own_part
+from ..tape.tensor_file import write_tensors
 from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
-from . import script_generators as generators
-from .hyperparameters import hyperparameters, set_hyperparameters
-from .optimizer_state import load_optimizer_state, state_values, take_apart
+from .optimizer_state import hyperparameters, load_optimizer_state, set_hyperparameters, state_values, take_apart
+from .script_generators import generator_states, set_generators
 
 SCHEMA = 1
 GENERATOR = "generator "
+
+UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "bytes"))
+
+GROWN = 1.5
+"""A state that takes so many times what was announced is announced anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +61,13 @@ def training_state(training: TrainingTensors, device: str, step: int) -> Trainin
             tree = take_apart(one.key, one.value, tensors)
             if not isinstance(one.value, torch.Tensor):
                 scalars[one.key] = tree
+        # A parameter that is not materialised yet has a name and no values.
         kept = {key: tensor for key, tensor in tensors.items() if not is_lazy(tensor) and not tensor.is_meta}
-        states = generators.tensor_states(device)
+        states, plain = generator_states(device)
         facts = {
             "schema": SCHEMA,
             "step": step,
-            "generators": generators.plain_states(),
+            "generators": plain,
             "scalars": scalars,
             "owners": owners,
             "hyper": hyperparameters(training.optimizers(), {id(one.tensor): one.name for one in named}),
@@ -68,22 +77,36 @@ def training_state(training: TrainingTensors, device: str, step: int) -> Trainin
 
 
 def load_state(state: TrainingState, training: TrainingTensors) -> list[str]:
-    """Put a state in place, but for the generators; gives the names of what has no counterpart on either
-    side.
+    """Put a state in place, but for the generators; gives the names of what has no counterpart on either side.
 
-    Values are copied into the script's own tensors, so that views, tied weights and compiled graphs stay
-    valid.
+    Values are copied into the script's own tensors, so that views, tied weights and compiled graphs stay valid.
     """
     tensors, facts = state.tensors, state.facts
     with torch.no_grad(), without_dispatch_modes(), without_function_modes():
         named = training.named()
         missing = []
         for one in named:
+            parameter, gradient = one.tensor, f"gradient {one.name}"
             value = tensors.get(f"{one.kind} {one.name}")
-            if value is None or not put(one.tensor, value):
+            if value is None or not put(parameter, value):
                 missing.append(f"{one.kind} {one.name}")
-            elif one.kind == "parameter" and not _set_gradient(one, state):
-                missing.append(f"gradient {one.name}")
+                continue
+            if one.kind != "parameter":
+                continue
+            value = tensors.get(gradient)
+            if value is None:  # none was left over
+                parameter.grad = None
+                continue
+            value = own_part(parameter, value)
+            if value.shape != local_tensor(parameter).shape:
+                missing.append(gradient)
+            elif gradient in facts["sparse"]:
+                value = value.to_sparse(facts["sparse"][gradient])  # files hold dense tensors only
+                parameter.grad = value.to(parameter.device, parameter.dtype)
+            elif parameter.grad is None or not put(parameter.grad, value):
+                made = torch.empty_like(parameter, requires_grad=False)
+                local_tensor(made).copy_(value)
+                parameter.grad = made
         here = {f"{one.kind} {one.name}" for one in named}
         missing += [key for key in tensors if key.startswith(("parameter ", "buffer ")) and key not in here]
         missing += load_optimizer_state(training, facts["owners"], facts["scalars"], tensors)
@@ -91,28 +114,69 @@ def load_state(state: TrainingState, training: TrainingTensors) -> list[str]:
 
 
 def load_generators(state: TrainingState, device: str) -> list[str]:
-    """Put the generators' states in place, last of all; gives those without a counterpart."""
+    """Put the generators' states in place, last of all: what is done before may draw. Gives those without a
+    counterpart."""
     states = {key.removeprefix(GENERATOR): one for key, one in state.tensors.items() if key.startswith(GENERATOR)}
     with without_dispatch_modes(), without_function_modes():
-        return generators.set_states(states, state.facts["generators"], device)
+        return set_generators(states, state.facts["generators"], device)
 
 
-def _set_gradient(one: NamedTensor, state: TrainingState) -> bool:
-    """Whether the parameter has the recorded gradient now, or none as recorded."""
-    key, parameter = f"gradient {one.name}", one.tensor
-    value = state.tensors.get(key)
-    if value is None:
-        parameter.grad = None
-        return True
-    value = own_part(parameter, value)
-    if value.shape != local_tensor(parameter).shape:
-        return False
-    if key in state.facts["sparse"]:
-        value = value.to_sparse(state.facts["sparse"][key])
-        parameter.grad = value.to(parameter.device, parameter.dtype)
-        return True
-    if parameter.grad is None or not put(parameter.grad, value):
-        made = torch.empty_like(parameter, requires_grad=False)
-        local_tensor(made).copy_(value)
-        parameter.grad = made
-    return True
+class StateFiles:
+    """Writes states into a run's folder, a file for each chosen step as it is when the step begins.
+
+    That goes on as long as the disk has room for all that are still to come. `notice` is told how much they take,
+    and when they are given up.
+    """
+
+    def __init__(self, run: Path, steps: StepSelection | None, notice: Callable[[str], None]) -> None:
+        self._run = run
+        self._steps = steps
+        self._notice = notice
+        self._asked_for = self._announced = -1
+
+    def wants(self, step: int) -> bool:
+        return self._steps is not None and step in self._steps
+
+    def write(self, step: int, state: TrainingState, values: Mapping[str, torch.Tensor]) -> None:
+        """Write one state; `values` are its tensors, readable. A full disk is told, not raised."""
+        path, size = state_file(self._run, step), state.size
+        folder = path.parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            # The disk is asked anew when states grow, as in the first steps, where the optimizers' state comes to be.
+            if size > self._asked_for:
+                self._asked_for = size
+                count = states_from(self._steps or StepSelection(), step)
+                free = shutil.disk_usage(folder).free
+                if size * count > free:
+                    self._steps = None
+                    self._notice(
+                        f"no states are kept from step {step} on: {count} of {in_units(size)} each need "
+                        f"{in_units(size * count)} in {folder}, where {in_units(free)} are free; choose fewer steps"
+                    )
+                    return
+                if size >= GROWN * self._announced:
+                    self._announced = size
+                    later = " (later ones also hold gradients and what the optimizers keep)" if step == 0 else ""
+                    self._notice(f"each state takes {in_units(size)}{later}; {in_units(free)} are free in {folder}")
+            write_tensors(path, values, state.facts)
+        except OSError as error:
+            self._steps = None
+            self._notice(f"the state of step {step} cannot be written: {error.strerror}; no more are kept")
+
+
+def states_from(steps: StepSelection, first: int) -> int:
+    """How many chosen steps there are from `first` on; 1 when the selection has no end."""
+    count, position = 0, first
+    for begin, end in sorted(steps.ranges or ((0, None),), key=lambda one: one[0]):
+        if end is None:
+            return max(count, 1)
+        count += max(0, end + 1 - max(begin, position))  # ranges may overlap
+        position = max(position, end + 1)
+    return count
+
+
+def in_units(size: int) -> str:
+    """Bytes as `1.5 MiB`."""
+    unit, name = next(((unit, name) for unit, name in UNITS if size >= unit), UNITS[-1])
+    return f"{size / unit:.1f} {name}" if unit > 1 else f"{size} {name}"

@@ -51,28 +51,23 @@ class ValueFiles:
         self._written[level] = self._written.get(level, 0) + _write(file, table, step, tensors)
         self._last_kept, self._last_level = step, level
         while sum(self._written.values()) > self._budget and len(self._written) > 1:
-            self._thin()
+            lowest = min(self._written)
+            self._files.pop(lowest).close()
+            (self._folder / frames.values_file(lowest)).unlink()
+            del self._written[lowest]
+            if self._last_level == lowest:  # the step that was written last is gone as well: it is written at the end
+                self._last_kept = None
+            self._lowest = lowest + 1
+            share = 1 << self._lowest
+            self._notice(
+                f"parameter values exceed {self._budget / 2**20:g} MiB: one in {share} is kept from now on "
+                "(--keep-params and --keep-budget change that)"
+            )
 
     def write_last(self, table: int, step: int, tensors: Sequence[torch.Tensor]) -> None:
         """Write the last step's values, unless they are on disk already."""
         if step != self._last_kept:
             _write(FrameFile(self._folder / frames.LAST_VALUES), table, step, tensors)
-
-    def _thin(self) -> None:
-        level = min(self._written)
-        if level == FIRST_STEP_LEVEL:
-            return
-        self._files.pop(level).close()
-        (self._folder / frames.values_file(level)).unlink()
-        del self._written[level]
-        if self._last_level == level:
-            self._last_kept = None
-        self._lowest = level + 1
-        share = 1 << self._lowest
-        self._notice(
-            f"parameter values exceed {self._budget / 2**20:g} MiB: one in {share} is kept from now on "
-            "(--keep-params and --keep-budget change that)"
-        )
 
 
 def _write(file: FrameFile, table: int, step: int, tensors: Sequence[torch.Tensor]) -> int:

@@ -31,30 +31,25 @@ def perturb_(tensors: Sequence[torch.Tensor], seed: int) -> None:
     The bits of a floating-point number, without its sign, count up with its magnitude: the neighbours are one
     off. The largest finite number moves towards zero. The draws are those of a generator of their own.
     """
+
+    def comparable(values: torch.Tensor) -> torch.Tensor:
+        # Eight bits wide, torch has hardly any operation.
+        return values.to(torch.float32) if values.element_size() == 1 else values
+
     generator = torch.Generator(device="cpu").manual_seed(seed)
     with torch.no_grad():
         for tensor in tensors:
             real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-            if real.is_floating_point() and real.layout == torch.strided and real.numel():
-                real.copy_(_moved(real.detach().cpu().contiguous(), generator))
-
-
-def _moved(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    bits = values.view(BITS[values.element_size()])
-    ups = torch.randint(0, 2, values.shape, generator=generator, dtype=torch.int8, device="cpu")
-    steps = (2 * ups - 1).to(bits.dtype)
-    steps = torch.where(_finite((bits + steps).view(values.dtype)), steps, -1)
-    movable = _finite(values) & (_comparable(values) != 0)
-    return torch.where(movable, bits + steps, bits).view(values.dtype)
-
-
-def _finite(values: torch.Tensor) -> torch.Tensor:
-    return _comparable(values).isfinite()
-
-
-def _comparable(values: torch.Tensor) -> torch.Tensor:
-    """Eight bits wide, torch has hardly any operation."""
-    return values.to(torch.float32) if values.element_size() == 1 else values
+            if not (real.is_floating_point() and real.layout == torch.strided and real.numel()):
+                continue
+            values = real.detach().cpu().contiguous()
+            bits = values.view(BITS[values.element_size()])
+            ups = torch.randint(0, 2, values.shape, generator=generator, dtype=torch.int8, device="cpu")
+            steps = (2 * ups - 1).to(bits.dtype)
+            stays_finite = comparable((bits + steps).view(values.dtype)).isfinite()
+            steps = torch.where(stays_finite, steps, -1)
+            movable = comparable(values).isfinite() & (comparable(values) != 0)
+            real.copy_(torch.where(movable, bits + steps, bits).view(values.dtype))
 
 
 class SeedShift:
@@ -70,10 +65,16 @@ class SeedShift:
 
     def install(self) -> None:
         """Replace the functions; NumPy's when the script imports it, if it is not there yet."""
-        for module, name in _torch_functions():
+        # torch.manual_seed calls those of the devices: `within` keeps a seed from being shifted twice.
+        for module, name in (
+            (torch, "manual_seed"),
+            (torch.random, "manual_seed"),
+            (torch.cuda, "manual_seed"),
+            (torch.cuda, "manual_seed_all"),
+        ):
             self._replace(module, name, TORCH_SEEDS)
         self._replace(random, "seed", None)
-        self._patches.wrap(torch, "Generator", lambda plain: _shifted_generator(self, plain))
+        self._patches.wrap(torch, "Generator", self._shifted_generator)
         if "numpy.random" in sys.modules:
             self.shift_numpy(sys.modules["numpy.random"])
         else:
@@ -90,6 +91,7 @@ class SeedShift:
             return seed
         if valid is None:
             return int(seed) + self._offset
+        # An invalid seed is left for the function itself to refuse.
         moved = int(seed) + self._offset
         return seed if int(seed) not in valid else moved if moved in valid else moved % valid.stop
 
@@ -116,31 +118,27 @@ class SeedShift:
 
         self._patches.replace(module, name, seed_)
 
+    def _shifted_generator(self, plain: Any) -> type:
+        shift = self
+
+        class GeneratorType(type(plain)):  # type: ignore[misc]
+            def __instancecheck__(cls, instance: object) -> bool:
+                # Generators that torch makes itself, such as its default one, are of the plain class.
+                return isinstance(instance, plain)
+
+        class Generator(plain, metaclass=GeneratorType):  # type: ignore[misc]
+            """torch's generator, its seeds shifted."""
+
+            def manual_seed(self, seed: int) -> Any:
+                return super().manual_seed(shift.shifted(seed, TORCH_SEEDS))
+
+        Generator.__module__, Generator.__qualname__ = "torch", "Generator"  # for pickles
+        return Generator
+
 
 def shift_seeds(offset: int) -> None:
-    """From now on add `offset` to every whole number that torch's, Python's and NumPy's generators are seeded
-    with."""
+    """From now on add `offset` to every whole number that torch's, Python's and NumPy's generators are seeded with."""
     SeedShift(offset).install()
-
-
-def _torch_functions() -> list[tuple[Any, str]]:
-    of_devices = [(torch.cuda, "manual_seed"), (torch.cuda, "manual_seed_all")]
-    return [(torch, "manual_seed"), (torch.random, "manual_seed"), *of_devices]
-
-
-def _shifted_generator(shift: SeedShift, plain: Any) -> type:
-    class GeneratorType(type(plain)):  # type: ignore[misc]
-        def __instancecheck__(cls, instance: object) -> bool:
-            return isinstance(instance, plain)
-
-    class Generator(plain, metaclass=GeneratorType):  # type: ignore[misc]
-        """torch's generator, its seeds shifted."""
-
-        def manual_seed(self, seed: int) -> Any:
-            return super().manual_seed(shift.shifted(seed, TORCH_SEEDS))
-
-    Generator.__module__, Generator.__qualname__ = "torch", "Generator"  # for pickles
-    return Generator
 
 
 class _AtImport(importlib.abc.MetaPathFinder):
@@ -155,7 +153,7 @@ class _AtImport(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname != self._name:
             return None
-        sys.meta_path.remove(self)
+        sys.meta_path.remove(self)  # before `find_spec`, which would ask it again
         spec = importlib.util.find_spec(fullname)
         if spec is None or spec.loader is None:
             return None

@@ -20,8 +20,11 @@ DIE_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
 
 
-def load_package(root: Path) -> None:
-    """Make `numdrift` importable from `root`, the folder of its `__init__.py`."""
+def main() -> int:
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGTERM)
+    root, config = Path(sys.argv[1]), Path(sys.argv[2])
+    del sys.path[0]  # this folder: the script's own takes its place
     spec = importlib.util.spec_from_file_location(
         "numdrift", root / "__init__.py", submodule_search_locations=[str(root)]
     )
@@ -30,14 +33,6 @@ def load_package(root: Path) -> None:
     package = importlib.util.module_from_spec(spec)
     sys.modules["numdrift"] = package
     spec.loader.exec_module(package)
-
-
-def main() -> int:
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGTERM)
-    root, config = Path(sys.argv[1]), Path(sys.argv[2])
-    del sys.path[0]  # this folder: the script's own takes its place
-    load_package(root)
     if len(sys.argv) > 3:
         return int(importlib.import_module(sys.argv[3]).main(config))
     process = importlib.import_module("numdrift.harness.recorder.script_process")

@@ -1,8 +1,6 @@
-"""Who watches a training, in the order in which each moment of it is told: the one place where that order is
-written.
+"""Who watches a training, in the order in which each moment of it is told: the one place where that order is written.
 
-What comes later in the list acts on top of what comes before it, and goes first where something ends
-(`OUTWARDS`):
+What comes later in the list acts on top of what comes before it, and goes first where something ends (`OUTWARDS`):
 
 - a step is written before files of it are kept: in lazy mode the first to read values decides what one graph computes;
 - the ops are listened to after a state was put in place, and left before the tape of the step is replayed;

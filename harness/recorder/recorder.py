@@ -17,8 +17,7 @@ import torch
 from torch.optim.optimizer import Optimizer
 
 from ..errors import AdoptionError
-from ..hooks.audience import Audience, Part, Seat
-from ..hooks.guard import Guard
+from ..hooks.audience import Audience, Guard, Part, Seat
 from ..hooks.mode_protocol import Mode
 from ..hooks.observer import Observer, RecordingSurroundings
 from ..observers.digest import Digester
@@ -79,7 +78,7 @@ class Recorder:
         self._audience = Audience(self._observer_failed)
         self._tell = self._audience.tell
         self._audience.take_seats(ORDER, config, self._surroundings)
-        self._words.hear_phases(self._phase)
+        self._words.hears_phases = lambda name, begins: self._tell(Observer.phase, name, begins)
 
     @property
     def digest_implementation(self) -> str:
@@ -108,6 +107,7 @@ class Recorder:
 
     def finish(self, status: str, **facts: Any) -> None:
         """Close the journal with the way the script ended."""
+        # Hooks first: what observers do when they leave is not the training's.
         self._hooks.remove()
         connection.close()
         if self._forgotten:
@@ -132,10 +132,9 @@ class Recorder:
             except AdoptionError as error:
                 status = frames.REFUSED
                 facts |= {"message": str(error), "exit_code": error.exit_code}
-        nonfinite_from = next(iter(self._nonfinite), None)
-        if status == "complete" and nonfinite_from is not None:
+        if status == "complete" and self._nonfinite:
             status = "nonfinite"
-            facts["message"] = f"the loss is not finite from step {nonfinite_from} on"
+            facts["message"] = f"the loss is not finite from step {self._nonfinite[0]} on"
         with self._guard("closing the journal"):
             self._log.write("end", status=status, steps=self.step, seconds=self._elapsed(), **facts)
 
@@ -167,9 +166,6 @@ class Recorder:
         """Write down something that whoever reads the run should know."""
         self._log.write("notice", step=self.step, text=text)
 
-    def _phase(self, name: str, begins: bool) -> None:
-        self._tell(Observer.phase, name, begins)
-
     def module_called(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.losses.forward_begins()
         if (self._adopting or self.step < SETTLED_STEP) and self._training.add_root(module):
@@ -188,6 +184,7 @@ class Recorder:
         self.module_called(module, (), {})
 
     def _adopt(self, module: torch.nn.Module) -> None:
+        # Placed first: the mode may compile the model for the device where it is.
         self.adoption.placement.place(module, self._training.optimizers())
         self._table = None
         self._mode.adopt(module)
@@ -256,6 +253,7 @@ class Recorder:
     def end_step(self) -> None:
         """The step that is under way is over."""
         self._adopting = False
+        # Hooks on every call of a module cost: without anybody who looks at calls they go.
         watched = any(self._tell(Observer.watches_calls, self.step))
         if self.losses.optimized and not (watched or self._words.logged.used or self._config.instruments):
             self._hooks.calls.close()
@@ -276,7 +274,7 @@ class Recorder:
         self._mode.close("step", settled)
         self._tell(Observer.reached, "step", self.step)
         self._in_forward = False
-        self._begun = True
+        self._begun = True  # with the end of the step before it; only step 0 begins with a model or a backward
         self._tell(Observer.begins, self.step)
         self._facts.check()
         if self._config.until is not None and number > self._config.until:
@@ -284,6 +282,7 @@ class Recorder:
 
     def _understood(self) -> None:
         """Say what the first step has shown."""
+        # A function of its own: held in `end_step`, these tensors would live on while the mode executes the step.
         by = self._ended_by or "where the next forward begins: no optimizer was made"
         if self._words.steps_are_own:
             by = "where the script says so"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import platform
 import random
 import sys
 import traceback
 import types
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -20,7 +21,7 @@ from numdrift.kernels.swaps.request import known_kernels, swap_requests
 from numdrift.kernels.swaps.trace import CallTrace
 
 from ..errors import NumdriftError
-from ..hooks.mode_protocol import Mode, ScriptFacts
+from ..hooks.mode_protocol import ScriptFacts
 from ..observers.variation import shift_seeds
 from ..records import frames
 from ..records.adoption_facts import AdoptionFacts
@@ -28,14 +29,16 @@ from ..records.mode_registry import registry
 from ..records.run_config import RunConfig
 from ..script import parallel
 from ..script.main_module import execute
-from ..script.script_end import ScriptEnd, end_of, own_trace
+from ..script.script_end import end_of, own_trace
 from ..tape.journal_writing import EventLog
 from ..tape.origin import names_in
-from .environment import fingerprint
 from .recorder import Recorder
 
 UNSEEDED = 0
 """The seed for generators that torch, Python and NumPy would otherwise seed from the operating system."""
+
+VARIABLES = ("OMP_", "MKL_", "ATEN_", "TORCH", "LTC_", "XLA_", "PJRT_", "DEVICE", "CUBLAS_")
+"""How the names of environment variables begin that may change numbers."""
 
 
 def run(config: RunConfig) -> int:
@@ -51,9 +54,17 @@ def run(config: RunConfig) -> int:
         swaps = swaps_of(config, log)
         mode.prepare(ScriptFacts(names_in(code)), swaps)
         parallel.install(mode.device, facts)
+        # Generators that start from the operating system's entropy are seeded alike in every mode. What the script
+        # seeds itself takes its own seeds.
         seed = UNSEEDED if config.mode.seed is None else config.mode.seed
-        seeded = _seed_what_is_unseeded(seed, config.seed_shift)
-        if config.seed_shift:
+        seeded = ["torch", "random"]
+        torch.manual_seed(seed + config.seed_shift)
+        random.seed(UNSEEDED + config.seed_shift)
+        numpy = sys.modules.get("numpy")
+        if numpy is not None:
+            seeded.append("numpy")
+            numpy.random.seed(UNSEEDED + config.seed_shift)
+        if config.seed_shift:  # only now, or the seeds above would be shifted twice
             shift_seeds(config.seed_shift)
         facts.note("generators", f"{', '.join(seeded)}: seed {seed} where the script sets none")
         recorder = Recorder(config, mode, log, facts)
@@ -65,32 +76,45 @@ def run(config: RunConfig) -> int:
     os.register_at_fork(after_in_child=recorder.forget)
     os.register_at_fork(after_in_child=swaps.forget)
     process = os.getpid()
-    exit_code = _record(config, code, recorder, mode, lambda: _write_modules(swaps, log))
+    exit_code = _record(config, code, recorder, swaps, log)
+    # A fork that the script made and that ends here as well is not the process that is asked.
     if config.serve and not exit_code and os.getpid() == process:
         swaps.forget()
-        _serve(config, functools.partial(log.write, "notice", step=recorder.step))
+
+        def notice(text: str) -> None:
+            with suppress(OSError):
+                log.write("notice", step=recorder.step, text=text)
+
+        try:
+            importlib.import_module("numdrift.harness.tape.service").serve(config, notice)
+        except Exception as error:  # noqa: BLE001, the run has ended well: whatever fails here is only written down
+            notice(f"serving the run failed: {type(error).__name__}: {error}")
     return exit_code
 
 
-def _serve(config: RunConfig, write: Callable[..., None]) -> None:
-    """Answer what is asked of the process, with all in place that the script and its mode have put there.
-
-    The run has ended well: whatever fails here is only written down.
-    """
-
-    def notice(text: str) -> None:
-        with suppress(OSError):
-            write(text=text)
-
+def _record(config: RunConfig, code: types.CodeType, recorder: Recorder, swaps: Swaps, log: EventLog) -> int:
+    """Execute the script, and close the journal with the way it ended; gives the exit code."""
+    recorder.start()
+    ended: BaseException | None = None
     try:
-        importlib.import_module("numdrift.harness.tape.service").serve(config, notice)
-    except Exception as error:  # noqa: BLE001, see above
-        notice(f"serving the run failed: {type(error).__name__}: {error}")
-
-
-def _write_modules(swaps: Swaps, log: EventLog) -> None:
-    for op, modules in swaps.modules().items():
-        log.write("swap-modules", op=op, modules=modules)
+        execute(config, code)
+    except BaseException as error:  # noqa: BLE001, whatever ends the script is its result
+        ended = error
+    end = end_of(ended, config.script)
+    # On the screen it ends as under Python: the script's own part of the traceback. An error of numdrift's says
+    # everything in one line.
+    if isinstance(ended, SystemExit):
+        if ended.code is not None and not isinstance(ended.code, int):
+            print(ended.code, file=sys.stderr)
+    elif end.told:
+        print(f"numdrift: {end.message}", file=sys.stderr)
+    elif ended is not None and not isinstance(ended, KeyboardInterrupt):
+        traceback.print_exception(type(ended), ended, own_trace(ended, config.script))
+    with suppress(OSError):
+        for op, modules in swaps.modules().items():
+            log.write("swap-modules", op=op, modules=modules)
+    recorder.finish(end.status, exit_code=end.exit_code, **end.facts())
+    return end.exit_code
 
 
 def swaps_of(config: RunConfig, log: EventLog) -> Swaps:
@@ -109,41 +133,16 @@ def swaps_of(config: RunConfig, log: EventLog) -> Swaps:
     return swaps
 
 
-def _record(config: RunConfig, code: types.CodeType, recorder: Recorder, mode: Mode, ending: Callable[[], None]) -> int:
-    recorder.start()
-    ended: BaseException | None = None
-    try:
-        execute(config, code)
-    except BaseException as error:  # noqa: BLE001, whatever ends the script is its result
-        ended = error
-    end = end_of(ended, config.script)
-    _print_as_python_would(ended, end, config.script)
-    with suppress(OSError):
-        ending()
-    recorder.finish(end.status, exit_code=end.exit_code, **end.facts())
-    return end.exit_code
-
-
-def _print_as_python_would(error: BaseException | None, end: ScriptEnd, script: str) -> None:
-    """The script's own part of the traceback; an error that says everything has one line."""
-    if isinstance(error, SystemExit):
-        if error.code is not None and not isinstance(error.code, int):
-            print(error.code, file=sys.stderr)
-    elif end.told:
-        print(f"numdrift: {end.message}", file=sys.stderr)
-    elif error is not None and not isinstance(error, KeyboardInterrupt):
-        traceback.print_exception(type(error), error, own_trace(error, script))
-
-
-def _seed_what_is_unseeded(torch_seed: int, offset: int) -> list[str]:
-    """Seed the generators that start from the operating system's entropy, alike in every mode.
-
-    What the script seeds itself takes its own seeds. `offset` is added to each.
-    """
-    torch.manual_seed(torch_seed + offset)
-    random.seed(UNSEEDED + offset)
-    numpy = sys.modules.get("numpy")
-    if numpy is None:
-        return ["torch", "random"]
-    numpy.random.seed(UNSEEDED + offset)
-    return ["torch", "random", "numpy"]
+def fingerprint() -> dict[str, Any]:
+    """What may change a run's numbers: versions, threads, CPU capability and flags, as plain JSON values."""
+    return {
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "torch": torch.__version__,
+        "platform": platform.platform(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "environment": {name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)},
+    }

@@ -11,8 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from ..hooks.mode_protocol import Mode
-from ..observers.ended_step import Said
-from ..observers.logged import LoggedValues
+from ..observers.ended_step import LoggedValues, Said
 from ..records.adoption_facts import AdoptionFacts
 from ..script.after_step import AfterStep, Waiting, plain_tensors, showing_op, text_of, write_text
 from ..tape.origin import script_line
@@ -28,6 +27,7 @@ def made_after(border: int, values: Iterable[Any]) -> bool:
     nodes = [value.grad_fn for value in values if isinstance(value, torch.Tensor) and value.grad_fn is not None]
     waiting, seen = list(nodes), set(nodes)
     for node in waiting:  # grows while it is walked
+        # Autograd numbers its nodes as they are made: one from before the border is of the step before.
         number = sequence_number(node)
         if number is not None and number < border:
             return False
@@ -53,10 +53,10 @@ class TrainingSteps(Protocol):
 class ScriptWords:
     """Listens to one script (see `script/connection.py`).
 
-    `steps_are_own` is true once the script says itself where its steps end, `logged` has the values that it
-    gave, `after_step` what it wants to see once the step has been executed. `named_phases` are the phases
-    that the script is in, the innermost last. `seen` tells whether anything of the step under way has been
-    seen.
+    `steps_are_own` is true once the script says itself where its steps end, `logged` has the values that it gave,
+    `after_step` what it wants to see once the step has been executed. `named_phases` are the phases that the script is
+    in, the innermost last. `seen` tells whether anything of the step under way has been seen,
+    and `hears_phases(name, begins=...)` is called where the script enters and leaves a phase.
     """
 
     def __init__(
@@ -80,14 +80,10 @@ class ScriptWords:
         self._heard = False
         self._border = 0
         self._hears: Callable[[Mapping[str, Any]], None] | None = None
-        self._phases: Callable[..., None] | None = None
+        self.hears_phases: Callable[..., Any] | None = None
         self._hears_closure: Callable[..., None] | None = None
         self._show_op = showing_op() if "torch._dynamo" in sys.modules else None
         self.after_step = AfterStep(mode, steps.notice)
-
-    def hear_phases(self, heard: Callable[..., None]) -> None:
-        """Have `heard(name, begins=...)` called where the script enters and leaves a phase."""
-        self._phases = heard
 
     @property
     def device(self) -> str:
@@ -108,6 +104,8 @@ class ScriptWords:
 
     def _hear(self, values: Mapping[str, Any]) -> None:
         with self._guard:
+            # Said after a step has ended and before anything of the next was seen, a value is of the step before;
+            # unless its graph shows that a forward has begun.
             unseen = not self._begun() and self._steps.step > 0 and not self.steps_are_own
             late = unseen and not made_after(self._border, values.values())
             self.logged.add(self._steps.step - late, values)
@@ -134,7 +132,7 @@ class ScriptWords:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         self.named_phases.append(name)
-        heard = None if torch.compiler.is_compiling() else self._phases  # a compiled function keeps its one graph
+        heard = None if torch.compiler.is_compiling() else self.hears_phases  # a compiled function keeps its one graph
         if heard is not None:
             heard(name, begins=True)
         try:

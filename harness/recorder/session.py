@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from ..errors import UsageError
-from ..hooks.mode_protocol import Mode, ScriptFacts, compiles
+from ..hooks.mode_protocol import ScriptFacts, compiles
 from ..records import frames
 from ..records.adoption_facts import AdoptionFacts
 from ..records.mode_registry import registry
@@ -19,9 +19,8 @@ from ..script.connection import connection
 from ..script.script_end import end_of, first_line
 from ..tape.journal_writing import EventLog
 from ..torch_private.compiling import inductor_settings_kept
-from .environment import fingerprint
 from .recorder import Recorder
-from .script_process import swaps_of
+from .script_process import fingerprint, swaps_of
 
 NEEDS_A_PROCESS = ("python", "timeout", "env", "dtype")
 """Keys of a mode that cannot be had, or cannot be taken back, in a process that runs already."""
@@ -44,16 +43,28 @@ class Session:
 
         Raises UsageError and NotAvailable, and leaves nothing behind then.
         """
-        config, log = self._config, EventLog(Path(self._config.journal) / frames.EVENTS)
+        config, spec = self._config, self._config.mode
+        log = EventLog(Path(config.journal) / frames.EVENTS)
         log.write("start", schema=frames.JOURNAL_SCHEMA, pid=os.getpid())
         self._undo.callback(log.close)
         try:
-            mode = registry.load(config.mode.base)(config.mode)
-            self._keep_settings(config.mode, compiles=compiles(mode))
-            self._set_device(mode.device)
+            # What the mode sets is put back at the end, the last thing first.
+            mode = registry.load(spec.base)(spec)
+            if spec.threads is not None:
+                self._undo.callback(torch.set_num_threads, torch.get_num_threads())
+            if compiles(mode):
+                # What was compiled before, or is compiled here, has other settings and other kernels.
+                torch.compiler.reset()
+                self._undo.callback(torch.compiler.reset)
+                if spec.base == "compile" and spec.backend in (None, "inductor"):
+                    self._undo.enter_context(inductor_settings_kept(spec.inductor))
+            self._undo.callback(_set_device, os.environ.get("DEVICE"))
+            _set_device(mode.device)
             swaps = swaps_of(config, log)
             self._undo.callback(swaps.close)
-            self._undo.callback(_leave, mode)
+            leave = getattr(mode, "leave", None)
+            if leave is not None:
+                self._undo.callback(leave)
             mode.prepare(ScriptFacts(names), swaps)
             recorder = Recorder(config, mode, log, AdoptionFacts(log.write, strict=config.strict))
             log.write("environment", seeded=[], digest=recorder.digest_implementation, **fingerprint())
@@ -66,8 +77,7 @@ class Session:
         self._recorder = recorder
 
     def close(self, error: BaseException | None) -> int:
-        """End the recording, with the exception that ended the training if one did; gives the run's exit
-        code."""
+        """End the recording, with the exception that ended the training if one did; gives the run's exit code."""
         assert self._recorder is not None
         end = end_of(error, self._config.script)
         try:
@@ -77,42 +87,20 @@ class Session:
             self._undo.close()
         return end.exit_code
 
-    def _keep_settings(self, spec: ModeSpec, *, compiles: bool) -> None:
-        """Have what the mode sets put back at the end."""
-        if spec.threads is not None:
-            self._undo.callback(torch.set_num_threads, torch.get_num_threads())
-        if compiles:
-            # What was compiled before, or is compiled here, has other settings and other kernels.
-            torch.compiler.reset()
-            self._undo.callback(torch.compiler.reset)
-            if spec.base == "compile" and spec.backend in (None, "inductor"):
-                self._undo.enter_context(inductor_settings_kept(spec.inductor))
-
-    def _set_device(self, device: str) -> None:
-        before = os.environ.get("DEVICE")
-        os.environ["DEVICE"] = device
-        self._undo.callback(_set_variable, "DEVICE", before)
-
 
 def refuse_what_needs_a_process(spec: ModeSpec) -> None:
     """Raises UsageError for a mode that cannot be had here, or while another recording is under way."""
     given = [key for key in NEEDS_A_PROCESS if getattr(spec, key)]
     if given:
         raise UsageError(
-            f"mode {spec.name!r}: {given[0]} needs a process of its own; put the training into a script and give "
-            "that to numdrift.run"
+            f"mode {spec.name!r}: {given[0]} needs a process of its own; put the training into a script and give that to "
+            "numdrift.run"
         )
     connection.refuse_another()
 
 
-def _leave(mode: Mode) -> None:
-    leave = getattr(mode, "leave", None)
-    if leave is not None:
-        leave()
-
-
-def _set_variable(name: str, value: str | None) -> None:
-    if value is None:
-        os.environ.pop(name, None)
+def _set_device(device: str | None) -> None:
+    if device is None:
+        os.environ.pop("DEVICE", None)
     else:
-        os.environ[name] = value
+        os.environ["DEVICE"] = device

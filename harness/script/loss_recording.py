@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..errors import AdoptionError
-from ..hooks.guard import Guard
+from ..hooks.audience import Guard
 from ..records.adoption_facts import AdoptionFacts
 from ..tape.journal_writing import EventLog
 from ..tape.origin import script_line

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch.fx
@@ -30,6 +30,7 @@ class Support:
         try:
             identity = identity_of(node)
             if identity not in self._known:
+                # Dynamo's and AOT's modes are on while they partition: the backend is asked as if they were not.
                 with without_modes():
                     self._known[identity] = self._adapter.supports(node)
             return self._known[identity]
@@ -55,15 +56,10 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class WrittenCall:
-    """A call of a captured graph as operators: one, or several, as of an indexing; with the arguments of the
-    last."""
+    """A call of a captured graph as operators: one, or several, as of an indexing; with the arguments of the last."""
 
     kinds: tuple[str, ...]
     configuration: str
-
-    @property
-    def is_one(self) -> bool:
-        return len(self.kinds) == 1
 
 
 Written = Mapping[int, WrittenCall]
@@ -77,62 +73,44 @@ def written_operators(graph: torch.fx.Graph) -> Written:
         number = call_of(node)
         if number is not None and node.op == "call_function" and is_operator(node.target):
             before = found[number].kinds if number in found else ()
-            found[number] = WrittenCall((*before, kind_of(node)), _configuration(node))
+            found[number] = WrittenCall((*before, _kind(node)), _configuration(node))
     return found
 
 
 def operators_of(graph: torch.fx.Graph, written: Written, support: Support, lines: ScriptLines) -> Iterator[Operator]:
     """The operators of an aten graph in its order. A backward is told none that are written."""
-    for number, nodes in _by_call(graph, written):
+    # The nodes of each call that is one operator as it was written, under the call's number; every other node by
+    # itself. What only takes a result apart (getitem) is no operator.
+    groups: dict[object, tuple[WrittenCall | None, list[torch.fx.Node]]] = {}
+    for node in graph.nodes:
+        if node.op != "call_function" or getattr(node.target, "__module__", "") == "_operator":
+            continue
+        number = call_of(node)
+        call = None if number is None else written.get(number)
+        is_one = call is not None and len(call.kinds) == 1
+        groups.setdefault(number if is_one else node, (call if is_one else None, []))[1].append(node)
+    for call, nodes in groups.values():
+        # A call is supported where all of its nodes are; the first that is not says why, and where it was written.
         verdicts = [(node, support.of(node)) for node in nodes]
         decisive, verdict = next((one for one in verdicts if not one[1].supported), verdicts[-1])
-        own = tuple(map(kind_of, nodes))
-        call = WrittenCall(own, _configuration(decisive)) if number is None else written[number]
+        own = tuple(map(_kind, nodes))
+        call = call or WrittenCall(own, _configuration(decisive))
+        stack = decisive.meta.get("nn_module_stack")
         yield Operator(
             call.kinds[0],
             tuple(nodes),
             call.configuration,
             lines.of_stack(decisive.meta.get("stack_trace") or ""),
-            _module(decisive),
+            module_path(stack) if stack else "",
             verdict,
             frozenset((*call.kinds, *own)),
         )
 
 
-def origin_names(node: torch.fx.Node, written: Written) -> tuple[str, ...]:
-    """The operators that a node of a backward is the gradient of, as they were written."""
-    number = call_of(node)
-    call = None if number is None else written.get(number)
-    return () if call is None else call.kinds
-
-
-def _by_call(graph: torch.fx.Graph, written: Written) -> list[tuple[int | None, Sequence[torch.fx.Node]]]:
-    """The nodes of each call that is one operator as it was written, and every other node by itself."""
-    found: dict[object, tuple[int | None, list[torch.fx.Node]]] = {}
-    for node in graph.nodes:
-        if not computes(node):
-            continue
-        number = call_of(node)
-        call = None if number is None else written.get(number)
-        known = number if call is not None and call.is_one else None
-        found.setdefault(node if known is None else known, (known, []))[1].append(node)
-    return list(found.values())
-
-
-def computes(node: torch.fx.Node) -> bool:
-    """Whether a node is an operator, and does not only take one's result apart."""
-    return node.op == "call_function" and getattr(node.target, "__module__", "") != "_operator"
-
-
-def kind_of(node: torch.fx.Node) -> str:
+def _kind(node: torch.fx.Node) -> str:
     """`aten::sum` of a node that calls `aten.sum.dim_IntList`."""
     name = node.target.name() if is_operator(node.target) else str(node.target)  # type: ignore[union-attr]
     return operator_name(name)
-
-
-def _module(node: torch.fx.Node) -> str:
-    stack = node.meta.get("nn_module_stack")
-    return module_path(stack) if stack else ""
 
 
 def _configuration(node: torch.fx.Node) -> str:

@@ -4,21 +4,46 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch.fx
 
 from ...backends.called_operators import ScriptLines
-from ...errors import NotAvailable, PartitionError, UsageError, nearest
+from ...backends.one_node import extent_of
+from ...errors import NotAvailable, PartitionError
 from ...hooks.backend_adapter import Adapter
-from ...records.partition_record import GraphPartition, PartitionConfig, Partitioning
+from ...records.partition_record import CPU, GraphPartition, PartitionConfig, Partitioning
 from ...torch_private.partitioner import Phase, compile_with_autograd, mark_calls, written_graph
-from .graph_operators import Support, Written, written_operators
-from .partition_execution import executable
-from .partition_log import log_graph
-from .partition_parts import Part, PartCall
-from .partition_plan import Request, check, plan_graph
+from .graph_operators import Support, written_operators
+from .partition_journal import Part, PartCall
+from .partition_plan import Plan, Request, check, plan_graph
+
+logger = logging.getLogger("numdrift.partition")
+
+
+def log_graph(partition: GraphPartition) -> None:
+    """Log, at INFO, what is supported, what is not, and every subgraph with its operators."""
+    lines = [
+        f"Graph {partition.graph} of {partition.module}, {partition.phase}",
+        "The following operations are currently supported:",
+        *dict.fromkeys(row.kind for row in partition.operators if row.supported),
+        "The following operations are currently not supported:",
+    ]
+    for row in partition.operators:
+        if not row.supported:
+            lines.append(f"{row.kind}, {row.call}: {row.reason}" if row.call else f"{row.kind}: {row.reason}")
+    lines += [
+        f"{partition.percentage:.2f}% of arithmetic operations ({partition.supported} of {partition.total}) are supported",
+        f"Num Partitions: {len(partition.subgraphs)}",
+    ]
+    for subgraph in partition.subgraphs:
+        lines.append(f"Creating Partition #{subgraph.number} for device: {subgraph.device}")
+        lines.append("The following operators will be included in this partition:")
+        lines += [f"{kind}:{count}" for kind, count in subgraph.operators.items()]
+    for line in lines:
+        logger.info(line)
 
 
 class PartitioningBackend:
@@ -52,55 +77,80 @@ class PartitioningBackend:
 
     def __call__(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         mark_calls(graph.graph)
-        request = Request(
-            next(self._numbers),
-            self._module,
-            self._adapter.name,
-            _written(graph, inputs),
-            self._config,
-            self._lines,
-            self._only,
-        )
+        number = next(self._numbers)
+        try:
+            written = written_operators(written_graph(graph, inputs))
+        except NotAvailable:
+            raise
+        except Exception:  # noqa: BLE001, torch cannot say, as of an autograd function of the module's own
+            written = {}  # operators are then counted as they are dispatched
+        request = Request(number, self._module, self._adapter.name, written, self._config, self._lines, self._only)
 
         def planned(module: torch.fx.GraphModule, phase: Phase) -> None:
             plan = plan_graph(module, phase, self._support, request)
             if phase == "forward":
                 self.calls.update(plan.calls)
-            self._report(plan.partition)
+            partition, broken = plan.partition, None
+            try:
+                check(partition, self._config)
+            except PartitionError as error:
+                broken = error
+                partition = dataclasses.replace(partition, violated=str(error))
+            # A graph that breaks a limit is told like every other one: the table shows what broke it.
+            self.partitioning.graphs.append(partition)
+            self._told(partition)
+            if broken is not None:
+                raise broken
 
         def compiled(module: torch.fx.GraphModule, phase: Phase) -> Callable[..., Any]:
-            return executable(plan_graph(module, phase, self._support, request), self._adapter)
+            return _executable(plan_graph(module, phase, self._support, request), self._adapter)
 
         return compile_with_autograd(graph, inputs, compiled, planned)
 
-    def check_names(self) -> None:
-        """Raise UsageError where an operator that was to be moved is in no graph."""
-        missing = sorted(self._config.moved - self._seen())
-        if missing:
-            raise UsageError(f"ops_to_partition: no graph has {missing[0]!r}; {nearest(missing[0], self._seen())}")
 
-    def _seen(self) -> frozenset[str]:
-        return self.partitioning.kinds
+def _executable(plan: Plan, adapter: Adapter) -> torch.fx.GraphModule:
+    """Compile the backend's subgraphs; those of the CPU run op by op, by torch's own kernels."""
+    for name, device in plan.placed:
+        if device == CPU:
+            continue
+        subgraph = getattr(plan.module, name)
+        # Adapters compile graphs that give a tuple; `fuse` makes one that gives its only result as it is.
+        output = subgraph.graph.output_node()
+        given = output.args[0]
+        alone = isinstance(given, torch.fx.Node)
+        nodes: Any = (given,) if alone else given
+        output.args = (tuple(nodes),)
+        subgraph.recompile()
+        inputs = [node.meta.get("val") for node in subgraph.graph.nodes if node.op == "placeholder"]
+        traced = [node.meta.get("val") for node in nodes]
+        strides = [tuple(one.stride()) if isinstance(one, torch.Tensor) else None for one in traced]
+        run = adapter.compile_graph(subgraph, inputs)
+        delattr(plan.module, name)
+        plan.module.add_module(name, Placed(run, strides, alone))
+    plan.module.recompile()
+    return plan.module
 
-    def _report(self, partition: GraphPartition) -> None:
-        broken: PartitionError | None = None
-        try:
-            check(partition, self._config)
-        except PartitionError as error:
-            broken = error
-            partition = dataclasses.replace(partition, violated=str(error))
-        self.partitioning.graphs.append(partition)
-        self._told(partition)
-        if broken is not None:
-            raise broken
 
+class Placed(torch.nn.Module):
+    """A subgraph on a backend. Its results have the strides that the rest of the graph was traced with."""
 
-def _written(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Written:
-    """What the graph's operators are as they were written; nothing where torch cannot say, as of a function
-    of autograd's that the module defines itself."""
-    try:
-        return written_operators(written_graph(graph, inputs))
-    except NotAvailable:
-        raise
-    except Exception:  # noqa: BLE001, operators are then counted as they are dispatched
-        return {}
+    def __init__(self, run: Callable[..., Any], strides: Sequence[tuple[int, ...] | None], alone: bool) -> None:
+        super().__init__()
+        self._run = run
+        self._strides = strides
+        self._alone = alone
+
+    def forward(self, *inputs: Any) -> Any:
+        results = []
+        for value, stride in zip(self._run(*inputs), self._strides, strict=True):
+            if (
+                stride is None
+                or not isinstance(value, torch.Tensor)
+                or tuple(value.stride()) == stride
+                or extent_of(value.shape, stride) < value.numel()
+            ):
+                results.append(value)
+            else:
+                made = torch.empty_strided(value.shape, stride, dtype=value.dtype, device=value.device)
+                results.append(made.copy_(value))
+        return results[0] if self._alone else tuple(results)

@@ -28,10 +28,9 @@ if TYPE_CHECKING:
 class PartitionInstrument(Observer):
     """Has each root module called through the partitioner, before its first call.
 
-    Its options are `mode`, the one whose backend gets what it supports, and `config`; with `only`, a list of
-    calls by the numbers of their graph and in it, everything but these goes to the CPU. Unlike other
-    instruments it changes what is executed: that is what it is for. A limit that is broken raises in the
-    script, where the module is called.
+    Its options are `mode`, the one whose backend gets what it supports, and `config`; with `only`, a list of calls by
+    the numbers of their graph and in it, everything but these goes to the CPU. Unlike other instruments it changes what
+    is executed: that is what it is for. A limit that is broken raises in the script, where the module is called.
     """
 
     def __init__(self, surroundings: Surroundings) -> None:
@@ -51,26 +50,22 @@ class PartitionInstrument(Observer):
         try:
             self._adapter = adapter_of(self._spec)
         except NumdriftError as error:
-            self._end_script(error)
-        else:
-            self._writer.begin(str(self._spec), self._adapter.name)
+            # A training that is not partitioned is not what was asked for.
+            self._writer.failed(str(error), error.exit_code)
+            sys.exit(f"numdrift: {error}")
+        self._writer.begin(str(self._spec), self._adapter.name)
 
     def adopted(self, module: torch.nn.Module) -> None:
-        module = within_wrapper(_without_compiler(module))
+        # The script's own `torch.compile(model)` is left eager in a partitioned run: what it holds is partitioned.
+        inner = getattr(module, "_orig_mod", module)
+        module = within_wrapper(inner if isinstance(inner, torch.nn.Module) else module)
         name = type(module).__name__
         if isinstance(module, torch.jit.ScriptModule):
-            self._writer.note(f"{name} is TorchScript, which is not captured: it runs as it is")
+            self._writer.write("note", text=f"{name} is TorchScript, which is not captured: it runs as it is")
             return
         assert self._adapter is not None
-        backend = PartitioningBackend(
-            self._adapter,
-            self._config,
-            name,
-            self._around.config.script,
-            self._told,
-            self._numbers,
-            self._only,
-        )
+        script = self._around.config.script
+        backend = PartitioningBackend(self._adapter, self._config, name, script, self._told, self._numbers, self._only)
         call_in_place(module, backend)
         self._modules.append(module)
         self._backends.append(backend)
@@ -84,30 +79,20 @@ class PartitionInstrument(Observer):
             undo_compile_in_place(module)
         for broken in graph_breaks():
             at = f" at {broken.source}" if broken.source else ""
-            self._writer.note(f"torch.compile breaks the graph{at}: {broken.reason}")
+            self._writer.write("note", text=f"torch.compile breaks the graph{at}: {broken.reason}")
         missing = sorted(self._config.moved - self._kinds)
         if missing and self._kinds:
-            self._writer.note(f"no graph has {missing[0]!r}; {nearest(missing[0], self._kinds)}")
+            self._writer.write("note", text=f"no graph has {missing[0]!r}; {nearest(missing[0], self._kinds)}")
         if self._only is not None:
-            self._writer.calls({part: call for one in self._backends for part, call in one.calls.items()})
-        self._writer.end()
+            calls = {part: call for one in self._backends for part, call in one.calls.items()}
+            self._writer.write("calls", calls=[[*part, *call] for part, call in sorted(calls.items())])
+        self._writer.write("end")
 
     def forget(self) -> None:
         self._writer.forget()
 
     def _told(self, partition: GraphPartition) -> None:
         self._kinds.update(row.kind for row in partition.operators)
-        self._writer.graph(partition)
+        self._writer.write("graph", **partition.to_json())
         if partition.violated:
             self._writer.failed(partition.violated, UsageError.exit_code)
-
-    def _end_script(self, error: NumdriftError) -> None:
-        """A training that is not partitioned is not what was asked for."""
-        self._writer.failed(str(error), error.exit_code)
-        sys.exit(f"numdrift: {error}")
-
-
-def _without_compiler(module: torch.nn.Module) -> torch.nn.Module:
-    """What the script's own `torch.compile(model)` holds, which is left eager in a partitioned run."""
-    inner = getattr(module, "_orig_mod", module)
-    return inner if isinstance(inner, torch.nn.Module) else module

@@ -1,11 +1,13 @@
 """What a partitioned process writes: `partition.jsonl`, one object a line.
 
-    {"event": "backend", "schema": 1, "mode": "compile", "backend": "inductor"} {"event": "graph", "graph": 0,
-    "phase": "forward", "module": "MLP", "operators": [...], "subgraphs": [...], ...} {"event": "note",
-    "text": "..."} {"event": "check", "what": "output", "name": "0", "identical": true, "largest": 0.0}
-    {"event": "calls", "calls": [[0, 3, "aten::tanh", "train.py:12", "net.1"], ...]} {"event": "bisection",
-    "whole": 4.8e-07, "asked": 7, "carriers": [{"operators": [...], "alone": ..., "without": ...}]} {"event":
-    "failed", "message": "...", "exit_code": 2} {"event": "end"}
+    {"event": "backend", "schema": 1, "mode": "compile", "backend": "inductor"}
+    {"event": "graph", "graph": 0, "phase": "forward", "module": "MLP", "operators": [...], "subgraphs": [...], ...}
+    {"event": "note", "text": "..."}
+    {"event": "check", "what": "output", "name": "0", "identical": true, "largest": 0.0, "scale": 1.0}
+    {"event": "calls", "calls": [[0, 3, "aten::tanh", "train.py:12", "net.1"], ...]}
+    {"event": "bisection", "whole": 4.8e-07, "asked": 7, "carriers": [{"operators": [...], "alone": ..., "without": ...}]}
+    {"event": "failed", "message": "...", "exit_code": 2}
+    {"event": "end"}
 
 The calls are those of a process of which some are chosen: the number of the graph, that of the call in it,
 operator, line, module. A graph has its line when it is partitioned, also when it breaks a limit. What was
@@ -14,18 +16,29 @@ written survives a kill; a process that lacks its `end` was cut off.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import JournalError
 from ...records.frames import append_event, complete_events
 from ...records.partition_record import GraphPartition
-from .partition_parts import Part, PartCall
 
 PARTITION = "partition.jsonl"
 SCHEMA = 1
+
+Part = tuple[int, int]
+"""An operator of a module with its gradient, which can be put on a backend by itself: the number of the
+captured graph, and that of the call in it."""
+
+
+class PartCall(NamedTuple):
+    """What a part is: the operator as it was written, its line, and the path of the module that calls it (the
+    outermost is "")."""
+
+    operator: str
+    line: str
+    module: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,43 +78,25 @@ class BisectionRecord:
 
 
 class PartitionWriter:
-    """Appends what happens; `forget` makes it write nothing any more."""
+    """Appends events, up to the `end`; `forget` makes it write nothing any more."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._closed = False
 
+    def write(self, event: str, **fields: Any) -> None:
+        if not self._closed:
+            append_event(self._path, event, **fields)
+            self._closed = event == "end"  # modules of the script may live on, and be partitioned anew
+
     def begin(self, mode: str, backend: str) -> None:
-        self._write("backend", schema=SCHEMA, mode=mode, backend=backend)
-
-    def graph(self, partition: GraphPartition) -> None:
-        self._write("graph", **partition.to_json())
-
-    def note(self, text: str) -> None:
-        self._write("note", text=text)
-
-    def check(self, found: TensorCheck) -> None:
-        self._write("check", **asdict(found))
-
-    def calls(self, calls: Mapping[Part, PartCall]) -> None:
-        self._write("calls", calls=[[*part, *call] for part, call in sorted(calls.items())])
-
-    def bisection(self, whole: float, asked: int, carriers: Sequence[CarrierRow]) -> None:
-        self._write("bisection", whole=whole, asked=asked, carriers=[asdict(one) for one in carriers])
+        self.write("backend", schema=SCHEMA, mode=mode, backend=backend)
 
     def failed(self, message: str, exit_code: int) -> None:
-        self._write("failed", message=message, exit_code=exit_code)
-
-    def end(self) -> None:
-        self._write("end")
-        self._closed = True
+        self.write("failed", message=message, exit_code=exit_code)
 
     def forget(self) -> None:
         self._closed = True
-
-    def _write(self, event: str, **fields: Any) -> None:
-        if not self._closed:
-            append_event(self._path, event, **fields)
 
 
 @dataclass(slots=True)
@@ -140,41 +135,32 @@ class PartitionRecord:
 
 
 def read_partition(path: Path) -> PartitionRecord:
-    """Read what a process has written, nothing where it wrote nothing. Raises JournalError for a damaged
-    record."""
+    """Read what a process has written, nothing where it wrote nothing. Raises JournalError for a damaged record."""
     found = PartitionRecord()
-    if not path.exists():
-        return found
     try:
-        for event in complete_events(path):
-            _take(found, event)
+        for event in complete_events(path) if path.exists() else ():
+            kind = event["event"]
+            if kind == "backend":
+                found.mode, found.backend = event["mode"], event["backend"]
+            elif kind == "graph":
+                found.graphs.append(GraphPartition.from_json(event))
+            elif kind == "note":
+                found.notes.append(event["text"])
+            elif kind == "check":
+                # by name: a later version may write more
+                found.checks.append(TensorCheck(**{name: event[name] for name in TensorCheck.__dataclass_fields__}))
+            elif kind == "calls":
+                found.calls = {(graph, number): PartCall(*call) for graph, number, *call in event["calls"]}
+            elif kind == "bisection":
+                carriers = [
+                    CarrierRow(tuple(PartCall(*call) for call in one["operators"]), one["alone"], one["without"])
+                    for one in event["carriers"]
+                ]
+                found.bisection = BisectionRecord(event["whole"], event["asked"], tuple(carriers))
+            elif kind == "failed":
+                found.failure, found.exit_code = event["message"], event["exit_code"]
+            elif kind == "end":
+                found.whole = True
     except (KeyError, TypeError, ValueError) as error:
         raise JournalError(path, f"is no record of a partition ({error})") from error
     return found
-
-
-def _take(found: PartitionRecord, event: Mapping[str, Any]) -> None:
-    kind = event["event"]
-    if kind == "backend":
-        found.mode, found.backend = event["mode"], event["backend"]
-    elif kind == "graph":
-        found.graphs.append(GraphPartition.from_json(event))
-    elif kind == "note":
-        found.notes.append(event["text"])
-    elif kind == "check":
-        found.checks.append(TensorCheck(**{name: event[name] for name in TensorCheck.__dataclass_fields__}))
-    elif kind == "calls":
-        found.calls = {(graph, number): PartCall(*call) for graph, number, *call in event["calls"]}
-    elif kind == "bisection":
-        found.bisection = BisectionRecord(
-            event["whole"],
-            event["asked"],
-            tuple(
-                CarrierRow(tuple(PartCall(*call) for call in one["operators"]), one["alone"], one["without"])
-                for one in event["carriers"]
-            ),
-        )
-    elif kind == "failed":
-        found.failure, found.exit_code = event["message"], event["exit_code"]
-    elif kind == "end":
-        found.whole = True

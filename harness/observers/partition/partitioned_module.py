@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ...errors import UsageError
+from ...errors import UsageError, nearest
 from ...hooks.backend_adapter import Adapter, adapter_for
 from ...records.mode_spec import ModeSpec, parse_mode
 from ...records.partition_record import OF_PROCESS, GraphPartition, PartitionConfig, Partitioning, refuse_swaps
 from ...torch_private.partitioner import call_by_backend
-from .partition_backend import PartitioningBackend
-from .partition_log import log_graph
-from .partition_parts import Part, PartCall
+from .partition_backend import PartitioningBackend, log_graph
+from .partition_journal import Part, PartCall
 
 
 class PartitionedModule(torch.nn.Module):
@@ -54,8 +52,8 @@ def partition(
 ) -> PartitionedModule:
     """Put what the mode's backend supports of a module there, and the rest on the CPU.
 
-        net = numdrift.partition(Net(), torch.rand(32, 784), mode="compile",
-        config=PartitionConfig(max_subgraph_count=2)) net(x).sum().backward()
+        net = numdrift.partition(Net(), torch.rand(32, 784), config=PartitionConfig(max_subgraph_count=2))
+        net(x).sum().backward()
 
     `inputs` are what the module is called with: a tensor, a sequence of arguments, or a mapping of named
     ones. The module is called with them once, where its buffers and the random generator are put back. Other
@@ -85,17 +83,27 @@ def partitioned(
     elsewhere = {one.device.type for one in [*module.parameters(), *module.buffers()]} - {"cpu"}
     if elsewhere:
         raise UsageError(
-            f"{type(module).__name__} is on {' and '.join(sorted(elsewhere))}; give a module on the "
-            f"CPU: the backend's part "
-            "is moved when it runs"
+            f"{type(module).__name__} is on {' and '.join(sorted(elsewhere))}; give a module on the CPU: the backend's "
+            "part is moved when it runs"
         )
-    name, file = type(module).__name__, file_of(module)
-    backend = PartitioningBackend(adapter, config, name, file, told, only=only)
+    try:
+        file = inspect.getfile(type(module))
+    except (TypeError, OSError):  # a class that is in no file: one of this folder stands for it
+        file = str(Path.cwd() / "__main__")
+    backend = PartitioningBackend(adapter, config, type(module).__name__, file, told, only=only)
     made = PartitionedModule(module, backend)
     args, kwargs = arguments_of(inputs)
-    with _as_it_was(module):
+    # The first call captures and partitions. It is no call of the training: buffers and the generator are put back.
+    before = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+    with torch.random.fork_rng(devices=[]):
         made(*args, **kwargs)
-    backend.check_names()
+    with torch.no_grad():
+        for buffer, value in before:
+            buffer.copy_(value)
+    kinds = backend.partitioning.kinds
+    missing = sorted(config.moved - kinds)
+    if missing:
+        raise UsageError(f"ops_to_partition: no graph has {missing[0]!r}; {nearest(missing[0], kinds)}")
     return made
 
 
@@ -106,27 +114,8 @@ def adapter_of(spec: ModeSpec) -> Adapter:
     return adapter_for(spec)
 
 
-def file_of(module: torch.nn.Module) -> str:
-    """The file that a module's class is written in; one of this folder where it is in none."""
-    try:
-        return inspect.getfile(type(module))
-    except (TypeError, OSError):
-        return str(Path.cwd() / "__main__")
-
-
 def arguments_of(inputs: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """What a module is called with, by place and by name."""
     if isinstance(inputs, Mapping):
         return (), inputs
     return (tuple(inputs), {}) if isinstance(inputs, (list, tuple)) else ((inputs,), {})
-
-
-@contextmanager
-def _as_it_was(module: torch.nn.Module) -> Iterator[None]:
-    """Put buffers and the CPU's generator back at the end."""
-    before = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
-    with torch.random.fork_rng(devices=[]):
-        yield
-    with torch.no_grad():
-        for buffer, value in before:
-            buffer.copy_(value)

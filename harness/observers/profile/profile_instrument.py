@@ -16,9 +16,8 @@ from ...records.profile_record import CUT, EVENTS, FORWARD, OWN, PHASE, PROFILE,
 from ...tape.journal_writing import EventLog
 from ...torch_private.patches import Patches
 from ...torch_private.torch_profiler import OpenRange, around_cuts, compilations, watch_ranges
-from .kernel_ranges import KernelRanges
-from .module_ranges import ModuleRanges
-from .trace_ranges import Handle, Ranges
+from .named_ranges import KernelRanges, ModuleRanges
+from .trace_ranges import Ranges
 from .tracer import Tracer
 
 if TYPE_CHECKING:
@@ -30,8 +29,6 @@ OF_COMPILERS = "_data: "
 
 OF_OPTIMIZERS = "Optimizer."
 """The beginning of the names of the ranges that torch's optimizers begin around their steps."""
-
-PHASES = {"backward": "backward", "optimizer": "optimizer"}
 
 
 class ProfileInstrument(Observer):
@@ -46,7 +43,12 @@ class ProfileInstrument(Observer):
         script = surroundings.config.script
         self._tracer = Tracer(self._request.kind, surroundings.mode.device, script, self._yield)
         self._modules = ModuleRanges(self._ranges)
-        self._kernels = KernelRanges(self._begin_kernel, script, functools.partial(self._log.write, "kernel"))
+        tracer = self._tracer
+        self._kernels = KernelRanges(
+            lambda name: OpenRange(name) if tracer.running else None,
+            script,
+            functools.partial(self._log.write, "kernel"),
+        )
         self._patches = Patches("the profile")
         self._blocks: Counter[str] = Counter()
         self._step = 0
@@ -66,6 +68,7 @@ class ProfileInstrument(Observer):
         if self._base in ("lazy", "xla"):
             self._patches.also(around_cuts(self._base, self._cut))
         if self._base == "compile":
+            # No ranges of modules: their hooks would be traced, and break or change the graphs.
             self._kernels.install(detailed=self._request.kind == "operator")
         else:
             self._modules.install()
@@ -91,21 +94,23 @@ class ProfileInstrument(Observer):
             if progress == "backward":
                 self._trained = self._has_gradients = True
             self._awaits_forward = progress == "optimizer"  # within a backward checkpoints call models again
-            self._ranges.phase(PHASE + PHASES[progress])
+            self._ranges.phase(PHASE + progress)
 
     def closing(self, moment: Moment, step: int) -> None:
+        # The mode executes and the recording reads from here on: that is no part of the script's own phases.
         self._awaits_forward = False
         self._ranges.phase(PHASE + OWN)
 
     def called(self, module: torch.nn.Module) -> None:
-        """A model is evaluated before a training's forward, or after it: that one is the first with
-        gradients."""
+        """A model is evaluated before a training's forward, or after it: that one is the first with gradients."""
         if self._ranges.here and torch.is_grad_enabled():
             self._forward_begins()
 
     def _forward_begins(self) -> None:
         if not self._awaits_forward:
             return
+        # Between the steps a script may evaluate: what runs without gradients before the first with them is not the
+        # forward of the step.
         if torch.is_grad_enabled():
             self._awaits_forward, self._has_gradients = False, True
             self._ranges.phase(PHASE + FORWARD)
@@ -164,10 +169,8 @@ class ProfileInstrument(Observer):
         size = self._tracer.stop(path)
         self._bytes += size
         self._log.write("traced", file=path.name, bytes=size, whole=whole, blocks=dict(self._blocks), **facts)
-        self._check(time.perf_counter())
-
-    def _check(self, now: float) -> None:
-        request = self._request
+        # A trace that left something open must be the last one; otherwise the first limit that is reached ends it.
+        request, now = self._request, time.perf_counter()
         if self._tracer.left_open:
             self._finish("open")
         elif request.last is not None and self._step >= request.last:
@@ -188,16 +191,12 @@ class ProfileInstrument(Observer):
         self._end(whole=False)
         self._finish("profiler")
 
-    def _begin_kernel(self, name: str) -> Handle | None:
-        return OpenRange(name) if self._tracer.running else None
-
     def _block_begins(self, name: str) -> None:
         self._blocks[name] += 1
         self._ranges.enter(name, "block")
 
     def _range_begins(self, name: str) -> bool:
-        """A `record_function` of the script's is a block of it, and one of torch's optimizers lies within a
-        phase."""
+        """A `record_function` of the script's is a block of it, and one of torch's optimizers lies within a phase."""
         if not self._ranges.here or OF_COMPILERS in name:
             return False
         if name.startswith(OF_OPTIMIZERS):

@@ -26,10 +26,9 @@ class _Range:
 class Ranges:
     """What is open on the script's own thread, the outermost first, and apart from it on each other thread.
 
-    A trace holds slices that lie within each other or beside each other. A phase begins where the script says
-    nothing of it, so it may begin within a block and end after it: it is split at the block's borders then.
-    While nothing is traced the ranges are known and none is written; `resume` opens those that the script is
-    in.
+    A trace holds slices that lie within each other or beside each other. A phase begins where the script says nothing
+    of it, so it may begin within a block and end after it: it is split at the block's borders then. While nothing is
+    traced the ranges are known and none is written; `resume` opens those that the script is in.
     """
 
     def __init__(self, begin: Callable[[str], Handle]) -> None:
@@ -52,12 +51,14 @@ class Ranges:
             if name:
                 self._push(self._open, _Range(name, "phase"))
             return
+        # What is open within the old phase is closed with it and opened anew within the new one.
         within = [_Range(one.name, one.sort) for one in self._open[place + 1 :]]
         self._close_from(self._open, place)
         for one in ([_Range(name, "phase")] if name else []) + within:
             self._push(self._open, one)
 
     def enter(self, name: str, sort: Sort) -> None:
+        # [phase] becomes [block, phase]: the phase may go on after the block, and is split at its border.
         stack = self._stack()
         around = stack[-1] if stack and sort == "block" and stack[-1].sort == "phase" else None
         if around is not None:
@@ -69,6 +70,7 @@ class Ranges:
     def leave(self, name: str, sort: Sort) -> None:
         """The innermost range of that name ends; what is open within it goes on after it if it is a phase."""
         stack = self._stack()
+        # One that was begun before the trace, or on another thread, is not there: nothing ends then.
         places = [n for n, one in enumerate(stack) if (one.name, one.sort) == (name, sort)]
         if not places:
             return

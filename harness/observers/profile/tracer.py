@@ -23,8 +23,7 @@ from ...torch_private.torch_profiler import (
 
 
 class Tracer:
-    """Traces one step at a time. Another profiler of the script's goes first: `yielded` is told, and nothing
-    is traced.
+    """Traces one step at a time. Another profiler of the script's goes first: `yielded` is told, and nothing is traced.
 
     `left_open` says that something was under way when the last trace ended: another one must not begin then.
     """
@@ -38,7 +37,7 @@ class Tracer:
         self._starting = False
         self._warm = False
         self.left_open = False
-        self._undo = watch_profilers(self._profiler_begins)
+        self._undo = watch_profilers(self._profiler_begins)  # those of the script
 
     @property
     def running(self) -> bool:
@@ -50,8 +49,9 @@ class Tracer:
             return False
         if not self._warm:
             self._warm = True
+            # The first profiler of a process takes long, and slices of its own would be in the trace.
             with without_profiler_messages(), own_module_calls():
-                self._running = self._begin()  # the first one takes long, and its own slices would be in the trace
+                self._running = self._begin()
                 self.stop(None)
         self._running = self._begin()
         return True
@@ -61,32 +61,30 @@ class Tracer:
         running, self._running = self._running, None
         running.stop()
         try:
-            return 0 if path is None else self._write(running, path)
+            if path is None:
+                return 0
+            # Under another name until it is whole: a killed process leaves no torn trace.
+            partly = path.with_name(f"{path.name}.part")
+            running.export_chrome_trace(str(partly))
+            if self._detailed:
+                # Torch shortens paths by the folders of `sys.path`.
+                script = self._script
+                lines = lines_of_ops(running, lambda file: file == script or script.endswith(f"/{file}"))
+                lines_of(path).write_text(json.dumps(lines), encoding="utf-8")
+            partly.replace(path)
+            content = path.read_bytes()
+            self.left_open = open_ranges(content)
+            return len(content)
         finally:
             running.profiler = None  # its cycles would keep every step in memory
-
-    def _write(self, running: Any, path: Path) -> int:
-        partly = path.with_name(f"{path.name}.part")
-        running.export_chrome_trace(str(partly))
-        if self._detailed:
-            lines = lines_of_ops(running, self._is_of_script)
-            lines_of(path).write_text(json.dumps(lines), encoding="utf-8")
-        partly.replace(path)
-        content = path.read_bytes()
-        self.left_open = open_ranges(content)
-        return len(content)
 
     def close(self) -> None:
         if self._running is not None:
             self.stop(None)
         self._undo()
 
-    def _is_of_script(self, file: str) -> bool:
-        """Torch shortens paths by the folders of `sys.path`."""
-        return file == self._script or self._script.endswith(f"/{file}")
-
     def _begin(self) -> Any:
-        self._starting = True
+        self._starting = True  # this one is not the script's
         try:
             made = torch.profiler.profile(
                 activities=self._activities, record_shapes=self._detailed, with_stack=self._detailed

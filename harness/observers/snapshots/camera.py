@@ -1,19 +1,32 @@
-"""Decides of each execution whether a snapshot is taken of it, and writes those that are."""
+"""Decides of each execution whether a snapshot is taken of it, and writes those that are: a file each, and their
+index."""
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
-from ...records.execution_facts import Execution
-from ...script.snapshot_callback import OnSnapshot, registered
+from ...records.execution_facts import MIB, Execution, in_mib
+from ...records.frames import append_event
+from ...records.snapshot_index import FOLDER, INDEX
+from ...script.snapshot_callback import registered
 from ...torch_private.taping import bare_execution
-from .snapshot_choice import Choice, asked, load_callback
-from .snapshot_folder import SnapshotFolder, size_of
+from .snapshot_choice import Callback, Choice, asked, load_callback
+from .snapshot_file import write_snapshot
 from .snapshot_record import Snapshot
+
+PER_CALL, BESIDES = 600, 4096
+"""Bytes that one call takes in a file, and all that is in it besides calls and values; measured were 260 to
+550 a call."""
+
+RESERVE = 16 * MIB
+"""Bytes of a disk that are left to the training and its recording."""
 
 STRICT = ("parameter", "buffer", "gradient", "state", "loss")
 """How the names of values begin in which minus infinity is no mask of an attention."""
@@ -21,8 +34,7 @@ STRICT = ("parameter", "buffer", "gradient", "state", "loss")
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is to be kept of an execution that is about to begin; not `certain` where something must happen
-    first."""
+    """What is to be kept of an execution that is about to begin; not `certain` where something must happen first."""
 
     execution: Execution
     held: tuple[str, ...]
@@ -31,6 +43,70 @@ class Wish:
     @property
     def reason(self) -> str:
         return "chosen" if self.certain else "nonfinite"
+
+
+class SnapshotFolder:
+    """The snapshots of a run as they are written. Limits are bytes and files, None for none."""
+
+    def __init__(self, run: Path, limit_size: int | None, limit_count: int | None) -> None:
+        self.path = run / FOLDER
+        self.written = 0
+        self.count = 0
+        self._limit_size = limit_size
+        self._limit_count = limit_count
+
+    def refusal(self, size: int) -> str:
+        """Why there is no room for a snapshot of so many bytes, "" where there is."""
+        if self._limit_count is not None and self.count >= self._limit_count:
+            return f"{self._limit_count} are taken, which is the limit (--limit-count)"
+        if self._limit_size is not None and self.written + size > self._limit_size:
+            return (
+                f"it takes about {in_mib(size)}, and of the {in_mib(self._limit_size)} that --limit-size allows "
+                f"{in_mib(self.written)} are taken"
+            )
+        there = self.path if self.path.exists() else self.path.parent
+        free = shutil.disk_usage(there).free
+        if size + RESERVE > free:
+            takes = f"it takes about {in_mib(size)}, and " if size else ""
+            return f"{takes}{in_mib(free)} are free there, of which {in_mib(RESERVE)} are left to the recording"
+        return ""
+
+    def write(self, snapshot: Snapshot) -> Path:
+        """Write a snapshot. Raises OSError; it is marked incomplete then."""
+        execution = snapshot.execution
+        path, index = self.path / execution.file, self.path / INDEX
+        self.path.mkdir(parents=True, exist_ok=True)
+        # Announced before it is written: one that a kill cut off is known to be missing.
+        append_event(
+            index,
+            "begin",
+            file=path.name,
+            bytes=size_of(snapshot),
+            held=list(snapshot.held),
+            graph=execution.name,
+            phase=execution.phase,
+            step=execution.step,
+            execution=execution.count,
+            device_index=execution.device_index,
+            reason=snapshot.reason,
+            calls=len(snapshot.tape.calls),
+            unplayable=snapshot.unplayable,
+        )
+        try:
+            write_snapshot(path, snapshot)
+        except OSError as error:
+            with suppress(OSError):
+                append_event(index, "incomplete", file=path.name, reason=error.strerror or str(error))
+            raise
+        size = path.stat().st_size
+        self.written, self.count = self.written + size, self.count + 1
+        append_event(index, "end", file=path.name, bytes=size)
+        return path
+
+
+def size_of(snapshot: Snapshot) -> int:
+    """What a snapshot takes on disk, about."""
+    return snapshot.bytes + PER_CALL * len(snapshot.tape.calls) + BESIDES
 
 
 class Camera:
@@ -54,7 +130,13 @@ class Camera:
         self._reserved: Counter[str] = Counter()
         self._told: set[str] = set()
         self._done = False
-        self._loaded = self._load(choice.callback)
+        self._loaded: Callback | None = None
+        if choice.callback:
+            try:
+                self._loaded = load_callback(choice.callback)
+            except Exception as error:  # noqa: BLE001, the file is the user's
+                self._done = True
+                self.failed(f"loading the callback {choice.callback}", error)
 
     def name(self, phase: str) -> str:
         """A new graph's name, as `numdrift graph` would call it: `0-backward`, then `0-backward-2` and so on."""
@@ -77,7 +159,22 @@ class Camera:
         execution = Execution(name, phase, self.step, count, device_index)
         if self._done or not self.choice.matches(execution):
             return None
-        held = self._held(execution)
+        function = registered.function or self._loaded
+        if function is None:
+            # Who asks for nothing in particular gets each graph of the first step.
+            wanted = self.choice.on or self.choice.selects or execution.step == 0
+            held = self.choice.what if wanted else ()
+        else:
+            try:
+                held = asked(function, execution)
+            except Exception as error:  # noqa: BLE001, the function is the user's
+                held, said = (), (str(error).splitlines() or [""])[0]
+                if not (isinstance(error, ValueError) and "it returned" in said):
+                    said = f"{type(error).__name__}: {said}"
+                if f"callback {said}" not in self._told:
+                    self._told.add(f"callback {said}")
+                    callback = getattr(function, "__name__", "the callback")
+                    self._notice(f"no snapshot of {execution} is taken: {callback} failed: {said}")
         return Wish(execution, held, certain=not self.choice.on) if held else None
 
     def has_room(self, wish: Wish, size: int) -> bool:
@@ -91,6 +188,7 @@ class Camera:
         """Write a snapshot, if it has room; a full disk ends the taking, and not the training."""
         if self._done:
             return
+        # Asked again: what an execution gives is known only when it has ended.
         refusal = self._folder.refusal(size_of(snapshot))
         if refusal:
             self._refuse(wish, refusal)
@@ -100,9 +198,8 @@ class Camera:
         except OSError as error:
             self._done = True
             self._notice(
-                f"the snapshot of {wish.execution} is incomplete ({error.strerror or error}); the "
-                f"training goes on, and no "
-                "more are taken"
+                f"the snapshot of {wish.execution} is incomplete ({error.strerror or error}); the training goes on, and "
+                "no more are taken"
             )
             return
         self.taken += 1
@@ -116,11 +213,6 @@ class Camera:
             self._notice(f"{wish.execution} {words[snapshot.reason]}: {path.name} has it")
             if self.choice.stops:
                 self.stopping = f"the first execution that {words[snapshot.reason]} is kept"
-
-    def all_taken(self) -> bool:
-        """Whether the step that begins is behind all that was asked for."""
-        last = self.choice.last_step
-        return self.choice.stops and not self.choice.on and last is not None and self.step > last
 
     def failed(self, doing: str, error: Exception) -> None:
         """Something of ours went wrong, and the execution goes on without it."""
@@ -142,43 +234,13 @@ class Camera:
             self._told.add("refused")
             self._notice(f"no snapshot of {wish.execution} is taken, and of others that have no room: {refusal}")
 
-    def _held(self, execution: Execution) -> tuple[str, ...]:
-        function = registered.function or self._loaded
-        if function is None:
-            wanted = self.choice.on or self.choice.selects or execution.step == 0
-            return self.choice.what if wanted else ()
-        try:
-            return asked(function, execution)
-        except Exception as error:  # noqa: BLE001, the function is the user's
-            name = getattr(function, "__name__", "the callback")
-            first = (str(error).splitlines() or [""])[0]
-            said = (
-                first
-                if isinstance(error, ValueError) and "it returned" in first
-                else f"{type(error).__name__}: {first}"
-            )
-            if f"callback {said}" not in self._told:
-                self._told.add(f"callback {said}")
-                self._notice(f"no snapshot of {execution} is taken: {name} failed: {said}")
-            return ()
-
-    def _load(self, callback: str) -> OnSnapshot | None:
-        if not callback:
-            return None
-        try:
-            return load_callback(callback)
-        except Exception as error:  # noqa: BLE001, the file is the user's
-            self._done = True
-            self.failed(f"loading the callback {callback}", error)
-            return None
-
 
 def is_finite(name: str, value: torch.Tensor) -> bool:
     """Whether a value is finite. Minus infinity is no fault where it may mask something: in activations."""
     if not (value.is_floating_point() or value.is_complex()):
         return True
     with bare_execution(), torch.no_grad():
-        numbers = value.float() if value.dtype.itemsize == 1 else value
+        numbers = value.float() if value.dtype.itemsize == 1 else value  # float8 has hardly any operation
         if bool(torch.isfinite(numbers).all()):
             return True
         masks = name.partition(" ")[0] not in STRICT and not numbers.is_complex()

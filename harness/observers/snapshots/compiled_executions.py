@@ -1,8 +1,8 @@
-"""The executions of compiled graphs: each seen with its inputs, executed as it would be, and taken apart on
-copies."""
+"""The executions of compiled graphs: each seen with its inputs, executed as it would be, and taken apart on copies."""
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ from ...torch_private.dispatching import without_dispatch_modes, without_functio
 from ...torch_private.graph_stages import AotCompiler, Compile, DynamoGraph, called_like, is_compiled_by_inductor
 from ...torch_private.patches import Patches
 from ...torch_private.probing import InnerCompilation, copied_graph, watch_compiled_graphs
-from .camera import Camera, Wish, is_finite
+from .camera import Camera, is_finite
 from .compiled_tape import CompiledExecution
-from .snapshot_record import Circumstances, bytes_of_tensors
+from .snapshot_record import Circumstances, Reason, bytes_of_tensors
 
 NOTHING_SEEN = (
     "no compiled graph was executed where it can be seen: the backend makes no graph of aten ops, "
@@ -33,8 +33,7 @@ NOTHING_SEEN = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NamedGraph:
-    """A graph as it went into its compiler. `inputs` and `outputs` are what its values are to the script, in
-    order."""
+    """A graph as it went into its compiler. `inputs` and `outputs` are what its values are to the script, in order."""
 
     name: str
     phase: str
@@ -96,6 +95,7 @@ class CompiledExecutions(Observer):
         return Region(self._count, signature_of(seen, self._names.by_identity()), phase)
 
     def around_inductor(self, seen: InnerCompilation, compile_: Compile) -> Any:
+        # A backward is compiled later, when dynamo is at another region: the key of its forward says which it belongs to.
         region = self._regions.get(seen.key) if seen.phase == "backward" else self._region
         if region is None or seen.key is None:
             return compile_()
@@ -105,6 +105,7 @@ class CompiledExecutions(Observer):
         if graph is None:
             return compiled
         if is_compiled_by_inductor(compiled):
+            # Its calls come through `around_call`. An id is given anew, so the graph goes when what was compiled goes.
             self._graphs[id(compiled)] = graph
             weakref.finalize(compiled, self._graphs.pop, id(compiled), None)
             return compiled
@@ -124,6 +125,7 @@ class CompiledExecutions(Observer):
 
     def _watched(self, compiled: Any, graph: NamedGraph) -> Any:
         def run(*args: Any) -> Any:
+            # A boxed call: the callee empties the list, to let go of inputs as early as it can.
             boxed = len(args) == 1 and isinstance(args[0], list)
             return self._executed(graph, args[0] if boxed else args, lambda: compiled(*args))
 
@@ -161,7 +163,8 @@ class CompiledExecutions(Observer):
         except Exception as error:
             if self._camera.choice.on == "error":
                 first = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-                self._try("taking a snapshot", lambda: self._raised(execution, first))
+                taken = functools.partial(execution.snapshot, [], self._node_names, "error", first)
+                self._try("taking a snapshot", lambda: self._camera.take(execution.wish, taken()))
             raise
         self._try("taking a snapshot", lambda: self._ended(execution, outputs))
         return outputs
@@ -170,7 +173,8 @@ class CompiledExecutions(Observer):
         devices = [one.device for one in inputs if isinstance(one, torch.Tensor)]
         index = next((one.index for one in devices if one.index is not None), 0)
         wish = self._camera.begins(graph.name, graph.phase, index)
-        if wish is None or not self._camera.has_room(wish, _least(wish, inputs)):
+        # At least the inputs are written; what the graph gives is not known yet.
+        if wish is None or not self._camera.has_room(wish, bytes_of_tensors(inputs) if INPUTS in wish.held else 0):
             return None
         kinds = sorted({"cpu", *(str(one) for one in devices)} - {"meta"})
         return CompiledExecution(
@@ -185,16 +189,18 @@ class CompiledExecutions(Observer):
         )
 
     def _ended(self, execution: CompiledExecution, outputs: Any) -> None:
-        wish, on = execution.wish, self._camera.choice.on
-        given = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
-        if on == "error" or (on == "nonfinite" and _all_finite(execution, given)):
+        on = self._camera.choice.on
+        if on == "error":
             return
-        self._camera.take(
-            wish, execution.snapshot(given, self._node_names, "nonfinite" if on == "nonfinite" else "chosen")
-        )
-
-    def _raised(self, execution: CompiledExecution, error: str) -> None:
-        self._camera.take(execution.wish, execution.snapshot([], self._node_names, "error", error))
+        given = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+        if on == "nonfinite":
+            # What it gave, and what it wrote into its inputs.
+            written = [execution.inputs[index] for index in written_inputs(execution.graph.module.graph).values()]
+            pairs = [*zip(execution.ports[1], given, strict=False), *(("buffer", one) for one in written)]
+            if all(is_finite(name, one) for name, one in pairs if isinstance(one, torch.Tensor)):
+                return
+        reason: Reason = "nonfinite" if on == "nonfinite" else "chosen"
+        self._camera.take(execution.wish, execution.snapshot(given, self._node_names, reason))
 
     def _try(self, doing: str, do: Callable[[], Any]) -> Any:
         try:
@@ -207,16 +213,3 @@ class CompiledExecutions(Observer):
         except Exception as error:  # noqa: BLE001, the execution goes on whatever fails here
             self._camera.failed(doing, error)
             return None
-
-
-def _least(wish: Wish, inputs: Sequence[Any]) -> int:
-    """Bytes that a snapshot takes at least."""
-    return bytes_of_tensors(inputs) if INPUTS in wish.held else 0
-
-
-def _all_finite(execution: CompiledExecution, given: Sequence[Any]) -> bool:
-    """Whether an execution gave nothing but finite values, and wrote nothing else into its inputs."""
-    names = execution.ports[1]
-    written = [execution.inputs[index] for index in written_inputs(execution.graph.module.graph).values()]
-    pairs = [*zip(names, given, strict=False), *(("buffer", one) for one in written)]
-    return all(is_finite(name, one) for name, one in pairs if isinstance(one, torch.Tensor))

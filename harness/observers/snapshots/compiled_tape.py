@@ -20,8 +20,7 @@ from ...tape.replay import generator_state, set_generator_state
 from ...tape.tape import Tape, Watched
 from ...torch_private.taping import bare_execution
 from .camera import Wish
-from .own_draws import draws_own
-from .snapshot_record import AFTERWARDS, Circumstances, Port, Reason, Snapshot, watched_output
+from .snapshot_record import AFTERWARDS, Circumstances, Port, Reason, Snapshot, draws_own, watched_output
 
 OTHER_DRAWS = (
     "it draws random numbers by Inductor's own generator, which only Inductor has: ops executed one by one draw others"
@@ -50,76 +49,61 @@ class CompiledExecution:
             for name, one in zip(self.ports[0], copies, strict=True)
             if isinstance(one, torch.Tensor)
         ]
-        after = {device: generator_state(device) for device in self.generators}
-        results: list[Any] | None = None
-        unplayable = ""
-        try:
-            _set_generators(self.generators)
-            with bare_execution():
-                results = self._interpreted(log, copies, names)
-        except Exception as failure:  # noqa: BLE001, the snapshot says why it cannot be replayed
-            if error and log.last is not None:
-                log.calls.append(raising(*log.last, None))
-            elif not error:
-                unplayable = f"its graph cannot be executed op by op: {in_words(failure)}"
-        finally:
-            _set_generators(after)
-        ports, watched = self._given(log, copies, outputs, results)
-        devices = tuple(sorted({slot.device for slot in log.table.slots}))
+        results, unplayable = self._interpreted(log, copies, names, error)
+        # What the execution really gave, each at the place where the op by op execution gives the same. The inputs that
+        # it has written come last.
+        given = list(zip(self.ports[1], outputs, results if results is not None else outputs, strict=False))
+        for index in written_inputs(self.graph.module.graph).values() if outputs else ():
+            given.append((f"{self.ports[0][index]}{AFTERWARDS}", self.inputs[index], copies[index]))
+        ports: list[Port] = []
+        watched: list[Watched] = []
+        for name, real, stands in given:
+            if isinstance(real, torch.Tensor) and isinstance(stands, torch.Tensor):
+                view = log.table.view(stands.detach(), is_input=results is not None)
+                watched.append(watched_output(len(watched), len(log.calls), view, real.detach().cpu().clone()))
+                ports.append(Port(name or f"output {len(ports)}", view))
         held = tuple(one for one in self.wish.held if one != OUTPUTS or not error)
-        table = log.table
-        notes = () if not any(map(draws_own, log.calls)) else (OTHER_DRAWS,)
+        table, calls = log.table, tuple(log.calls)
         return Snapshot(
             self.wish.execution,
-            replace(self.around, devices=devices),
+            replace(self.around, devices=tuple(sorted({slot.device for slot in table.slots}))),
             reason,
             held,
             tuple(inputs),
             tuple(ports),
-            Tape(
-                self.wish.execution.step,
-                table.slots,
-                table.inputs if INPUTS in held else {},
-                tuple(log.calls),
-                tuple(watched),
-            ),
+            Tape(self.wish.execution.step, table.slots, table.inputs if INPUTS in held else {}, calls, tuple(watched)),
             unplayable=unplayable,
             error=error,
             dynamic=self.dynamic,
-            notes=notes,
+            notes=(OTHER_DRAWS,) if any(map(draws_own, calls)) else (),
         )
 
-    def _interpreted(self, log: CallLog, copies: list[Any], names: NodeNames) -> list[Any]:
+    def _interpreted(
+        self, log: _NotingLog, copies: list[Any], names: NodeNames, error: str
+    ) -> tuple[list[Any] | None, str]:
+        """What the graph gives op by op, from the state that the generators had; None where it cannot be executed
+        so, and why. Of an execution that raised `error` it is the call that raises."""
         graph, run = self.graph, self.wish.execution.count
 
         def describe(node: torch.fx.Node) -> Described:
-            place = OpPlace(
-                "backward" if graph.phase == "backward" else "forward",
-                names.module(graph, node),
-                names.sequence(run, node),
-            )
+            module, sequence = names.module(graph, node), names.sequence(run, node)
+            place = OpPlace("backward" if graph.phase == "backward" else "forward", module, sequence)
             return Described(place, names.line(node), names.describe(graph, run, node))
 
-        return Interpreter(log, describe, {}, keep=False).run(graph.module, list(copies))
-
-    def _given(
-        self, log: CallLog, copies: Sequence[Any], outputs: Sequence[Any], results: Sequence[Any] | None
-    ) -> tuple[list[Port], list[Watched]]:
-        """What the execution really gave, each at the place where the op by op execution gives the same."""
-        triples = list(zip(self.ports[1], outputs, results if results is not None else outputs, strict=False))
-        for index in written_inputs(self.graph.module.graph).values() if outputs else ():
-            triples.append((f"{self.ports[0][index]}{AFTERWARDS}", self.inputs[index], copies[index]))
-        ports: list[Port] = []
-        watched: list[Watched] = []
-        position = len(log.calls)
-        for name, real, stands in triples:
-            if not isinstance(real, torch.Tensor) or not isinstance(stands, torch.Tensor):
-                continue
-            view = log.table.view(stands.detach(), is_input=results is not None)
-            value = real.detach().cpu().clone()
-            watched.append(watched_output(len(watched), position, view, value))
-            ports.append(Port(name or f"output {len(ports)}", view))
-        return ports, watched
+        after = {device: generator_state(device) for device in self.generators}
+        try:
+            for device, state in self.generators.items():
+                set_generator_state(device, state)
+            with bare_execution():
+                return Interpreter(log, describe, {}, keep=False).run(graph.module, list(copies)), ""
+        except Exception as failure:  # noqa: BLE001, the snapshot says why it cannot be replayed
+            if error and log.last is not None:
+                log.calls.append(raising(*log.last, None))
+            return None, "" if error else f"its graph cannot be executed op by op: {in_words(failure)}"
+        finally:
+            # The training draws on as if nothing had been executed beside it.
+            for device, state in after.items():
+                set_generator_state(device, state)
 
 
 class _NotingLog(CallLog):
@@ -135,8 +119,3 @@ class _NotingLog(CallLog):
         taken = super().take(operation, args, kwargs, place, grad=grad)
         self.last = (operation, taken)
         return taken
-
-
-def _set_generators(states: Mapping[str, torch.Tensor]) -> None:
-    for device, state in states.items():
-        set_generator_state(device, state)

@@ -1,44 +1,120 @@
 """Lazy executions: what a cut of the pending graph executes, for the tensors that the script can see.
 
-Before the cut the core is asked for the graph of these tensors and for what it starts from, after it for
-their values. An execution that no cut orders (an op that falls back to the CPU, `.item()`) happens inside of
-the core, unseen.
+Before the cut the core is asked for the graph of these tensors and for what it starts from, after it for their values.
+An execution that no cut orders (an op that falls back to the CPU, `.item()`) happens inside of the core, unseen.
 """
 
 from __future__ import annotations
 
 import gc
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from ...backends.lazy.mode import LazyMode
-from ...hooks.mode_protocol import Moment
+from ...hooks.mode_protocol import CuttingMode, Moment
 from ...hooks.observer import Observer, Progress
-from ...tape.replay import generator_state
+from ...records.execution_facts import INPUTS
+from ...tape.call_log import CallLog, CallValues
+from ...tape.ensemble import in_words
+from ...tape.replay import generator_state, is_same, set_generator_state
+from ...tape.tape import Tape, Watched
 from ...torch_private.dispatching import without_function_modes
-from ...torch_private.lazy import lazy_has_value, pending_data, pending_torchscript
+from ...torch_private.lazy import lazy_has_value, parsed_torchscript, pending_data, pending_torchscript
 from ...torch_private.lazy_graphs import lazy_counters, lazy_tensor_id
-from .camera import Camera, is_finite
-from .lazy_tape import Pending
+from ...torch_private.taping import bare_execution
+from .camera import Camera, Wish, is_finite
 from .segments import BEGINS, Bound
-from .snapshot_record import Circumstances, Reason, bytes_of_tensors
+from .snapshot_record import AFTERWARDS, Circumstances, Port, Reason, Snapshot, bytes_of_tensors, watched_output
+from .torchscript_tape import executed_graph
 
 SYNCS = ("CachedCompile", "UncachedCompile")
 """What the lazy core counts at each execution of a graph."""
 
+CHANGING = ("parameter", "buffer", "state")
+"""What a training changes: where such a tensor is pending, its name also means a value from before."""
+
+
 UNSEEN = (
-    "the lazy core executed {} graphs beside those at its cuts (ops that fall back to the CPU, values "
-    "that are read): no "
-    "snapshots are taken of them"
+    "the lazy core executed {} graphs beside those at its cuts (ops that fall back to the CPU, values that are read): "
+    "no snapshots are taken of them"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What is about to be executed: `roots` are the tensors, by name, that the graph computes, `data` the
+    values that it starts from, by the number of the core, and `values` those that the script's tensors have.
+    """
+
+    wish: Wish
+    roots: Mapping[str, torch.Tensor]
+    text: str
+    data: Sequence[tuple[int, torch.Tensor]]
+    values: Mapping[str, torch.Tensor]
+    generator: torch.Tensor
+
+    def snapshot(
+        self,
+        around: Circumstances,
+        names: Mapping[int, str],
+        given: Mapping[str, torch.Tensor],
+        reason: Reason,
+    ) -> Snapshot:
+        """What the execution was; `names` are those of values, `given` is what it gave for each root."""
+        log = CallLog(CallValues())
+        copies = [value.detach().clone() for _, value in self.data]
+        inputs: list[Port] = []
+        unnamed: Counter[str] = Counter()
+        left = dict(self.values)
+        for (number, _), value in zip(self.data, copies, strict=True):
+            # By the core's number, else by the same bits: the core keeps a parameter, and the tensor that it was
+            # detached from, as two values in memory of their own.
+            name = names.get(number, "")
+            if not name and value.dim():
+                alike = (one for one, known in left.items() if known.shape == value.shape and is_same(known, value))
+                name = next(alike, "")
+            left.pop(name, None)
+            if not name:
+                kind = "input" if value.dim() else "number"
+                name = f"{kind} {unnamed[kind]}"
+                unnamed[kind] += 1
+            inputs.append(Port(name, log.table.view(value, is_input=True)))
+        results, unplayable = self._executed(log, copies)
+        outputs: list[Port] = []
+        watched: list[Watched] = []
+        for number, (name, value) in enumerate(given.items()):
+            stands = value if results is None else results[number]
+            view = log.table.view(stands.detach(), is_input=results is not None)
+            changed = name.partition(" ")[0] in CHANGING
+            outputs.append(Port(f"{name}{AFTERWARDS}" if changed else name, view))
+            watched.append(watched_output(number, len(log.calls), view, value.detach().clone()))
+        execution, held = self.wish.execution, self.wish.held
+        kept = log.table.inputs if INPUTS in held else {}
+        tape = Tape(execution.step, log.table.slots, kept, tuple(log.calls), tuple(watched))
+        around = replace(around, devices=("lazy",))
+        return Snapshot(execution, around, reason, held, tuple(inputs), tuple(outputs), tape, unplayable=unplayable)
+
+    def _executed(self, log: CallLog, copies: Sequence[torch.Tensor]) -> tuple[list[Any] | None, str]:
+        """What the graph gives op by op, None where it cannot be executed so, and why."""
+        after = generator_state("cpu")
+        try:
+            set_generator_state("cpu", self.generator)
+            with bare_execution():
+                graph = parsed_torchscript(self.text[self.text.index("graph(") :])
+                return executed_graph(log, graph, copies), ""
+        except Exception as failure:  # noqa: BLE001, the snapshot says why it cannot be replayed
+            return None, f"its graph cannot be executed op by op: {in_words(failure)}"
+        finally:
+            set_generator_state("cpu", after)
 
 
 class LazyCuts(Observer):
     """Follows the mode's cuts. What fails is told to the camera, and the training goes on."""
 
-    def __init__(self, camera: Camera, around: Circumstances, mode: LazyMode, bound: Bound) -> None:
+    def __init__(self, camera: Camera, around: Circumstances, mode: CuttingMode, bound: Bound) -> None:
         self._camera = camera
         self._around = around
         self._mode = mode
@@ -75,8 +151,7 @@ class LazyCuts(Observer):
                 self._camera.tell(UNSEEN.format(unseen))
 
     def close(self) -> None:
-        """What was pending when a script failed was never executed: there is no execution that gave the
-        error."""
+        """What was pending when a script failed was never executed: there is no execution that gave the error."""
         self._open = False
         self._pending = None
 
@@ -101,44 +176,38 @@ class LazyCuts(Observer):
         wish = self._camera.begins(name, phase)
         if wish is None or self._camera.choice.on == "error":
             return None
-        roots = self._roots()
+        # The pending tensors that the script can see, those without a name by their number.
+        bound = self._bound()
+        known = {id(tensor): name for name, tensor in bound.items()}
+        seen = [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor) and one.device.type == "lazy"]
+        roots: dict[str, torch.Tensor] = {}
+        unnamed = 0
+        for tensor in {id(one): one for one in [*bound.values(), *seen] if one.device.type == "lazy"}.values():
+            if lazy_has_value(tensor):
+                continue
+            if id(tensor) in known:
+                roots[known[id(tensor)]] = tensor
+            else:
+                roots[f"output {unnamed}"] = tensor
+                unnamed += 1
         if not roots:
             return None
         data = pending_data(list(roots.values()))
         if not self._camera.has_room(wish, bytes_of_tensors([one for _, one in data])):
             return None
         text = pending_torchscript(list(roots.values()))
-        return Pending(wish, roots, text, data, self._values(), generator_state("cpu"))
-
-    def _roots(self) -> dict[str, torch.Tensor]:
-        """The pending tensors that the script can see, those without a name by the number of the core."""
-        known = {id(tensor): name for name, tensor in self._bound().items()}
-        found: dict[str, torch.Tensor] = {}
-        unnamed = 0
-        listed = [*self._bound().values(), *_lazy_tensors()]
-        for tensor in {id(one): one for one in listed if one.device.type == "lazy"}.values():
-            if lazy_has_value(tensor):
-                continue
-            name = known.get(id(tensor))
-            if name is None:
-                name, unnamed = f"output {unnamed}", unnamed + 1
-            found[name] = tensor
-        return found
+        values: dict[str, torch.Tensor] = {}
+        for name, tensor in bound.items():
+            if tensor.device.type == "lazy" and lazy_has_value(tensor):
+                there = pending_data([tensor])  # executes nothing
+                values |= {name: there[0][1]} if there else {}
+        return Pending(wish, roots, text, data, values, generator_state("cpu"))
 
     def _name(self) -> None:
         """Take what the values are called that the script's tensors have now."""
         for name, tensor in self._bound().items():
             if tensor.device.type == "lazy":
                 self._names.setdefault(lazy_tensor_id(tensor), name)
-
-    def _values(self) -> dict[str, torch.Tensor]:
-        """The values that the script's tensors have without executing anything."""
-        found: dict[str, torch.Tensor] = {}
-        for name, tensor in self._bound().items():
-            if tensor.device.type == "lazy" and lazy_has_value(tensor):
-                known = pending_data([tensor])
-                found |= {name: known[0][1]} if known else {}
-        return found
 
     def _take(self, pending: Pending) -> None:
         given = dict(zip(pending.roots, self._mode.read(list(pending.roots.values())), strict=True))
@@ -162,8 +231,3 @@ class LazyCuts(Observer):
 def _executions() -> int:
     counters = lazy_counters()
     return sum(counters.get(name, 0) for name in SYNCS)
-
-
-def _lazy_tensors() -> list[torch.Tensor]:
-    """The lazy tensors that Python knows of."""
-    return [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor) and one.device.type == "lazy"]

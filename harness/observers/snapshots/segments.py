@@ -1,7 +1,6 @@
 """Eager executions: the forward, the backward and the optimizer of a step, each recorded as it is executed.
 
-What such a stretch of ops gives is whatever it has made that is still held when it ends, and the inputs that
-it wrote.
+What such a stretch of ops gives is whatever it has made that is still held when it ends, and the inputs that it wrote.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from ...hooks.mode_protocol import Moment
 from ...hooks.observer import Observer, Progress
 from ...records.execution_facts import INPUTS, OUTPUTS
 from ...tape.ensemble import in_words
-from ...tape.tape import Call, NotReplayable, Tape, View, leaves
+from ...tape.tape import NotReplayable, Tape, View, leaves
 from ...tape.tape_recorder import TapeRecorder
 from ...torch_private.compiling import compiled_frames
 from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
@@ -102,20 +101,33 @@ class EagerSegments(Observer):
                 f"{wish.execution.name} cannot be recorded, and no snapshot of it is taken: {in_words(error)}"
             )
             return
+        # A recording of the ops, which may be on as well, must not note what is done here.
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
             self._take(segment, tape)
 
     def _take(self, segment: Segment, tape: Tape) -> None:
-        wish, on = segment.wish, self._camera.choice.on
-        names = self._slots_of(segment)
+        wish, on, recorder = segment.wish, self._camera.choice.on, segment.recorder
+        # What the storages that the segment met are called, with the view that is called so. A name from its beginning
+        # goes before one from its end: a gradient may have been replaced.
+        now = {key: one for key, one in self._bound().items() if not dispatches_itself(one)}
+        names: dict[int, tuple[str, View]] = {}
+        for key, tensor in [*segment.names.items(), *now.items()]:
+            known = recorder.view_of(tensor)
+            if known is not None:
+                names.setdefault(known.slot, (key, known))
+        given: list[tuple[Port, torch.Tensor]] = []
         reason: Reason = "chosen"
         if on == "error":
             reason = "error"
-            raised = segment.recorder.raised
-            tape = tape if raised is None else replace(tape, calls=(*tape.calls, raised))
-            given: list[tuple[Port, torch.Tensor]] = []
+            tape = tape if recorder.raised is None else replace(tape, calls=(*tape.calls, recorder.raised))
         else:
-            given = [(port, value) for port, value in self._given(segment, tape, names)]
+            # What was made and is still held, and the inputs that were written, by their latest values.
+            for slot, (made_by, view) in made_or_written(tape).items():
+                name, seen_as = names.get(slot, (made_by, view))
+                value = recorder.alive(seen_as)
+                if value is not None:
+                    name = f"{name}{AFTERWARDS}" if slot in tape.inputs and slot in names else name
+                    given.append((Port(name, seen_as), value))
         if on == "nonfinite":
             reason = "nonfinite"
             if all(is_finite(port.name, value) for port, value in given):
@@ -125,42 +137,17 @@ class EagerSegments(Observer):
             watched_output(number, len(tape.calls), port.view, value.cpu().clone())
             for number, (port, value) in enumerate(given)
         ]
-        self._camera.take(
-            wish,
-            Snapshot(
-                wish.execution,
-                replace(self._around, devices=tuple(sorted({slot.device for slot in tape.slots}))),
-                reason,
-                held,
-                tuple(_inputs(tape, names, "input" if wish.execution.phase == "forward" else "saved")),
-                tuple(port for port, _ in given),
-                replace(tape, inputs=tape.inputs if INPUTS in held else {}, watched=tuple(watched)),
-                error=self._error if on == "error" else "",
-            ),
+        snapshot = Snapshot(
+            wish.execution,
+            replace(self._around, devices=tuple(sorted({slot.device for slot in tape.slots}))),
+            reason,
+            held,
+            tuple(_inputs(tape, names, "input" if wish.execution.phase == "forward" else "saved")),
+            tuple(port for port, _ in given),
+            replace(tape, inputs=tape.inputs if INPUTS in held else {}, watched=tuple(watched)),
+            error=self._error if on == "error" else "",
         )
-
-    def _slots_of(self, segment: Segment) -> dict[int, tuple[str, View]]:
-        """What the storages that the segment met are called, with the view that is called so."""
-        now = {key: one for key, one in self._bound().items() if not dispatches_itself(one)}
-        found: dict[int, tuple[str, View]] = {}
-        for key, tensor in [*segment.names.items(), *now.items()]:
-            view = segment.recorder.view_of(tensor)
-            if view is not None:
-                found.setdefault(view.slot, (key, view))
-        return found
-
-    def _given(
-        self, segment: Segment, tape: Tape, names: Mapping[int, tuple[str, View]]
-    ) -> list[tuple[Port, torch.Tensor]]:
-        """What was made and is still held, and the inputs that were written, by their latest values."""
-        found = []
-        for slot, (made_by, view) in made_or_written(tape).items():
-            name, seen_as = names.get(slot, (made_by, view))
-            value = segment.recorder.alive(seen_as)
-            if value is not None:
-                name = f"{name}{AFTERWARDS}" if slot in tape.inputs and slot in names else name
-                found.append((Port(name, seen_as), value))
-        return found
+        self._camera.take(wish, snapshot)
 
 
 def made_or_written(tape: Tape) -> dict[int, tuple[str, View]]:
@@ -169,20 +156,15 @@ def made_or_written(tape: Tape) -> dict[int, tuple[str, View]]:
     found: dict[int, tuple[str, View]] = {}
     numbers: Counter[str] = Counter()
     for call in tape.calls:
+        name = call.name if not numbers[call.name] else f"{call.name}_{numbers[call.name]}"
         numbers[call.name] += 1
-        name = call.name if numbers[call.name] == 1 else f"{call.name}_{numbers[call.name] - 1}"
-        for view in _changed(call):
-            if view.slot not in found:
-                found[view.slot] = (name, view)
+        made = [one for one, fresh in zip(call.outputs, call.fresh, strict=True) if fresh]
+        operation = registered_operation(call.op)
+        written = [] if operation is None else written_values(operation, call.arguments, call.keywords)
+        for view in [*made, *leaves(list(written))]:
+            if isinstance(view, View):
+                found.setdefault(view.slot, (name, view))
     return found
-
-
-def _changed(call: Call) -> list[View]:
-    """The views that a call makes or writes."""
-    made = [one for one, fresh in zip(call.outputs, call.fresh, strict=True) if fresh]
-    operation = registered_operation(call.op)
-    written = [] if operation is None else written_values(operation, call.arguments, call.keywords)
-    return [one for one in [*made, *leaves(list(written))] if isinstance(one, View)]
 
 
 def _inputs(tape: Tape, names: Mapping[int, tuple[str, View]], unknown: str) -> list[Port]:

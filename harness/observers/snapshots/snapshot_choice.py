@@ -23,9 +23,8 @@ EVENTS = ("nonfinite", "error", "drift")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What was asked for. `names` are patterns as a shell has them; `what` is inputs, outputs or both; `on`
-    is one of EVENTS or "". `callback` is `FILE.py:FUNCTION`. Limits are bytes and files of one run, None for
-    none.
+    """What was asked for. `names` are patterns as a shell has them; `what` is inputs, outputs or both; `on` is one of
+    EVENTS or "". `callback` is `FILE.py:FUNCTION`. Limits are bytes and files of one run, None for none.
 
     `stops` ends the training once all of it is taken.
     """
@@ -47,7 +46,7 @@ class Choice:
             return False
         if self.executions is not None and execution.count not in self.executions:
             return False
-        names = (execution.name, execution.name.partition("-")[2])
+        names = (execution.name, execution.name.partition("-")[2])  # `3-backward`, and `backward` of any step
         return not self.names or any(fnmatchcase(name, one) for one in self.names for name in names)
 
     @property
@@ -74,22 +73,18 @@ class Choice:
 
 def asked(callback: Callback, execution: Execution) -> tuple[str, ...]:
     """What a callback says of an execution. Raises what it raises, and ValueError for a word that is none."""
-    given = (execution.name, execution.device_index, execution.count, execution.step)
-    answer = callback(*given[: _parameters(callback)])
+    count = 4
+    try:
+        parameters = inspect.signature(callback).parameters.values()
+        by_place = sum(one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) for one in parameters)
+        if by_place == 3 and not any(one.kind is one.VAR_POSITIONAL for one in parameters):
+            count = 3
+    except (TypeError, ValueError):  # a function of C that says nothing of its parameters
+        pass
+    answer = callback(*(execution.name, execution.device_index, execution.count, execution.step)[:count])
     if not isinstance(answer, str) or any(word not in KEYWORDS for word in answer.split()):
         raise ValueError(f"it returned {answer!r}; the words are 'inputs', 'outputs', 'inputs outputs' and ''")
     return tuple(one for one in KEYWORDS if one in answer.split())
-
-
-def _parameters(callback: Callback) -> int:
-    """How many of the four arguments a callback takes by place."""
-    try:
-        parameters = inspect.signature(callback).parameters.values()
-    except (TypeError, ValueError):
-        return 4
-    if any(one.kind is one.VAR_POSITIONAL for one in parameters):
-        return 4
-    return 3 if sum(one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) for one in parameters) == 3 else 4
 
 
 def load_callback(text: str) -> Callback:

@@ -28,8 +28,7 @@ ALONE = ("bernoulli", "normal", "uniform", "random", "exponential", "geometric",
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SnapshotGraph:
-    """`inputs` are tensors for its placeholders, each time anew; its outputs are the snapshot's, in their
-    order.
+    """`inputs` are tensors for its placeholders, each time anew; its outputs are the snapshot's, in their order.
 
     `is_functional` says that nothing is written to but, at the end, an input. `generators` are the states
     that the random ops begin with which it keeps.
@@ -43,10 +42,11 @@ class SnapshotGraph:
 
     def inputs(self) -> list[torch.Tensor]:
         """Fresh inputs, laid out as they were recorded."""
-        return [one.clone() if isinstance(one, torch.Tensor) else self._input(one) for one in self.given]
-
-    def _input(self, view: View) -> torch.Tensor:
-        return viewed(self.tape.inputs[view.slot].clone().untyped_storage(), view)
+        storages = self.tape.inputs
+        return [
+            one.clone() if isinstance(one, torch.Tensor) else viewed(storages[one.slot].clone().untyped_storage(), one)
+            for one in self.given
+        ]
 
 
 def draws_alone(call: Call) -> bool:
@@ -84,13 +84,25 @@ class _Building:
 
     def built(self) -> SnapshotGraph:
         draws = [call for call in self._tape.calls if self._is_drawn(call)]
-        self._place_inputs()
-        placeholders = {
-            id(tensor): self._placeholder(tensor)
-            for call in draws
-            if call.draw is not None
-            for tensor in call.draw.drawn
-        }
+        # A placeholder for each storage that came from before, in the view that it is first seen by if one is enough:
+        # the other views are strided from it.
+        seen: dict[int, dict[View, None]] = {slot: {} for slot in self._tape.inputs}
+        ports = [one.view for one in self._snapshot.inputs]
+        for view in [*ports, *(view for call in self._tape.calls for view in views_in(call))]:
+            if view.slot in seen:
+                seen[view.slot].setdefault(view)
+        for slot, views in seen.items():
+            if not views:
+                continue
+            base = max(views, key=lambda view: view.extent)
+            if any(view.extent > base.extent or view.dtype != base.dtype for view in views):
+                raise NotReplayable("an input is seen as several dtypes at once")
+            node = self._placeholder(base)
+            self._nodes[base] = node
+            self._bases[slot] = (node, base)
+        # What was drawn is given as well: random ops become these tensors.
+        drawn = [tensor for call in draws if call.draw is not None for tensor in call.draw.drawn]
+        placeholders = {id(tensor): self._placeholder(tensor) for tensor in drawn}
         early: dict[int, torch.fx.Node] = {}
         for position, call in enumerate(self._tape.calls):
             for number, one in enumerate(self._tape.watched):
@@ -105,7 +117,14 @@ class _Building:
         if self._snapshot.error and self._tape.calls:
             outputs.append(self._graph.call_function(*self._called(self._tape.calls[-1])))
         self._graph.output(tuple(outputs))
-        self._graph.eliminate_dead_code(lambda node: _is_impure(node))
+
+        def is_impure(node: torch.fx.Node) -> bool:
+            # An in-place op whose result nobody takes has to stay all the same.
+            if node.op in ("placeholder", "output"):
+                return True
+            return is_operation_overload(node.target) and bool(written_names(node.target))
+
+        self._graph.eliminate_dead_code(is_impure)
         module = torch.fx.GraphModule(torch.nn.Module(), self._graph)
         return SnapshotGraph(module, self._tape, self._given, not self._writes, self._generators)
 
@@ -122,24 +141,6 @@ class _Building:
     def _placeholder(self, value: View | torch.Tensor) -> torch.fx.Node:
         self._given.append(value)
         return self._graph.placeholder(f"input_{len(self._given) - 1}")
-
-    def _place_inputs(self) -> None:
-        """A placeholder for each storage that came from before, in the view that it is first seen by if one
-        is enough."""
-        seen: dict[int, dict[View, None]] = {slot: {} for slot in self._tape.inputs}
-        ports = [one.view for one in self._snapshot.inputs]
-        for view in [*ports, *(view for call in self._tape.calls for view in views_in(call))]:
-            if view.slot in seen:
-                seen[view.slot].setdefault(view)
-        for slot, views in seen.items():
-            if not views:
-                continue
-            base = max(views, key=lambda view: view.extent)
-            if any(view.extent > base.extent or view.dtype != base.dtype for view in views):
-                raise NotReplayable("an input is seen as several dtypes at once")
-            node = self._placeholder(base)
-            self._nodes[base] = node
-            self._bases[slot] = (node, base)
 
     def _node(self, view: View) -> torch.fx.Node:
         found = self._nodes.get(view)
@@ -160,7 +161,16 @@ class _Building:
         operation = registered_operation(call.op)
         if operation is None:
             raise NotReplayable(f"torch {torch.__version__} has no op {call.op} here")
-        return (operation, *self._filled(call))
+
+        def value(recorded: Any) -> Any:
+            if isinstance(recorded, View):
+                return self._node(recorded)
+            if isinstance(recorded, GeneratorState):
+                raise NotReplayable(f"{call.op} is given a generator of its own")
+            return torch.device("cpu") if isinstance(recorded, torch.device) else recorded
+
+        keywords = {name: mapped(value, one) for name, one in call.keywords.items()}
+        return operation, mapped(value, call.arguments), keywords
 
     def _call(self, call: Call) -> None:
         if call.outputs and not any(isinstance(one, View) for one in call.outputs):
@@ -169,11 +179,9 @@ class _Building:
         written = written_values(operation, call.arguments, call.keywords)
         targets = [one for one in leaves(list(written)) if isinstance(one, View)]
         node = self._graph.call_function(operation, args, kwargs)
+        # A copy into an input is how a functional graph ends; any other write makes it none.
         is_end = call.op == "aten.copy_.default" and all(one.slot in self._tape.inputs for one in targets)
         self._writes = self._writes or (bool(targets) and not is_end)
-        self._give(call, operation, node)
-
-    def _give(self, call: Call, operation: Any, node: torch.fx.Node) -> None:
         returns = schema_of(operation).returns
         lists = [str(one.type).startswith("List") for one in returns]
         if len(returns) > 1 and any(lists):
@@ -190,11 +198,18 @@ class _Building:
     def _drawn(self, call: Call, placeholders: dict[int, torch.fx.Node]) -> None:
         """What was drawn, in place of a random op's outputs and in what it wrote."""
         assert call.draw is not None
+        drawn, aten = list(call.draw.drawn), torch.ops.aten
         if call.op == DROPOUT:
-            self._dropout(call, placeholders)
+            # result = input * mask * 1 / (1 - p), where only the mask was drawn
+            source, probability = self._node(call.arguments[0]), float(call.arguments[1])
+            mask = placeholders[id(drawn[1])]
+            kept = self._graph.call_function(aten.mul.Tensor, (source, mask))
+            result = self._graph.call_function(aten.mul.Scalar, (kept, scale_of(probability)))
+            for view, made in zip(call.outputs, (result, mask), strict=True):
+                self._nodes[view] = made
+                self._bases[view.slot] = (made, view)
             return
         operation = registered_operation(call.op)
-        drawn = list(call.draw.drawn)
         for view, fresh in zip(call.outputs, call.fresh, strict=True):
             if isinstance(view, View):
                 value = placeholders[id(drawn.pop(0))]
@@ -206,32 +221,4 @@ class _Building:
             if isinstance(view, View):
                 self._writes = True
                 arguments = (self._node(view), placeholders[id(drawn.pop(0))])
-                self._nodes[view] = self._graph.call_function(torch.ops.aten.copy_.default, arguments)
-
-    def _dropout(self, call: Call, placeholders: dict[int, torch.fx.Node]) -> None:
-        assert call.draw is not None
-        multiply = self._graph.call_function
-        source, probability = self._node(call.arguments[0]), float(call.arguments[1])
-        mask = placeholders[id(call.draw.drawn[1])]
-        kept = multiply(torch.ops.aten.mul.Tensor, (source, mask))
-        result = multiply(torch.ops.aten.mul.Scalar, (kept, scale_of(probability)))
-        for view, made in zip(call.outputs, (result, mask), strict=True):
-            self._nodes[view] = made
-            self._bases[view.slot] = (made, view)
-
-    def _filled(self, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        def value(recorded: Any) -> Any:
-            if isinstance(recorded, View):
-                return self._node(recorded)
-            if isinstance(recorded, GeneratorState):
-                raise NotReplayable(f"{call.op} is given a generator of its own")
-            return torch.device("cpu") if isinstance(recorded, torch.device) else recorded
-
-        args: tuple[Any, ...] = mapped(value, call.arguments)
-        return args, {name: mapped(value, one) for name, one in call.keywords.items()}
-
-
-def _is_impure(node: torch.fx.Node) -> bool:
-    if node.op in ("placeholder", "output"):
-        return True
-    return is_operation_overload(node.target) and bool(written_names(node.target))
+                self._nodes[view] = self._graph.call_function(aten.copy_.default, arguments)

@@ -1,5 +1,4 @@
-"""The part of `numdrift snapshot take` in the script's process: it follows what the mode executes unit by
-unit.
+"""The part of `numdrift snapshot take` in the script's process: it follows what the mode executes unit by unit.
 
 With torch.compile that is each call of a compiled graph, in lazy mode what a cut executes, and eagerly the
 forward, the backward and the optimizer of a step.
@@ -10,18 +9,15 @@ from __future__ import annotations
 import torch
 
 from ...backends.compiled.compiled_region import ScriptNames
-from ...backends.compiled.mode import CompileMode
-from ...backends.lazy.mode import LazyMode
 from ...errors import NotAvailable
-from ...hooks.mode_protocol import Moment
+from ...hooks.mode_protocol import CuttingMode, Moment, compiles
 from ...hooks.observer import Observer, Progress, Surroundings
 from ..operations import WITHOUT_VALUES
-from .camera import Camera
+from .camera import Camera, SnapshotFolder
 from .compiled_executions import CompiledExecutions
 from .lazy_cut_executions import LazyCuts
 from .segments import EagerSegments
 from .snapshot_choice import Choice
-from .snapshot_folder import SnapshotFolder
 from .snapshot_record import Circumstances
 
 EVENT = "snapshots"
@@ -43,6 +39,7 @@ class SnapshotInstrument(Observer):
         self._choice = Choice.from_json(surroundings.options)
         self._active = config.rank in self._choice.ranks
         folder = SnapshotFolder(surroundings.folder, self._choice.limit_size, self._choice.limit_count)
+        # A choice may load a callback of the user's: other ranks do not.
         self._camera = Camera(self._choice if self._active else Choice(), folder, surroundings.notice)
         self._follower: Observer | None = None
         self._stopped = False
@@ -50,8 +47,28 @@ class SnapshotInstrument(Observer):
     def install(self) -> None:
         if not self._active:
             return
+        around, config, mode = self._surroundings, self._surroundings.config, self._surroundings.mode
+        circumstances = Circumstances(
+            mode=config.mode.name,
+            spec=str(config.mode),
+            rank=config.rank,
+            world_size=config.world_size,
+            torch=torch.__version__,
+            threads=torch.get_num_threads(),
+            script=config.script,
+        )
+        kind = mode.device.partition(":")[0]
         try:
-            self._follower = self._following()
+            if compiles(mode):
+                compiled = CompiledExecutions(self._camera, circumstances, ScriptNames(around.bound))
+                compiled.install()
+                self._follower = compiled
+            elif isinstance(mode, CuttingMode):
+                self._follower = LazyCuts(self._camera, circumstances, mode, around.bound)
+            elif kind in WITHOUT_VALUES:
+                raise NotAvailable("a snapshot", ANOTHER_DEVICE.format(repr(config.mode.name), kind))
+            else:
+                self._follower = EagerSegments(self._camera, circumstances, around.bound)
         except NotAvailable as error:
             self._camera.tell(f"no snapshots are taken: {error}")
 
@@ -62,10 +79,13 @@ class SnapshotInstrument(Observer):
             self._follower.reached(progress, step)
         if progress == "step":
             self._camera.step = step
-            if self._camera.all_taken():
+            choice, last = self._camera.choice, self._camera.choice.last_step
+            if choice.stops and not choice.on and last is not None and step > last:
                 self._camera.stopping = "all that was asked for is taken"
         if progress in SAFE_TO_STOP and self._camera.stopping and not self._stopped:
-            self._stop()
+            self._stopped = True
+            self._surroundings.notice(f"the training was ended in step {self._camera.step}: {self._camera.stopping}")
+            raise SystemExit(0)  # no Exception: the guard lets it through, and the script ends as by sys.exit()
 
     def closing(self, moment: Moment, step: int) -> None:
         if self._active and self._follower is not None:
@@ -86,30 +106,3 @@ class SnapshotInstrument(Observer):
     def forget(self) -> None:
         self._active = False
         self._camera.close()
-
-    def _following(self) -> Observer:
-        config, mode, around = self._surroundings.config, self._surroundings.mode, self._surroundings
-        circumstances = Circumstances(
-            mode=config.mode.name,
-            spec=str(config.mode),
-            rank=config.rank,
-            world_size=config.world_size,
-            torch=torch.__version__,
-            threads=torch.get_num_threads(),
-            script=config.script,
-        )
-        if isinstance(mode, CompileMode):
-            compiled = CompiledExecutions(self._camera, circumstances, ScriptNames(around.bound))
-            compiled.install()
-            return compiled
-        if isinstance(mode, LazyMode):
-            return LazyCuts(self._camera, circumstances, mode, around.bound)
-        kind = mode.device.partition(":")[0]
-        if kind in WITHOUT_VALUES:
-            raise NotAvailable("a snapshot", ANOTHER_DEVICE.format(repr(config.mode.name), kind))
-        return EagerSegments(self._camera, circumstances, around.bound)
-
-    def _stop(self) -> None:
-        self._stopped = True
-        self._surroundings.notice(f"the training was ended in step {self._camera.step}: {self._camera.stopping}")
-        raise SystemExit(0)

@@ -1,19 +1,22 @@
-"""One execution as a snapshot holds it: a tape of its calls, and what its inputs and outputs are to the
-script."""
+"""One execution as a snapshot holds it: a tape of its calls, and what its inputs and outputs are to the script."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 
 from ...records.execution_facts import INPUTS, OUTPUTS, Execution
-from ...tape.tape import Tape, View, Watched
+from ...tape.tape import Call, Tape, View, Watched, leaves, views_in
 
 Reason = Literal["chosen", "nonfinite", "error", "drift"]
 """Why a snapshot was taken: somebody asked for it, or something happened."""
+
+INDUCTOR_RANDOM = "inductor_rand"
+"""In the names of the ops that draw by Inductor's own generator, which only Inductor has: `prims.inductor_random`,
+`prims.inductor_randint`."""
 
 AFTERWARDS = " afterwards"
 """How the names of inputs end that the execution has written, as outputs."""
@@ -44,8 +47,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """Where an execution took place: the mode's name and specification, the process, and what decides about
-    its bits.
+    """Where an execution took place: the mode's name and specification, the process, and what decides about its bits.
 
     `script` is the training script, `devices` are those of the execution's storages.
     """
@@ -64,9 +66,8 @@ class Circumstances:
 class Snapshot:
     """One execution. `tape` has its calls; `held` says whether inputs, outputs or both have values.
 
-    `outputs` belong to the tape's watched values, in their order. `unplayable` says why the calls are not all
-    that it was, "" where they are. `error` is what the execution raised. `dynamic` is a graph that was
-    compiled for any size.
+    `outputs` belong to the tape's watched values, in their order. `unplayable` says why the calls are not all that it
+    was, "" where they are. `error` is what the execution raised. `dynamic` is a graph that was compiled for any size.
     """
 
     execution: Execution
@@ -84,7 +85,11 @@ class Snapshot:
     @property
     def bytes(self) -> int:
         """What its values take on disk."""
-        return bytes_of_tape(self.tape, inputs=INPUTS in self.held, outputs=OUTPUTS in self.held)
+        # Inputs are storages, kept as bytes.
+        taken = sum(one.numel() for one in self.tape.inputs.values()) if INPUTS in self.held else 0
+        given = bytes_of_tensors([one.value for one in self.tape.watched]) if OUTPUTS in self.held else 0
+        drawn = [tensor for call in self.tape.calls if call.draw is not None for tensor in call.draw.drawn]
+        return taken + given + bytes_of_tensors(drawn)
 
     def value_of(self, port: Port) -> torch.Tensor | None:
         """The value of an input, None where it is not held."""
@@ -108,14 +113,6 @@ class Snapshot:
         return {words: kinds.count(kind) for kind, words in SENSITIVE.items() if kind in kinds}
 
 
-def bytes_of_tape(tape: Tape, *, inputs: bool, outputs: bool) -> int:
-    """Bytes of a tape's values."""
-    taken = sum(one.numel() for one in tape.inputs.values()) if inputs else 0
-    given = bytes_of_tensors([one.value for one in tape.watched]) if outputs else 0
-    drawn = [tensor for call in tape.calls if call.draw is not None for tensor in call.draw.drawn]
-    return taken + given + bytes_of_tensors(drawn)
-
-
 def bytes_of_tensors(values: Sequence[object]) -> int:
     """Bytes of the tensors among these."""
     return sum(one.numel() * one.element_size() for one in values if isinstance(one, torch.Tensor))
@@ -124,3 +121,22 @@ def bytes_of_tensors(values: Sequence[object]) -> int:
 def watched_output(number: int, position: int, view: View, value: torch.Tensor) -> Watched:
     """An output as the tape compares it."""
     return Watched(position, f"output {number}", view, value)
+
+
+def draws_own(call: Call) -> bool:
+    return INDUCTOR_RANDOM in call.op
+
+
+def outputs_of_own_draws(tape: Tape) -> frozenset[str]:
+    """The names of the watched values that a draw of Inductor's own goes into, by whatever storage it reaches."""
+
+    def slots(values: Iterable[object]) -> Iterator[int]:
+        return (one.slot for value in values for one in leaves(value) if isinstance(one, View))
+
+    reached: set[int] = set()
+    for call in tape.calls:
+        if draws_own(call) or any(view.slot in reached for view in views_in(call)):
+            reached.update(slots(call.outputs))
+            if call.name.endswith("_"):  # what an in-place op writes, without giving it
+                reached.update(slots(call.arguments[:1]))
+    return frozenset(one.name for one in tape.watched if one.view.slot in reached)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,8 @@ from ...records.mode_spec import ModeSpec, parse_mode
 from ...tape.replay import AsRecorded, Computation, Replay, generator_state, set_generator_state
 from ...tape.tape import Call, NotReplayable, Tape, mapped
 from ...torch_private.probing import annotate, compile_graph, fake_mode
-from .own_draws import outputs_of_own_draws
-from .snapshot_graph import DROPOUT, SnapshotGraph, draws_alone, graph_of, scale_of
-from .snapshot_record import Snapshot
+from .snapshot_graph import DROPOUT, draws_alone, graph_of, scale_of
+from .snapshot_record import Snapshot, outputs_of_own_draws
 
 STATIC = "its graph was compiled for any size, and is compiled for this one here: other code, perhaps with other bits"
 SWAPPED = "the mode's kernels ({}) are not in the snapshot: torch's own are executed in their place"
@@ -33,11 +31,9 @@ ELSEWHERE = "it was taken with torch {}, and this is torch {}"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """What a replay gave: `values` are the outputs in their order. `error` is what it raised, "" where it did
-    not.
+    """What a replay gave: `values` are the outputs in their order. `error` is what it raised, "" where it did not.
 
-    `drawn_otherwise` are the outputs, as the tape calls them, that depend on random numbers which only
-    Inductor draws.
+    `drawn_otherwise` are the outputs, as the tape calls them, that depend on random numbers which only Inductor draws.
     """
 
     values: Sequence[torch.Tensor]
@@ -59,18 +55,15 @@ class Drawn:
         device = next((value.device for value in arguments if isinstance(value, torch.Tensor)), None)
         given = [value.clone().to(device or "cpu") for value in draw.drawn]
         if one.call.op == DROPOUT:
-            return dropped(arguments[0], given[1], float(arguments[1]))
+            # in the way of its CPU kernel, for the mask that it drew
+            value, mask, probability = arguments[0], given[1], float(arguments[1])
+            return [value.mul(mask).mul(scale_of(probability)), mask]
         if not draws_alone(one.call):
             raise NotReplayable(f"{one.call.op} draws random numbers, which another device draws otherwise")
         outputs: list[Any] = [given.pop(0) for _ in one.call.outputs]
         for target, drawn in zip(one.written(arguments, keywords), given, strict=False):
             target.copy_(drawn)
         return outputs
-
-
-def dropped(value: torch.Tensor, mask: torch.Tensor, probability: float) -> list[Any]:
-    """What `native_dropout` gives for the mask that it drew, in the way of its CPU kernel."""
-    return [value.mul(mask).mul(scale_of(probability)), mask]
 
 
 def mode_of(snapshot: Snapshot, path: Path, text: str | None) -> ModeSpec:
@@ -83,56 +76,51 @@ def mode_of(snapshot: Snapshot, path: Path, text: str | None) -> ModeSpec:
         raise SnapshotError(path, f"its mode {snapshot.around.spec!r} is none here; name one with --mode") from error
 
 
-def require_replayable(snapshot: Snapshot, path: Path) -> None:
-    """Raises SnapshotError for a snapshot that holds too little to be executed."""
-    if INPUTS not in snapshot.held:
-        raise SnapshotError(path, "holds no inputs (it was taken with --what outputs), so nothing can be executed")
-    if snapshot.unplayable:
-        raise SnapshotError(path, f"cannot be executed: {snapshot.unplayable}")
-
-
 def replayed(snapshot: Snapshot, path: Path, spec: ModeSpec) -> Outcome:
     """Execute a snapshot in a mode. Raises SnapshotError where that is not possible; UsageError and
     NotAvailable where the mode's backend is not here.
 
     An error that an op raises is the outcome's.
     """
-    require_replayable(snapshot, path)
+    if INPUTS not in snapshot.held:
+        raise SnapshotError(path, "holds no inputs (it was taken with --what outputs), so nothing can be executed")
+    if snapshot.unplayable:
+        raise SnapshotError(path, f"cannot be executed: {snapshot.unplayable}")
     require_here(replace(spec, python=None))
-    notes = [] if _is_inductor(spec) else [*snapshot.notes]
-    otherwise = frozenset() if _is_inductor(spec) else outputs_of_own_draws(snapshot.tape)
+    # What Inductor's own generator drew, only Inductor draws.
+    own = _is_inductor(spec)
+    notes = [] if own else [*snapshot.notes]
+    otherwise = frozenset() if own else outputs_of_own_draws(snapshot.tape)
     if snapshot.around.torch != torch.__version__:
         notes.append(ELSEWHERE.format(snapshot.around.torch, torch.__version__))
     kernels = [*spec.kernel, *spec.decompose]
     if kernels:
         notes.append(SWAPPED.format(", ".join(kernels)))
-    with _threads(spec.threads or snapshot.around.threads), _generators_kept():
-        try:
-            if _is_eager(spec):
-                return Outcome(_op_by_op(snapshot, spec), "", tuple(notes), otherwise)
-            if snapshot.dynamic and spec.base == "compile":
-                notes.append(STATIC)
-            return Outcome(_as_graph(snapshot, spec), "", tuple(notes), otherwise)
-        except NotReplayable as error:
-            raise SnapshotError(path, f"cannot be executed in mode {spec.name!r}: {error}") from error
-        except NotAvailable:
-            raise
-        except Exception as error:  # noqa: BLE001, an op or a backend raises what it likes
-            return Outcome([], f"{type(error).__name__}: {_first_line(error)}", tuple(notes))
-
-
-def _is_eager(spec: ModeSpec) -> bool:
-    return registry.load(spec.base) is EagerMode
+    threads, generator = torch.get_num_threads(), generator_state("cpu")
+    torch.set_num_threads(max(1, spec.threads or snapshot.around.threads))
+    try:
+        if registry.load(spec.base) is EagerMode:
+            tape = on_device(snapshot.tape, spec.device or spec.base)
+            values = Replay(tape).run(Drawn())
+            return Outcome([values[one.name].cpu() for one in tape.watched], "", tuple(notes), otherwise)
+        if snapshot.dynamic and spec.base == "compile":
+            notes.append(STATIC)
+        return Outcome(_as_graph(snapshot, spec), "", tuple(notes), otherwise)
+    except NotReplayable as error:
+        raise SnapshotError(path, f"cannot be executed in mode {spec.name!r}: {error}") from error
+    except NotAvailable:
+        raise
+    except Exception as error:  # noqa: BLE001, an op or a backend raises what it likes
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        first = re.sub(r"\s+", " ", lines[0]) if lines else ""
+        return Outcome([], f"{type(error).__name__}: {first}", tuple(notes))
+    finally:
+        set_generator_state("cpu", generator)
+        torch.set_num_threads(threads)
 
 
 def _is_inductor(spec: ModeSpec) -> bool:
     return spec.base == "compile" and spec.backend in (None, "inductor")
-
-
-def _op_by_op(snapshot: Snapshot, spec: ModeSpec) -> list[torch.Tensor]:
-    tape = on_device(snapshot.tape, spec.device or spec.base)
-    values = Replay(tape).run(Drawn())
-    return [values[one.name].cpu() for one in tape.watched]
 
 
 def on_device(tape: Tape, device: str) -> Tape:
@@ -166,45 +154,17 @@ def _as_graph(snapshot: Snapshot, spec: ModeSpec) -> list[torch.Tensor]:
     graph = graph_of(snapshot, keep_draws=own and was_compiled)
     for state in graph.generators:
         set_generator_state(state.device, state.state)
+    inputs = graph.inputs()
     if own and was_compiled and graph.is_functional:
         with inductor_as_stated(spec), torch.no_grad():
-            return _by_inductor(graph, backward=snapshot.execution.phase == "backward")
-    adapter = adapter_for(spec)
-    execute = adapter.compile_graph(graph.module, graph.inputs())
+            mode = fake_mode()
+            fakes = [mode.from_tensor(one) for one in inputs]
+            annotate(graph.module, fakes, mode)
+            backward = snapshot.execution.phase == "backward"
+            outputs = list(compile_graph(graph.module, fakes, backward=backward)(list(inputs)))
+            return [one.detach().cpu() for one in outputs]
+    # The adapter may execute the graph on its examples, which writes to them: they are made anew for the real execution.
+    execute = adapter_for(spec).compile_graph(graph.module, inputs)
     with torch.no_grad():
         outputs = execute(*graph.inputs())
     return [one.detach().cpu() for one in outputs]
-
-
-def _by_inductor(graph: SnapshotGraph, *, backward: bool) -> list[torch.Tensor]:
-    mode = fake_mode()
-    inputs = graph.inputs()
-    fakes = [mode.from_tensor(one) for one in inputs]
-    annotate(graph.module, fakes, mode)
-    execute = compile_graph(graph.module, fakes, backward=backward)
-    outputs = list(execute(list(inputs)))
-    return [one.detach().cpu() for one in outputs]
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(max(1, count))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextmanager
-def _generators_kept() -> Iterator[None]:
-    before = generator_state("cpu")
-    try:
-        yield
-    finally:
-        set_generator_state("cpu", before)
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return re.sub(r"\s+", " ", lines[0]) if lines else ""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from numdrift.harness.investigate.part_search import part_culprits, part_sentences
-from numdrift.harness.observers.partition.partition_parts import PartCall
+from numdrift.harness.observers.partition.partition_journal import PartCall
 from numdrift.harness.records.findings import PartCarrier, PartScores
 
 LABELS = ("cpu", "toy")

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from numdrift.harness.compiler import cache_folder
-from numdrift.harness.observers import native_digest as native
+from numdrift.harness.observers import digest as native
 from numdrift.harness.observers.digest import Digester
 
 TENSORS = [
@@ -58,7 +58,7 @@ def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_two_processes_build_at_once(cache: Path) -> None:
-    code = "from numdrift.harness.observers import native_digest as native; print(native.load()[1])"
+    code = "from numdrift.harness.observers import digest as native; print(native.load()[1])"
     command = [sys.executable, "-c", code]
     builders = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     assert [builder.communicate()[0] for builder in builders] == ["None\n"] * 2

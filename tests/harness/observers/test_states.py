@@ -9,8 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from numdrift.harness.observers.states import StateFiles, in_units, states_from
-from numdrift.harness.observers.training_state import TrainingState
+from numdrift.harness.observers.training_state import StateFiles, TrainingState, in_units, states_from
 from numdrift.harness.records.step_selection import StepSelection
 
 

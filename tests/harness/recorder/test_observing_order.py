@@ -21,14 +21,13 @@ from numdrift.harness.backends.eager.capture import EagerCapture
 from numdrift.harness.backends.eager.mode import EagerMode
 from numdrift.harness.observers import tape_recording
 from numdrift.harness.observers.batches import Batches
-from numdrift.harness.observers.generator_digests import GeneratorDigests
-from numdrift.harness.observers.initial import InitialTensors
 from numdrift.harness.observers.metrics_instrument import MetricsInstrument
 from numdrift.harness.observers.operations import OperationRecorder
-from numdrift.harness.observers.outcome_files import OutcomeFiles
-from numdrift.harness.observers.resync import Resync
-from numdrift.harness.observers.states import StateFiles
+from numdrift.harness.observers.script_generators import GeneratorDigests
+from numdrift.harness.observers.setup_facts import InitialTensors
+from numdrift.harness.observers.step_experiments import OutcomeFiles, Resync
 from numdrift.harness.observers.step_writer import StepWriter
+from numdrift.harness.observers.training_state import StateFiles
 from numdrift.harness.recorder.session import Session
 from numdrift.harness.records import frames
 from numdrift.harness.records.backend_work import FILE as METRICS

@@ -10,7 +10,7 @@ import torch.fx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from numdrift.harness.observers.partition.partition_parts import Part, PartCall
+from numdrift.harness.observers.partition.partition_journal import Part, PartCall
 from numdrift.harness.observers.partition.partitioned_module import partitioned
 from numdrift.harness.records.partition_record import PartitionConfig
 from numdrift.harness.search import CARRIED, MOST_CARRIERS, Drifts, carriers

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from numdrift import on_snapshot
-from numdrift.harness.observers.snapshots.camera import Camera
+from numdrift.harness.observers.snapshots.camera import Camera, SnapshotFolder
 from numdrift.harness.observers.snapshots.snapshot_choice import Choice, asked, load_callback
-from numdrift.harness.observers.snapshots.snapshot_folder import SnapshotFolder
 from numdrift.harness.records.execution_facts import Execution
 from numdrift.harness.records.step_selection import StepSelection
 from numdrift.harness.script.snapshot_callback import registered

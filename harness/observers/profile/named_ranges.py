@@ -1,0 +1,103 @@
+"""What has a name of its own in a trace: each call of a module, and each call of a kernel that Inductor made."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from ...backends.compiled.fx_graph import module_path, script_line
+from ...records.profile_record import MODULE
+from ...torch_private.graph_kernels import Lowered, watch_kernels
+from ...torch_private.graph_stages import parts_of_op, without_graph_caches
+from ...torch_private.patches import Patches
+from ...torch_private.torch_profiler import name_inductor_kernels
+from .trace_ranges import Handle, Ranges
+
+ROOT = "(root)"
+STACKS = ("nn_module_stack", "fwd_nn_module_stack")
+
+
+class ModuleRanges:
+    """A range for each call of a module, by the name that the model has it under.
+
+    The hooks belong to torch and to no module: a model that is copied or saved takes nothing along.
+    """
+
+    def __init__(self, ranges: Ranges) -> None:
+        self._ranges = ranges
+        self._names: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
+        self._patches = Patches("the ranges of modules")
+
+    def install(self) -> None:
+        # A function that is being compiled would get the ranges into its graph.
+        def enter(module: torch.nn.Module, _: Any) -> None:
+            if not torch.compiler.is_compiling():
+                self._ranges.enter(MODULE + self._names.get(module, type(module).__name__), "module")
+
+        def leave(module: torch.nn.Module, _: Any, __: Any) -> None:
+            if not torch.compiler.is_compiling():
+                self._ranges.leave(MODULE + self._names.get(module, type(module).__name__), "module")
+
+        self._patches.also(register_module_forward_pre_hook(enter).remove)
+        self._patches.also(register_module_forward_hook(leave, always_call=True).remove)
+
+    def remove(self) -> None:
+        self._patches.undo()
+
+    def adopted(self, root: torch.nn.Module) -> dict[str, str]:
+        """Learn the names of a root module's parts; gives the class of each."""
+        found = {}
+        for name, module in root.named_modules():
+            # A part of two models keeps the name that it had first.
+            self._names.setdefault(module, name or ROOT)
+            found[self._names[module]] = type(module).__name__
+        return found
+
+
+class KernelRanges:
+    """A range for each call of a kernel while it is installed.
+
+    `told` hears of each kernel that is generated, as an event's fields: of which ops, modules and lines it was made.
+    """
+
+    def __init__(self, begin: Callable[[str], Handle | None], script: str, told: Callable[..., None]) -> None:
+        self._begin = begin
+        self._script = script
+        self._told = told
+        self._patches = Patches("the ranges of kernels")
+
+    def install(self, *, detailed: bool) -> None:
+        """With `detailed` every graph is compiled here, past the caches, so that its making is seen."""
+        self._patches.also(name_inductor_kernels(lambda name: lambda: self._begin(name)))
+        if detailed:
+            self._patches.also(watch_kernels(self._seen, self._failed))
+            self._patches.also(without_graph_caches())
+
+    def remove(self) -> None:
+        self._patches.undo()
+
+    def _seen(self, lowered: Lowered) -> None:
+        try:
+            for kernel in lowered.kernels:
+                # One kernel is made of many nodes; ops are sorted, modules and lines stay in the graph's order.
+                ops: set[str] = set()
+                modules: dict[str, None] = {}
+                lines: dict[str, None] = {}
+                for node in kernel.origins:
+                    parts = parts_of_op(node.target)
+                    ops.add("::".join(parts[:2]) if parts is not None else str(node.target))
+                    stack = next((node.meta[key] for key in STACKS if node.meta.get(key)), None)
+                    path = None if stack is None else module_path(stack)
+                    line = script_line(str(node.meta.get("stack_trace") or ""), self._script)
+                    modules |= {} if path is None else {path: None}
+                    lines |= {line: None} if line else {}
+                self._told(name=kernel.name, ops=sorted(ops), modules=list(modules), lines=list(lines))
+        except Exception as error:  # noqa: BLE001, this runs inside the compiler
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        self._told(name="", problem=f"{type(error).__name__}: {error}")
