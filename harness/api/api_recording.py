@@ -8,10 +8,10 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType, TracebackType
+from types import FrameType, FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import UsageError, nearest
@@ -77,8 +77,8 @@ class Recording:
         session: Session = sessions.Session(self._config)
         self._began = time.monotonic()
         try:
-            session.open(names_of(sys._getframe(1)))
-        except BaseException:
+            session.open(names_of(sys._getframe(1)))  # of whoever wrote the `with`
+        except BaseException:  # Ctrl-C, too: a run that is left at "running" reads as killed
             self._end(2)
             raise
         self._session = session
@@ -159,12 +159,14 @@ def record(
         kernels=tuple((op, str(path.absolute())) for op, path in own),
         **requested({"record": record, "steps": steps, "keep_params": keep_params, "keep_budget": keep_budget}),
     )
+    # a notebook whose file is not known has the hash of its name
+    content = named.read_bytes() if named.is_file() else str(named).encode()
     manifest = RunManifest(
         mode=spec.name,
         spec=str(spec),
         suffix=suffix,
         reproducer=str(named),
-        script_sha256=_sha256(named),
+        script_sha256=hashlib.sha256(content).hexdigest(),
         arguments=[],
         record=record,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -179,6 +181,7 @@ def record(
 def reproducer_of(frame: FrameType) -> str:
     """What the caller's code is called: its notebook where that can be known, else its file."""
     known = frame.f_globals
+    # VS Code says which notebook it is, Jupyter does so for the process; a program has its file
     for place in (known.get("__vsc_ipynb_file__"), os.environ.get("JPY_SESSION_NAME"), known.get("__file__")):
         if isinstance(place, str) and place:
             return place
@@ -187,20 +190,10 @@ def reproducer_of(frame: FrameType) -> str:
 
 def names_of(frame: FrameType) -> frozenset[str]:
     """The names that the caller's code and the functions and classes beside it mention."""
-    codes = [frame.f_code, *_codes(frame.f_globals)]
-    return frozenset().union(*(names_in(code) for code in codes))
-
-
-def _codes(beside: Mapping[str, Any]) -> Iterator[CodeType]:
-    module = beside.get("__name__")
-    for value in list(beside.values()):
+    codes, module = [frame.f_code], frame.f_globals.get("__name__")
+    for value in list(frame.f_globals.values()):  # a copy: another thread may define something meanwhile
         if isinstance(value, FunctionType) and value.__module__ == module:
-            yield value.__code__
+            codes.append(value.__code__)
         elif isinstance(value, type) and value.__module__ == module:
-            yield from (one.__code__ for one in vars(value).values() if isinstance(one, FunctionType))
-
-
-def _sha256(named: Path) -> str:
-    """Of the file where it is one; a notebook that is not known has the hash of its name."""
-    content = named.read_bytes() if named.is_file() else str(named).encode()
-    return hashlib.sha256(content).hexdigest()
+            codes += [one.__code__ for one in vars(value).values() if isinstance(one, FunctionType)]
+    return frozenset().union(*(names_in(code) for code in codes))

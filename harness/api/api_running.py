@@ -1,27 +1,33 @@
-"""`numdrift.run`: a script in several modes, a process each, recorded."""
+"""`numdrift.run`: a script in several modes, a process each, recorded; and how the Python interface waits for runs."""
 
 from __future__ import annotations
 
-import importlib
 import inspect
-from collections.abc import Callable, Sequence
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from ..errors import RunNotFound, nearest
 from ..launch.batch_kernels import OwnKernels, own_kernels
 from ..launch.batch_plan import BatchPlan, planned
 from ..launch.execute_batch import execute
+from ..launch.running_process import JournalProgress, ProcessEnd
+from ..launch.supervise import Reporter
 from ..records.mode_spec import ModeSpec, parse_modes
 from ..records.run_request import RunOptions, requested, user_options
-from ..runs.recorded_run import RecordedRun, load_run
-from .api_progress import passive_threads, told
+from ..runs.recorded_run import RecordedRun, load_run, pandas
 from .api_recording import Recording
 
 if TYPE_CHECKING:
     import pandas as pd
 
+POLICY = "OMP_WAIT_POLICY"
+OF_PLAN = ("suffix", "nproc", "timeout", "jobs", "strict", "force", "pass_through")
+"""Fields of a `BatchPlan` that users set as they are."""
 
 Options = TypeVar("Options", bound=Callable[..., Any])
 
@@ -46,13 +52,13 @@ class RunBatch:
 
     def losses(self) -> pd.DataFrame:
         """The loss of each step: a column a mode, a row a step."""
-        pandas = importlib.import_module("pandas")
-        frame: pd.DataFrame = pandas.DataFrame({run.manifest.mode: run.losses() for run in self.runs})
+        frame: pd.DataFrame = pandas().DataFrame({run.manifest.mode: run.losses() for run in self.runs})
         return frame.rename_axis("step")
 
 
 def with_options(function: Options) -> Options:
     """Have help and notebooks show the options of a `RunRequest` as parameters of a function that takes `**options`."""
+    # a `**options` alone would hide from help and completion what may be asked for
     own = inspect.signature(function)
     *named, _ = own.parameters.values()
     options = [
@@ -116,6 +122,7 @@ def run(
         result = execute(plan, told(progress))
     if result.interrupted:
         raise KeyboardInterrupt
+    # read again from disk: a program gets what anybody else would
     runs = [load_run(one.folder.path) for one in result.runs]
     return RunBatch(plan.investigation.path, runs, result.exit_code)
 
@@ -128,36 +135,19 @@ def planned_run(
     module: str | None,
     out: Path | str,
     name: str | None,
-    suffix: str,
     kernels: OwnKernels | None,
     resync: Path | str | RecordedRun | None,
-    nproc: int,
-    timeout: float | None,
-    jobs: int,
-    strict: bool,
-    force: bool,
-    pass_through: bool = False,
-    **options: Unpack[RunOptions],
+    **asked: Any,
 ) -> BatchPlan:
-    """What `numdrift.run` and `numdrift run` do. Raises UsageError."""
+    """What `numdrift.run` and `numdrift run` do; `asked` are other fields of the plan, and options of a run as users
+    give them. Raises UsageError."""
+    of_plan = {one: asked.pop(one) for one in OF_PLAN if one in asked}
+    options = cast("RunOptions", asked)  # which `requested` refuses where it is none
+    resync = resync.path if isinstance(resync, RecordedRun) else resync
     return planned(
-        script,
-        module,
-        arguments,
-        modes,
-        out,
-        name,
-        suffix=suffix,
-        resync=resync.path if isinstance(resync, RecordedRun) else resync,
-        kernels=own_kernels(kernels),
-        nproc=nproc,
-        timeout=timeout,
-        jobs=jobs,
-        strict=strict,
-        force=force,
-        pass_through=pass_through,
-        **requested(options),
-    )
+        script, module, arguments, modes, out, name, resync=resync, kernels=own_kernels(kernels),
+        **of_plan, **requested(options),
+    )  # fmt: skip
 
 
 def specs_of(modes: str | Sequence[str]) -> list[ModeSpec]:
@@ -170,3 +160,68 @@ def loaded(run: RecordedRun | Recording | Path | str) -> RecordedRun:
     if isinstance(run, Recording):
         return run.run
     return run if isinstance(run, RecordedRun) else load_run(run)
+
+
+class Silent:
+    """Tells nothing; takes rounds of runs and runs alike. `said` is what there was to tell."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def started(self, name: str) -> None:
+        """A run has begun."""
+
+    def progressed(self, name: str, progress: JournalProgress) -> None:
+        """A run has got on."""
+
+    def ended(self, name: str, end: ProcessEnd) -> None:
+        """A run has ended."""
+
+    def say(self, text: str) -> None:
+        """Something happens that whoever waits should know."""
+        self.said.append(text)
+
+    @contextmanager
+    def round(self, title: str, names: Sequence[str]) -> Iterator[Reporter]:
+        """A round of runs begins."""
+        self.say(f"{title}: {', '.join(names)}")
+        yield self
+
+
+class Lines(Silent):
+    """Tells in a line of each round, and of each run that has ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last: dict[str, JournalProgress] = {}
+
+    def progressed(self, name: str, progress: JournalProgress) -> None:
+        self._last[name] = progress
+
+    def ended(self, name: str, end: ProcessEnd) -> None:
+        last = self._last.pop(name, None)  # a later round may have a run of the same name
+        steps = "no step" if last is None else f"{last.steps:,} steps"
+        self.say(f"  {name}: {steps}, {end.seconds:.1f} s")
+
+    def say(self, text: str) -> None:
+        super().say(text)
+        print(text, file=sys.stderr, flush=True)
+
+
+def told(shown: bool) -> Silent:
+    """Who is told: nobody, unless progress is to be shown."""
+    return Lines() if shown else Silent()
+
+
+@contextmanager
+def passive_threads() -> Iterator[None]:
+    """Have OpenMP threads of processes that are started within sleep while they wait; it changes no result."""
+    # Processes take over the environment as it is when they are started. Threads that spin while they wait, OpenMP's
+    # default, slow down everything beside them.
+    given = POLICY in os.environ
+    os.environ.setdefault(POLICY, "passive")
+    try:
+        yield
+    finally:
+        if not given:
+            os.environ.pop(POLICY, None)

@@ -11,14 +11,7 @@ from ..drift.run_comparison import RunComparison, compare_runs
 from ..errors import UsageError
 from ..investigate.judge import judge_pairs
 from ..records.findings import Findings
-from ..runs.recorded_run import (
-    RecordedRun,
-    find_investigation,
-    load_run,
-    ranks_of,
-    runs_with_suffixes,
-    told_apart,
-)
+from ..runs.recorded_run import RecordedRun, find_investigation, load_run, ranks_of, runs_with_suffixes, told_apart
 from ..runs.run_layout import MANIFEST
 from .api_recording import Recording
 from .api_running import loaded
@@ -53,7 +46,7 @@ def compared(pairs: Sequence[ReferenceAndRun]) -> tuple[list[RunComparison], Fin
         count = a.manifest.world_size
         if not (a.journal.steps and b.journal.steps):
             continue
-        if count == 1 or b.manifest.world_size != count:
+        if count == 1 or b.manifest.world_size != count:  # ranks of unlike numbers have no counterparts
             distances.append(compare_runs(a, b))
             continue
         for rank, (one, other) in enumerate(zip(ranks_of(a), ranks_of(b), strict=True)):

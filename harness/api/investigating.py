@@ -23,8 +23,7 @@ from ..records.findings import Findings
 from ..records.mode_spec import ModeSpec, parse_modes
 from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun, find_investigation
-from .api_progress import passive_threads, told
-from .api_running import loaded, specs_of
+from .api_running import loaded, passive_threads, specs_of, told
 from .investigation_results import Investigation, investigation_of
 
 DEFAULT_MODES = "cpu,compile"
@@ -78,6 +77,10 @@ def investigate(
     Prints nothing unless `progress`. Writes `investigation.json` into the folder. Raises UsageError before anything is
     started, KeyboardInterrupt when Ctrl-C ended the runs.
     """
+    if isinstance(localize, bool):
+        localize = "all" if localize else "none"
+    if localize not in ("all", "faults", "none"):
+        raise UsageError(f"localize={localize!r} is none of 'all', 'faults', 'none', True and False")
     teller = told(progress)
     findings, folder = investigated(
         script,
@@ -97,7 +100,7 @@ def investigate(
         against_single=against_single,
         timeout=timeout,
         jobs=jobs,
-        localize=_whose(localize),
+        localize=localize,
         scripts=scripts,
         confirm=confirm,
         knobs=knobs,
@@ -143,10 +146,12 @@ def investigated(
                 f"{reproducer.path} is recorded: its modes, arguments and processes are what they were; leave them out"
             )
         runs = recorded_runs(Path(out), reproducer.path, suffix)
+        # in passive threads: rounds of several runs share the processor
         with passive_threads():
             return investigate_runs(runs, plan, laboratory), runs[0].path.parent
     if against_single and nproc < 2:
         raise UsageError("--against-single holds several processes against one: say how many, as in --nproc 2")
+    # the same modes, but for settings without which a comparison would only show other random numbers
     specs = compared_modes(modes or parse_modes(DEFAULT_MODES), alone=against_single)
     batch = planned(
         script, module, arguments, specs, out, name,
@@ -201,11 +206,3 @@ def localized(
     with passive_threads():
         findings = localize_runs(runs, InvestigationPlan(**asked), Laboratory(progress, jobs, timeout))
     return findings, a.path.parent
-
-
-def _whose(localize: Localized) -> str:
-    if isinstance(localize, bool):
-        return "all" if localize else "none"
-    if localize not in ("all", "faults", "none"):
-        raise UsageError(f"localize={localize!r} is none of 'all', 'faults', 'none', True and False")
-    return localize

@@ -1,8 +1,7 @@
-"""`Investigation` and `Comparison`: results that a notebook shows and a program reads."""
+"""`Investigation`, `Comparison`, `Pair` and `Culprit`: results that a notebook shows and a program reads."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -12,28 +11,23 @@ from typing import TYPE_CHECKING, Any
 from ..drift.loss_distance import absolute_difference, common_losses, relative_difference
 from ..drift.run_comparison import RunComparison, compare_runs
 from ..errors import JournalError, NumdriftError, RunNotFound
-from ..records.codec import Unreadable
-from ..records.findings import INVESTIGATION, Findings, known_content
-from ..runs.recorded_run import RecordedRun, load_run
+from ..investigate.culprit_words import lines_of
+from ..records.codec import NUMBERS, Unreadable
+from ..records.findings import INVESTIGATION, Findings, PairFindings, known_content
+from ..runs.recorded_run import RecordedRun, load_run, pandas
 from .notebook_shown import comparison_html, investigation_html
-from .pair_results import Culprit, Pair, pair_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
+TAKEN = (
+    "kind", "status", "significance", "phase", "module", "op", "source", "step", "share_of_drift", "error_ulp", "rho",
+)  # fmt: skip
+"""What the interface gives as the record of a culprit has it."""
+
 PARAMETER_COLUMNS = (
-    "a",
-    "b",
-    "step",
-    "name",
-    "shape",
-    "dtype",
-    "max_ulp",
-    "relative_l2",
-    "max_absolute",
-    "differing",
-    "numel",
-)
+    "a", "b", "step", "name", "shape", "dtype", "max_ulp", "relative_l2", "max_absolute", "differing", "numel",
+)  # fmt: skip
 CULPRIT_COLUMNS = (
     "a", "b", "op", "phase", "module", "source", "step", "kind", "status", "significance", "share_of_drift",
     "swap_in_holds", "swap_out_holds", "script",
@@ -41,6 +35,63 @@ CULPRIT_COLUMNS = (
 PAIR_COLUMNS = (
     "a", "b", "verdict", "first_differing_step", "first_significant_step", "score", "threshold", "closer_to_fp64",
 )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """One cause of a pair's drift.
+
+    `status` is `culprit` with both proofs, else `suspect`; `share_of_drift` is 0 to 1. `error_ulp` and `rho`
+    are by side, `a` and `b`. `script` is the standalone script that shows it, where one reproduces. `text` is
+    for people, and `content` has everything that `investigation.json` says
+    (docs/guide/investigation-json.md)."""
+
+    kind: str
+    status: str | None
+    significance: str | None
+    phase: str | None
+    module: str | None
+    op: str | None
+    source: str | None
+    step: int | None
+    share_of_drift: float | None
+    swap_in_holds: bool | None
+    swap_out_holds: bool | None
+    error_ulp: Mapping[str, float]
+    rho: Mapping[str, float]
+    script: Path | None
+    text: Sequence[str] = field(repr=False)
+    content: Mapping[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What is known of two runs; `a` is the reference, both are labels.
+
+    `verdict` is identical, rounding, beyond-rounding, different-setup, nondeterministic, nonfinite or failed;
+    None while nothing decides, and then `undecided` says what would. `score` and `threshold` are multiples of
+    the reference's rounding noise. `exit_code` is that of the command line: 0 without drift beyond rounding.
+    `content` is as in `Culprit`."""
+
+    a: str
+    b: str
+    verdict: str | None
+    undecided: str
+    text: Sequence[str] = field(repr=False)
+    notes: Sequence[str] = field(repr=False)
+    first_differing_step: int | None
+    first_significant_step: int | None
+    score: float | None
+    threshold: float | None
+    closer_to_fp64: str | None
+    culprits: Sequence[Culprit] = field(repr=False)
+    content: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def exit_code(self) -> int:
+        if self.verdict == "failed":
+            return 3
+        return 0 if self.verdict in ("identical", "rounding") else 1
 
 
 @dataclass(frozen=True)
@@ -75,13 +126,8 @@ class Comparison:
         sides = [(one.journal.steps, [step.loss for step in one.journal.steps]) for one in (self.a, self.b)]
         (steps_a, losses_a), (steps_b, losses_b) = sides
         steps, a, b = common_losses([one.step for one in steps_a], losses_a, [one.step for one in steps_b], losses_b)
-        columns = {
-            "a": a,
-            "b": b,
-            "absolute": absolute_difference(a, b),
-            "relative": relative_difference(a, b),
-        }
-        frame: pd.DataFrame = _pandas().DataFrame(columns, index=_pandas().Index(steps, name="step"))
+        columns = {"a": a, "b": b, "absolute": absolute_difference(a, b), "relative": relative_difference(a, b)}
+        frame: pd.DataFrame = pandas().DataFrame(columns, index=pandas().Index(steps, name="step"))
         return frame
 
     def parameters(self) -> pd.DataFrame:
@@ -114,7 +160,7 @@ class Investigation:
     def runs(self) -> Mapping[str, RecordedRun]:
         """The recorded runs by their labels; one that has been removed is left out."""
         found = {}
-        for label, told in self.content["runs"].items():
+        for label, told in self.content["runs"].items():  # relative to the folder, which may have been moved
             try:
                 found[label] = load_run(self.path / told["path"])
             except NumdriftError:
@@ -130,7 +176,7 @@ class Investigation:
     @property
     def culprits(self) -> Sequence[Culprit]:
         """Those of all pairs."""
-        return [culprit for pair in self.pairs for culprit in pair.culprits]
+        return [one for pair in self.pairs for one in pair.culprits]
 
     def pair(self, b: str) -> Pair:
         """The pair of the reference and this mode. Raises RunNotFound, naming the modes that there are."""
@@ -143,7 +189,7 @@ class Investigation:
 
     def losses(self) -> pd.DataFrame:
         """The loss of each step: a column a mode, a row a step."""
-        frame: pd.DataFrame = _pandas().DataFrame({label: run.losses() for label, run in self.runs.items()})
+        frame: pd.DataFrame = pandas().DataFrame({label: run.losses() for label, run in self.runs.items()})
         return frame.rename_axis("step")
 
     def verdicts(self) -> pd.DataFrame:
@@ -153,14 +199,15 @@ class Investigation:
     def culprits_frame(self) -> pd.DataFrame:
         """A row a culprit of each pair: what and where it is, its share of the drift, and its proofs."""
         rows = [
-            {name: getattr(culprit, name, None) for name in CULPRIT_COLUMNS} | {"a": pair.a, "b": pair.b}
+            {name: getattr(one, name, None) for name in CULPRIT_COLUMNS} | {"a": pair.a, "b": pair.b}
             for pair in self.pairs
-            for culprit in pair.culprits
+            for one in pair.culprits
         ]
         return _frame(rows, CULPRIT_COLUMNS)
 
     def parameters(self) -> pd.DataFrame:
         """How far each mode's parameters are from the reference's after the last step of which both were kept."""
+        # computed from the runs: `investigation.json` has no row for each parameter
         rows = []
         for pair in self.pairs:
             a, b = self.runs.get(pair.a), self.runs.get(pair.b)
@@ -187,11 +234,45 @@ def investigation_of(content: Mapping[str, Any], folder: Path, said: Sequence[st
     """What the content of an `investigation.json` says. Raises JournalError where it lacks what schema 1 has."""
     try:
         found = Findings.from_json(content)
-    except Unreadable as error:
+    except Unreadable as error:  # written by another version, or by hand
         why = error.why if error.why.startswith("lacks") and not error.place else f"is not as expected: {error}"
         raise JournalError(folder / INVESTIGATION, why) from error
-    pairs = tuple(pair_of(*one) for one in zip(found.pairs, content["pairs"], strict=True))
+    pairs = tuple(_pair_of(pair, with_numbers(one)) for pair, one in zip(found.pairs, content["pairs"], strict=True))
     return Investigation(folder, found.reproducer, found.reference, pairs, content, said)
+
+
+def _pair_of(found: PairFindings, content: Mapping[str, Any]) -> Pair:
+    """A pair of `investigation.json`, as it was read and as it is written there."""
+    culprits = []
+    for one, written in zip(found.culprits, content.get("culprits", ()), strict=True):
+        proof, script = one.proof, one.script  # a difference in the set-up has neither place nor proof
+        culprits.append(
+            Culprit(
+                **{name: getattr(one, name) for name in TAKEN},
+                swap_in_holds=None if proof is None else proof.swap_in.holds,
+                swap_out_holds=None if proof is None else proof.swap_out.holds,
+                script=Path(script.path) if script is not None and script.reproduces and script.path else None,
+                text=tuple(lines_of(one, found.a, found.b)),
+                content=written,
+            )
+        )
+    return Pair(
+        **{name: getattr(found, name) for name in PAIR_COLUMNS},
+        undecided=found.undecided,
+        text=tuple(found.text),
+        notes=tuple(found.notes),
+        culprits=tuple(culprits),
+        content=content,
+    )
+
+
+def with_numbers(value: Any) -> Any:
+    """A value of JSON with the numbers that JSON writes as text."""
+    if isinstance(value, Mapping):
+        return {key: with_numbers(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [with_numbers(one) for one in value]
+    return NUMBERS.get(value, value) if isinstance(value, str) else value
 
 
 def _parameter_rows(compared: RunComparison) -> list[dict[str, Any]]:
@@ -202,9 +283,5 @@ def _parameter_rows(compared: RunComparison) -> list[dict[str, Any]]:
 
 
 def _frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
-    frame: pd.DataFrame = _pandas().DataFrame(list(rows), columns=list(columns))
+    frame: pd.DataFrame = pandas().DataFrame(list(rows), columns=list(columns))
     return frame
-
-
-def _pandas() -> Any:
-    return importlib.import_module("pandas")

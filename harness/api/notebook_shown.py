@@ -6,10 +6,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from .pair_results import Pair
-
 if TYPE_CHECKING:
-    from .investigation_results import Comparison, Investigation
+    from .investigation_results import Comparison, Investigation, Pair
 
 COLOURS = {"identical": "#2e7d32", "rounding": "#2e7d32", "beyond-rounding": "#c62828", "failed": "#c62828"}
 OTHERWISE = "#b26a00"
@@ -27,23 +25,18 @@ def investigation_html(found: Investigation) -> str:
 def comparison_html(compared: Comparison) -> str:
     """The same for two runs, with their distances."""
     losses = compared.distances.losses
-    distances = [
-        ("first differing step", _step(compared.first_differing_step)),
-        ("max |Δloss|", _number(losses.max_absolute)),
-        ("max relative", _number(losses.max_relative)),
-        ("final |Δloss|", _number(losses.final_absolute)),
-    ]
-    return (
-        "<div>"
-        + _pairs([compared.pair])
-        + _table([name for name, _ in distances], [[escape(value) for _, value in distances]])
-        + _pair(compared.pair)
-        + "</div>"
-    )
+    distances = {
+        "first differing step": _step(compared.first_differing_step),
+        "max |Δloss|": _number(losses.max_absolute),
+        "max relative": _number(losses.max_relative),
+        "final |Δloss|": _number(losses.final_absolute),
+    }
+    rows = _table(list(distances), [[escape(value) for value in distances.values()]])
+    return "<div>" + _pairs([compared.pair]) + rows + _pair(compared.pair) + "</div>"
 
 
 def _pairs(pairs: Sequence[Pair]) -> str:
-    names = [
+    names = (
         "reference",
         "mode",
         "verdict",
@@ -51,7 +44,7 @@ def _pairs(pairs: Sequence[Pair]) -> str:
         "first significant step",
         "largest z",
         "fault from",
-    ]
+    )
     rows = [
         [
             escape(pair.a),
@@ -68,21 +61,20 @@ def _pairs(pairs: Sequence[Pair]) -> str:
 
 
 def _pair(pair: Pair) -> str:
+    """A heading, what is said of the pair, its culprits as a list, the notes."""
+    # names and errors of somebody's script go into this: every text is escaped
     said = "".join(f"<p>{escape(sentence)}</p>" for sentence in pair.text)
+    shown, culprits = pair.culprits[:CULPRITS_SHOWN], ""
+    if shown:
+        items = "".join(f"<li>{'<br>'.join(escape(line) for line in one.text)}</li>" for one in shown)
+        more = len(pair.culprits) - len(shown)
+        culprits = f"<ol>{items}</ol>" + (f"<p>and {more} more</p>" if more else "")
     notes = "".join(f"<p><i>{escape(note)}</i></p>" for note in pair.notes)
-    return f"<h4>{escape(pair.b)} against {escape(pair.a)}: {_verdict(pair)}</h4>{said}{_culprits(pair)}{notes}"
-
-
-def _culprits(pair: Pair) -> str:
-    shown = pair.culprits[:CULPRITS_SHOWN]
-    if not shown:
-        return ""
-    items = "".join(f"<li>{'<br>'.join(escape(line) for line in one.text)}</li>" for one in shown)
-    more = len(pair.culprits) - len(shown)
-    return f"<ol>{items}</ol>" + (f"<p>and {more} more</p>" if more else "")
+    return f"<h4>{escape(pair.b)} against {escape(pair.a)}: {_verdict(pair)}</h4>{said}{culprits}{notes}"
 
 
 def _verdict(pair: Pair) -> str:
+    # the style stands in the tag: this is a part of a page, which has no style sheet of its own
     colour = COLOURS.get(pair.verdict or "", OTHERWISE)
     return f'<b style="color:{colour}">{escape(pair.verdict or "undecided")}</b>'
 

@@ -38,7 +38,7 @@ def planned_profile(
     traced = DEFAULT_STEPS if steps is None else StepSelection.parse(steps)
     if not traced.ranges:
         raise UsageError("--steps names no step; steps count from 0, as in 2-5")
-    if duration is not None and steps is None:
+    if duration is not None and steps is None:  # for so long, however many steps that are
         traced = StepSelection(((DEFAULT_STEPS.ranges[0][0], None),))
     request = TraceRequest(kind, traced, duration, int(limit * MEBIBYTE))
     return planned(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,22 +71,18 @@ def first_differing_steps(runs: Sequence[tuple[str, Journal]]) -> dict[str, int]
 
     A run that never differs has none.
     """
-    reference = _by_step(runs[0][1])
+    # what identifies each step: its loss, as text since NaN equals nothing, and the digests of its tensors
+    sides: list[tuple[str, dict[int, object]]] = []
+    for name, journal in runs:
+        digests = dict(journal.digests())
+        sides.append((name, {one.step: (str(one.loss), digests.get(one.step)) for one in journal.steps}))
+    reference = sides[0][1]
     found = {}
-    for name, journal in runs[1:]:
-        steps = _by_step(journal)
-        differing = (step for step in sorted(reference) if step in steps and steps[step] != reference[step])
-        first = next(differing, None)
-        if first is not None:
-            found[name] = first
+    for name, steps in sides[1:]:
+        differing = [step for step, one in steps.items() if step in reference and one != reference[step]]
+        if differing:
+            found[name] = min(differing)
     return found
-
-
-def _by_step(journal: Journal) -> dict[int, object]:
-    """What identifies each step: its loss and the digests of its tensors."""
-    losses = {one.step: one.loss for one in journal.steps}
-    digests = dict(journal.digests())
-    return {step: (str(loss), digests.get(step)) for step, loss in losses.items()}
 
 
 def choice_of(
@@ -103,14 +99,17 @@ def choice_of(
     limit_count: int | None,
 ) -> Choice:
     """Which executions are kept, as the options say it; `limit_size` is in MiB. Raises UsageError."""
+    words = what.split()
+    if not words or not set(words) <= set(KEYWORDS):
+        raise UsageError(f'--what {what!r}: the words are inputs and outputs, as in --what "inputs outputs"')
     return Choice(
         steps=_selection("--steps", steps),
         executions=_selection("--executions", executions),
         names=tuple(graphs),
         ranks=StepSelection() if ranks == "all" else _selection("--rank", ranks) or StepSelection(),
-        what=_words(what),
+        what=tuple(one for one in KEYWORDS if one in words),
         on=on,
-        callback=_callback(callback),
+        callback="" if callback is None else _checked_callback(callback),
         stops=then == "stop" or (bool(on) and then is None),
         limit_size=None if limit_size is None else int(limit_size * MIB),
         limit_count=limit_count,
@@ -124,48 +123,35 @@ def _selection(option: str, text: str | None) -> StepSelection | None:
         raise UsageError(f"{option} names nothing; counting begins with 0, as in 0,5,10-19")
     try:
         return StepSelection.parse(text)
-    except UsageError as error:
+    except UsageError as error:  # which speaks of the steps of a training
         raise UsageError(str(error).replace("--steps", option, 1)) from None
 
 
-def _words(text: str) -> tuple[str, ...]:
-    words = text.split()
-    wrong = next((one for one in words if one not in KEYWORDS), None)
-    if wrong is not None or not words:
-        raise UsageError(f'--what {text!r}: the words are inputs and outputs, as in --what "inputs outputs"')
-    return tuple(one for one in KEYWORDS if one in words)
+def _checked_callback(text: str) -> str:
+    """FILE:FUNCTION with the whole path. Raises UsageError for a file that cannot have that function.
 
-
-def _callback(text: str | None) -> str:
-    if text is None:
-        return ""
-    path, colon, name = text.rpartition(":")
+    The file is read and not executed: what it does is to happen in the training's process only.
+    """
+    place, colon, name = text.rpartition(":")
+    path = Path(place)
     if not colon or not name.isidentifier():
         raise UsageError(f"--callback {text!r} is not FILE.py:FUNCTION")
-    if not Path(path).is_file():
+    if not path.is_file():
         raise UsageError(f"--callback {text!r}: there is no file {path}")
-    _require_name(text, Path(path), name)
-    return f"{Path(path).absolute()}:{name}"
-
-
-def _require_name(text: str, path: Path, name: str) -> None:
-    """Raise UsageError for a file that cannot have the name; it is not executed here."""
     try:
         tree = ast.parse(path.read_bytes(), str(path))
     except (SyntaxError, ValueError) as error:
         raise UsageError(f"--callback {text!r}: {path} is no Python: {error}") from None
-    found = set(_names_in(tree))
+    # every name that the file gives to something, anywhere; `*` where it takes those of another file
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, ast.alias):
+            found.add(node.asname or node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
     if name not in found and "*" not in found:
         known = f"; {nearest(name, found)}" if found else ""
         raise UsageError(f"--callback {text!r}: {path} has no function {name!r}{known}")
-
-
-def _names_in(tree: ast.Module) -> Iterator[str]:
-    """The names that a file gives to something, anywhere; `*` where it takes those of another file."""
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            yield node.name
-        elif isinstance(node, ast.alias):
-            yield node.asname or node.name
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
+    return f"{path.absolute()}:{name}"

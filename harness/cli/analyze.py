@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
 
-from ..api.analyzing import planned_analysis
+from ..api.backend_support import planned_analysis
 from ..tools.support.support_analysis import DRY_STEPS, SupportAnalysis, analyzed
 from .command_options import arguments_argument, json_option, module_option, quiet_option, script_argument
 from .output import console, table, write_json
@@ -31,8 +32,7 @@ gave the backend nothing.
 
 
 @click.command(
-    epilog=EXAMPLES,
-    help="Run SCRIPT in one mode and report which of its operators the mode's backend supports.",
+    epilog=EXAMPLES, help="Run SCRIPT in one mode and report which of its operators the mode's backend supports."
 )
 @script_argument
 @arguments_argument
@@ -43,33 +43,20 @@ gave the backend nothing.
     help=f"Capture and lower, and execute nothing on the backend: what is read is zeros (default {DRY_STEPS} steps).",
 )
 @click.option(
-    "--steps",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="End the script after N steps (default: its own end).",
+    "--steps", type=click.IntRange(min=1), metavar="N", help="End the script after N steps (default: its own end)."
 )
 @click.option(
-    "--analyze-verbosity",
-    "verbosity",
-    type=click.Choice(["1", "2"]),
-    default="2",
-    show_default=True,
+    "--analyze-verbosity", "verbosity", type=click.Choice(["1", "2"]), default="2", show_default=True,
     help="2: aten operators. 1: the backend's instructions, too, and which operator each came from.",
-)
+)  # fmt: skip
 @click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=Path("model_analysis_result/result.json"),
-    show_default=True,
-    help="The report; a page (.html) is written beside it. An existing one is replaced.",
-)
+    "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("model_analysis_result/result.json"),
+    show_default=True, help="The report; a page (.html) is written beside it. An existing one is replaced.",
+)  # fmt: skip
 @click.option(
-    "--runs",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("runs"),
-    show_default=True,
+    "--runs", type=click.Path(path_type=Path, file_okay=False), default=Path("runs"), show_default=True,
     help="The folder that the run itself is recorded in.",
-)
+)  # fmt: skip
 @click.option("--timeout", type=float, metavar="SECONDS", help="End a script that takes longer.")
 @module_option
 @json_option
@@ -78,20 +65,13 @@ def command(
     script: str | None,
     arguments: tuple[str, ...],
     mode: str,
-    module: str | None,
-    dry: bool,
-    steps: int | None,
     verbosity: str,
     out: Path,
-    runs: Path,
-    timeout: float | None,
     json_path: str | None,
     quiet: bool,
+    **asked: Any,
 ) -> int:
-    plan = planned_analysis(
-        script, mode, arguments,
-        module=module, dry=dry, steps=steps, out=out, runs=runs, timeout=timeout,
-    )  # fmt: skip
+    plan = planned_analysis(script, mode, arguments, out=out, **asked)
     with reporter_for([spec.name for spec in plan.modes], quiet=quiet) as reporter:
         analysis = analyzed(plan, reporter, int(verbosity))
     replaced = analysis.write(out)
@@ -111,8 +91,10 @@ def command(
 
 
 def _show(analysis: SupportAnalysis, out: Console, *, instructions: bool) -> None:
+    """Print the operators, with `instructions` the backend's own, why what is lacking is lacking, and the percentage."""
     report, record, manifest = analysis.report, analysis.report.record, analysis.run.manifest
     rows = table("operator", ">calls", "supported", "configuration", "failure at", "call")
+    # what is unsupported call by call, since each fails in its own way; the rest a row an operator
     for one in report.unsupported:
         call = one.call
         rows.add_row(call.kind, f"{one.count:,}", "no", call.configuration, call.failure_at, call.call)
@@ -125,7 +107,7 @@ def _show(analysis: SupportAnalysis, out: Console, *, instructions: bool) -> Non
     if instructions:
         out.print()
         rows = table(f"{record.instruction_set} instruction", "from", ">times", "supported")
-        for line in sorted(report.instructions, key=lambda line: line.supported):
+        for line in sorted(report.instructions, key=lambda line: line.supported):  # False, the unsupported, first
             rows.add_row(line.text, line.kind, f"{line.count:,}", "yes" if line.supported else "no")
         out.print(rows)
     out.print()

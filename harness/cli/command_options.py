@@ -21,37 +21,29 @@ script_argument = click.argument("script", required=False, type=click.UNPROCESSE
 arguments_argument = click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
 
 module_option = click.option(
-    "-m",
-    "--module",
-    metavar="NAME",
-    help="Run a module, as `python -m NAME` would from here, in place of SCRIPT.",
+    "-m", "--module", metavar="NAME", help="Run a module, as `python -m NAME` would from here, in place of SCRIPT."
 )
 strict_option = click.option(
-    "--strict",
-    is_flag=True,
-    help="Make an error of what was not understood of the script, in place of a doubt.",
+    "--strict", is_flag=True, help="Make an error of what was not understood of the script, in place of a doubt."
 )
+target_argument = click.argument("target", metavar="[RUN | INVESTIGATION]", required=False)
+run_mode_option = click.option("--mode", metavar="MODE", help="The mode's run, of an investigation.")
+"""Both are read by `numdrift.harness.api.chosen_runs.runs_meant`."""
+
 modes_option = click.option("--modes", "listed", metavar="LIST", help="Modes by base, as in cpu,compile,lazy.")
 mode_option = click.option("--mode", "single", multiple=True, metavar="SPEC", help="One mode in full; may be repeated.")
 nproc_option = click.option(
-    "--nproc",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    metavar="N",
+    "--nproc", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
     help="Processes of each run, started as torchrun --nproc-per-node N does; "
     "the first one's folder holds the others'.",
-)
+)  # fmt: skip
 name_option = click.option("--name", help="Name of the investigation (default: the script's, numbered).")
 timeout_option = click.option("--timeout", type=float, metavar="SECONDS", help="End a run that takes longer.")
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print failures and nothing else.")
 out_option = click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("runs"),
-    show_default=True,
+    "--out", type=click.Path(path_type=Path, file_okay=False), default=Path("runs"), show_default=True,
     help="The folder that investigations are in.",
-)
+)  # fmt: skip
 json_option = click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON (- for stdout).")
 force_option = click.option("--force", is_flag=True, help="Replace outputs that exist.")
 
@@ -79,14 +71,10 @@ def recording_options(**before: Decorator) -> Decorator:
 def _click_option(option: UserOption) -> Decorator:
     flag = option.flag or f"--{option.name.replace('_', '-')}"
     facts: dict[str, Any] = {"help": option.help, "metavar": option.metavar}
+    # what kind of option it is follows from the field's default
     if isinstance(option.default, bool):
         return click.option(
-            flag,
-            option.name,
-            is_flag=True,
-            envvar=option.variable,
-            show_envvar=bool(option.variable),
-            **facts,
+            flag, option.name, is_flag=True, envvar=option.variable, show_envvar=bool(option.variable), **facts
         )
     if isinstance(option.default, tuple):
         return click.option(flag, option.name, multiple=True, **facts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
@@ -11,11 +10,12 @@ from rich.console import Console
 from ..api.comparing import compared as compare_pairs
 from ..api.comparing import compared_whole, pairs_to_compare
 from ..drift.global_batch import GlobalBatchComparison, TensorDistance
+from ..drift.parameter_distance import ParameterComparison
 from ..drift.run_comparison import RunComparison
 from ..records.codec import plain
 from ..runs.recorded_run import RecordedRun
 from .command_options import force_option, json_option, out_option
-from .findings_table import show_pair
+from .investigate import show_pair
 from .output import console, number, table, write_json
 
 EXAMPLES = """\b
@@ -39,11 +39,7 @@ Exit codes: 0 identical or rounding, 1 beyond rounding, undecided or another ver
 @click.argument("paths", nargs=-1, metavar="[RUN_A RUN_B | INVESTIGATION]")
 @click.option("--suffix", "suffixes", multiple=True, metavar="TAG", help="Only this batch; may be repeated.")
 @click.option(
-    "--top",
-    type=click.IntRange(min=0),
-    default=8,
-    show_default=True,
-    help="Parameters shown a pair (0: all).",
+    "--top", type=click.IntRange(min=0), default=8, show_default=True, help="Parameters shown a pair (0: all)."
 )
 @click.option(
     "--global-batch",
@@ -67,7 +63,7 @@ def command(
         if json_path:
             write_json(json_path, {"schema": 1, "global_batch": plain(whole.to_json())}, force=force)
         if json_path != "-":
-            show_global_batch(console(), whole, top)
+            _show_global_batch(console(), whole, top)
         # distances decide nothing: 1 for a person to look
         return 3 if any(_failed(run) for run in (single, several)) else 1
     pairs = pairs_to_compare(paths, suffixes, out)
@@ -76,13 +72,14 @@ def command(
     if json_path:
         write_json(json_path, found.to_json() | distances, force=force)
     if json_path != "-":
-        show(console(), compared, top)
+        _show(console(), compared, top)
         for a, b in pairs:
             for run in (a, b):
                 if not run.journal.steps:
                     console().print(f"{run.manifest.label} has no recorded step: {run.manifest.message}")
         for pair in found.pairs:
             show_pair(console(), pair)
+    # a pair of two investigations belongs to neither's findings
     for folder in {a.path.parent for a, b in pairs if a.path.parent == b.path.parent}:
         found.update(folder)
     return 3 if any(_failed(run) for pair in pairs for run in pair) else found.exit_code
@@ -93,21 +90,18 @@ def _failed(run: RecordedRun) -> bool:
     return run.manifest.failed and run.manifest.status != "nonfinite"
 
 
-def show(out: Console, compared: list[RunComparison], top: int) -> None:
+def _show(out: Console, compared: list[RunComparison], top: int) -> None:
     """Print a table of the pairs, then the parameters of each pair that differs."""
     rows = table(
-        "reference",
-        "run",
-        ">steps",
-        ">first differing step",
-        ">max |Δloss|",
-        ">max rel",
-        ">final |Δloss|",
-        ">final rel",
-        "first differing tensor",
-    )
+        "reference", "run", ">steps", ">first differing step",
+        ">max |Δloss|", ">max rel", ">final |Δloss|", ">final rel", "first differing tensor",
+    )  # fmt: skip
     for one in compared:
-        losses = one.losses
+        losses, first = one.losses, one.first_tensor
+        if first is None:
+            tensor = "none" if one.digest_steps else "not recorded"
+        else:
+            tensor = f"{first.tensor}{' (gradient)' if first.what == 'gradient' else ''} at step {first.step:,}"
         rows.add_row(
             one.a,
             one.b,
@@ -117,25 +111,18 @@ def show(out: Console, compared: list[RunComparison], top: int) -> None:
             number(losses.max_relative),
             number(losses.final_absolute),
             number(losses.final_relative),
-            _tensor(one),
+            tensor,
         )
     out.print(rows)
     for one in compared:
-        _show_parameters(out, one, top)
+        if one.parameters is not None:
+            _show_parameters(out, one, one.parameters, top)
 
 
-def _tensor(one: RunComparison) -> str:
-    if one.first_tensor is None:
-        return "none" if one.digest_steps else "not recorded"
-    first = one.first_tensor
-    return f"{first.tensor}{' (gradient)' if first.what == 'gradient' else ''} at step {first.step:,}"
-
-
-def _show_parameters(out: Console, one: RunComparison, top: int) -> None:
-    if one.parameters is None:
-        return
-    differing = [drift for drift in one.parameters.drifts if drift.differing]
-    count = len(one.parameters.drifts)
+def _show_parameters(out: Console, one: RunComparison, parameters: ParameterComparison, top: int) -> None:
+    """Print how far the parameters are apart after the last step that both kept, and those that have no counterpart."""
+    differing = [drift for drift in parameters.drifts if drift.differing]
+    count = len(parameters.drifts)
     head = f"\n{one.b} against {one.a}, after step {one.parameters_step:,}: "
     if not differing:
         out.print(f"{head}all {count} parameters and buffers are identical bit for bit")
@@ -155,23 +142,19 @@ def _show_parameters(out: Console, one: RunComparison, top: int) -> None:
         out.print(rows)
         if top and len(differing) > top:
             out.print(f"  and {len(differing) - top} more (--top 0 shows all)")
-    _show_unmatched(out, one)
-
-
-def _show_unmatched(out: Console, one: RunComparison) -> None:
-    parameters: Any = one.parameters
     for side, names in ((one.a, parameters.only_a), (one.b, parameters.only_b)):
         if names:
             out.print(f"  only {side} has {', '.join(names)}", soft_wrap=True)
     for other in parameters.mismatches:
-        out.print(
-            f"  {other.name} is {other.dtype_a} {list(other.shape_a)} in {one.a}, "
+        sides = (
+            f"{other.dtype_a} {list(other.shape_a)} in {one.a}",
             f"{other.dtype_b} {list(other.shape_b)} in {one.b}",
-            soft_wrap=True,
         )
+        out.print(f"  {other.name} is {', '.join(sides)}", soft_wrap=True)
 
 
-def show_global_batch(out: Console, found: GlobalBatchComparison, top: int) -> None:
+def _show_global_batch(out: Console, found: GlobalBatchComparison, top: int) -> None:
+    """Print how far several processes are from one that takes their whole batch."""
     losses = found.losses
     out.print(
         f"{found.several}, {found.world_size} processes, against {found.single}, which takes the whole batch",
@@ -184,10 +167,12 @@ def show_global_batch(out: Console, found: GlobalBatchComparison, top: int) -> N
             soft_wrap=True,
         )
     if found.jump is not None:
+        # rounding differs from the first step on: where the distance jumps is where to look
         at = found.jump.at
+        part = "" if at.rank is None else f", most in the part of rank {at.rank}"
         out.print(
             f"  the distance grows the most at step {at.step}, from {number(found.jump.before)} to "
-            f"{number(at.relative_l2)}: {_named(at)}",
+            f"{number(at.relative_l2)}: {_name(at)}{part} ({at.how})",
             soft_wrap=True,
         )
     if found.final:
@@ -200,11 +185,6 @@ def show_global_batch(out: Console, found: GlobalBatchComparison, top: int) -> N
     for text in found.lacking:
         out.print(f"  note: {text}", soft_wrap=True)
     out.print("These are distances, not a verdict: sums over the batch are in another order.")
-
-
-def _named(one: TensorDistance) -> str:
-    part = "" if one.rank is None else f", most in the part of rank {one.rank}"
-    return f"{_name(one)}{part} ({one.how})"
 
 
 def _name(one: TensorDistance) -> str:

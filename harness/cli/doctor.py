@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError, nearest
-from ..launch.doctor import Examination, examine
+from ..launch.doctor import examine
 from ..records.mode_registry import registry
 from .command_options import json_option
 from .output import console, table, write_json
@@ -38,25 +38,20 @@ def command(modes: str | None, json_path: str | None) -> int:
     if json_path:
         write_json(json_path, {"schema": 1} | asdict(examination))
     if json_path != "-":
-        _show(examination)
-    return 0 if any(finding.works for finding in examination.findings) else 3
-
-
-def _show(examination: Examination) -> None:
-    out = console()
-    facts = table("", "")
-    facts.show_header = False
-    environment = examination.environment
-    facts.add_row("numdrift", version("numdrift"))
-    facts.add_row("python", platform.python_version())
-    facts.add_row("torch", str(environment.get("torch", "not importable")))
-    facts.add_row("cpu", f"{environment.get('cpu_capability', '-')}, {environment.get('threads', '-')} threads")
-    facts.add_row("digests", str(environment.get("digest", "-")))
-    compiler = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)
-    facts.add_row("C++ compiler", compiler or "none: compile mode needs one (Debian: apt-get install g++)")
-    out.print(facts)
-    out.print()
-    rows = table("mode", "works", "what it is", "what is missing", "remedy")
-    for finding in examination.findings:
-        rows.add_row(finding.mode, "yes" if finding.works else "no", finding.summary, finding.reason, finding.remedy)
-    out.print(rows)
+        out, environment = console(), examination.environment
+        facts = table("", "")
+        facts.show_header = False
+        facts.add_row("numdrift", version("numdrift"))
+        facts.add_row("python", platform.python_version())
+        facts.add_row("torch", str(environment.get("torch", "not importable")))
+        facts.add_row("cpu", f"{environment.get('cpu_capability', '-')}, {environment.get('threads', '-')} threads")
+        facts.add_row("digests", str(environment.get("digest", "-")))
+        compiler = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)
+        facts.add_row("C++ compiler", compiler or "none: compile mode needs one (Debian: apt-get install g++)")
+        out.print(facts)
+        out.print()
+        rows = table("mode", "works", "what it is", "what is missing", "remedy")
+        for one in examination.findings:
+            rows.add_row(one.mode, "yes" if one.works else "no", one.summary, one.reason, one.remedy)
+        out.print(rows)
+    return 0 if any(one.works for one in examination.findings) else 3  # 3 where not even the CPU works

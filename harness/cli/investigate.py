@@ -1,4 +1,4 @@
-"""`numdrift investigate`: is the drift more than rounding, and which side is right?"""
+"""`numdrift investigate`: is the drift more than rounding, and which side is right? And findings as a person reads them."""
 
 from __future__ import annotations
 
@@ -7,29 +7,21 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import click
+from rich.console import Console
 
 from ..api.investigating import DEFAULT_MODES, investigated
+from ..investigate.culprit_words import lines_of
 from ..investigate.investigation_plan import DEFAULT_STATE_BUDGET
 from ..launch.batch_kernels import stated_kernel
 from ..launch.supervise import Reporter
+from ..records.findings import Findings, PairFindings
 from ..records.mode_spec import parse_modes
-from .command_options import (
-    arguments_argument,
-    force_option,
-    jobs_option,
-    json_option,
-    mode_option,
-    module_option,
-    nproc_option,
-    out_option,
-    quiet_option,
-    script_argument,
-    strict_option,
-    timeout_option,
-)
-from .findings_table import show
-from .output import console, write_json
+from . import command_options as options
+from .output import console, number, table, write_json
 from .progress import UnderstoodLines, reporter_for
+
+WORST_SHOWN = 5
+CULPRITS_SHOWN = 8
 
 EXAMPLES = """\b
 Examples:
@@ -70,55 +62,41 @@ partition_bisect_option = click.option(
     help="Run SCRIPT in some modes and decide whether they differ by more than rounding. SCRIPT may also be an "
     "investigation that `numdrift run` has recorded.",
 )
-@script_argument
-@arguments_argument
+@options.script_argument
+@options.arguments_argument
 @click.option("--modes", "listed", metavar="LIST", help=f"Modes by base (default {DEFAULT_MODES}).")
-@mode_option
+@options.mode_option
 @click.option("--name", help="Name of the investigation (default: the script's, numbered); one that exists goes on.")
 @click.option("--suffix", metavar="TAG", help="Which batch of a recorded investigation (default: its newest).")
 @click.option(
-    "--steps",
-    metavar="LIST",
-    help="Steps to start from the reference's state, as in 0,5,10-19 (default: chosen).",
+    "--steps", metavar="LIST", help="Steps to start from the reference's state, as in 0,5,10-19 (default: chosen)."
 )
 @click.option(
-    "--envelope",
-    type=click.IntRange(min=0),
-    default=0,
-    metavar="N",
+    "--envelope", type=click.IntRange(min=0), default=0, metavar="N",
     help="Train the reference N times from parameters that are one ULP off, for the curve's envelope (8 is usual).",
-)
+)  # fmt: skip
 @click.option(
-    "--seeds",
-    type=click.IntRange(min=0),
-    default=0,
-    metavar="N",
+    "--seeds", type=click.IntRange(min=0), default=0, metavar="N",
     help="Train every mode with N seeds, to test for a systematic lag (12 is usual, 10 the least that can tell).",
-)
+)  # fmt: skip
 @click.option(
-    "--state-budget",
-    type=click.FloatRange(min=0, min_open=True),
-    default=DEFAULT_STATE_BUDGET / 2**20,
-    show_default=True,
-    metavar="MIB",
+    "--state-budget", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_STATE_BUDGET / 2**20,
+    show_default=True, metavar="MIB",
     help="Disk for the states of the steps, a mode; fewer steps are chosen when it is small.",
-)
+)  # fmt: skip
 @click.option("--kernel", "kernels", multiple=True, metavar="OP=PATH", help="A kernel of your own (.c, .py).")
-@nproc_option
+@options.nproc_option
 @click.option(
     "--against-single",
     is_flag=True,
     help="With --nproc: the reference is the first mode in one process, which takes the whole batch at each step.",
 )
-@timeout_option
-@jobs_option(2)
+@options.timeout_option
+@options.jobs_option(2)
 @click.option(
-    "--localize",
-    type=click.Choice(["all", "faults", "none"]),
-    default="all",
-    show_default=True,
+    "--localize", type=click.Choice(["all", "faults", "none"]), default="all", show_default=True,
     help="Whose causes to look for and to prove: of every pair that differs, of those beyond rounding, or none.",
-)
+)  # fmt: skip
 @click.option(
     "--scripts/--no-scripts",
     default=True,
@@ -131,13 +109,13 @@ partition_bisect_option = click.option(
 )
 @knobs_option
 @partition_bisect_option
-@module_option
-@strict_option
-@quiet_option
+@options.module_option
+@options.strict_option
+@options.quiet_option
 @click.option("--verbose", "-v", is_flag=True, help="Print every step's score and its worst tensors.")
-@out_option
-@force_option
-@json_option
+@options.out_option
+@options.force_option
+@options.json_option
 def command(
     script: str | None,
     arguments: tuple[str, ...],
@@ -150,13 +128,13 @@ def command(
     json_path: str | None,
     **asked: Any,
 ) -> int:
-    modes = parse_modes(listed, single) if listed or single else None
+    modes = parse_modes(listed, single) if listed or single else None  # None: the default, or what was recorded
     own = [stated_kernel(text) for text in kernels]
     progress = CommandLineProgress(quiet=quiet)
     found, _ = investigated(script, modes, arguments, progress, kernels=own, force=force, **asked)
     if json_path:
         write_json(json_path, found.to_json(), force=force)
-    if quiet:
+    if quiet:  # a script that calls this reads the exit code; a person who finds it in a log needs the reason
         for pair in found.pairs:
             if pair.exit_code:
                 console(stderr=True).print(f"numdrift: {pair.b} against {pair.a}: {pair.text[0]}", soft_wrap=True)
@@ -180,3 +158,56 @@ class CommandLineProgress:
     def say(self, text: str) -> None:
         if not self._quiet:
             self._console.print(text, soft_wrap=True)
+
+
+def show(out: Console, found: Findings, *, verbose: bool = False) -> None:
+    """Print the verdicts as a table of the pairs, then what is known of each, and what it cost."""
+    rows = table(
+        "reference", "mode", "verdict", ">first differing step", ">first significant step", ">largest z", ">fault from",
+        "closer to fp64",
+    )  # fmt: skip
+    for pair in found.pairs:
+        steps = (pair.first_differing_step, pair.first_significant_step)
+        rows.add_row(
+            pair.a,
+            pair.b,
+            (pair.verdict or "undecided") + (" (inspect)" if pair.inspect else ""),
+            *("none" if step is None else f"{step:,}" for step in steps),
+            number(pair.score),
+            number(pair.threshold),
+            pair.closer_to_fp64 or "-",
+        )
+    out.print(rows)
+    for pair in found.pairs:
+        show_pair(out, pair, verbose=verbose)
+    if found.training_runs or found.reused:
+        reused = f", {found.reused} used again" if found.reused else ""
+        out.print(
+            f"\n{found.training_runs} training run{'' if found.training_runs == 1 else 's'}{reused}, "
+            f"{found.steps_trained:,} steps, {found.seconds:.1f} s"
+        )
+
+
+def show_pair(out: Console, pair: PairFindings, *, verbose: bool = False) -> None:
+    """Print what is known of one pair; with `verbose` also the score of each step and its worst tensors."""
+    out.print(f"\n{pair.b} against {pair.a}: {pair.verdict or 'undecided'}", soft_wrap=True)
+    for sentence in pair.text:
+        out.print(f"  {sentence}", soft_wrap=True)
+    for place, culprit in enumerate(pair.culprits[:CULPRITS_SHOWN], 1):
+        if culprit.proof is not None:  # a difference in the set-up is in the text already
+            first, *others = lines_of(culprit, pair.a, pair.b)
+            out.print(f"  {place}. {first}", soft_wrap=True)
+            for line in others:
+                out.print(f"     {line}", soft_wrap=True)
+    if pair.without:
+        out.print(f"  {pair.without.text}", soft_wrap=True)
+    for note in pair.notes:
+        out.print(f"  note: {note}", soft_wrap=True)
+    if verbose and pair.steps:
+        rows = table("  step", ">z", "tape", "worst tensors (z)")
+        for step in pair.steps:
+            tensors = sorted(step.tensors, key=lambda one: -one.score)[:WORST_SHOWN]
+            worst = ", ".join(f"{one.name} {number(one.score)}" for one in tensors if one.score)
+            taped = "yes" if step.taped else ""
+            rows.add_row(f"  {step.step:,}", number(step.score), taped, worst or "identical")
+        out.print(rows)

@@ -9,9 +9,8 @@ import click
 
 from ..api.investigating import localized
 from ..runs.recorded_run import load_run
-from .command_options import force_option, json_option, timeout_option
-from .findings_table import show
-from .investigate import CommandLineProgress, knobs_option, partition_bisect_option
+from .command_options import force_option, jobs_option, json_option, timeout_option
+from .investigate import CommandLineProgress, knobs_option, partition_bisect_option, show
 from .output import console, write_json
 
 EXAMPLES = """\b
@@ -32,15 +31,13 @@ Exit codes: 0 no drift beyond rounding, 1 drift beyond rounding or a verdict tha
 @click.argument("run_a", type=click.Path(path_type=Path))
 @click.argument("run_b", type=click.Path(path_type=Path))
 @click.option(
-    "--step",
-    type=click.IntRange(min=0),
-    metavar="N",
+    "--step", type=click.IntRange(min=0), metavar="N",
     help="The step to look into (default: the first significant one).",
-)
+)  # fmt: skip
 @knobs_option
 @partition_bisect_option
 @timeout_option
-@click.option("--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Runs side by side at a time.")
+@jobs_option(2)
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but the findings.")
 @force_option
 @json_option

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import click
 from rich.console import Console
+from rich.table import Table
 
-from ..errors import MetricsNotFound
-from ..records.backend_work import FROM_DEVICE, TO_DEVICE, WORKED, StepMetrics
+from ..api.chosen_runs import metrics_of_runs, runs_meant
+from ..records.backend_work import FROM_DEVICE, TO_DEVICE, WORKED
 from ..tools.metrics.metrics_report import metrics_report
 from ..tools.metrics.metrics_summary import Distribution, MetricsSummary, Transfers, summarize
-from ..tools.metrics.run_metrics import RunMetrics, metrics_of
-from .command_options import force_option, json_option, out_option
-from .graph.selection import mode_option, recorded_runs, target_argument
+from .command_options import force_option, json_option, out_option, run_mode_option, target_argument
 from .output import console, table, write_json
 
 SCHEMA = 1
@@ -54,7 +52,7 @@ Exit codes: 0 shown, 2 wrong usage or no metrics taken, 3 a file cannot be read.
     "investigation (default: the newest).",
 )
 @target_argument
-@mode_option
+@run_mode_option
 @click.option("--steps", is_flag=True, help="Also a table of the steps.")
 @click.option("--text", is_flag=True, help="The report in the form that torch_xla and torch's lazy core print.")
 @click.option("--all", "everything", is_flag=True, help="Every step, counter and place, however many.")
@@ -73,21 +71,25 @@ def command(
     force: bool,
     json_path: str | None,
 ) -> int:
-    runs = recorded_runs(target, out, mode)
-    measured: list[RunMetrics] = []
-    for run in runs:
-        with suppress(MetricsNotFound):
-            measured.append(metrics_of(run))
-    if not measured:
-        metrics_of(runs[0])
+    runs = runs_meant(target, out, mode)
+    measured = metrics_of_runs(runs)
     if json_path:
         found = [summarize(one).to_json() for one in measured]
         write_json(json_path, {"schema": SCHEMA, "runs": found}, force=force)
     screen = console()
     if text:
-        show_text(screen, measured)
+        for number, one in enumerate(measured):
+            if len(measured) > 1:
+                screen.print("\n" * (number > 0) + f"{one.run.path} ({one.run.manifest.spec})", soft_wrap=True)
+            screen.print(metrics_report(one), end="", soft_wrap=True)
     elif json_path != "-" and not quiet:
-        show(screen, [summarize(one) for one in measured], steps=steps, everything=everything)
+        summaries = [summarize(one) for one in measured]
+        screen.print(_table(summaries))
+        for summary in summaries:
+            _show_notes(screen, summary, everything)
+        for summary in summaries if steps else ():
+            screen.print()
+            _show_steps(screen, summary, everything)
     if json_path != "-" and not quiet:
         without = [run.path.name for run in runs if all(run is not one.run for one in measured)]
         if without:
@@ -95,24 +97,8 @@ def command(
     return 0
 
 
-def show_text(out: Console, measured: Sequence[RunMetrics]) -> None:
-    for number, one in enumerate(measured):
-        if len(measured) > 1:
-            out.print("\n" * (number > 0) + f"{one.run.path} ({one.run.manifest.spec})", soft_wrap=True)
-        out.print(metrics_report(one), end="", soft_wrap=True)
-
-
-def show(out: Console, summaries: Sequence[MetricsSummary], *, steps: bool, everything: bool) -> None:
-    """Print a table with a column for each run, then of each run what fragments its graphs, and what ended it early."""
-    out.print(_table(summaries))
-    for one in summaries:
-        _show_notes(out, one, everything)
-    for one in summaries if steps else ():
-        out.print()
-        _show_steps(out, one, everything)
-
-
-def _table(summaries: Sequence[MetricsSummary]) -> object:
+def _table(summaries: Sequence[MetricsSummary]) -> Table:
+    """A column a run. A row that says nothing of any run is left out: most modes transfer nothing."""
     rows = table("", *(f">{one.metrics.run.path.name}" for one in summaries))
     rows.add_row("backend", *(one.metrics.backend for one in summaries))
 
@@ -121,20 +107,28 @@ def _table(summaries: Sequence[MetricsSummary]) -> object:
         if any(cell not in ("", "-", "0") for cell in cells):
             rows.add_row(name, *cells)
 
+    def add_times(times: Callable[[MetricsSummary], Distribution]) -> None:
+        add("  time in all", lambda one: duration(times(one).total if times(one).values else None))
+        add("  time p50", lambda one: duration(times(one).percentile(50)))
+        add("  time p95", lambda one: duration(times(one).percentile(95)))
+
+    def add_transfers(name: str, moved: Callable[[MetricsSummary], Transfers]) -> None:
+        add(name, lambda one: f"{moved(one).count:,}" if moved(one).count else "-")
+        add("  bytes", lambda one: size(moved(one).bytes) if moved(one).count else "-")
+        add("  time", lambda one: duration(moved(one).timed.total if moved(one).timed.values else None))
+
     add("steps", lambda one: f"{len(one.metrics.steps):,}")
-    _add_times(add, "  time", lambda one: one.steps)
-    add("compiled", lambda one: _graphs(one, f"{len(one.compiled):,}"))
-    _add_times(add, "  time", lambda one: one.compile_seconds)
-    add("found", lambda one: _graphs(one, f"{len(one.found):,}"))
+    add_times(lambda one: one.steps)
+    # where ops are executed when they are called nothing is compiled, and 0 would look like a failure
+    add("compiled", lambda one: "-" if one.metrics.executes_at_once else f"{len(one.compiled):,}")
+    add_times(lambda one: one.compile_seconds)
+    add("found", lambda one: "-" if one.metrics.executes_at_once else f"{len(one.found):,}")
     add("executed", lambda one: f"{len(one.executed):,}")
-    _add_times(add, "  time", lambda one: one.execute_seconds)
+    add_times(lambda one: one.execute_seconds)
     add("sizes p50", lambda one: _count(one.sizes.percentile(50)))
     add("  largest", lambda one: _count(max(one.sizes.values, default=None)))
-    for name, direction in (
-        ("to device", lambda one: one.to_device),
-        ("from device", lambda one: one.from_device),
-    ):
-        _add_transfers(add, name, direction)
+    add_transfers("to device", lambda one: one.to_device)
+    add_transfers("from device", lambda one: one.from_device)
     add("falls back", lambda one: _count(sum(found.count for found in one.fragmentation if not found.is_read)))
     add("read early", lambda one: _count(sum(found.count for found in one.fragmentation if found.is_read)))
     add("peak memory", lambda one: size(one.peak))
@@ -142,31 +136,12 @@ def _table(summaries: Sequence[MetricsSummary]) -> object:
     return rows
 
 
-Add = Callable[[str, Callable[[MetricsSummary], str]], None]
-
-
-def _add_times(add: Add, name: str, times: Callable[[MetricsSummary], Distribution]) -> None:
-    add(f"{name} in all", lambda one: duration(times(one).total if times(one).values else None))
-    for share in (50, 95):
-        add(f"{name} p{share}", lambda one, share=share: duration(times(one).percentile(share)))  # type: ignore[misc]
-
-
-def _add_transfers(add: Add, name: str, direction: Callable[[MetricsSummary], Transfers]) -> None:
-    add(name, lambda one: f"{direction(one).count:,}" if direction(one).count else "-")
-    add("  bytes", lambda one: size(direction(one).bytes) if direction(one).count else "-")
-    add("  time", lambda one: duration(direction(one).timed.total if direction(one).timed.values else None))
-
-
-def _graphs(one: MetricsSummary, text: str) -> str:
-    return "-" if one.metrics.executes_at_once else text
-
-
 def _show_notes(out: Console, one: MetricsSummary, everything: bool) -> None:
-    name, metrics = one.metrics.run.path.name, one.metrics
+    """What fragments the graphs of a run, and what ended it early."""
+    name, metrics, manifest = one.metrics.run.path.name, one.metrics, one.metrics.run.manifest
     if metrics.unavailable:
         out.print(f"\n{name}: its backend could not be observed: {metrics.unavailable}", soft_wrap=True)
     if metrics.has_ended and not metrics.steps:
-        manifest = metrics.run.manifest
         why = f"{manifest.status}: {manifest.message}" if manifest.failed else NO_STEP
         out.print(f"\n{name} reached no step ({why})", soft_wrap=True)
     if one.fragmentation:
@@ -177,9 +152,8 @@ def _show_notes(out: Console, one: MetricsSummary, everything: bool) -> None:
     if len(shown) < len(one.fragmentation):
         out.print(f"  and {len(one.fragmentation) - len(shown):,} more places (--all)")
     if not metrics.has_ended:
-        status = metrics.run.manifest.status
         reached = f"step {metrics.steps[-1].step}" if metrics.steps else "its setup"
-        out.print(f"\n{name} was cut off ({status}): its metrics end with {reached}", soft_wrap=True)
+        out.print(f"\n{name} was cut off ({manifest.status}): its metrics end with {reached}", soft_wrap=True)
 
 
 def _show_steps(out: Console, one: MetricsSummary, everything: bool) -> None:
@@ -190,32 +164,30 @@ def _show_steps(out: Console, one: MetricsSummary, everything: bool) -> None:
         ">executed", ">nodes", ">to device", ">from device", ">resident",
     )  # fmt: skip
     parts = metrics.parts
+    # the first parts are where compilers are at work, and the last says how far the run came
     shown = parts if everything or len(parts) <= MOST_LINES else [*parts[: MOST_LINES - 1], parts[-1]]
     for part in shown:
         if part is parts[-1] and len(shown) < len(parts):
             rows.add_row("...")
-        rows.add_row(*_cells(part))
+        compiles, executed = list(part.of("compile")), list(part.of("execute"))
+        moved = [
+            sum(work.size or 0 for work in part.of("transfer") if work.name == name)
+            for name in (TO_DEVICE, FROM_DEVICE)
+        ]
+        rows.add_row(
+            part.name or f"{part.step:,}",
+            duration(part.seconds),
+            *(duration(part.seconds_of(kind) or None) for kind in WORKED),
+            duration(part.recording),
+            duration(part.other),
+            f"{sum(not work.cached for work in compiles):,}",
+            f"{sum(bool(work.cached) for work in compiles):,}",
+            f"{len(executed):,}",
+            f"{sum(work.size or 0 for work in executed):,}",
+            *(size(count) if count else "-" for count in moved),
+            size(part.memory.get("resident")),
+        )
     out.print(rows)
-
-
-def _cells(part: StepMetrics) -> list[str]:
-    compiles, executed = list(part.of("compile")), list(part.of("execute"))
-    moved = {
-        name: sum(one.size or 0 for one in part.of("transfer") if one.name == name) for name in (TO_DEVICE, FROM_DEVICE)
-    }
-    return [
-        part.name or f"{part.step:,}",
-        duration(part.seconds),
-        *(duration(part.seconds_of(kind) or None) for kind in WORKED),
-        duration(part.recording),
-        duration(part.other),
-        f"{sum(not one.cached for one in compiles):,}",
-        f"{sum(bool(one.cached) for one in compiles):,}",
-        f"{len(executed):,}",
-        f"{sum(one.size or 0 for one in executed):,}",
-        *(size(count) if count else "-" for count in moved.values()),
-        size(part.memory.get("resident")),
-    ]
 
 
 def _count(value: float | None) -> str:
@@ -226,7 +198,7 @@ def duration(seconds: float | None) -> str:
     """Three significant digits in a unit that fits."""
     if seconds is None:
         return "-"
-    if seconds < 1e-9:
+    if seconds < 1e-9:  # less than any clock tells
         return "0"
     for unit, name in ((1.0, "s"), (1e-3, "ms")):
         if seconds >= unit:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 from rich.console import Console
 
-from ..api.partitioning import partitioned, require_parts
-from ..observers.partition.partition_journal import BisectionRecord, TensorCheck
+from ..api.backend_support import partitioned, require_parts
+from ..observers.partition.partition_journal import TensorCheck
 from ..records.mode_spec import parse_mode
 from ..records.partition_record import UNLIMITED, GraphPartition, PartitionConfig, PartitionedOperator
 from ..tools.partition_run import Partitioned
@@ -41,44 +41,24 @@ Exit codes: 0 partitioned, 2 wrong usage or a limit that is broken, 3 the script
 @click.argument("target", required=False, type=click.UNPROCESSED)
 @arguments_argument
 @click.option(
-    "--mode",
-    "mode",
-    default="compile",
-    show_default=True,
-    metavar="SPEC",
-    help="The mode whose backend is used.",
+    "--mode", "mode", default="compile", show_default=True, metavar="SPEC", help="The mode whose backend is used."
 )
 @click.option(
-    "--min-operator-percentage-threshold",
-    "threshold",
-    type=click.FloatRange(0, 1),
-    default=0.0,
-    metavar="FRACTION",
+    "--min-operator-percentage-threshold", "threshold", type=click.FloatRange(0, 1), default=0.0, metavar="FRACTION",
     help="Refuse where less than this fraction of a graph's operators is supported.",
-)
+)  # fmt: skip
 @click.option(
-    "--min-subgraph-size",
-    "smallest",
-    type=int,
-    default=UNLIMITED,
-    metavar="N",
+    "--min-subgraph-size", "smallest", type=int, default=UNLIMITED, metavar="N",
     help="Refuse where a subgraph has fewer operators.",
-)
+)  # fmt: skip
 @click.option(
-    "--max-subgraph-count",
-    "most",
-    type=int,
-    default=UNLIMITED,
-    metavar="N",
+    "--max-subgraph-count", "most", type=int, default=UNLIMITED, metavar="N",
     help="Refuse where a graph has more subgraphs.",
-)
+)  # fmt: skip
 @click.option(
-    "--ops-to-partition",
-    "moved",
-    multiple=True,
-    metavar="LIST",
+    "--ops-to-partition", "moved", multiple=True, metavar="LIST",
     help="Operators to put on the CPU besides, as in aten::log_softmax,aten::gelu; may be repeated.",
-)
+)  # fmt: skip
 @click.option("--inference", is_flag=True, help="Of a module: evaluate it, and compute no gradients.")
 @click.option(
     "--bisect",
@@ -87,10 +67,7 @@ Exit codes: 0 partitioned, 2 wrong usage or a limit that is broken, 3 the script
 )
 @click.option("--check", is_flag=True, help="Of a script: run it unpartitioned, too, and say how far apart both are.")
 @click.option(
-    "--steps",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="End the script after N steps (default: its own end).",
+    "--steps", type=click.IntRange(min=1), metavar="N", help="End the script after N steps (default: its own end)."
 )
 @name_option
 @click.option("--timeout", type=float, metavar="SECONDS", help="End a process that takes longer.")
@@ -112,12 +89,11 @@ def command(
 ) -> int:
     named = [one for text in moved for one in text.split(",") if one.strip()]
     config = PartitionConfig(threshold, smallest, most, named)
-    spec = parse_mode(mode)
     errors = console(stderr=True)
     done = partitioned(
         target,
         arguments,
-        spec,
+        parse_mode(mode),
         config,
         lambda names: reporter_for(names, quiet=quiet),
         lambda text: None if quiet else errors.print(text),
@@ -126,16 +102,20 @@ def command(
     if json_path:
         write_json(json_path, done.to_json())
     if json_path != "-" and not quiet:
-        show(console(), done)
-    require_parts(done)
+        _show(console(), done)
+    require_parts(done)  # after what came of it was shown: that says where it went wrong
     return 0
 
 
-def show(out: Console, done: Partitioned) -> None:
+def _show(out: Console, done: Partitioned) -> None:
     """Print every graph that differs from those before it, and what came of the checks."""
     shown: list[GraphPartition] = []
+
+    def what_is_shown(graph: GraphPartition) -> tuple[object, ...]:
+        return graph.phase, graph.module, graph.operators, graph.subgraphs
+
     for graph in done.record.graphs:
-        if not any(_alike(graph, other) for other in shown):
+        if all(what_is_shown(graph) != what_is_shown(other) for other in shown):
             shown.append(graph)
             _show_graph(out, graph, done.record.backend)
     repeated = len(done.record.graphs) - len(shown)
@@ -144,28 +124,61 @@ def show(out: Console, done: Partitioned) -> None:
     for note in done.record.notes:
         out.print(note, soft_wrap=True)
     if done.record.checks:
-        out.print(checked(done.record.checks), soft_wrap=True)
-    if done.record.bisection is not None:
-        _show_bisection(out, done.record.bisection)
-    if done.comparison is not None:
-        out.print(_compared(done), soft_wrap=True)
+        said = (
+            _checked(what, [one for one in done.record.checks if one.what == what]) for what in ("output", "gradient")
+        )
+        out.print(" ".join(said).strip(), soft_wrap=True)
+    bisection = done.record.bisection
+    if bisection is not None and not bisection.whole:
+        out.print("Nothing drifts: there is nothing to look for.")
+    elif bisection is not None:
+        # drifts are relative: by the largest value of the output or gradient that is furthest
+        rows = table("carries drift", "module", "line", ">alone on the backend", ">left without it")
+        for carrier in bisection.carriers:
+            kinds = ", ".join(one.operator for one in carrier.operators)
+            modules = ", ".join(dict.fromkeys(one.module for one in carrier.operators if one.module))
+            lines = ", ".join(dict.fromkeys(one.line for one in carrier.operators if one.line))
+            rows.add_row(kinds, modules, lines, number(carrier.alone), number(carrier.without))
+        out.print(rows)
+        whole = number(bisection.whole)
+        out.print(f"The whole module drifts by {whole} (relative); {bisection.asked} partitions were executed.")
+    found = done.comparison
+    if found is not None and found.identical:
+        out.print(f"Identical to the unpartitioned run on the CPU, in all {found.steps_b:,} steps.", soft_wrap=True)
+    elif found is not None:
+        step, relative = found.first_differing_step, found.losses.max_relative
+        first = "" if step is None else f" from step {step} on"
+        losses = f"losses by at most {number(relative)} of their value" if relative else "losses not at all"
+        out.print(
+            f"Differs from the unpartitioned run on the CPU{first}, {losses}; `numdrift compare {done.path}` says more.",
+            soft_wrap=True,
+        )
     out.print(f"Wrote {done.path}")
 
 
-def _alike(a: GraphPartition, b: GraphPartition) -> bool:
-    return (a.phase, a.module, a.operators, a.subgraphs) == (b.phase, b.module, b.operators, b.subgraphs)
-
-
 def _show_graph(out: Console, graph: GraphPartition, backend: str) -> None:
+    """Print the operators of a graph, unsupported ones one by one and first; then its subgraphs."""
     counted = "operators as written" if graph.as_written else "operators as dispatched"
     out.print(f"{graph.module}, {graph.phase} ({counted})", style="bold")
+    # a network repeats its layers: supported operators of one kind are one row a device
+    together: dict[tuple[str, str], list[PartitionedOperator]] = {}
+    for row in graph.operators:
+        if row.supported:
+            together.setdefault((row.kind, row.device), []).append(row)
+    groups = [[row] for row in graph.operators if not row.supported] + list(together.values())
     rows = table("operator", ">count", "supported", "runs on", "configuration", "line", "why")
-    for kind, lines in _by_kind(graph.operators):
-        for row in lines:
-            rows.add_row(
-                kind, f"{row.count:,}", "yes" if row.supported else "no", row.device,
-                row.configuration, row.call, _why(row),
-            )  # fmt: skip
+    for group in groups:
+        one = group[0]
+        moved = "ops_to_partition" if one.moved else ""
+        rows.add_row(
+            one.kind,
+            f"{sum(row.count for row in group):,}",
+            "yes" if one.supported else "no",
+            one.device,
+            _one_or_many([row.configuration for row in group], "configurations"),
+            _one_or_many([row.call for row in group], "lines"),
+            moved if one.supported else f"{one.failure_at}: {one.reason}",
+        )
     out.print(rows)
     out.print(f"{graph.percentage:.2f}% of operators ({graph.supported} of {graph.total}) are supported by {backend}")
     rows = table(">subgraph", "runs on", ">operators", "which")
@@ -176,48 +189,13 @@ def _show_graph(out: Console, graph: GraphPartition, backend: str) -> None:
     out.print()
 
 
-def _by_kind(operators: Sequence[PartitionedOperator]) -> Iterable[tuple[str, list[PartitionedOperator]]]:
-    """Unsupported operators one by one, first; of the others those of one kind and place together."""
-    yield from ((row.kind, [row]) for row in operators if not row.supported)
-    together: dict[tuple[str, str], list[PartitionedOperator]] = {}
-    for row in operators:
-        if row.supported:
-            together.setdefault((row.kind, row.device), []).append(row)
-    for (kind, device), rows in together.items():
-        yield (
-            kind,
-            [
-                PartitionedOperator(
-                    kind,
-                    _one_or_many([row.configuration for row in rows], "configurations"),
-                    _one_or_many([row.call for row in rows], "lines"),
-                    sum(row.count for row in rows),
-                    device,
-                    moved=rows[0].moved,
-                )
-            ],
-        )
-
-
-def _why(row: PartitionedOperator) -> str:
-    if not row.supported:
-        return f"{row.failure_at}: {row.reason}"
-    return "ops_to_partition" if row.moved else ""
-
-
 def _one_or_many(texts: Sequence[str], what: str) -> str:
     different = list(dict.fromkeys(texts))
     return f"{len(different)} {what}" if len(different) > 1 else different[0]
 
 
-def checked(checks: Sequence[TensorCheck]) -> str:
-    """How far a module's outputs and gradients are from the unpartitioned module's, in one sentence a kind."""
-    return " ".join(
-        _checked(what, [one for one in checks if one.what == what]) for what in ("output", "gradient")
-    ).strip()
-
-
 def _checked(what: str, checks: Sequence[TensorCheck]) -> str:
+    """How far a module's outputs, or its gradients, are from the unpartitioned module's, in one sentence."""
     if not checks:
         return ""
     identical = sum(one.identical for one in checks)
@@ -229,32 +207,3 @@ def _checked(what: str, checks: Sequence[TensorCheck]) -> str:
         f"{said}; the furthest, {what} {worst.name}, by {number(worst.largest)} where its values reach "
         f"{number(worst.scale)}."
     )
-
-
-def _show_bisection(out: Console, found: BisectionRecord) -> None:
-    """Drifts are relative: by the largest value of the output or gradient that is furthest."""
-    if not found.whole:
-        out.print("Nothing drifts: there is nothing to look for.")
-        return
-    rows = table("carries drift", "module", "line", ">alone on the backend", ">left without it")
-    for carrier in found.carriers:
-        kinds = ", ".join(one.operator for one in carrier.operators)
-        modules, lines = (
-            ", ".join(dict.fromkeys(filter(None, several)))
-            for several in zip(*((one.module, one.line) for one in carrier.operators), strict=True)
-        )
-        rows.add_row(kinds, modules, lines, number(carrier.alone), number(carrier.without))
-    out.print(rows)
-    out.print(f"The whole module drifts by {number(found.whole)} (relative); {found.asked} partitions were executed.")
-
-
-def _compared(done: Partitioned) -> str:
-    found = done.comparison
-    assert found is not None
-    if found.identical:
-        return f"Identical to the unpartitioned run on the CPU, in all {found.steps_b:,} steps."
-    step = found.first_differing_step
-    first = "" if step is None else f" from step {step} on"
-    relative = found.losses.max_relative
-    losses = f", losses by at most {number(relative)} of their value" if relative else ", losses not at all"
-    return f"Differs from the unpartitioned run on the CPU{first}{losses}; `numdrift compare {done.path}` says more."

@@ -18,22 +18,9 @@ from ..launch.execute_batch import execute
 from ..records.profile_record import DEFAULT_STEPS, PROFILE, TRACE, RunProfile
 from ..runs.recorded_run import RecordedRun, is_there
 from ..tools.profile.profile_made import profile_of
-from ..tools.profile.side_by_side import Cell, TimeRow, by_block, by_line, by_module, by_op, by_phase
+from ..tools.profile.side_by_side import TimeRow, by_block, by_line, by_module, by_op, by_phase
 from ..tools.profile.trace_file import write_log_directory
-from .command_options import (
-    arguments_argument,
-    chosen_modes,
-    force_option,
-    json_option,
-    mode_option,
-    modes_option,
-    module_option,
-    name_option,
-    out_option,
-    quiet_option,
-    script_argument,
-    timeout_option,
-)
+from . import command_options as options
 from .output import console, table, write_json
 from .progress import reporter_for
 from .run import show_failure
@@ -60,10 +47,10 @@ Traces are runs/<name>/<mode>/profile/trace.json: open them in https://ui.perfet
     help="Run SCRIPT in each mode, trace some of its steps, and show where the time goes in each mode; or show the "
     "tables of a RUN or investigation that was profiled.",
 )
-@script_argument
-@arguments_argument
-@modes_option
-@mode_option
+@options.script_argument
+@options.arguments_argument
+@options.modes_option
+@options.mode_option
 @click.option(
     "--type", "kind", type=click.Choice(("trace", "operator")), default="trace", show_default=True,
     help="How much the traces hold.",
@@ -83,13 +70,13 @@ Traces are runs/<name>/<mode>/profile/trace.json: open them in https://ui.perfet
 )  # fmt: skip
 @click.option("--keep-working", is_flag=True, help="Keep the files that the traces are put together from.")
 @click.option("--top", type=click.IntRange(min=1), default=12, show_default=True, help="Rows of a table.")
-@name_option
-@module_option
-@timeout_option
-@quiet_option
-@out_option
-@force_option
-@json_option
+@options.name_option
+@options.module_option
+@options.timeout_option
+@options.quiet_option
+@options.out_option
+@options.force_option
+@options.json_option
 def command(
     script: str | None,
     arguments: tuple[str, ...],
@@ -103,14 +90,15 @@ def command(
     **asked: Any,
 ) -> int:
     shown: dict[str, Any] = {"tensorboard": tensorboard, "top": top, "quiet": quiet, "json_path": json_path}
-    if script is not None and asked["module"] is None:
+    if script is not None and asked["module"] is None:  # what may be a run that was profiled before
         runs_asked_for = bool(single) or any(one is not None for one in (listed, asked["steps"], asked["duration"]))
         recorded = profiled_before(script, asks_for_runs=runs_asked_for)
         if recorded is not None:
             return _report(recorded, [profile_of(run) for run in recorded], **shown)
+    # a run that was meant and is not there would else be told that it names no mode
     lacking = script is not None and not is_there(Path(script))
     why = f"{script} is no run that was profiled, and " if lacking else ""
-    plan = planned_profile(script, chosen_modes(listed, single, why=why), arguments, **asked)
+    plan = planned_profile(script, options.chosen_modes(listed, single, why=why), arguments, **asked)
     with reporter_for([spec.name for spec in plan.modes], quiet=quiet) as reporter:
         result = execute(plan, reporter)
     errors = console(stderr=True)
@@ -120,37 +108,6 @@ def command(
             errors.print(f"numdrift: {run.manifest.mode}: {doubt['text']}", soft_wrap=True)
     runs, profiles = profiles_made(result, keep_working=keep_working)
     return max(_report(runs, profiles, **shown) if runs else 0, result.exit_code)
-
-
-def _report(
-    runs: Sequence[RecordedRun],
-    profiles: Sequence[RunProfile],
-    *,
-    tensorboard: Path | None,
-    top: int,
-    quiet: bool,
-    json_path: str | None,
-) -> int:
-    """Show what there is; 2 where a mode has no trace."""
-    folder = runs[0].path.parent
-    pictures = draw_phases(folder, profiles) if any(one.steps for one in profiles) else []
-    logs = write_log_directory(tensorboard, runs) if tensorboard else []
-    if json_path:
-        write_json(json_path, profiles_json(runs, profiles))
-    if json_path != "-" and not quiet:
-        show_profiles(runs, profiles, console(), top)
-        for path in pictures:
-            console().print(f"Wrote {path}", soft_wrap=True)
-        if logs:
-            console().print(
-                f"Wrote {tensorboard}: `tensorboard --logdir {tensorboard}` shows it",
-                soft_wrap=True,
-            )
-    errors = console(stderr=True)
-    for one in profiles:
-        if one.problem:
-            errors.print(f"numdrift: {one.mode}: nothing was traced: {one.problem}", soft_wrap=True)
-    return 2 if any(one.problem for one in profiles) else 0
 
 
 OVER = {
@@ -167,29 +124,62 @@ UNSTEADY = 2.0
 """The longest step by the shortest, from which on their mean is doubted."""
 
 
-def show_profiles(runs: Sequence[RecordedRun], profiles: Sequence[RunProfile], out: Console, top: int) -> None:
+def _report(
+    runs: Sequence[RecordedRun],
+    profiles: Sequence[RunProfile],
+    *,
+    tensorboard: Path | None,
+    top: int,
+    quiet: bool,
+    json_path: str | None,
+) -> int:
+    """Show what there is, draw it and write it; 2 where a mode has no trace."""
+    folder, traced = runs[0].path.parent, [one for one in profiles if one.steps]
+    pictures: list[Path] = []
+    if traced:  # a stacked bar for each mode
+        order = [row.name for row in by_phase(traced)]
+        times = [
+            ModeTimes(one.mode, {row.phase: row.milliseconds / len(one.steps) for row in one.phases}) for one in traced
+        ]
+        pictures = save(phase_times(times, order, title=f"{folder.name} · time of a step by phase"), folder / PICTURE)
+    logs = write_log_directory(tensorboard, runs) if tensorboard else []
+    if json_path:
+        write_json(json_path, _json(runs, profiles))
+    if json_path != "-" and not quiet:
+        out = console()
+        _show_profiles(runs, profiles, out, top)
+        for path in pictures:
+            out.print(f"Wrote {path}", soft_wrap=True)
+        if logs:
+            out.print(f"Wrote {tensorboard}: `tensorboard --logdir {tensorboard}` shows it", soft_wrap=True)
+    errors = console(stderr=True)
+    for one in profiles:
+        if one.problem:
+            errors.print(f"numdrift: {one.mode}: nothing was traced: {one.problem}", soft_wrap=True)
+    return 2 if any(one.problem for one in profiles) else 0
+
+
+def _show_profiles(runs: Sequence[RecordedRun], profiles: Sequence[RunProfile], out: Console, top: int) -> None:
     """Print the tables of the modes that were traced, and what is to be known of them."""
     traced = [one for one in profiles if one.steps]
     for profile in traced:
         out.print(_in_a_line(profile), soft_wrap=True)
     if traced:
-        _show(out, traced, "phase", by_phase(traced), len(by_phase(traced)), total=True)
+        phases = by_phase(traced)
+        _show(out, traced, "phase", phases, len(phases), total=True)
         _show(out, traced, "block", by_block(traced), top)
         _show(out, traced, "module", by_module(traced), top)
         _show(out, traced, "line", by_line(traced), top)
         _show(out, traced, "op", by_op(traced), top)
     for profile in traced:
-        for text in [*_executions(profile), *_unsteadiness(profile), *profile.notices]:
+        for text in [*_doubts(profile), *profile.notices]:
             out.print(f"{profile.mode}: {text}", soft_wrap=True)
     for run, profile in zip(runs, profiles, strict=True):
         if profile.steps:
-            out.print(
-                f"{profile.mode}: {run.path / PROFILE / TRACE} opens in https://ui.perfetto.dev",
-                soft_wrap=True,
-            )
+            out.print(f"{profile.mode}: {run.path / PROFILE / TRACE} opens in https://ui.perfetto.dev", soft_wrap=True)
 
 
-def profiles_json(runs: Sequence[RecordedRun], profiles: Sequence[RunProfile]) -> dict[str, Any]:
+def _json(runs: Sequence[RecordedRun], profiles: Sequence[RunProfile]) -> dict[str, Any]:
     traced = [one for one in profiles if one.steps]
     tables = {"phases": by_phase, "blocks": by_block, "modules": by_module, "lines": by_line, "ops": by_op}
     return {
@@ -209,16 +199,6 @@ def profiles_json(runs: Sequence[RecordedRun], profiles: Sequence[RunProfile]) -
     }
 
 
-def draw_phases(folder: Path, profiles: Sequence[RunProfile]) -> list[Path]:
-    """A stacked bar for each mode."""
-    traced = [one for one in profiles if one.steps]
-    order = [row.name for row in by_phase(traced)]
-    times = [
-        ModeTimes(one.mode, {row.phase: row.milliseconds / len(one.steps) for row in one.phases}) for one in traced
-    ]
-    return save(phase_times(times, order, title=f"{folder.name} · time of a step by phase"), folder / PICTURE)
-
-
 def _in_a_line(profile: RunProfile) -> str:
     """Which steps were traced, which were not, and why no more."""
     steps = profile.steps
@@ -228,36 +208,34 @@ def _in_a_line(profile: RunProfile) -> str:
     text = f"{profile.mode}: traced {listed}, {profile.bytes / 2**20:.1f} MiB"
     before = [one for one in profile.untraced if one.step < steps[0]]
     if before:
+        # None where nobody counted compilations: then nothing is said of them
         compiled = [f"{one.step}" for one in before if one.compiled]
         why = f", compiling in {', '.join(compiled)}" if compiled else ", where nothing was compiled"
         why = "" if all(one.compiled is None for one in before) else why
         count = f"steps {before[0].step} to {before[-1].step}" if len(before) > 1 else f"step {before[0].step}"
         text += f"; left out {count}{why}"
     if profile.over in OVER:
-        text += (
-            f"; ended after step {steps[-1]}, {OVER[profile.over]}"
-            if not profile.partial
-            else f"; {OVER[profile.over]}"
-        )
+        after = "" if profile.partial else f"ended after step {steps[-1]}, "
+        text += f"; {after}{OVER[profile.over]}"
     return text
 
 
 def _show(
-    out: Console,
-    profiles: Sequence[RunProfile],
-    what: str,
-    rows: Sequence[TimeRow],
-    top: int,
-    *,
-    total: bool = False,
+    out: Console, profiles: Sequence[RunProfile], what: str, rows: Sequence[TimeRow], top: int, *, total: bool = False
 ) -> None:
+    """Print a table with columns for each mode: milliseconds of a step, their share, and calls where they are counted."""
     if not rows:
         return
     counted = any(cell is not None and cell.calls is not None for row in rows for cell in row.cells)
     columns = [[f">{one.mode} ms", ">%", *([">calls"] if counted else [])] for one in profiles]
     shown = table(what, *(column for mode in columns for column in mode))
     for row in rows[:top]:
-        shown.add_row(row.name, *(text for cell in row.cells for text in _texts(cell, counted=counted)))
+        texts: list[str] = []
+        for cell in row.cells:
+            texts += ["", ""] if cell is None else [f"{cell.milliseconds:.3f}", f"{100 * cell.share:.1f}"]
+            if counted:
+                texts.append("" if cell is None or cell.calls is None else f"{cell.calls:.4g}")
+        shown.add_row(row.name, *texts)
     if total:
         cells = [f"{one.milliseconds / len(one.steps):.3f}" for one in profiles]
         shown.add_row("step", *(text for cell in cells for text in (cell, "100")))
@@ -267,15 +245,8 @@ def _show(
         out.print(f"and {len(rows) - top} more (--top, --json)")
 
 
-def _texts(cell: Cell | None, *, counted: bool) -> Iterator[str]:
-    yield "" if cell is None else f"{cell.milliseconds:.3f}"
-    yield "" if cell is None else f"{100 * cell.share:.1f}"
-    if counted:
-        yield "" if cell is None or cell.calls is None else f"{cell.calls:.4g}"
-
-
-def _executions(profile: RunProfile) -> Iterator[str]:
-    """What made lazy graphs be executed outside of a mark_step, which cuts the step's graph to pieces."""
+def _doubts(profile: RunProfile) -> Iterator[str]:
+    """What cut a step's lazy graph to pieces, and a mean of steps that are not alike, which says little."""
     steps = len(profile.steps)
     for one in profile.executions:
         if one.cause != "mark_step":
@@ -284,12 +255,8 @@ def _executions(profile: RunProfile) -> Iterator[str]:
                 f"{one.cause}{where} made a graph be executed {one.calls / steps:.3g} times a step "
                 f"({one.milliseconds / steps:.3g} ms), outside of mark_step"
             )
-
-
-def _unsteadiness(profile: RunProfile) -> Iterator[str]:
-    """A mean of steps that are not alike says little."""
     least, most = min(profile.step_milliseconds), max(profile.step_milliseconds)
-    if most > UNSTEADY * least and len(profile.steps) > 1:
+    if most > UNSTEADY * least and steps > 1:
         yield (
             f"its steps took from {least:.3g} to {most:.3g} ms: a busy machine, or steps that differ; more steps "
             "(--steps) give a steadier mean"

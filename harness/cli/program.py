@@ -62,10 +62,12 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._summaries:
             return None
+        # here and not above: help of the group, and shell completion of its commands, need none of them
         command: click.Command = importlib.import_module(f".{cmd_name}", self._package).command
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        # click's own message would not say which command comes nearest
         known = self._summaries
         if args and args[0] not in known and not args[0].startswith("-"):
             raise errors.UsageError(f"there is no command {args[0]!r}; {errors.nearest(args[0], known)}")
@@ -104,7 +106,7 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         _say("interrupted")
         sys.exit(130)
-    except BrokenPipeError:
+    except BrokenPipeError:  # whoever read our output has ended, as `head` does: 128 + SIGPIPE, as of any program
         sys.exit(141)
     except Exception as error:  # noqa: BLE001, a crash must not look like a verdict
         traceback.print_exc()

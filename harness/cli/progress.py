@@ -20,14 +20,11 @@ PLAIN_EVERY_SECONDS = 5.0
 def describe(progress: JournalProgress) -> str:
     """Steps, loss and speed in one phrase."""
     loss = "no loss" if progress.loss is None else f"loss {progress.loss:.6g}"
-    return f"step {progress.steps:,}  {loss}{_speed(progress)}"
-
-
-def _speed(progress: JournalProgress) -> str:
+    said = f"step {progress.steps:,}  {loss}"
     if not (progress.steps and progress.seconds):
-        return ""
+        return said
     rate = progress.steps / progress.seconds
-    return f"  {rate:,.1f} steps/s" if rate >= 1 else f"  {1 / rate:,.1f} s/step"
+    return f"{said}  {rate:,.1f} steps/s" if rate >= 1 else f"{said}  {1 / rate:,.1f} s/step"
 
 
 class TerminalReporter:
@@ -70,10 +67,10 @@ class TerminalReporter:
         task = self._tasks[name]
         self._progress.stop_task(task)
         steps = self._steps.get(name, 0)
-        self._progress.update(task, total=steps or 1, completed=steps or 1)
+        self._progress.update(task, total=steps or 1, completed=steps or 1)  # a bar of 0 of 0 would pulse for ever
         if not steps:
             self._progress.update(task, said="no step")
-        if end.returncode == 0:
+        if end.returncode == 0:  # all modes run one script: the others will take as many steps
             for other, other_task in self._tasks.items():
                 if other != name and self._progress.tasks[other_task].total is None:
                     self._progress.update(other_task, total=steps)
@@ -136,6 +133,7 @@ class UnderstoodLines:
 
     def block(self, name: str, understood: Sequence[Understood]) -> list[str]:
         """Lines to print for a run, a title first; empty when there is nothing new."""
+        # all modes run one script and understand it alike: of the others only what differs is news
         new = [one for one in understood if (one.kind, one.text) not in self._said]
         if not new:
             return []

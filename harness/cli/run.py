@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +16,7 @@ from ..launch.batch_plan import BatchPlan
 from ..launch.execute_batch import BatchResult, FinishedRun, execute
 from ..launch.supervise import PassThrough
 from ..records.mode_spec import parse_mode
-from .command_options import (
-    arguments_argument,
-    chosen_modes,
-    force_option,
-    jobs_option,
-    json_option,
-    mode_option,
-    modes_option,
-    module_option,
-    name_option,
-    nproc_option,
-    out_option,
-    quiet_option,
-    recording_options,
-    script_argument,
-    strict_option,
-    timeout_option,
-)
+from . import command_options as options
 from .output import console, table, write_json
 from .progress import reporter_for
 
@@ -61,19 +44,15 @@ A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
 
 
 @click.command(epilog=EXAMPLES, help="Run SCRIPT in each mode, in a process of its own, and record what happens.")
-@script_argument
-@arguments_argument
-@modes_option
-@mode_option
-@name_option
+@options.script_argument
+@options.arguments_argument
+@options.modes_option
+@options.mode_option
+@options.name_option
 @click.option("--suffix", default="", metavar="TAG", help="Tag of this batch, in the names of all its files.")
-@recording_options(
+@options.recording_options(
     trace_kernels=click.option(
-        "--kernel",
-        "kernels",
-        multiple=True,
-        metavar="OP=PATH",
-        help="A kernel of your own (.c, .py), by its stem.",
+        "--kernel", "kernels", multiple=True, metavar="OP=PATH", help="A kernel of your own (.c, .py), by its stem."
     ),
     instruments=click.option(
         "--resync",
@@ -82,22 +61,22 @@ A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
         help="Start each of --steps from the state that this run kept there: one step's drift, without "
         "what came before.",
     ),
-    sketches=nproc_option,
+    sketches=options.nproc_option,
 )
-@module_option
-@strict_option
-@timeout_option
-@jobs_option(1)
+@options.module_option
+@options.strict_option
+@options.timeout_option
+@options.jobs_option(1)
 @click.option(
     "--pass-through",
     is_flag=True,
     help="Behave as `python SCRIPT`: the script's input, output, signals and exit code, and nothing of our own.",
 )
-@quiet_option
+@options.quiet_option
 @click.option("--verbose", "-v", is_flag=True, help="Print what the scripts printed, too.")
-@out_option
-@force_option
-@json_option
+@options.out_option
+@options.force_option
+@options.json_option
 def command(
     script: str | None,
     arguments: tuple[str, ...],
@@ -109,31 +88,36 @@ def command(
     json_path: str | None,
     **asked: Any,
 ) -> int:
-    modes = chosen_modes(listed, single)
+    modes = options.chosen_modes(listed, single)
     plan = planned_run(script, modes, arguments, kernels=[stated_kernel(text) for text in kernels], **asked)
     if plan.pass_through:
-        return _pass_through(plan)
+        # the script's streams are ours, and its exit code, as a shell has it for a signal
+        folder = plan.investigation.run(plan.modes[0].name, plan.suffix)
+        result = execute(plan, PassThrough({folder.stdout: sys.stdout.buffer, folder.stderr: sys.stderr.buffer}))
+        code = next((run.manifest.exit_code for run in result.runs), None)
+        if code is None:
+            return result.exit_code
+        return 128 - code if code < 0 else code
     with reporter_for([spec.name for spec in plan.modes], quiet=quiet) as reporter:
         result = execute(plan, reporter)
-    _show(plan, result, console(), quiet=quiet, verbose=verbose, to_stdout=json_path != "-")
+    if json_path != "-":
+        _show(plan, result, console(), quiet=quiet, verbose=verbose)
+    _complain(result, quiet=quiet)
+    if json_path != "-" and not quiet:
+        investigation = plan.investigation.path
+        console().print(f"Wrote {investigation}")
+        if plan.graphs:
+            console().print(f"`numdrift graph list {investigation}` shows the graphs.", soft_wrap=True)
+        if "metrics" in plan.instruments:
+            console().print(f"`numdrift metrics {investigation}` shows the metrics.", soft_wrap=True)
     if json_path:
         write_json(json_path, _json(plan, result))
     return result.exit_code
 
 
-def _pass_through(plan: BatchPlan) -> int:
-    """Run the one mode with its streams as ours; gives the script's exit code, as a shell has it for a signal."""
-    folder = plan.investigation.run(plan.modes[0].name, plan.suffix)
-    streams = {folder.stdout: sys.stdout.buffer, folder.stderr: sys.stderr.buffer}
-    result = execute(plan, PassThrough(streams))
-    code = next((run.manifest.exit_code for run in result.runs), None)
-    if code is None:
-        return result.exit_code
-    return 128 - code if code < 0 else code
-
-
-def _show(plan: BatchPlan, result: BatchResult, out: Console, *, quiet: bool, verbose: bool, to_stdout: bool) -> None:
-    if to_stdout and not quiet:
+def _show(plan: BatchPlan, result: BatchResult, out: Console, *, quiet: bool, verbose: bool) -> None:
+    """Print a row a run and a rank, the calls of traced ops, and with `verbose` what the scripts printed."""
+    if not quiet:
         rows = table("mode", "status", ">steps", ">first loss", ">last loss", ">seconds")
         for run in result.runs:
             manifest, losses = run.manifest, run.journal.losses
@@ -146,57 +130,57 @@ def _show(plan: BatchPlan, result: BatchResult, out: Console, *, quiet: bool, ve
         for run in result.runs:
             if run.manifest.agreement is not None:
                 out.print(f"{run.manifest.mode}: {run.manifest.agreement['text']}", soft_wrap=True)
-        _show_kernel_calls(result, out, plan.trace_kernels)
-    if verbose and to_stdout:
+        if plan.trace_kernels:
+            _show_kernel_calls(result, out, plan.trace_kernels)
+    if verbose:
         for run in result.runs:
             out.print(f"\n{run.manifest.mode} printed:")
             out.print(run.folder.stdout.read_text(errors="replace").rstrip())
+
+
+def _complain(result: BatchResult, *, quiet: bool) -> None:
+    """What went wrong, and what was not understood: on standard error, most of it also where all else is quiet."""
     errors = console(stderr=True)
     for run in result.runs:
+        manifest = run.manifest
         show_failure(run, errors)
-        for problem in run.manifest.problems:
-            errors.print(f"numdrift: mode {run.manifest.mode}: {problem}", soft_wrap=True)
-        if not quiet or not (run.manifest.steps or run.manifest.failed):
-            for doubt in run.manifest.adopted.get("doubts", ()):
-                if doubt["text"] not in run.manifest.message:
-                    errors.print(f"numdrift: {run.manifest.mode}: {doubt['text']}", soft_wrap=True)
-        if not quiet:
-            for notice in run.manifest.notices:
-                errors.print(f"numdrift: {run.manifest.mode}: {notice}", soft_wrap=True)
-    if to_stdout and not quiet:
-        out.print(f"Wrote {plan.investigation.path}")
-        if plan.graphs:
-            out.print(f"`numdrift graph list {plan.investigation.path}` shows the graphs.", soft_wrap=True)
-        if "metrics" in plan.instruments:
-            out.print(f"`numdrift metrics {plan.investigation.path}` shows the metrics.", soft_wrap=True)
+        for problem in manifest.problems:
+            errors.print(f"numdrift: mode {manifest.mode}: {problem}", soft_wrap=True)
+        # a run that ends well without a step was not understood: its doubts are the failure
+        if not quiet or not (manifest.steps or manifest.failed):
+            for doubt in manifest.adopted.get("doubts", ()):
+                if doubt["text"] not in manifest.message:
+                    errors.print(f"numdrift: {manifest.mode}: {doubt['text']}", soft_wrap=True)
+        for notice in () if quiet else manifest.notices:
+            errors.print(f"numdrift: {manifest.mode}: {notice}", soft_wrap=True)
 
 
 def show_failure(run: FinishedRun, errors: Console) -> None:
-    manifest = run.manifest
+    """Say how a run failed, what of it is kept, and where what it printed is."""
+    manifest, stderr = run.manifest, run.folder.stderr
     if manifest.failed:
         kept = f"steps 0 to {manifest.steps - 1} are kept" if manifest.steps else "no step was recorded"
-        stderr = run.folder.stderr
-        said = stderr.exists() and stderr.stat().st_size
-        printed = f", what it printed is in {stderr}" if said else ""
-        errors.print(
-            f"numdrift: mode {manifest.mode} {manifest.status}: {manifest.message}; {kept}{printed}",
-            soft_wrap=True,
-        )
+        printed = f", what it printed is in {stderr}" if stderr.exists() and stderr.stat().st_size else ""
+        text = f"numdrift: mode {manifest.mode} {manifest.status}: {manifest.message}; {kept}{printed}"
+        errors.print(text, soft_wrap=True)
 
 
 def _show_kernel_calls(result: BatchResult, out: Console, ops: Sequence[str]) -> None:
-    """The first calls of the traced ops, mode by mode."""
-    if not ops:
-        return
+    """The first calls of the traced ops, mode by mode, and why a compiled mode may show none."""
     rows = table("mode", "op", "kernel", "phase", "module", "called with", "returned")
+    unseen: list[tuple[str, str]] = []
     for run in result.runs:
-        for call in run.journal.events("kernel-call"):
+        calls = run.journal.events("kernel-call")
+        for call in calls:
             place = "-" if call["module"] is None else call["module"] or "(root)"
             arguments, results = "\n".join(call["arguments"]), "\n".join(call["results"])
             rows.add_row(run.manifest.mode, call["op"], call["kernel"], call["phase"], place, arguments, results)
+        if parse_mode(run.manifest.spec).base == "compile":
+            shown = {call["op"] for call in calls}
+            unseen += [(run.manifest.mode, op) for op in ops if op not in shown]
     out.print()
     out.print(rows if rows.row_count else f"No mode showed a call of {' or '.join(ops)}.")
-    for mode, op in _unseen(result, ops):
+    for mode, op in unseen:
         out.print(
             f"{mode} shows no call of {op}: where a compiler takes the op apart, kernel.{op}=aten keeps it whole and "
             "visible.",
@@ -206,25 +190,14 @@ def _show_kernel_calls(result: BatchResult, out: Console, ops: Sequence[str]) ->
         out.print("Their inputs are kept: numdrift kernels check OP --captured RUN measures every kernel on them.")
 
 
-def _unseen(result: BatchResult, ops: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The compiled modes, and the traced ops of which they showed no call."""
-    for run in result.runs:
-        shown = {call["op"] for call in run.journal.events("kernel-call")}
-        base = parse_mode(run.manifest.spec).base
-        yield from ((run.manifest.mode, op) for op in ops if base == "compile" and op not in shown)
-
-
 def _json(plan: BatchPlan, result: BatchResult) -> dict[str, Any]:
+    runs = [
+        {"path": str(run.folder.path), **run.manifest.to_json(), "kernel_calls": run.journal.events("kernel-call")}
+        for run in result.runs
+    ]
     return {
         "schema": 1,
         "investigation": str(plan.investigation.path),
         "interrupted": result.interrupted,
-        "runs": [
-            {
-                "path": str(run.folder.path),
-                **run.manifest.to_json(),
-                "kernel_calls": list(run.journal.events("kernel-call")),
-            }
-            for run in result.runs
-        ],
+        "runs": runs,
     }

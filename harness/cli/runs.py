@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ..errors import UsageError
-from ..investigate.evidence import EvidenceFolder
-from ..records.findings import INVESTIGATION
-from ..runs.manifest import RunManifest
-from ..runs.recorded_run import (
-    RecordedRun,
-    find_investigation,
-    investigations,
-    load_run,
-    runs_in,
-    runs_with_suffixes,
-)
-from ..runs.run_layout import EVIDENCE, MANIFEST, InvestigationFolder
+from ..api.chosen_runs import remove, runs_to_remove
+from ..runs.recorded_run import RecordedRun, find_investigation, investigations, load_run, runs_in
 from .command_options import json_option, out_option
 from .output import console, table, write_json
 
@@ -48,7 +34,7 @@ def list_(investigation: str | None, out: Path, json_path: str | None) -> int:
     runs = [run for folder in folders for run in runs_in(folder)]
     if json_path:
         write_json(json_path, {"schema": 1, "runs": [_summary(run) for run in runs]})
-    if json_path == "-":
+    if json_path == "-":  # standard output is the JSON alone
         return 0
     if not runs:
         console().print(f"{out} holds no runs; `numdrift run SCRIPT --modes cpu,compile` makes some")
@@ -93,30 +79,11 @@ def show(run: Path, json_path: str | None) -> int:
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @out_option
 def rm(target: str, suffix: str | None, yes: bool, out: Path) -> int:
-    if (Path(target) / MANIFEST).exists():
-        folder, runs = Path(target).parent, [load_run(Path(target))]
-    else:
-        folder = find_investigation(out, target)
-        runs = runs_with_suffixes(folder, [suffix] if suffix is not None else [])
-    busy = [run for run in runs if run.manifest.status == "running"]
-    if busy:
-        raise UsageError(f"{busy[0].path} is still running; end it first")
+    folder, runs = runs_to_remove(target, suffix, out)
     size = sum(_bytes(run) for run in runs)
     if not yes:
         click.confirm(f"Remove {len(runs)} runs ({_size(size)}) from {folder}?", abort=True, err=True)
-    for run in runs:
-        for path in EvidenceFolder.of(run).belonging_to(run):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        shutil.rmtree(run.path)
-        InvestigationFolder(folder).run(run.manifest.mode, run.manifest.suffix).pickle.unlink(missing_ok=True)
-    if not runs_in(folder):
-        shutil.rmtree(folder / EVIDENCE, ignore_errors=True)
-        (folder / INVESTIGATION).unlink(missing_ok=True)
-        for pattern in ("*loss_curve.*", "*loss_drift.*", "*_vs_*_drift.*", "*_vs_*_envelope.*"):
-            for plot in folder.glob(pattern):
-                plot.unlink()
-        with suppress(OSError):
-            folder.rmdir()
+    remove(folder, runs)
     console().print(f"Removed {len(runs)} runs, {_size(size)}")
     return 0
 
@@ -133,8 +100,10 @@ def _summary(run: RecordedRun) -> dict[str, Any]:
 
 
 def _facts(run: RecordedRun) -> dict[str, str]:
+    """What `runs show` says of a run, line by line."""
     manifest, journal = run.manifest, run.journal
     losses = journal.losses
+    # a parameter may come late: the last table has all of them
     entries = list(journal.tables.values())[-1] if journal.tables else ()
     parameters = [entry for entry in entries if entry.kind == "parameter"]
     facts = {
@@ -155,38 +124,28 @@ def _facts(run: RecordedRun) -> dict[str, str]:
         "seeded by numdrift": ", ".join(manifest.environment.get("seeded", [])) or "-",
         "size": _size(_bytes(run)),
     }
-    swaps = {one["swap"]: _calls(one["calls"]) for one in manifest.swaps}
-    problems = {f"problem {number}": text for number, text in enumerate(manifest.problems, 1)}
-    notices = {f"notice {number}": text for number, text in enumerate(manifest.notices, 1)}
-    logged = {f"logged {name}": f"{value:.9g} last" for name, value in _last_logged(run).items()}
-    return facts | rank_facts(manifest) | logged | swaps | problems | notices
-
-
-def rank_facts(manifest: RunManifest) -> dict[str, str]:
-    """What `runs show` says of the ranks of a run, or of the rank that it is."""
     if manifest.rank:
-        return {"rank": f"{manifest.rank} of {manifest.world_size}"}
-    facts = {}
-    for one in manifest.ranks:
-        loss = f", loss {one['losses'][-1]:.9g} last" if one["losses"] else ""
-        why = f": {one['message']}" if one["message"] else ""
-        text = f"{one['status']}{why}; {one['steps']:,} steps{loss}; in {one['path']}"
-        facts[f"rank {one['rank']}"] = text
-    if manifest.agreement is not None:
-        facts["agreement"] = str(manifest.agreement["text"])
-    return facts
+        facts["rank"] = f"{manifest.rank} of {manifest.world_size}"
+    else:  # rank 0 is the run, and knows of the others
+        for one in manifest.ranks:
+            loss = f", loss {one['losses'][-1]:.9g} last" if one["losses"] else ""
+            why = f": {one['message']}" if one["message"] else ""
+            facts[f"rank {one['rank']}"] = f"{one['status']}{why}; {one['steps']:,} steps{loss}; in {one['path']}"
+        if manifest.agreement is not None:
+            facts["agreement"] = str(manifest.agreement["text"])
+    facts |= {f"logged {name}": f"{value:.9g} last" for name, value in _last_logged(run).items()}
+    for one in manifest.swaps:
+        calls = one["calls"]
+        phases = [f"{calls[phase]:,} in the {phase}" for phase in ("forward", "backward", "optimizer") if calls[phase]]
+        traced = [f"{calls['traced']:,} places in compiled graphs"] if calls["traced"] else []
+        facts[one["swap"]] = "calls: " + (", ".join([*phases, *traced]) or "none")
+    facts |= {f"problem {number}": text for number, text in enumerate(manifest.problems, 1)}
+    return facts | {f"notice {number}": text for number, text in enumerate(manifest.notices, 1)}
 
 
 def _last_logged(run: RecordedRun) -> dict[str, float]:
     """The last of each of the values that the script gave by name."""
     return {name: value for step in run.journal.steps for name, value in step.logged.items()}
-
-
-def _calls(counts: Mapping[str, int]) -> str:
-    """How often a swapped kernel ran, in words."""
-    phases = [f"{counts[phase]:,} in the {phase}" for phase in ("forward", "backward", "optimizer") if counts[phase]]
-    traced = [f"{counts['traced']:,} places in compiled graphs"] if counts["traced"] else []
-    return "calls: " + (", ".join([*phases, *traced]) or "none")
 
 
 def _bytes(run: RecordedRun) -> int:

@@ -1,4 +1,4 @@
-"""Reading what a run recorded, complete or cut off."""
+"""Reads the journal that a run wrote: its steps, digests and kept values, also of a run that was cut off."""
 
 from __future__ import annotations
 
@@ -105,10 +105,8 @@ class Journal:
         self.tables: dict[int, tuple[TensorEntry, ...]] = {}
         self._initial: dict[str, InitialTensor] = {}
         self._hyper: list[tuple[int, Optimizers]] = []
-        self._events = list(self._read_events())
-
-    def _read_events(self) -> Iterator[dict[str, Any]]:
-        path = self._folder / frames.EVENTS
+        self._events: list[dict[str, Any]] = []
+        path = folder / frames.EVENTS
         if not path.exists():
             return
         with path.open("rb") as file:
@@ -122,50 +120,46 @@ class Journal:
                     if line.endswith(b"\n"):
                         self.damage = f"{path}: line {number} is damaged; what comes after it is not used"
                     return
-                yield event
+                self._events.append(event)
 
     def _take(self, event: dict[str, Any]) -> None:
         """Understand one line. Raises one of MALFORMED and takes nothing of it."""
         kind = event["event"]
         if kind == "step":
-            losses = tuple(float(loss) for loss in event["losses"])
             generators = _a(dict, event.get("generators", {}))
-            step_record = StepRecord(
-                _a(int, event["step"]),
-                losses,
-                float(event["seconds"]),
-                {_a(str, name): _a(str, digest) for name, digest in generators.items()},
-                tuple(tuple(map(_argument, _a(list, call))) for call in _a(list, event.get("batches", []))),
-                _numbers(event.get("logged", {})),
+            self.steps.append(
+                StepRecord(
+                    _a(int, event["step"]),
+                    tuple(float(loss) for loss in event["losses"]),
+                    float(event["seconds"]),
+                    {_a(str, name): _a(str, digest) for name, digest in generators.items()},
+                    tuple(tuple(map(_argument, _a(list, call))) for call in _a(list, event.get("batches", []))),
+                    _numbers(event.get("logged", {})),
+                )
             )
-            self.steps.append(step_record)
         elif kind == "logged":
-            self._add_logged(event)
+            # what the script said of a step after it had ended; from the back, where that step lies as a rule
+            number, logged = _a(int, event["step"]), _numbers(event.get("logged", {}))
+            losses = tuple(float(loss) for loss in _a(list, event.get("losses", [])))
+            for place, known in reversed(list(enumerate(self.steps))):
+                if known.step == number:
+                    self.steps[place] = replace(known, losses=losses or known.losses, logged={**known.logged, **logged})
+                    return
         elif kind == "tensors":
             self.tables[_a(int, event["table"])] = tuple(map(_tensor_entry, event["tensors"]))
         elif kind == "initial":
+            # all of them before any is kept: a line is taken whole or not at all
             self._initial |= {one.name: one for one in map(_initial_tensor, event["tensors"])}
         elif kind == "hyper":
-            described = event["optimizers"]
-            for optimizer in _a(list, described):
+            for optimizer in _a(list, event["optimizers"]):
                 _a(str, optimizer["class"])
                 for group in _a(list, optimizer["groups"]):
                     _a(dict, group)
-            optimizers = list(described)
-            self._hyper.append((_a(int, event["step"]), optimizers))
+            self._hyper.append((_a(int, event["step"]), list(event["optimizers"])))
         elif kind == "notice":
             _a(str, event["text"])
         elif kind == "end":
             _a(str, event["status"])
-
-    def _add_logged(self, event: Mapping[str, Any]) -> None:
-        """Take what the script said of a step that had ended."""
-        number, logged = _a(int, event["step"]), _numbers(event.get("logged", {}))
-        losses = tuple(float(loss) for loss in _a(list, event.get("losses", [])))
-        for place, known in reversed(list(enumerate(self.steps))):
-            if known.step == number:
-                self.steps[place] = replace(known, losses=losses or known.losses, logged={**known.logged, **logged})
-                return
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         return [event for event in self._events if event["event"] == kind]
@@ -189,10 +183,6 @@ class Journal:
         ends = self.events("end")
         return ends[-1] if ends else None
 
-    @cached_property
-    def _recorded(self) -> frozenset[int]:
-        return frozenset(record.step for record in self.steps)
-
     def digests(self) -> Iterator[tuple[int, StepDigests]]:
         """The digests of each step that has them, in order.
 
@@ -204,23 +194,15 @@ class Journal:
             with path.open("rb") as file:
                 file.seek(frame.offset)
                 data = file.read(frame.length)
-            read = data[: len(data) - len(data) % RECORD_BYTES]
-            records = list(iter_unpack(read))
+            records = list(iter_unpack(data[: len(data) - len(data) % RECORD_BYTES]))
+            # a frame is every tensor's value, then every parameter's gradient, in the order of the table
             names = [entry.name for entry in entries]
             parameters = [entry.name for entry in entries if entry.kind == "parameter"]
             if len(records) != len(names) + len(parameters):
                 raise JournalError(path, f"step {frame.step} has {len(records)} digests, its table says otherwise")
-            gradients = records[len(entries) :]
-            yield (
-                frame.step,
-                StepDigests(
-                    dict(zip(names, records[: len(entries)], strict=True)),
-                    {
-                        name: None if record.absent else record
-                        for name, record in zip(parameters, gradients, strict=True)
-                    },
-                ),
-            )
+            values = dict(zip(names, records[: len(names)], strict=True))
+            gradients = zip(parameters, records[len(names) :], strict=True)
+            yield frame.step, StepDigests(values, {name: None if one.absent else one for name, one in gradients})
 
     @cached_property
     def _value_frames(self) -> Mapping[int, tuple[Path, frames.FrameAt]]:
@@ -241,7 +223,7 @@ class Journal:
         Raises KeyError when the step was not kept, JournalError when its frame does not fit its table.
         """
         path, frame = self._value_frames[step]
-        arrays, offset = {}, frame.offset
+        arrays, offset, end = {}, frame.offset, frame.offset + frame.length
         try:
             with path.open("rb") as file:
                 # Mapped and not read: a run may have kept more than fits into memory. The map outlives the
@@ -249,10 +231,9 @@ class Journal:
                 content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
             raise JournalError(path, f"cannot be read any more: {error}") from error
-        if len(content) < frame.offset + frame.length:
+        if len(content) < end:
             raise JournalError(path, f"was cut off while it was read, at step {frame.step}")
         for entry in self.tables[frame.table]:
-            end = frame.offset + frame.length
             if entry.dtype not in NUMPY_TYPES:
                 raise JournalError(path, f"{entry.name} is of dtype {entry.dtype}, which NumPy does not have")
             dtype, count = np.dtype(NUMPY_TYPES[entry.dtype]), math.prod(entry.shape)
@@ -261,7 +242,7 @@ class Journal:
             array = np.frombuffer(content, dtype, count, offset).reshape(entry.shape)
             offset += array.nbytes
             arrays[entry.name] = widened(array) if entry.dtype == "bfloat16" else array
-        if offset != frame.offset + frame.length:
+        if offset != end:
             raise JournalError(path, f"step {step} has {frame.length} bytes, its table says otherwise")
         return arrays
 
@@ -270,8 +251,10 @@ class Journal:
         return {entry.name: entry.dtype for table in self.tables.values() for entry in table}
 
     def _frames(self, path: Path) -> Iterator[frames.FrameAt]:
+        """A step counts as recorded when its line is there, which is written after its frames: others are left out."""
+        recorded = {record.step for record in self.steps}
         for frame in frames.scan_frames(path):
-            if frame.step in self._recorded and frame.table in self.tables:
+            if frame.step in recorded and frame.table in self.tables:
                 yield frame
 
 
@@ -300,14 +283,13 @@ def _shape(shape: object) -> tuple[int, ...]:
 
 def _tensor_entry(entry: Mapping[str, Any]) -> TensorEntry:
     shape = _shape(entry["shape"])
-    shard = _shard(entry["shard"]) if "shard" in entry else None
+    shard: Shard | None = None
+    if "shard" in entry:
+        part = entry["shard"]
+        offset = None if part["offset"] is None else _shape(part["offset"])
+        placements = tuple(_a(str, word) for word in _a(list, part["placements"]))
+        shard = Shard(_shape(part["whole"]), offset, placements, _shape(part["mesh"]), _shape(part["at"]))
     return TensorEntry(_a(str, entry["name"]), _a(str, entry["kind"]), shape, _a(str, entry["dtype"]), shard)
-
-
-def _shard(entry: Mapping[str, Any]) -> Shard:
-    offset = None if entry["offset"] is None else _shape(entry["offset"])
-    placements = tuple(_a(str, word) for word in _a(list, entry["placements"]))
-    return Shard(_shape(entry["whole"]), offset, placements, _shape(entry["mesh"]), _shape(entry["at"]))
 
 
 def _initial_tensor(entry: Mapping[str, Any]) -> InitialTensor:

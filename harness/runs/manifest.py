@@ -96,18 +96,15 @@ def read_manifest(folder: Path) -> RunManifest:
         manifest = FORM.read(folder / MANIFEST)
     except FileNotFoundError:
         raise RunNotFound(f"{folder} is no run: it has no {MANIFEST}") from None
-    if manifest.status == "running" and not _alive(manifest.pid):
-        return replace(manifest, status="killed", message=ABANDONED)
-    return manifest
-
-
-def _alive(pid: object) -> bool:
-    if not isinstance(pid, int) or pid <= 0:
-        return False
+    if manifest.status != "running":
+        return manifest
+    gone = replace(manifest, status="killed", message=ABANDONED)
+    if not isinstance(manifest.pid, int) or manifest.pid <= 0:  # a pid from 0 down means a group of processes
+        return gone
     try:
-        os.kill(pid, 0)
+        os.kill(manifest.pid, 0)  # signal 0 is not sent: the system only says whether it could be
     except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
+        return gone
+    except PermissionError:  # somebody else's process, which is alive
+        pass
+    return manifest

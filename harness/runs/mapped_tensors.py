@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import JournalError
 from ..records import frames
 from ..records.sketch_record import SKETCH_BYTES, Sketch, unpack_sketches
-from ..records.tensor_layout import TORCH_NAMES, TensorPlace, read_header
+from ..records.tensor_layout import TORCH_NAMES, read_header
 from .journal import NUMPY_TYPES, Array, widened
 from .recorded_run import RecordedRun
 from .run_layout import JOURNAL
@@ -42,30 +42,23 @@ def read_tensor_file(path: Path) -> TensorFile:
         raise JournalError(path, f"cannot be read: {error}") from error
     if entries and len(content) < entries[-1].end:
         raise JournalError(path, "was cut off while it was read")
+    tensors = {}
+    for entry in entries:
+        dtype = np.dtype(NUMPY_TYPES[TORCH_NAMES[entry.dtype]])
+        try:
+            array = np.frombuffer(content, dtype, math.prod(entry.shape), entry.start).reshape(entry.shape)
+        except (ValueError, OverflowError) as error:
+            raise JournalError(path, f"{entry.name!r} cannot be read: {error}") from error
+        # NumPy has no bfloat16: its numbers are widened to float32, which is a copy and would be writable.
+        if entry.dtype == "BF16":
+            array = np.asarray(widened(array))
+            array.flags.writeable = False
+        tensors[entry.name] = array
+    # what the writer widened, because the format lacks it, stands under its true name among the facts
     true = facts.get("dtypes")
     true = true if isinstance(true, dict) else {}
-    return TensorFile(
-        {entry.name: _view(path, content, entry) for entry in entries},
-        {entry.name: str(true.get(entry.name, TORCH_NAMES[entry.dtype])) for entry in entries},
-        facts,
-    )
-
-
-def _view(path: Path, content: mmap.mmap, entry: TensorPlace) -> Array:
-    dtype = np.dtype(NUMPY_TYPES[TORCH_NAMES[entry.dtype]])
-    try:
-        array = np.frombuffer(content, dtype, math.prod(entry.shape), entry.start).reshape(entry.shape)
-    except (ValueError, OverflowError) as error:
-        raise JournalError(path, f"{entry.name!r} cannot be read: {error}") from error
-    # NumPy has no bfloat16: its numbers are widened to float32, which is a copy and would be writable.
-    if entry.dtype != "BF16":
-        return array
-    array = np.asarray(widened(array))
-    array.flags.writeable = False
-    return array
-
-
-# Reading the sketches that a run recorded beside its digests.
+    dtypes = {entry.name: str(true.get(entry.name, TORCH_NAMES[entry.dtype])) for entry in entries}
+    return TensorFile(tensors, dtypes, facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +90,7 @@ def sketches_of(run: RecordedRun) -> Iterator[tuple[int, StepSketches]]:
             data = file.read(frame.length)
         if len(data) != (len(entries) + len(parameters)) * SKETCH_BYTES:
             raise JournalError(path, f"step {frame.step} has {len(data)} bytes, its table says otherwise")
-        found = list(unpack_sketches(data))
-        yield (
-            frame.step,
-            StepSketches(
-                dict(zip((entry.name for entry in entries), found[: len(entries)], strict=True)),
-                dict(zip(parameters, found[len(entries) :], strict=True)),
-            ),
-        )
+        found, names = list(unpack_sketches(data)), [entry.name for entry in entries]
+        # a frame is every tensor's value, then every parameter's gradient, in the order of the table
+        values = dict(zip(names, found[: len(names)], strict=True))
+        yield frame.step, StepSketches(values, dict(zip(parameters, found[len(names) :], strict=True)))

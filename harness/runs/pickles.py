@@ -38,6 +38,7 @@ def write_pickle(path: Path, mode: str, journal: Journal) -> None:
         "state_dict_steps": kept,
         "state_dicts": [journal.values(step) for step in kept],
     }
+    # under a name of this process first: two of them may end the same run
     written = path.with_name(f".{path.name}.{os.getpid()}")
     with written.open("wb") as file:
         pickle.dump(content, file, protocol=PROTOCOL)
@@ -53,8 +54,7 @@ def read_pickle(path: Path | str) -> dict[str, Any]:
     path = Path(path)
     try:
         with path.open("rb") as file:
-            # Refuse a memo number beyond the file's `size`: the unpickler would fill memory up to that
-            # number
+            # Refuse a memo number beyond the file's `size`: the unpickler would fill memory up to that number
             size = path.stat().st_size
             for opcode, argument, _ in pickletools.genops(file):
                 if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > size:
@@ -68,13 +68,7 @@ def read_pickle(path: Path | str) -> dict[str, Any]:
                 "losses": _all_of(float, content["losses"]),
                 "state_dict_steps": _all_of(int, content["state_dict_steps"]),
                 "state_dicts": [
-                    dict(
-                        zip(
-                            _all_of(str, state),
-                            [one.array for one in _all_of(_Array, state.values())],
-                            strict=True,
-                        )
-                    )
+                    dict(zip(_all_of(str, state), (one.array for one in _all_of(_Array, state.values())), strict=True))
                     for state in _all_of(dict, content["state_dicts"])
                 ],
             }

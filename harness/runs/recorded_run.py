@@ -1,4 +1,4 @@
-"""Finding recorded runs: in a folder, in an investigation, among all of them."""
+"""A recorded run, and where runs are found: in a folder, in an investigation, among all of them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from .run_layout import JOURNAL, MANIFEST, rank_folder
 if TYPE_CHECKING:
     import pandas as pd
 
+DIGEST_COLUMNS = ("min", "max", "mean", "l2", "nan", "inf", "numel", "hash")
+
 
 @dataclass(frozen=True)
 class RecordedRun:
@@ -30,22 +32,40 @@ class RecordedRun:
         return Journal(self.path / JOURNAL)
 
     def losses(self) -> pd.Series[float]:
-        """The loss of each step, as a pandas series by step."""
-        found: pd.Series[float] = _tables().losses(self.journal, self.manifest.label)
-        return found
+        """The loss of each step that has one, as a pandas series by step."""
+        found = {one.step: one.loss for one in self.journal.steps if one.loss is not None}
+        series: pd.Series[float] = pandas().Series(found, name=self.manifest.label, dtype="float64")
+        return series.rename_axis("step")
 
     def logged(self) -> pd.DataFrame:
-        """What the script gave to `numdrift.log` besides the loss: a column a name, a row a step."""
-        found: pd.DataFrame = _tables().logged(self.journal)
-        return found
+        """What the script gave to `numdrift.log` besides the loss: a column a name, a row a step; NaN where it gave
+        none."""
+        rows = {one.step: dict(one.logged) for one in self.journal.steps}
+        frame: pd.DataFrame = pandas().DataFrame.from_dict(rows, orient="index", dtype="float64")
+        return frame.rename_axis("step")
 
     def digests(self) -> pd.DataFrame:
         """min, max, mean, l2, nan, inf, numel and hash by (tensor, what, step); `what` is value or gradient.
 
-        run.digests().loc["fc.weight", "gradient"]["l2"].plot()
+            run.digests().loc["fc.weight", "gradient"]["l2"].plot()
+
+        min, max and mean are of the finite elements. A gradient that there is none of has no row.
         """
-        found: pd.DataFrame = _tables().digests(self.journal)
-        return found
+        keys: list[tuple[str, str, int]] = []
+        rows: list[tuple[Any, ...]] = []
+        for step, found in self.journal.digests():
+            for what, of in (("value", found.values), ("gradient", found.gradients)):
+                for name, one in of.items():
+                    if one is not None:
+                        keys.append((name, what, step))
+                        statistics = (one.minimum, one.maximum, one.mean, one.l2)
+                        # as text: a hash of 64 bits is no number to calculate with, and not all fit an int64
+                        rows.append((*statistics, one.nan, one.inf, one.numel, f"{one.hash:016x}"))
+        # of no keys pandas cannot tell how many levels the index has
+        by_level: list[Any] = list(zip(*keys, strict=True)) or [[], [], []]
+        index = pandas().MultiIndex.from_arrays(by_level, names=["tensor", "what", "step"])
+        frame: pd.DataFrame = pandas().DataFrame(rows, index=index, columns=pandas().Index(DIGEST_COLUMNS))
+        return frame.sort_index()
 
     def parameters(self, step: int | None = None) -> dict[str, Array]:
         """Parameters and buffers after a step as read-only arrays; without a step after the last that was
@@ -55,18 +75,15 @@ class RecordedRun:
         """
         kept = self.journal.value_steps
         if not kept or (step is not None and step not in kept):
-            known = f"those of {_some(kept)} are" if kept else "none are (record=params keeps them)"
+            listed = ", ".join(map(str, kept[:8])) + (f" and {len(kept) - 8} more" if len(kept) > 8 else "")
+            known = f"those of {listed} are" if kept else "none are (record=params keeps them)"
             raise UsageError(f"{self.path}: the parameters after step {step} are not kept; {known}")
         return self.journal.values(kept[-1] if step is None else step)
 
 
-def _tables() -> Any:
-    return importlib.import_module("numdrift.harness.runs.frames_of_runs")
-
-
-def _some(steps: Sequence[int], most: int = 8) -> str:
-    listed = ", ".join(map(str, steps[:most]))
-    return f"{listed} and {len(steps) - most} more" if len(steps) > most else listed
+def pandas() -> Any:
+    """The library, imported where a table is asked for: commands that only read a run start half a second sooner."""
+    return importlib.import_module("pandas")
 
 
 def is_there(path: Path) -> bool:
@@ -129,15 +146,12 @@ def investigations(out: Path) -> list[Path]:
     """The folders under `out` that hold runs, the one with the newest run first."""
     if not is_there(out):
         return []
-    folders = {manifest.parent.parent for manifest in out.glob(f"*/*/{MANIFEST}")}
-    return sorted(
-        folders,
-        key=lambda folder: (
-            max(manifest.stat().st_mtime for manifest in folder.glob(f"*/{MANIFEST}")),
-            folder.name,
-        ),
-        reverse=True,
-    )
+    newest: dict[Path, float] = {}
+    for manifest in out.glob(f"*/*/{MANIFEST}"):
+        folder = manifest.parent.parent
+        newest[folder] = max(newest.get(folder, 0.0), manifest.stat().st_mtime)
+    # by the clock of the files, and by name where a copied folder has one time for all
+    return sorted(newest, key=lambda folder: (newest[folder], folder.name), reverse=True)
 
 
 def find_investigation(out: Path, named: str | None, *, suffixes: Sequence[str] = ()) -> Path:

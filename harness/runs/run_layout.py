@@ -68,7 +68,7 @@ class RunFolder:
 
     def create(self, *, force: bool) -> None:
         """Make the folder, empty. Raises CollisionError when it or the pickle exists and `force` is off."""
-        if force and self.manifest.exists():
+        if force and self.manifest.exists():  # a folder without a manifest is no run: it is never removed
             shutil.rmtree(self.path)
         if force:
             self.pickle.unlink(missing_ok=True)
@@ -104,6 +104,7 @@ def choose_investigation(out: Path, script: Path, name: str | None, suffix: str)
     """
     if name is not None:
         return InvestigationFolder(out / check_name("--name", name))
+    # a suffix tags one of several batches that are to lie side by side: they share the script's folder
     stem = re.sub(r"[^A-Za-z0-9._-]", "_", script.stem).lstrip("._-") or "investigation"
     if suffix:
         return InvestigationFolder(out / stem)

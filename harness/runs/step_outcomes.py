@@ -1,4 +1,4 @@
-"""What the experiments of an investigation keep of single steps, beside a run's journal.
+"""Reads what the experiments of an investigation keep of single steps, beside a run's journal.
 
 states/state-000012.safetensors      the state that step 12 begins with
 outcomes/outcome-000012.safetensors  what step 12 gave: losses, gradients, the state after it
@@ -19,37 +19,37 @@ from .mapped_tensors import TensorFile, read_tensor_file
 
 STEP = re.compile(r"[a-z]+-(\d{6,})\.(?:safetensors|json)")
 NOISE_SCHEMA = 1
+FOLDERS = {"state": "states", "outcome": "outcomes", "tape": "tapes", "noise": "tapes", "exact": "tapes"}
 
 
 def outcome_steps(run: Path) -> list[int]:
     """The steps of which the run in this folder kept the outcome, in order."""
-    return _steps(run / "outcomes", "outcome")
+    return _steps(run, "outcome")
 
 
 def state_steps(run: Path) -> list[int]:
     """The steps of which the run in this folder kept the state at the beginning, in order."""
-    return _steps(run / "states", "state")
+    return _steps(run, "state")
 
 
 def exact_steps(run: Path) -> list[int]:
     """The steps of which there are values computed in double, in order."""
-    return _steps(run / "tapes", "exact")
+    return _steps(run, "exact")
 
 
 def read_outcome(run: Path, step: int) -> TensorFile:
     """What a step gave. Raises JournalError, saying of which steps there is an outcome."""
-    return _read(run / "outcomes", "outcome", step)
+    return _read(run, "outcome", step)
 
 
 def read_state(run: Path, step: int) -> TensorFile:
     """What a step began with. Raises JournalError, saying of which steps there is a state."""
-    return _read(run / "states", "state", step)
+    return _read(run, "state", step)
 
 
 def read_exact(run: Path, step: int) -> TensorFile | None:
     """What a step gives in double, None without a referee of that step. Raises JournalError for damage."""
-    path = _path(run / "tapes", "exact", step)
-    return _read(run / "tapes", "exact", step) if path.exists() else None
+    return _read(run, "exact", step) if _path(run, "exact", step).exists() else None
 
 
 def read_noise_record(run: Path, step: int) -> Mapping[str, Any] | None:
@@ -60,7 +60,7 @@ def read_noise_record(run: Path, step: int) -> Mapping[str, Any] | None:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise JournalError(path, f"cannot be read: {error}{_readable(path.parent, 'noise')}") from error
+        raise JournalError(path, f"cannot be read: {error}{_others(run, 'noise')}") from error
     if not isinstance(record, dict) or record.get("schema") not in range(1, NOISE_SCHEMA + 1):
         raise JournalError(path, f"is of a schema that this version does not know (it knows 1 to {NOISE_SCHEMA})")
     if record.get("step") != step:
@@ -69,42 +69,44 @@ def read_noise_record(run: Path, step: int) -> Mapping[str, Any] | None:
 
 
 def outcome_path(run: Path, step: int) -> Path:
-    return _path(run / "outcomes", "outcome", step)
+    return _path(run, "outcome", step)
 
 
 def tape_path(run: Path, step: int) -> Path:
-    return _path(run / "tapes", "tape", step)
+    return _path(run, "tape", step)
 
 
 def noise_path(run: Path, step: int) -> Path:
-    return run / "tapes" / f"noise-{step:06d}.json"
+    return _path(run, "noise", step)
 
 
-def _steps(folder: Path, kind: str) -> list[int]:
-    suffix = "json" if kind == "noise" else "safetensors"
-    found = [STEP.fullmatch(path.name) for path in folder.glob(f"{kind}-*.{suffix}")]
+def _path(run: Path, kind: str, step: int) -> Path:
+    return run / FOLDERS[kind] / f"{kind}-{step:06d}.{'json' if kind == 'noise' else 'safetensors'}"
+
+
+def _steps(run: Path, kind: str) -> list[int]:
+    pattern = f"{kind}-*{_path(run, kind, 0).suffix}"
+    found = [STEP.fullmatch(path.name) for path in (run / FOLDERS[kind]).glob(pattern)]
     return sorted(int(match[1]) for match in found if match)
 
 
-def _path(folder: Path, kind: str, step: int) -> Path:
-    return folder / f"{kind}-{step:06d}.safetensors"
-
-
-def _read(folder: Path, kind: str, step: int) -> TensorFile:
-    path = _path(folder, kind, step)
+def _read(run: Path, kind: str, step: int) -> TensorFile:
+    path = _path(run, kind, step)
     if not path.exists():
-        raise JournalError(path, f"step {step} was not kept{_readable(folder, kind)}")
+        raise JournalError(path, f"step {step} was not kept{_others(run, kind)}")
     try:
         found = read_tensor_file(path)
     except JournalError as error:
+        # whoever has a damaged step in hand wants to know which others could be taken in its place
         why = str(error).removeprefix(f"{path}: ")
-        raise JournalError(path, f"{why}{_readable(folder, kind, but=step)}") from error
+        raise JournalError(path, f"{why}{_others(run, kind, but=step)}") from error
+    # the file says of which step it is: one that was renamed or copied by hand must not pass for another step's
     if found.facts.get("step", step) != step:
         raise JournalError(path, f"is of step {found.facts['step']!r}, not of {step}")
     return found
 
 
-def _readable(folder: Path, kind: str, but: int | None = None) -> str:
+def _others(run: Path, kind: str, but: int | None = None) -> str:
     """Say which other steps are there, as the end of an error message."""
-    others = [step for step in _steps(folder, kind) if step != but]
+    others = [step for step in _steps(run, kind) if step != but]
     return f"; there is {kind} of step {', '.join(map(str, others))}" if others else f"; no other {kind} is there"

@@ -9,13 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .harness.api.analyzing import analyze
     from .harness.api.api_recording import Recording, record
     from .harness.api.api_running import RunBatch, run
+    from .harness.api.backend_support import analyze
     from .harness.api.comparing import compare
     from .harness.api.investigating import investigate, localize
-    from .harness.api.investigation_results import Comparison, Investigation, load_investigation
-    from .harness.api.pair_results import Culprit, Pair
+    from .harness.api.investigation_results import Comparison, Culprit, Investigation, Pair, load_investigation
     from .harness.drift.run_comparison import RunComparison, compare_runs
     from .harness.observers.partition.partitioned_module import partition
     from .harness.records.partition_record import PartitionConfig
@@ -37,10 +36,10 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Comparison": "numdrift.harness.api.investigation_results",
-    "Culprit": "numdrift.harness.api.pair_results",
+    "Culprit": "numdrift.harness.api.investigation_results",
     "Investigation": "numdrift.harness.api.investigation_results",
     "Journal": "numdrift.harness.runs.journal",
-    "Pair": "numdrift.harness.api.pair_results",
+    "Pair": "numdrift.harness.api.investigation_results",
     "PartitionConfig": "numdrift.harness.records.partition_record",
     "RecordedRun": "numdrift.harness.runs.recorded_run",
     "Recording": "numdrift.harness.api.api_recording",
@@ -48,7 +47,7 @@ _HOMES = {
     "RunComparison": "numdrift.harness.drift.run_comparison",
     "SupportAnalysis": "numdrift.harness.tools.support.support_analysis",
     "after_step": "numdrift.harness.script.script_api",
-    "analyze": "numdrift.harness.api.analyzing",
+    "analyze": "numdrift.harness.api.backend_support",
     "compare": "numdrift.harness.api.comparing",
     "compare_runs": "numdrift.harness.drift.run_comparison",
     "device": "numdrift.harness.script.script_api",

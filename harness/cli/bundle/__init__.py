@@ -28,7 +28,7 @@ class BundleGroup(LazyGroup):
     """A group whose first word may also be the investigation that is to be packed."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        if args and args[0] not in COMMANDS:
+        if args and args[0] not in COMMANDS:  # `numdrift bundle runs/train`
             args = ["make", *args]
         return super().resolve_command(ctx, args)
 
@@ -38,8 +38,8 @@ class BundleGroup(LazyGroup):
         return super().parse_args(ctx, args)
 
 
-@click.group(
-    cls=BundleGroup,
+command = BundleGroup(
+    "bundle",
     package=__name__,
     summaries=COMMANDS,
     epilog=EXAMPLES,
@@ -47,5 +47,3 @@ class BundleGroup(LazyGroup):
     help="Pack an investigation into one archive, and open such an archive: findings, graphs, the "
     "culprits' scripts, snapshots.",
 )
-def command() -> None:
-    pass

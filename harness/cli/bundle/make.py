@@ -1,22 +1,22 @@
-"""`numdrift bundle INVESTIGATION`: pack it."""
+"""`numdrift bundle INVESTIGATION`: pack it; and how the commands show a bundle."""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 import click
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+from rich.table import Table
 
-from ...errors import CollisionError
-from ...records.mode_spec import parse_mode
-from ...runs.recorded_run import find_investigation, runs_in
-from ...tools.bundle.archive import Bundle, Packed, is_url, upload, write_bundle
-from ...tools.bundle.bundle_contents import KINDS, SENSITIVE, Kind, chosen_kinds
+from ...api.bundling import bundled, sensitive_in
+from ...runs.recorded_run import find_investigation
+from ...tools.bundle.archive import Bundle
+from ...tools.bundle.bundle_contents import KINDS, MEANINGS, chosen_kinds
 from ..command_options import force_option, json_option, out_option
-from ..output import console, write_json
-from .shown import bytes_bar, contents_table, mebibytes
+from ..output import console, table, write_json
 
 EXAMPLES = f"""\b
 Examples:
@@ -38,11 +38,7 @@ nothing of what the script printed.
 @click.option("--redact", is_flag=True, help="Leave out parameters and data, and keep their digests.")
 @click.option("--values", is_flag=True, help="Pack parameters, gradients and step tapes, too.")
 @click.option(
-    "--leave-out",
-    "left_out",
-    multiple=True,
-    metavar="KIND",
-    help="Leave files of a kind out; may be repeated.",
+    "--leave-out", "left_out", multiple=True, metavar="KIND", help="Leave files of a kind out; may be repeated."
 )
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but what is sensitive.")
 @out_option
@@ -62,48 +58,42 @@ def command(
     kinds = chosen_kinds(left_out, values=values)
     folder = find_investigation(out, investigation)
     to = to or f"{folder.resolve().name}.numdrift.zip"
-    if is_url(to):
-        with tempfile.TemporaryDirectory() as temporary:
-            local = Path(temporary) / "bundle.zip"
-            bundle = _written(folder, local, kinds, redact, quiet)
-            size = local.stat().st_size
-            upload(local, to, force=force)
-    else:
-        if Path(to).exists() and not force:
-            raise CollisionError(Path(to), "choose another place with --to, or replace it with --force")
-        bundle = _written(folder, Path(to), kinds, redact, quiet)
-        size = Path(to).stat().st_size
+    with bytes_bar("packing", quiet=quiet) as packed:
+        bundle, size = bundled(folder, to, kinds, packed, redact=redact, force=force)
     if json_path:
         write_json(json_path, {"to": to, "size": size, **asdict(bundle)})
     if json_path != "-" and not quiet:
         console().print(contents_table(bundle))
         console().print(f"Wrote {to} ({mebibytes(size)})", soft_wrap=True)
-    _point_out(bundle, folder)
+    for text in sensitive_in(bundle, folder):  # also where nothing else is printed: it is about to leave the house
+        console(stderr=True).print(f"numdrift: sensitive: {text}", soft_wrap=True)
     return 0
 
 
-def _written(folder: Path, target: Path, kinds: frozenset[Kind], redact: bool, quiet: bool) -> Bundle:
-    with bytes_bar("packing", quiet=quiet) as packed:
-        return write_bundle(folder, target, kinds, redact=redact, packed=packed)
+def contents_table(bundle: Bundle) -> Table:
+    """A row a kind of file, those that were left out included."""
+    rows = table("kind", ">files", ">size", ">left out", "what")
+    for kind in KINDS:
+        there = bundle.of_kind(kind)
+        gone = sum(1 for one in bundle.left_out if one.kind == kind)
+        if there or gone:
+            size = mebibytes(sum(one.bytes for one in there)) if there else "-"
+            rows.add_row(kind, f"{len(there):,}", size, f"{gone:,}" if gone else "", MEANINGS[kind])
+    return rows
 
 
-def _point_out(bundle: Bundle, folder: Path) -> None:
-    """Say what a stranger could learn from the bundle."""
+def mebibytes(size: int) -> str:
+    return f"{size / 2**20:,.1f} MiB" if size >= 2**20 else f"{size / 2**10:,.1f} KiB"
+
+
+@contextmanager
+def bytes_bar(what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar in a terminal, nothing elsewhere; gives what is to be told how many of how many bytes are done."""
+    # on standard error: standard output may be JSON for another program
     errors = console(stderr=True)
-    for kind, what in SENSITIVE.items():
-        files = [one for one in bundle.of_kind(kind) if _tells(one, redacted=bundle.redacted)]
-        if files:
-            remedy = f"--leave-out {kind}" if kind == "source" else f"--redact or --leave-out {kind}"
-            count = f"{len(files)} file{'s' if len(files) > 1 else ''}"
-            errors.print(f"numdrift: sensitive: {kind} ({count}): {what}; {remedy} leaves it out", soft_wrap=True)
-    variables = sorted({name for run in runs_in(folder) for name in parse_mode(run.manifest.spec).env})
-    if variables:
-        errors.print(
-            f"numdrift: sensitive: the modes state environment variables with their values: {', '.join(variables)}",
-            soft_wrap=True,
-        )
-
-
-def _tells(file: Packed, *, redacted: bool) -> bool:
-    """Whether a file has data or text of the user's; digests and the scripts around them have none."""
-    return not redacted or file.kind == "source"
+    if quiet or not errors.is_terminal:
+        yield lambda done, of: None
+        return
+    with Progress(TextColumn(what), BarColumn(), DownloadColumn(), console=errors, transient=True) as progress:
+        task = progress.add_task(what)
+        yield lambda done, of: progress.update(task, completed=done, total=of)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import click
 
-from numdrift.kernels.registry import load_target
-
+from ...api.backend_support import require_mode
+from ...api.bundling import local_copy
 from ...records.mode_spec import parse_mode
 from ...tools.bundle.archive import Bundle
-from ...tools.bundle.opening import Replayed, extract, replay_scripts, replay_snapshots
+from ...tools.bundle.opening import extract, replay_scripts, replay_snapshots
 from ..command_options import force_option, json_option
 from ..output import console, table, write_json
-from .shown import bytes_bar, local_copy, mebibytes
-
-PRESENCE = "numdrift.harness.backends.mode_presence:require_here"
-"""Imports torch, which only a replay needs."""
+from .make import bytes_bar, mebibytes
 
 EXAMPLES = """\b
 Examples:
@@ -38,10 +35,7 @@ draws other random numbers), 1 something does not, 2 wrong usage, 3 the bundle i
 @click.command(epilog=EXAMPLES, help="Check BUNDLE, a path or URL, and unpack it into a folder.")
 @click.argument("bundle")
 @click.option(
-    "--to",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Where to (default: its name).",
+    "--to", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where to (default: its name)."
 )
 @click.option("--replay", is_flag=True, help="Execute its snapshots and compare with what they gave.")
 @click.option("--mode", metavar="SPEC", help="The mode to replay in (default: that in which each snapshot was taken).")
@@ -60,53 +54,38 @@ def command(
     json_path: str | None,
 ) -> int:
     if mode is not None:
-        load_target(PRESENCE)(replace(parse_mode(mode), python=None))
+        require_mode(replace(parse_mode(mode), python=None))  # a replay happens in this interpreter
     folder = to or Path(Path(bundle).name.removesuffix(".zip").removesuffix(".numdrift"))
     with local_copy(bundle) as archive, bytes_bar("checking", quiet=quiet) as unpacked:
         opened = extract(archive, folder, force=force, unpacked=unpacked)
-    results = [
-        *(replay_snapshots(folder, mode) if replay or mode else ()),
-        *(replay_scripts(folder) if run_scripts else ()),
-    ]
+    replay = replay or mode is not None  # --mode alone asks for it as well
+    results = [*(replay_snapshots(folder, mode) if replay else ()), *(replay_scripts(folder) if run_scripts else ())]
     if json_path:
-        write_json(json_path, _json(opened, folder, results))
+        content = {"folder": str(folder), **asdict(opened), "replayed": [asdict(one) for one in results]}
+        write_json(json_path, content)
     failed = [one for one in results if not one.holds]
     if json_path != "-" and not quiet:
-        console().print(
-            f"Opened {folder}: {len(opened.files):,} files, {mebibytes(opened.bytes)}, every one as it was packed",
-            soft_wrap=True,
-        )
-        _show(results)
-        _say_what_else(opened, replay=replay or bool(mode), run_scripts=run_scripts)
+        out = console()
+        size = mebibytes(opened.bytes)
+        out.print(f"Opened {folder}: {len(opened.files):,} files, {size}, every one as it was packed", soft_wrap=True)
+        if results:
+            rows = table("replayed", "result")
+            for one in results:
+                rows.add_row(one.path, one.text)
+            out.print(rows)
+        for text in _what_else(opened, replay=replay, run_scripts=run_scripts):
+            out.print(text, soft_wrap=True)
     for one in failed:
         console(stderr=True).print(f"numdrift: {one.path}: {one.text}", soft_wrap=True)
     return 1 if failed else 0
 
 
-def _show(results: list[Replayed]) -> None:
-    if results:
-        rows = table("replayed", "result")
-        for one in results:
-            rows.add_row(one.path, one.text)
-        console().print(rows)
-
-
-def _say_what_else(bundle: Bundle, *, replay: bool, run_scripts: bool) -> None:
-    out = console()
+def _what_else(bundle: Bundle, *, replay: bool, run_scripts: bool) -> Iterator[str]:
+    """What could be done with the bundle besides, or why it cannot."""
     if bundle.redacted:
-        out.print(
-            "It is redacted: digests stand in place of tensors, so nothing in it can be replayed.",
-            soft_wrap=True,
-        )
+        yield "It is redacted: digests stand in place of tensors, so nothing in it can be replayed."
         return
     if replay != bool(bundle.of_kind("snapshots")):
-        out.print("It holds no snapshots." if replay else "--replay executes its snapshots.")
+        yield "It holds no snapshots." if replay else "--replay executes its snapshots."
     if not run_scripts and any(one.path.endswith(".py") for one in bundle.of_kind("repro")):
-        out.print(
-            "--run-scripts executes the culprits' scripts, which are Python of the bundle's maker.",
-            soft_wrap=True,
-        )
-
-
-def _json(bundle: Bundle, folder: Path, results: list[Replayed]) -> dict[str, Any]:
-    return {"folder": str(folder), **asdict(bundle), "replayed": [asdict(one) for one in results]}
+        yield "--run-scripts executes the culprits' scripts, which are Python of the bundle's maker."

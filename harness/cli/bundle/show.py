@@ -6,10 +6,11 @@ from dataclasses import asdict
 
 import click
 
+from ...api.bundling import local_copy
 from ...tools.bundle.opening import describe
 from ..command_options import json_option
 from ..output import console, table, write_json
-from .shown import contents_table, local_copy, mebibytes
+from .make import contents_table, mebibytes
 
 EXAMPLES = """\b
 Examples:
@@ -33,8 +34,7 @@ def command(bundle: str, files: bool, json_path: str | None) -> int:
     out = console()
     redacted = ", redacted" if described.redacted else ""
     out.print(
-        f"{described.investigation}, packed {described.made} by numdrift {described.numdrift}{redacted}",
-        soft_wrap=True,
+        f"{described.investigation}, packed {described.made} by numdrift {described.numdrift}{redacted}", soft_wrap=True
     )
     environment = described.environment
     if environment:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import click
-
 from ..program import LazyGroup
 
 COMMANDS = {
@@ -22,12 +20,10 @@ Examples:
 """
 
 
-@click.group(
-    cls=LazyGroup,
+command = LazyGroup(
+    "graph",
     package=__name__,
     summaries=COMMANDS,
     epilog=EXAMPLES,
     help="List, open and export the graphs of a run, and say in what two runs' graphs differ.",
 )
-def command() -> None:
-    pass

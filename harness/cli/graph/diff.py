@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import click
 from rich.console import Console
 
-from ...errors import CollisionError, GraphsNotFound, UsageError
+from ...api.chosen_runs import graphs_to_compare
+from ...errors import CollisionError, UsageError
 from ...graphs.culprit_marks import Mark, marks_for
-from ...graphs.diff.difference_record import SCHEMA, Diff, Side
-from ...graphs.diff.graph_comparison import PairRow, compare_graphs, count_rows, pair_rows
-from ...graphs.run_graphs import RunGraphs, graphs_of
+from ...graphs.diff.difference_record import SCHEMA, Diff
+from ...graphs.diff.graph_comparison import compare_graphs, count_rows, pair_rows
+from ...graphs.run_graphs import RunGraphs
 from ...records.graph_record import PHASES
-from ...runs.recorded_run import RecordedRun, is_there, load_run
-from ...runs.run_layout import MANIFEST
+from ...runs.recorded_run import is_there
 from ..command_options import force_option, json_option, out_option
 from ..output import console, table, write_json
-from .selection import recorded_runs
 
 Pair = tuple[RunGraphs, RunGraphs]
 
@@ -68,9 +66,12 @@ def command(
     force: bool,
     json_path: str | None,
 ) -> int:
-    pairs = _pairs(paths, modes, out)
-    if html is not None:
-        _refuse_page(html, len(pairs), force)
+    pairs = graphs_to_compare(paths, modes, out)
+    if html is not None:  # refused before graphs are compared, which may take minutes
+        if len(pairs) > 1:
+            raise UsageError(f"--html shows two runs, and {len(pairs) + 1} are meant: choose two with --modes")
+        if is_there(html) and not force:
+            raise CollisionError(html, "choose another file, or replace it with --force")
     found = [compare_graphs(a, b, step=step, phase=phase) for a, b in pairs]
     if json_path:
         write_json(json_path, {"schema": SCHEMA, "pairs": [one.to_json() for one in found]}, force=force)
@@ -86,69 +87,15 @@ def command(
     return 0
 
 
-def _pairs(paths: tuple[str, ...], modes: str | None, out: Path) -> list[Pair]:
-    if len(paths) > 2:
-        raise UsageError("graph diff takes two runs or one investigation")
-    if len(paths) == 2:
-        if modes is not None:
-            raise UsageError("--modes belongs to an investigation, not to two runs")
-        return [(graphs_of(load_run(paths[0])), graphs_of(load_run(paths[1])))]
-    named = paths[0] if paths else None
-    if named is not None and is_there(Path(named) / MANIFEST):
-        raise UsageError(f"{named} is one run; give a second one, or the investigation {Path(named).parent}")
-    if modes is not None:
-        return [_of_modes(named, modes, out)]
-    runs = recorded_runs(named, out)
-    having = _with_graphs(runs)
-    batches: dict[str, list[RunGraphs]] = {}
-    for one in having:
-        batches.setdefault(one.run.manifest.suffix, []).append(one)
-    pairs = [(of[0], other) for of in batches.values() for other in of[1:]]
-    pairs = pairs or [(having[0], other) for other in having[1:]]
-    if pairs:
-        return pairs
-    for run in runs:
-        graphs_of(run)
-    raise UsageError(f"{runs[0].path.parent} holds one run, which has nothing to be compared with; run another mode")
-
-
-def _of_modes(named: str | None, modes: str, out: Path) -> Pair:
-    chosen = [mode.strip() for mode in modes.split(",")]
-    if len(chosen) != 2 or not all(chosen):
-        raise UsageError(f"--modes takes two modes, as in lazy,compile, not {modes!r}")
-    sides = [recorded_runs(named, out, mode) for mode in chosen]
-    batches = [{run.manifest.suffix: run for run in runs} for runs in sides]
-    common = [suffix for suffix in batches[0] if suffix in batches[1]]
-    if common:
-        return graphs_of(batches[0][common[-1]]), graphs_of(batches[1][common[-1]])
-    return graphs_of(sides[0][-1]), graphs_of(sides[1][-1])
-
-
-def _with_graphs(runs: list[RecordedRun]) -> list[RunGraphs]:
-    found = []
-    for run in runs:
-        with suppress(GraphsNotFound):
-            found.append(graphs_of(run))
-    return found
-
-
-def _refuse_page(path: Path, pairs: int, force: bool) -> None:
-    if pairs > 1:
-        raise UsageError(f"--html shows two runs, and {pairs + 1} are meant: choose two with --modes")
-    if is_there(path) and not force:
-        raise CollisionError(path, "choose another file, or replace it with --force")
-
-
-def _marks(side: Side, graphs: RunGraphs) -> dict[str, Mapping[str, Mark]]:
-    """What the investigation found guilty in the graphs of one side."""
-    names = dict.fromkeys((*side.graphs, *side.post_graphs))
-    return {name: marks_for(graphs.run, graphs.graph(name)) for name in names}
-
-
 def _write_page(path: Path, diff: Diff, pair: Pair) -> None:
+    # here and not above: the page's parts are only needed by --html
     from ...graphs.page.diff_page import write_page
 
-    text = write_page(diff, *pair, _marks(diff.a, pair[0]), _marks(diff.b, pair[1]))
+    marks: list[dict[str, Mapping[str, Mark]]] = []  # what the investigation found guilty in the graphs of each side
+    for side, graphs in zip((diff.a, diff.b), pair, strict=True):
+        names = dict.fromkeys((*side.graphs, *side.post_graphs))
+        marks.append({name: marks_for(graphs.run, graphs.graph(name)) for name in names})
+    text = write_page(diff, *pair, *marks)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -156,29 +103,12 @@ def _write_page(path: Path, diff: Diff, pair: Pair) -> None:
 
 
 def show(out: Console, diff: Diff, pair: Pair, *, everything: bool) -> None:
-    """Print the answers, then what they were found from."""
+    """Print the answers, then what they were found from: the graphs, how often each op is in them, what corresponds."""
+    labels = (diff.a.mode, diff.b.mode)
+    if diff.a.mode == diff.b.mode:
+        labels = (f"A {Path(diff.a.run).name}", f"B {Path(diff.b.run).name}")
     for answer in diff.answers:
         out.print(answer, soft_wrap=True)
-    labels = _labels(diff)
-    _show_graphs(out, diff, labels)
-    _show_counts(out, diff, labels, everything)
-    _show_pairs(out, pair_rows(diff, *pair, everything=everything), labels)
-    if diff.casts:
-        out.print()
-        rows = table("cast", "phase", "only in", ">times")
-        for one in diff.casts:
-            where = labels[one.side == "b"]
-            rows.add_row(f"{one.from_dtype} to {one.to_dtype}", one.phase, where, f"{one.count:,}")
-        out.print(rows)
-
-
-def _labels(diff: Diff) -> tuple[str, str]:
-    if diff.a.mode != diff.b.mode:
-        return diff.a.mode, diff.b.mode
-    return f"A {Path(diff.a.run).name}", f"B {Path(diff.b.run).name}"
-
-
-def _show_graphs(out: Console, diff: Diff, labels: tuple[str, str]) -> None:
     out.print()
     rows = table("run", ">step", ">graphs in it", ">nodes", ">kernels", "cut by")
     for label, side in zip(labels, (diff.a, diff.b), strict=True):
@@ -187,33 +117,27 @@ def _show_graphs(out: Console, diff: Diff, labels: tuple[str, str]) -> None:
         kernels = f"{side.kernels:,}" if side.post_graphs else "-"
         rows.add_row(label, f"{side.step:,}", graphs, f"{side.nodes:,}", kernels, cuts or "-")
     out.print(rows)
-
-
-def _show_counts(out: Console, diff: Diff, labels: tuple[str, str], everything: bool) -> None:
     counts = count_rows(diff, everything=everything)
-    if not counts:
-        return
-    out.print()
-    rows = table("phase", "op", *(f">{label}" for label in labels))
-    for one in counts:
-        rows.add_row(one.phase, one.op, f"{one.a:,}", f"{one.b:,}")
-    out.print(rows)
-
-
-def _show_pairs(out: Console, found: list[PairRow], labels: tuple[str, str]) -> None:
-    if not found:
-        return
-    out.print()
-    rows = table("what", "phase", ">times", *labels, "in")
-    for one in found:
-        where = ", ".join(one.modules[:MODULES])
-        more = len(one.modules) - MODULES
-        rows.add_row(
-            one.what,
-            one.phase,
-            f"{one.count:,}",
-            ", ".join(one.a) or "-",
-            ", ".join(one.b) or "-",
-            f"{where} and {more} more" if more > 0 else where,
-        )
-    out.print(rows)
+    if counts:
+        out.print()
+        rows = table("phase", "op", *(f">{label}" for label in labels))
+        for count in counts:
+            rows.add_row(count.phase, count.op, f"{count.a:,}", f"{count.b:,}")
+        out.print(rows)
+    found = pair_rows(diff, *pair, everything=everything)
+    if found:
+        out.print()
+        rows = table("what", "phase", ">times", *labels, "in")
+        for one in found:
+            sides = (", ".join(one.a) or "-", ", ".join(one.b) or "-")
+            where, more = ", ".join(one.modules[:MODULES]), len(one.modules) - MODULES
+            where = f"{where} and {more} more" if more > 0 else where
+            rows.add_row(one.what, one.phase, f"{one.count:,}", *sides, where)
+        out.print(rows)
+    if diff.casts:
+        out.print()
+        rows = table("cast", "phase", "only in", ">times")
+        for cast in diff.casts:
+            where = labels[cast.side == "b"]
+            rows.add_row(f"{cast.from_dtype} to {cast.to_dtype}", cast.phase, where, f"{cast.count:,}")
+        out.print(rows)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
+from ...api.chosen_runs import graphs_of_one
 from ...errors import UsageError
 from ...graphs.culprit_marks import marks_for
 from ...graphs.export.onnx_model import export_graphs
-from ..command_options import force_option, out_option
+from ..command_options import force_option, out_option, run_mode_option, target_argument
 from ..output import console
-from .selection import graphs_of_one, mode_option, target_argument
 
 EXAMPLES = """\b
 Examples:
@@ -26,7 +26,7 @@ The files are ONNX models that Netron and others show: they say what was compute
 
 @click.command(epilog=EXAMPLES, help="Write every graph of a run as an ONNX file (default: beside its records).")
 @target_argument
-@mode_option
+@run_mode_option
 @click.option("--to", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where to write.")
 @out_option
 @force_option

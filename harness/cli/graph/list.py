@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,11 @@ from typing import Any
 import click
 from rich.console import Console
 
-from ...errors import GraphsNotFound
-from ...graphs.run_graphs import GraphEntry, RunGraphs, graphs_of
+from ...api.chosen_runs import graphs_of_runs, runs_meant
+from ...graphs.run_graphs import RunGraphs
 from ...records.graph_record import STAGES
-from ..command_options import json_option, out_option
+from ..command_options import json_option, out_option, run_mode_option, target_argument
 from ..output import console, table, write_json
-from .selection import mode_option, recorded_runs, target_argument
 
 SCHEMA = 1
 
@@ -66,21 +64,15 @@ class StepRows:
 
 
 @click.command(
-    epilog=EXAMPLES,
-    help="List the graphs of a run, or of every run of an investigation (default: the newest).",
+    epilog=EXAMPLES, help="List the graphs of a run, or of every run of an investigation (default: the newest)."
 )
 @target_argument
-@mode_option
+@run_mode_option
 @out_option
 @json_option
 def command(target: str | None, mode: str | None, out: Path, json_path: str | None) -> int:
-    runs = recorded_runs(target, out, mode)
-    listed: list[RunGraphs] = []
-    for run in runs:
-        with suppress(GraphsNotFound):
-            listed.append(graphs_of(run))
-    if not listed:
-        graphs_of(runs[0])
+    runs = runs_meant(target, out, mode)
+    listed = graphs_of_runs(runs)
     if json_path:
         write_json(json_path, {"schema": SCHEMA, "runs": [_record(one) for one in listed]})
     if json_path == "-":
@@ -97,22 +89,20 @@ def command(target: str | None, mode: str | None, out: Path, json_path: str | No
 
 def steps_of(graphs: RunGraphs) -> list[StepRows]:
     """The rows of a run's graphs, step by step; like steps that follow each other are one."""
+    # a step may have made graphs, run some, or only been counted in
     seen, ran = {one.step for one in graphs.entries}, {one.step for one in graphs.executions}
     rows: list[StepRows] = []
     for step in sorted(seen | ran | set(graphs.counters)):
         counted = graphs.counters.get(step, {})
         counters = {name: value for name, value in counted.items() if not name.startswith(TOTAL)}
         made = StepRows(step, step, list(_graphs_in(graphs, step)), counters)
-        if rows and _follows(rows[-1], made):
-            rows[-1] = StepRows(rows[-1].first, step, made.graphs, counters)
+        before = rows[-1] if rows else None
+        alike = before is not None and (before.graphs, before.counters) == (made.graphs, made.counters)
+        if before is not None and alike and before.last + 1 == step:
+            rows[-1] = StepRows(before.first, step, made.graphs, counters)
         else:
             rows.append(made)
     return rows
-
-
-def _follows(before: StepRows, after: StepRows) -> bool:
-    same = before.graphs == after.graphs and before.counters == after.counters
-    return same and before.last + 1 == after.first
 
 
 def _graphs_in(graphs: RunGraphs, step: int) -> Iterator[GraphRow]:
@@ -121,38 +111,33 @@ def _graphs_in(graphs: RunGraphs, step: int) -> Iterator[GraphRow]:
     made = [one.base for one in graphs.entries if one.step == step]
     for base in dict.fromkeys([*(one.graph for one in ran), *made]):
         here = [one for one in ran if one.graph == base]
+        # all stages of the graph, whichever step made them: a later step runs what an earlier one compiled
         stages = [one for one in graphs.entries if one.base == base]
-        first = stages[0] if stages else GraphEntry(base, "", "", step, 0)
-        ordered = sorted(stages, key=lambda one: STAGES.index(one.stage) if one.stage in STAGES else 9)
+        ordered = sorted(stages, key=lambda one: STAGES.index(one.stage) if one.stage in STAGES else len(STAGES))
+        # dynamo captures forward and backward in one, so its phase and hash are not those of the graphs made of it
+        split = [one for one in stages if one.stage != "dynamo"] or stages
         yield GraphRow(
             graph=base,
-            phase=next((one.phase for one in stages if one.stage != "dynamo"), first.phase),
+            phase=split[0].phase if split else "",
             nodes={one.stage: one.nodes for one in ordered},
-            hash=next((one.hash for one in here if one.hash), _hash(stages)),
+            hash=next((one.hash for one in here if one.hash), split[0].hash if split else ""),
             executed=len(here),
             cuts=dict(Counter(_cut(one.cut) for one in here if one.cut)),
             seconds=next((one.seconds for one in stages if one.seconds is not None and one.step == step), None),
         )
 
 
-def _hash(stages: Sequence[GraphEntry]) -> str:
-    return next((one.hash for one in stages if one.stage != "dynamo"), stages[0].hash if stages else "")
-
-
 def _cut(cut: Mapping[str, str]) -> str:
     """`fallback aten.lerp at train.py:31`."""
-    source = cut.get("source") or ""
-    words = [cut.get("reason") or "", cut.get("op") or "", f"at {_short(source)}" if source else ""]
+    source = (cut.get("source") or "").replace("\\", "/").rpartition("/")[2]
+    words = [cut.get("reason") or "", cut.get("op") or "", f"at {source}" if source else ""]
     return " ".join(word for word in words if word)
 
 
-def _short(source: str) -> str:
-    return source.replace("\\", "/").rpartition("/")[2]
-
-
 def _show(out: Console, graphs: RunGraphs) -> None:
+    """Print the rows, a sentence for each step, what was counted in the whole run, and what there is to be known."""
     rows = table("step", "graph", "phase", "stages", "nodes", "hash", ">ran", ">compiled in", "cut by")
-    steps, compiles = steps_of(graphs), _compiles(graphs)
+    steps = steps_of(graphs)
     for step in steps:
         for number, one in enumerate(step.graphs):
             rows.add_row(
@@ -164,15 +149,18 @@ def _show(out: Console, graphs: RunGraphs) -> None:
                 one.hash[:12],
                 f"{one.executed}x" if one.executed else "-",
                 "-" if one.seconds is None else f"{one.seconds:.2f} s",
-                ", ".join(_times(cut, count) for cut, count in one.cuts.items()),
+                ", ".join(cut if count == 1 else f"{cut} ({count}x)" for cut, count in one.cuts.items()),
             )
     out.print(rows)
+    # without a compiler a mode's graphs are only stretches of ops of one phase, and are not called graphs
+    compiled = any(one.stage in ("dynamo", "post", "stream") for one in graphs.entries)
+    compiles = compiled or bool(graphs.counters) or any(one.cut for one in graphs.executions)
     for step in steps:
         if any(one.executed for one in step.graphs) or step.counters:
             out.print(_sentence(step, compiles=compiles), soft_wrap=True)
-    totals = [_counters(_totals(counted)) for counted in graphs.counters.values() if _totals(counted)]
+    totals = _totals(graphs)
     if totals:
-        out.print(f"whole run, with what numdrift reads: {totals[-1]}", soft_wrap=True)
+        out.print(f"whole run, with what numdrift reads: {_counters(totals)}", soft_wrap=True)
     notes = [f"{entry.name}: {note}" for entry in graphs.entries for note in entry.notes]
     if len(notes) > MOST_NOTES:
         notes[MOST_NOTES:] = [f"and {len(notes) - MOST_NOTES} more notes, which --json has"]
@@ -184,16 +172,6 @@ def _show(out: Console, graphs: RunGraphs) -> None:
 
 def _steps(step: StepRows) -> str:
     return str(step.first) if step.first == step.last else f"{step.first}-{step.last}"
-
-
-def _times(what: str, count: int) -> str:
-    return what if count == 1 else f"{what} ({count}x)"
-
-
-def _compiles(graphs: RunGraphs) -> bool:
-    """Whether the mode has a compiler; without one its graphs are only stretches of ops of one phase."""
-    compiled = any(one.stage in ("dynamo", "post", "stream") for one in graphs.entries)
-    return compiled or bool(graphs.counters) or any(one.cut for one in graphs.executions)
 
 
 def _sentence(step: StepRows, *, compiles: bool) -> str:
@@ -220,18 +198,22 @@ def _counters(counters: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {value:,}" for name, value in counters.items())
 
 
-def _totals(counters: Mapping[str, int]) -> dict[str, int]:
-    return {name.removeprefix(TOTAL): value for name, value in counters.items() if name.startswith(TOTAL)}
+def _totals(graphs: RunGraphs) -> dict[str, int]:
+    """What was counted up to the end of the last step that says it."""
+    for counted in reversed(list(graphs.counters.values())):
+        found = {name.removeprefix(TOTAL): value for name, value in counted.items() if name.startswith(TOTAL)}
+        if found:
+            return found
+    return {}
 
 
 def _record(graphs: RunGraphs) -> dict[str, Any]:
-    totals = [_totals(counted) for counted in graphs.counters.values() if _totals(counted)]
     return {
         "path": str(graphs.run.path),
         "mode": graphs.run.manifest.mode,
         "spec": graphs.run.manifest.spec,
         "steps": [asdict(step) for step in steps_of(graphs)],
-        "totals": totals[-1] if totals else {},
+        "totals": _totals(graphs),
         "graphs": [asdict(entry) for entry in graphs.entries],
         "unavailable": [{"stage": stage, "reason": reason} for stage, reason in graphs.unavailable],
     }

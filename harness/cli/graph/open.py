@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from ...api.chosen_runs import choose_graph, graphs_of_one
 from ...errors import CollisionError, JournalError, NotAvailable, UsageError
 from ...graphs.culprit_marks import Mark, marks_for
 from ...graphs.drawing.draw import draw
@@ -20,9 +21,8 @@ from ...graphs.export.onnx_model import onnx_path, write_onnx
 from ...graphs.run_graphs import RunGraphs
 from ...records.graph_record import SCHEMA, STAGES, Graph
 from ...runs.recorded_run import is_there
-from ..command_options import force_option, out_option
+from ..command_options import force_option, out_option, run_mode_option, target_argument
 from ..output import console
-from .selection import choose_graph, graphs_of_one, mode_option, target_argument
 
 LOOPBACK = "127.0.0.1"
 
@@ -42,7 +42,7 @@ browser. Ops that an investigation found guilty are marked.
 
 @click.command(epilog=EXAMPLES, help="Open a graph of a run in Netron, or draw it into a file.")
 @target_argument
-@mode_option
+@run_mode_option
 @click.option("--step", type=click.IntRange(min=0), help="A step that ran the graph (default: the first).")
 @click.option("--phase", metavar="PHASE", help="forward, backward or optimizer.")
 @click.option("--pre", is_flag=True, help="As it was before the mode's compiler.")
@@ -67,9 +67,18 @@ def command(
     force: bool,
     **wanted: Any,
 ) -> int:
-    stage = _stage({stage: wanted.pop(stage) for stage in STAGES})
+    stages = [stage for stage in STAGES if wanted.pop(stage)]
+    if len(stages) > 1:
+        raise UsageError(f"{' and '.join(f'--{one}' for one in stages)} exclude each other: give one of them")
     graphs = graphs_of_one(target, out, mode)
-    graph = graphs.graph(choose_graph(graphs, stage=stage, **wanted).name)
+    chosen, *others = choose_graph(graphs, stage=stages[0] if stages else None, **wanted)
+    if others:
+        listed = ", ".join(f"{one.name} ({one.nodes:,} nodes)" for one in others)
+        console(stderr=True).print(
+            f"This is {chosen.name}, the first of {len(others) + 1} such graphs; the others by --graph: {listed}",
+            soft_wrap=True,
+        )
+    graph = graphs.graph(chosen.name)
     marks = marks_for(graphs.run, graph)
     drawn = {kind: path for kind, path in (("png", png), ("svg", svg)) if path is not None}
     if drawn:
@@ -79,18 +88,10 @@ def command(
     return 0
 
 
-def _stage(flags: Mapping[str, bool]) -> str | None:
-    """The one stage whose flag was given. Raises UsageError for several."""
-    given = [stage for stage, flag in flags.items() if flag]
-    if len(given) > 1:
-        raise UsageError(f"{' and '.join(f'--{one}' for one in given)} exclude each other: give one of them")
-    return given[0] if given else None
-
-
 def _draw(
     graphs: RunGraphs, graph: Graph, marks: Mapping[str, Mark], drawn: Mapping[str, Path], *, force: bool
 ) -> None:
-    for path in drawn.values():
+    for path in drawn.values():  # of all files before the first is written
         if is_there(path) and not force:
             raise CollisionError(path, "choose another path, or replace it with --force")
     for kind, path in drawn.items():
@@ -107,8 +108,22 @@ def _draw(
 
 def _serve(graphs: RunGraphs, graph: Graph, marks: Mapping[str, Mark], port: int | None, *, browse: bool) -> None:
     """Serve the graph until Ctrl-C. A graph with marks is written to a folder of its own: the run stays as it is."""
-    netron = _netron()
-    address = (LOOPBACK, _free_port(port))
+    try:
+        netron = importlib.import_module("netron")
+    except ImportError as error:
+        raise NotAvailable("Netron", str(error), "pip install netron, or draw the graph with --png") from None
+    logging.getLogger("netron").setLevel(logging.WARNING)
+    # tried out here: a port that cannot be had is one line that says so, and without --port the system names a free one
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port or 0))
+        except PermissionError:
+            raise UsageError(f"port {port} needs rights that you do not have: give one from 1024 up") from None
+        except OSError as error:
+            why = error.strerror.lower() if error.strerror else str(error)
+            raise UsageError(f"port {port} cannot be had ({why}): give another with --port") from None
+        address = (LOOPBACK, int(probe.getsockname()[1]))
     with tempfile.TemporaryDirectory(prefix="numdrift-") as temporary:
         path = onnx_path(graphs, Path(temporary) if marks else graphs.path, graph.name)
         try:
@@ -126,26 +141,3 @@ def _serve(graphs: RunGraphs, graph: Graph, marks: Mapping[str, Mark], port: int
 
 def _record(graphs: RunGraphs, graph: Graph) -> Path:
     return graphs.path / f"{graph.name}.json"
-
-
-def _netron() -> Any:
-    try:
-        netron = importlib.import_module("netron")
-    except ImportError as error:
-        raise NotAvailable("Netron", str(error), "pip install netron, or draw the graph with --png") from None
-    logging.getLogger("netron").setLevel(logging.WARNING)
-    return netron
-
-
-def _free_port(port: int | None) -> int:
-    """The port wanted, or a free one. Raises UsageError when the wanted one cannot be had."""
-    with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOOPBACK, port or 0))
-        except PermissionError:
-            raise UsageError(f"port {port} needs rights that you do not have: give one from 1024 up") from None
-        except OSError as error:
-            why = error.strerror.lower() if error.strerror else str(error)
-            raise UsageError(f"port {port} cannot be had ({why}): give another with --port") from None
-        return int(probe.getsockname()[1])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import click
-
 from ..program import LazyGroup
 
 COMMANDS = {
@@ -22,12 +20,10 @@ Examples:
 """
 
 
-@click.group(
-    cls=LazyGroup,
+command = LazyGroup(
+    "kernels",
     package=__name__,
     summaries=COMMANDS,
     epilog=EXAMPLES,
     help="List the kernels of an op, measure them, sweep them over all inputs, compile one.",
 )
-def command() -> None:
-    pass

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from numdrift.kernels.native.source import checked_path, user_source
 from numdrift.kernels.registry import built_in
 
-from ...compiler import Library, compile_library
+from ...compiler import compile_library
 from ...errors import NumdriftError, UsageError
 from ..command_options import json_option
 from ..output import console, table, write_json
@@ -64,15 +63,30 @@ def command(path: Path, op: str, timeout: float, json_path: str | None) -> None:
     for warning in found["warnings"]:
         console(stderr=True).print(f"numdrift: {warning}", soft_wrap=True)
     if json_path:
-        write_json(json_path, {"schema": 1, "path": str(file), "op": op} | _about(library) | found)
+        about = {"schema": 1, "path": str(file), "op": op, "compiler": None, "flags": [], "library": None}
+        if library is not None:
+            about |= {"compiler": library.compiler, "flags": library.flags, "library": str(library.path)}
+        write_json(json_path, about | found)
     if json_path != "-":
-        _show(console(), file, op, library, found)
-
-
-def _about(library: Library | None) -> dict[str, Any]:
-    if library is None:
-        return {"compiler": None, "flags": [], "library": None}
-    return {"compiler": library.compiler, "flags": library.flags, "library": str(library.path)}
+        rows = table("", "")
+        rows.show_header = False
+        rows.add_row("kernel", f"{op}={file.stem}" if op else file.stem)
+        rows.add_row("file", str(file))
+        if library is not None:
+            rows.add_row("compiler", shlex.join(library.compiler))
+            rows.add_row("flags", " ".join(library.flags))
+            rows.add_row("library", str(library.path))
+        rows.add_row("dtypes", ", ".join(found["dtypes"]))
+        if op:
+            rows.add_row("called as", found["expects"])
+        outcomes = dict(found["outcomes"])
+        different = set(outcomes.values())
+        # what was not tried at all was not tried for one reason, which is said once
+        if len(outcomes) > 1 and len(different) == 1 and min(different).startswith("not tried"):
+            outcomes = {"": min(different)}
+        for dtype, outcome in outcomes.items():
+            rows.add_row(f"tried {dtype}".strip(), outcome)
+        console().print(rows)
 
 
 def _try(file: Path, op: str, seconds: float) -> dict[str, Any]:
@@ -93,36 +107,15 @@ def _try(file: Path, op: str, seconds: float) -> dict[str, Any]:
             why = f"had not been loaded and tried after {seconds:g} s; --timeout SECONDS gives it more"
             raise UsageError(f"{file} {why}") from None
         if not result.exists():
-            raise UsageError(f"{file} {_ending(done)} when it was loaded and tried")
+            if done.returncode < 0:
+                ending = f"crashed with {signal.Signals(-done.returncode).name}"
+            else:
+                last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+                ending = f"ended the process with exit code {done.returncode} ({last})"
+            raise UsageError(f"{file} {ending} when it was loaded and tried")
         found: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+    # the trial's own refusal: it is one here, with its exit code
     error, exit_code = found.pop("error"), found.pop("exit_code")
     if error:
         raise (UsageError if exit_code == UsageError.exit_code else NumdriftError)(error)
     return found
-
-
-def _ending(done: subprocess.CompletedProcess[str]) -> str:
-    if done.returncode < 0:
-        return f"crashed with {signal.Signals(-done.returncode).name}"
-    last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-    return f"ended the process with exit code {done.returncode} ({last})"
-
-
-def _show(out: Console, file: Path, op: str, library: Library | None, found: dict[str, Any]) -> None:
-    rows = table("", "")
-    rows.show_header = False
-    rows.add_row("kernel", f"{op}={file.stem}" if op else file.stem)
-    rows.add_row("file", str(file))
-    if library is not None:
-        rows.add_row("compiler", shlex.join(library.compiler))
-        rows.add_row("flags", " ".join(library.flags))
-        rows.add_row("library", str(library.path))
-    rows.add_row("dtypes", ", ".join(found["dtypes"]))
-    if op:
-        rows.add_row("called as", found["expects"])
-    outcomes = dict(found["outcomes"])
-    if len(outcomes) > 1 and len(set(outcomes.values())) == 1 and outcomes[found["dtypes"][0]].startswith("not tried"):
-        outcomes = {"": next(iter(outcomes.values()))}
-    for dtype, outcome in outcomes.items():
-        rows.add_row(f"tried {dtype}".strip(), outcome)
-    out.print(rows)

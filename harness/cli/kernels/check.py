@@ -13,7 +13,7 @@ from numdrift.kernels.registry import FLOATING, load_target
 from ..command_options import force_option, json_option
 from .parameters import complete_kernel, op_argument, timeout_option
 
-MEASUREMENT = "numdrift.harness.cli.kernels.check_measurement:measure"
+MEASUREMENT = "numdrift.harness.cli.kernels.measured:check"
 """Imports torch, which help and completion do without."""
 
 EXAMPLES = """\b
@@ -62,13 +62,10 @@ Exit codes: 0 done, 2 wrong usage, 3 a kernel failed.
 @timeout_option
 @click.option("--verbose", "-v", is_flag=True, help="One line for each input set.")
 @click.option(
-    "--plot",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="PNG",
-    help="Draw the errors to this file.",
+    "--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="PNG", help="Draw the errors to this file."
 )
 @force_option
 @json_option
 def command(**options: Any) -> int:
-    code: int = load_target(MEASUREMENT)(options)
+    code: int = load_target(MEASUREMENT)(**options)
     return code

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from numdrift.kernels.registry import FLOATING, Kernel, KernelRegistry, built_in, load_target
+from numdrift.kernels.registry import FLOATING, Kernel, built_in, load_target
 
 from ..command_options import json_option
 from ..output import console, table, write_json
@@ -36,50 +36,41 @@ Examples:
 @click.argument("op", required=False, callback=named_op, shell_complete=complete_op)
 @json_option
 def command(op: str | None, json_path: str | None) -> int:
-    registry = built_in()
+    registry, out = built_in(), console()
     if op is None:
-        _list_operations(registry, json_path)
-    else:
-        _list_kernels(registry, op, json_path)
-    return 0
-
-
-def _list_operations(registry: KernelRegistry, json_path: str | None) -> None:
-    if json_path:
-        operations = [
-            {**asdict(operation), "kernels": [_record(one) for one in registry.kernels(operation.name)]}
-            for operation in registry.operations()
-        ]
-        write_json(json_path, {"schema": 1, "operations": operations})
-    if json_path == "-":
-        return
-    rows = table("op", "family", ">kernels", "names", "summary")
-    for operation in registry.operations():
-        names = [kernel.name for kernel in registry.kernels(operation.name)]
-        rows.add_row(operation.name, operation.family, str(len(names)), ", ".join(names), operation.summary)
-    console().print(rows)
-    console().print(f"\n{EVERY_OTHER}", soft_wrap=True)
-
-
-def _list_kernels(registry: KernelRegistry, op: str, json_path: str | None) -> None:
+        if json_path:
+            operations = [
+                {**asdict(operation), "kernels": [_record(one) for one in registry.kernels(operation.name)]}
+                for operation in registry.operations()
+            ]
+            write_json(json_path, {"schema": 1, "operations": operations})
+        if json_path != "-":
+            rows = table("op", "family", ">kernels", "names", "summary")
+            for operation in registry.operations():
+                names = [kernel.name for kernel in registry.kernels(operation.name)]
+                rows.add_row(operation.name, operation.family, str(len(names)), ", ".join(names), operation.summary)
+            out.print(rows)
+            out.print(f"\n{EVERY_OTHER}", soft_wrap=True)
+        return 0
+    # with torch from here on, which knows what this machine has
     why_not = load_target(f"{AVAILABILITY}:why_not")
-    missing = {kernel.name: why_not(kernel) for kernel in registry.kernels(op)}
-    status = load_target(f"{AVAILABILITY}:native_status")()
     operation, kernels = registry.operation(op), registry.kernels(op)
+    missing = {kernel.name: why_not(kernel) for kernel in kernels}
+    status = load_target(f"{AVAILABILITY}:native_status")()
     if json_path:
         records = [{**_record(one), "not_available": missing[one.name] or None} for one in kernels]
         write_json(json_path, {"schema": 1, **asdict(operation), "kernels": records, "native": status})
-    if json_path == "-":
-        return
-    rows = table("kernel", "description", "formula", "dtypes", "devices", "source", "available here")
-    for one in kernels:
-        dtypes = "any" if one.dtypes == FLOATING else " ".join(one.dtypes)
-        here = f"no: {missing[one.name]}" if missing[one.name] else "yes"
-        rows.add_row(one.name, one.description, one.formula, dtypes, " ".join(one.devices), one.source, here)
-    out = console()
-    out.print(f"{op}: {operation.summary} ({operation.family})\n")
-    out.print(rows)
-    out.print(f"\nKernels in C are computed by {status}.")
+    if json_path != "-":
+        rows = table("kernel", "description", "formula", "dtypes", "devices", "source", "available here")
+        for one in kernels:
+            dtypes = "any" if one.dtypes == FLOATING else " ".join(one.dtypes)
+            # the reason is empty where nothing is lacking
+            here = f"no: {missing[one.name]}" if missing[one.name] else "yes"
+            rows.add_row(one.name, one.description, one.formula, dtypes, " ".join(one.devices), one.source, here)
+        out.print(f"{op}: {operation.summary} ({operation.family})\n")
+        out.print(rows)
+        out.print(f"\nKernels in C are computed by {status}.")
+    return 0
 
 
 def _record(kernel: Kernel) -> dict[str, Any]:

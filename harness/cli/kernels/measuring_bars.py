@@ -8,15 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Self
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from ..output import console
 
@@ -26,11 +18,25 @@ Told = Callable[[int], None]
 
 
 @contextmanager
-def shown(label: str, total: int, measured: int) -> Iterator[Told]:
+def sweep_bar(label: str, total: int, measured: int) -> Iterator[Told]:
     """Give a function that is told how many of `total` inputs are measured; `measured` are already."""
-    errors = console(stderr=True)
+    errors, began = console(stderr=True), time.monotonic()
+
+    def rate(done: int) -> str:
+        # of what was measured since: what was kept from before took no time
+        seconds = time.monotonic() - began
+        return f"{(done - measured) / seconds / 1e6:,.3g} million inputs/s" if seconds else ""
+
     if not sys.stderr.isatty():
-        yield PlainLines(errors, label, total, measured).told
+        said = began
+
+        def told(done: int) -> None:
+            nonlocal said
+            if time.monotonic() - said >= PLAIN_EVERY_SECONDS:
+                said = time.monotonic()
+                errors.print(f"{label}: {100 * done / total:.1f} %  {rate(done)}", soft_wrap=True)
+
+        yield told
         return
     columns = (
         TextColumn("{task.description}"),
@@ -40,38 +46,7 @@ def shown(label: str, total: int, measured: int) -> Iterator[Told]:
     )
     with Progress(*columns, console=errors, transient=True) as bar:
         task = bar.add_task(label, total=total, completed=measured, rate="")
-        clock = Rate(measured)
-        yield lambda done: bar.update(task, completed=done, rate=clock.text(done))
-
-
-class Rate:
-    """Inputs a second since the start."""
-
-    def __init__(self, measured: int) -> None:
-        self._before = measured
-        self._started = time.monotonic()
-
-    def text(self, measured: int) -> str:
-        seconds = time.monotonic() - self._started
-        return f"{(measured - self._before) / seconds / 1e6:,.3g} million inputs/s" if seconds else ""
-
-
-class PlainLines:
-    """A line every few seconds."""
-
-    def __init__(self, console: Console, label: str, total: int, measured: int) -> None:
-        self._console = console
-        self._label = label
-        self._total = total
-        self._rate = Rate(measured)
-        self._said = time.monotonic()
-
-    def told(self, measured: int) -> None:
-        if time.monotonic() - self._said < PLAIN_EVERY_SECONDS:
-            return
-        self._said = time.monotonic()
-        share = 100 * measured / self._total
-        self._console.print(f"{self._label}: {share:.1f} %  {self._rate.text(measured)}", soft_wrap=True)
+        yield lambda done: bar.update(task, completed=done, rate=rate(done))
 
 
 PATIENCE = 2.0
@@ -82,12 +57,7 @@ class LateBar:
     """Shows how much is done once it takes longer than `PATIENCE`, and only where standard error is a terminal."""
 
     def __init__(self) -> None:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-        )
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
         self._bar = Progress(*columns, console=console(stderr=True), transient=True)
         self._task = self._bar.add_task("", total=None)
         self._since = time.monotonic()
@@ -102,6 +72,7 @@ class LateBar:
 
     def update(self, done: int, total: int, what: str) -> None:
         """Tell how many of how many pieces are done, and which is next."""
+        # padded, so that the bar does not jump from kernel to kernel
         self._bar.update(self._task, completed=done, total=total, description=what.ljust(32))
         if not self._shown and sys.stderr.isatty() and time.monotonic() - self._since > PATIENCE:
             self._shown = True

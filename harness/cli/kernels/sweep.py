@@ -12,7 +12,7 @@ from numdrift.kernels.registry import load_target
 from ..command_options import force_option, json_option, out_option
 from .parameters import complete_kernel, op_argument, timeout_option
 
-MEASUREMENT = "numdrift.harness.cli.kernels.sweep_measurement:measure"
+MEASUREMENT = "numdrift.harness.cli.kernels.measured:sweep"
 """Imports torch, which help and completion do without."""
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -49,6 +49,6 @@ Examples:
               help="Draw the error against the input.")  # fmt: skip
 @force_option
 @click.option("--fresh", is_flag=True, help="Measure again what is kept from before.")
-def command(op: str, dtype: str, **options: Any) -> int:
-    code: int = load_target(MEASUREMENT)(op, dtype, options)
+def command(**options: Any) -> int:
+    code: int = load_target(MEASUREMENT)(**options)
     return code

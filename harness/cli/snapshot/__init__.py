@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import click
-
 from ..program import LazyGroup
 
 COMMANDS = {
@@ -23,13 +21,11 @@ Examples:
 """
 
 
-@click.group(
-    cls=LazyGroup,
+command = LazyGroup(
+    "snapshot",
     package=__name__,
     summaries=COMMANDS,
     epilog=EXAMPLES,
     help="Keep single executions of a training with their inputs, their outputs and their graph, and "
     "execute them again.",
 )
-def command() -> None:
-    pass

@@ -14,7 +14,7 @@ from ...observers.snapshots.snapshot_file import read_snapshot
 from ...observers.snapshots.snapshot_record import Snapshot
 from ...records.execution_facts import in_mib
 from ...records.snapshot_index import entries_of
-from ...tools.snapshots.replay_answer import Answer, Compared, answer_of
+from ...tools.snapshots.replay_answer import answer_of
 from ...tools.snapshots.snapshot_contents import Contents, PortFacts, contents_of
 from ..output import console, number, table, write_json
 
@@ -44,35 +44,14 @@ def show(path: Path, json_path: str | None) -> int:
     if json_path == "-":
         return 0
     out = console()
-    for line in _heading(path, snapshot):
-        out.print(line, soft_wrap=True)
-    ops = ", ".join(f"{op.removeprefix('aten.')} {count}x" for op, count in contents.ops.items())
-    out.print(
-        f"{len(snapshot.tape.calls):,} call{'s' * (len(snapshot.tape.calls) != 1)}: {ops or 'none'}",
-        soft_wrap=True,
-    )
-    _ports(out, "inputs", contents.inputs)
-    _ports(out, "outputs", contents.outputs)
-    sensitive = snapshot.sensitive()
-    if sensitive:
-        listed = ", ".join(f"{words} ({count})" for words, count in sensitive.items())
-        out.print(f"\nIt may be confidential: it holds the values of {listed}.", soft_wrap=True)
-    return 0
-
-
-def _heading(path: Path, snapshot: Snapshot) -> list[str]:
     execution, around = snapshot.execution, snapshot.around
     place = f"rank {around.rank} of {around.world_size}, " if around.world_size > 1 else ""
+    device = f"device {execution.device_index} ({', '.join(around.devices)})"
+    mode = f"mode {around.spec} with torch {around.torch}, {around.threads} threads, from {Path(around.script).name}"
+    holds = " and ".join(snapshot.held) or "the graph"
     lines = [
-        (
-            f"{execution.name}: step {execution.step}, execution {execution.count}, {place}"
-            f"device {execution.device_index} ({', '.join(around.devices)})"
-        ),
-        (
-            f"taken in mode {around.spec} with torch {around.torch}, {around.threads} threads, "
-            f"from {Path(around.script).name}; {in_mib(path.stat().st_size)}, holds "
-            f"{' and '.join(snapshot.held) or 'the graph'}"
-        ),
+        f"{execution.name}: step {execution.step}, execution {execution.count}, {place}{device}",
+        f"taken in {mode}; {in_mib(path.stat().st_size)}, holds {holds}",
     ]
     if snapshot.reason != "chosen":
         lines.append(f"taken because of: {snapshot.reason}")
@@ -80,7 +59,17 @@ def _heading(path: Path, snapshot: Snapshot) -> list[str]:
         lines.append(f"it gave the error {snapshot.error}")
     if snapshot.unplayable:
         lines.append(f"it cannot be replayed: {snapshot.unplayable}")
-    return [*lines, *snapshot.notes]
+    calls = len(snapshot.tape.calls)
+    ops = ", ".join(f"{op.removeprefix('aten.')} {count}x" for op, count in contents.ops.items())
+    for line in (*lines, *snapshot.notes, f"{calls:,} call{'s' * (calls != 1)}: {ops or 'none'}"):
+        out.print(line, soft_wrap=True)
+    _ports(out, "inputs", contents.inputs)
+    _ports(out, "outputs", contents.outputs)
+    sensitive = snapshot.sensitive()
+    if sensitive:  # said last, where it is seen before the file is handed on
+        listed = ", ".join(f"{words} ({count})" for words, count in sensitive.items())
+        out.print(f"\nIt may be confidential: it holds the values of {listed}.", soft_wrap=True)
+    return 0
 
 
 def _ports(out: Console, title: str, ports: Sequence[PortFacts]) -> None:
@@ -92,19 +81,13 @@ def _ports(out: Console, title: str, ports: Sequence[PortFacts]) -> None:
             one.name,
             one.dtype,
             "x".join(map(str, one.shape)) or "scalar",
-            _number(one.minimum),
-            _number(one.maximum),
-            "-" if one.nan is None else f"{one.nan:,}",
-            "-" if one.inf is None else f"{one.inf:,}",
+            *("-" if value is None else f"{value:.6g}" for value in (one.minimum, one.maximum)),
+            *("-" if count is None else f"{count:,}" for count in (one.nan, one.inf)),
         )
     out.print()
     out.print(rows)
     if len(ports) > MOST_ROWS:
         out.print(f"and {len(ports) - MOST_ROWS} more, which --json has")
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.6g}"
 
 
 def as_json(path: Path, snapshot: Snapshot, contents: Contents) -> dict[str, Any]:
@@ -153,32 +136,25 @@ def replay(path: Path, mode: str | None, *, quiet: bool, json_path: str | None) 
             },
         )
     if json_path != "-" and not quiet:
-        _show_answer(answer, console())
+        out = console()
+        out.print(f"In mode {answer.spec} {answer.text}.", soft_wrap=True)
+        found = sorted(answer.comparison.outputs, key=lambda one: ORDER.index(one.state))
+        if any(one.state in ORDER[:2] for one in found):  # what is identical throughout needs no table
+            rows = table("output", "dtype", "shape", ">differing", ">max ULP", ">relative L2", ">of rounding", "")
+            for one in found[:MOST_ROWS]:
+                rows.add_row(
+                    one.name,
+                    one.dtype,
+                    "x".join(map(str, one.shape)) or "scalar",
+                    f"{one.differing:,}",
+                    "-" if one.max_ulp is None else f"{one.max_ulp:,}",
+                    number(one.relative_l2),
+                    "-" if one.of_rounding is None else f"{one.of_rounding:.3g}x",
+                    "other draws" if one.other_draws else one.state,
+                )
+            out.print(rows)
+            if len(found) > MOST_ROWS:
+                out.print(f"and {len(found) - MOST_ROWS} more, which --json has")
+        for note in answer.notes:
+            out.print(f"note: {note}", soft_wrap=True)
     return 0 if answer.holds else 1
-
-
-def _show_answer(answer: Answer, out: Console) -> None:
-    out.print(f"In mode {answer.spec} {answer.text}.", soft_wrap=True)
-    rows = sorted(answer.comparison.outputs, key=lambda one: ORDER.index(one.state))
-    if any(one.state in ORDER[:2] for one in rows):
-        out.print(_outputs(rows[:MOST_ROWS]))
-        if len(rows) > MOST_ROWS:
-            out.print(f"and {len(rows) - MOST_ROWS} more, which --json has")
-    for note in answer.notes:
-        out.print(f"note: {note}", soft_wrap=True)
-
-
-def _outputs(rows: Sequence[Compared]) -> object:
-    made = table("output", "dtype", "shape", ">differing", ">max ULP", ">relative L2", ">of rounding", "")
-    for one in rows:
-        made.add_row(
-            one.name,
-            one.dtype,
-            "x".join(map(str, one.shape)) or "scalar",
-            f"{one.differing:,}",
-            "-" if one.max_ulp is None else f"{one.max_ulp:,}",
-            number(one.relative_l2),
-            "-" if one.of_rounding is None else f"{one.of_rounding:.3g}x",
-            "other draws" if one.other_draws else one.state,
-        )
-    return made

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 
+from ...api.chosen_runs import runs_meant
 from ...records.execution_facts import in_mib
-from ...records.snapshot_index import SnapshotEntry, entries_of
-from ...runs.recorded_run import RecordedRun, ranks_of
-from ..command_options import json_option, out_option
-from ..graph.selection import mode_option, recorded_runs, target_argument
+from ...records.snapshot_index import entries_of
+from ...runs.recorded_run import ranks_of
+from ..command_options import json_option, out_option, run_mode_option, target_argument
 from ..output import console, table, write_json
 
 SCHEMA = 1
@@ -30,15 +28,28 @@ replayable where its calls are not all that it was; `numdrift snapshot show` say
 
 @click.command(epilog=EXAMPLES, help="List the snapshots of a run, or of an investigation (default: the newest).")
 @target_argument
-@mode_option
+@run_mode_option
 @out_option
 @json_option
 def command(target: str | None, mode: str | None, out: Path, json_path: str | None) -> int:
-    runs = recorded_runs(target, out, mode)
+    runs = runs_meant(target, out, mode)
     found = [(one, entries_of(one.path)) for run in runs for one in ranks_of(run)]
     listed = [(run, entries) for run, entries in found if entries]
     if json_path:
-        write_json(json_path, {"schema": SCHEMA, "runs": [_record(run, entries) for run, entries in listed]})
+        content = [
+            {
+                "path": str(run.path),
+                "mode": run.manifest.mode,
+                "spec": run.manifest.spec,
+                "rank": run.manifest.rank,
+                "snapshots": [
+                    {"path": str(one.path), "bytes": one.size, "incomplete": one.incomplete, **one.facts}
+                    for one in entries
+                ],
+            }
+            for run, entries in listed
+        ]
+        write_json(json_path, {"schema": SCHEMA, "runs": content})
     if json_path == "-":
         return 0
     out_console = console()
@@ -49,39 +60,17 @@ def command(target: str | None, mode: str | None, out: Path, json_path: str | No
         return 0
     for number, (run, entries) in enumerate(listed):
         out_console.print("\n" * (number > 0) + f"{run.path} ({run.manifest.spec})", soft_wrap=True)
-        rows = table(">step", "graph", ">execution", "holds", ">calls", ">size", "taken because", "file", title=None)
+        rows = table(">step", "graph", ">execution", "holds", ">calls", ">size", "taken because", "file")
         for one in entries:
-            rows.add_row(*_row(one))
+            facts = one.facts  # {} of a snapshot that was not written to its end: it can still be listed
+            held = " ".join(facts.get("held", ())) or "the graph alone"
+            rows.add_row(
+                *(str(facts.get(name, "-")) for name in ("step", "graph", "execution")),
+                f"{held}, not replayable" if facts.get("unplayable") else held,
+                f"{facts.get('calls', 0):,}",
+                in_mib(one.size),
+                str(facts.get("reason", "-")),
+                f"incomplete: {one.incomplete}" if one.incomplete else one.path.name,
+            )
         out_console.print(rows)
     return 0
-
-
-def _row(one: SnapshotEntry) -> tuple[str, ...]:
-    facts = one.facts
-    return (
-        str(facts.get("step", "-")),
-        str(facts.get("graph", "-")),
-        str(facts.get("execution", "-")),
-        _held(facts),
-        f"{facts.get('calls', 0):,}",
-        in_mib(one.size),
-        str(facts.get("reason", "-")),
-        f"incomplete: {one.incomplete}" if one.incomplete else one.path.name,
-    )
-
-
-def _held(facts: Mapping[str, Any]) -> str:
-    held = " ".join(facts.get("held", ())) or "the graph alone"
-    return f"{held}, not replayable" if facts.get("unplayable") else held
-
-
-def _record(run: RecordedRun, entries: list[SnapshotEntry]) -> dict[str, Any]:
-    return {
-        "path": str(run.path),
-        "mode": run.manifest.mode,
-        "spec": run.manifest.spec,
-        "rank": run.manifest.rank,
-        "snapshots": [
-            {"path": str(one.path), "bytes": one.size, "incomplete": one.incomplete, **one.facts} for one in entries
-        ],
-    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,27 +9,11 @@ import click
 
 from ...api.snapshot_taking import choice_of, first_differing_steps, planned_again, planned_snapshots
 from ...errors import NumdriftError, UsageError
-from ...launch.batch_plan import BatchPlan
 from ...launch.execute_batch import BatchResult, FinishedRun, execute
-from ...observers.snapshots.snapshot_choice import Choice
 from ...records.execution_facts import in_mib
 from ...records.snapshot_index import FOLDER, SnapshotEntry, entries_of
 from ...runs.run_layout import rank_folder
-from ..command_options import (
-    arguments_argument,
-    chosen_modes,
-    force_option,
-    json_option,
-    mode_option,
-    modes_option,
-    module_option,
-    name_option,
-    nproc_option,
-    out_option,
-    quiet_option,
-    script_argument,
-    timeout_option,
-)
+from .. import command_options as options
 from ..output import console, table, write_json
 from ..progress import reporter_for
 from ..run import show_failure
@@ -75,10 +58,10 @@ Exit codes: 0 done, 2 wrong usage (or nothing was there to be taken), 3 a run fa
     epilog=EXAMPLES,
     help="Run SCRIPT in each mode, and keep chosen executions of it: inputs, outputs and graph, a file each.",
 )
-@script_argument
-@arguments_argument
-@modes_option
-@mode_option
+@options.script_argument
+@options.arguments_argument
+@options.modes_option
+@options.mode_option
 @click.option("--steps", metavar="LIST", help="Of these steps, as in 0,5,10-19.")
 @click.option("--executions", metavar="LIST", help="Where the graph ran so often before, as in 2 or 0,10-.")
 @click.option(
@@ -105,14 +88,14 @@ Exit codes: 0 done, 2 wrong usage (or nothing was there to be taken), 3 a run fa
     help="Disk that a run's snapshots take at most.",
 )  # fmt: skip
 @click.option("--limit-count", type=click.IntRange(min=1), metavar="N", help="Snapshots of a run at most.")
-@name_option
-@nproc_option
-@module_option
-@timeout_option
-@quiet_option
-@out_option
-@force_option
-@json_option
+@options.name_option
+@options.nproc_option
+@options.module_option
+@options.timeout_option
+@options.quiet_option
+@options.out_option
+@options.force_option
+@options.json_option
 def command(
     script: str | None,
     arguments: tuple[str, ...],
@@ -132,47 +115,41 @@ def command(
     choice = choice_of(on=on or "", **chosen)
     until_drift = on == "drift"
     plan = planned_snapshots(
-        script, chosen_modes(listed, single, "compile,lazy"), arguments, choice,
+        script, options.chosen_modes(listed, single, "compile,lazy"), arguments, choice,
         until_drift=until_drift, module=module, name=name, nproc=nproc, timeout=timeout, out=out, force=force,
     )  # fmt: skip
-    names = [spec.name for spec in plan.modes]
-    with reporter_for(names, quiet=quiet) as reporter:
+    with reporter_for([spec.name for spec in plan.modes], quiet=quiet) as reporter:
         result = execute(plan, reporter)
     if until_drift and not result.exit_code:
-        result = BatchResult(_of_drift(plan, choice, result, quiet=quiet), result.interrupted)
+        # these runs only said where each mode begins to differ: it is trained again, and that step is taken
+        steps = first_differing_steps([(run.manifest.mode, run.journal) for run in result.runs])
+        finished: list[FinishedRun] = []
+        for spec in plan.modes[1:]:
+            step = steps.get(spec.name)
+            if not quiet:
+                what = "no step differs" if step is None else f"step {step} is the first that differs"
+                then = "nothing is taken" if step is None else "it is trained again"
+                text = f"numdrift: {spec.name}: {what} from {plan.modes[0].name}'s: {then}"
+                console(stderr=True).print(text, soft_wrap=True)
+            if step is not None:
+                with reporter_for([spec.name], quiet=quiet) as reporter:
+                    finished += execute(planned_again(plan, spec, step, choice), reporter).runs
+        result = BatchResult(finished, result.interrupted)
     selects = any(chosen[one] for one in ("steps", "executions", "graphs", "callback"))
     return _show(result, on=on or "", selects=selects, quiet=quiet, json_path=json_path)
 
 
-def _of_drift(plan: BatchPlan, choice: Choice, result: BatchResult, *, quiet: bool) -> list[FinishedRun]:
-    """Find each mode's first step that differs from the reference's, and train the mode again for that."""
-    found = first_differing_steps([(run.manifest.mode, run.journal) for run in result.runs])
-    finished: list[FinishedRun] = []
-    for spec in plan.modes[1:]:
-        step = found.get(spec.name)
-        if not quiet:
-            what = "no step differs" if step is None else f"step {step} is the first that differs"
-            then = "nothing is taken" if step is None else "it is trained again"
-            text = f"numdrift: {spec.name}: {what} from {plan.modes[0].name}'s: {then}"
-            console(stderr=True).print(text, soft_wrap=True)
-        if step is not None:
-            with reporter_for([spec.name], quiet=quiet) as reporter:
-                finished += execute(planned_again(plan, spec, step, choice), reporter).runs
-    return finished
-
-
-def snapshots_of(run: FinishedRun) -> list[SnapshotEntry]:
-    """The snapshots of all ranks of a run."""
-    folders = [rank_folder(run.folder.path, rank) for rank in range(run.manifest.world_size)]
-    return [entry for folder in folders for entry in entries_of(folder)]
-
-
 def _show(result: BatchResult, *, on: str, selects: bool, quiet: bool, json_path: str | None) -> int:
-    taken = {run.manifest.mode: snapshots_of(run) for run in result.runs}
+    """Print what was taken, and why where nothing was; the exit code."""
+    taken: dict[str, list[SnapshotEntry]] = {}
+    for run in result.runs:
+        ranks = [rank_folder(run.folder.path, rank) for rank in range(run.manifest.world_size)]
+        taken[run.manifest.mode] = [entry for folder in ranks for entry in entries_of(folder)]
     if json_path:
         write_json(json_path, {"schema": SCHEMA, "runs": [_record(run, taken) for run in result.runs]})
     out, errors = console(), console(stderr=True)
-    if json_path != "-" and not quiet:
+    shown = json_path != "-" and not quiet
+    if shown and result.runs:
         rows = table("mode", "status", ">steps", ">snapshots", ">size", "in")
         for run in result.runs:
             entries = [one for one in taken[run.manifest.mode] if not one.incomplete]
@@ -184,8 +161,7 @@ def _show(result: BatchResult, *, on: str, selects: bool, quiet: bool, json_path
                 in_mib(sum(one.size for one in entries)),
                 str(run.folder.path / FOLDER) if entries else "-",
             )
-        if result.runs:
-            out.print(rows)
+        out.print(rows)
     for run in result.runs:
         show_failure(run, errors)
         told = [one for one in run.manifest.notices if not quiet or one.startswith(INCOMPLETE)]
@@ -194,22 +170,18 @@ def _show(result: BatchResult, *, on: str, selects: bool, quiet: bool, json_path
         why = "" if taken[run.manifest.mode] else _nothing(run, on)
         if why and why not in told:
             errors.print(f"numdrift: {run.manifest.mode}: {why}", soft_wrap=True)
-    if json_path != "-" and not quiet and any(taken.values()):
+    if shown and any(taken.values()):
         where = result.runs[0].folder.path.parent
         out.print(f"`numdrift snapshot list {where}` lists them.", soft_wrap=True)
-    return _exit_code(result, taken, selects=selects and not on)
-
-
-def _exit_code(result: BatchResult, taken: Mapping[str, Sequence[SnapshotEntry]], *, selects: bool) -> int:
-    """What was asked for decides: a script that only evaluates has no steps, and its executions are taken all
-    the same."""
+    # What was asked for decides: a script that only evaluates has no steps, which fails a run, and its executions are
+    # taken all the same.
     if any(one.incomplete for entries in taken.values() for one in entries):
         return max(result.exit_code, NumdriftError.exit_code)
     if any(run.manifest.failed for run in result.runs) or result.interrupted:
         return result.exit_code
     if all(taken.values()):
         return 0 if result.exit_code == NumdriftError.exit_code else result.exit_code
-    return max(result.exit_code, UsageError.exit_code if selects else 0)
+    return max(result.exit_code, UsageError.exit_code if selects and not on else 0)
 
 
 def _nothing(run: FinishedRun, on: str) -> str:
@@ -218,31 +190,28 @@ def _nothing(run: FinishedRun, on: str) -> str:
     if event is None or not event["ran"]:
         if run.manifest.failed:
             return ""
-        return (
-            "no snapshot was taken: no execution was seen; give the script that calls the model (what "
-            "this one printed is "
-            f"in {run.folder.stderr})"
-        )
+        printed = f"what this one printed is in {run.folder.stderr}"
+        return f"no snapshot was taken: no execution was seen; give the script that calls the model ({printed})"
     told = next((text for text in run.manifest.notices if text.startswith(REASONS)), "")
     if told:
         return told
     ran = ", ".join(f"{name} ({count}x)" for name, count in list(event["ran"].items())[:8])
-    what = {
-        "nonfinite": "every execution gave finite values",
-        "error": "no execution gave an error",
-    }.get(on, "none of the executions is one that was asked for")
+    what = {"nonfinite": "every execution gave finite values", "error": "no execution gave an error"}.get(
+        on, "none of the executions is one that was asked for"
+    )
     return f"no snapshot was taken: {what}; there were {ran} in {event['steps']} steps"
 
 
 def _record(run: FinishedRun, taken: dict[str, list[SnapshotEntry]]) -> dict[str, Any]:
+    snapshots = [
+        {"path": str(one.path), "bytes": one.size, "incomplete": one.incomplete, **one.facts}
+        for one in taken[run.manifest.mode]
+    ]
     return {
         "mode": run.manifest.mode,
         "path": str(run.folder.path),
         "status": run.manifest.status,
         "message": run.manifest.message,
         "notices": list(run.manifest.notices),
-        "snapshots": [
-            {"path": str(one.path), "bytes": one.size, "incomplete": one.incomplete, **one.facts}
-            for one in taken[run.manifest.mode]
-        ],
+        "snapshots": snapshots,
     }

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from numdrift.harness.cli.plot import drawn_pairs
+from numdrift.harness.api.plotting import drawn_pairs
 from numdrift.harness.cli.program import program
 from numdrift.harness.drift.curve_envelope import loss_envelope
 from numdrift.harness.drift.loss_distance import LossSeries

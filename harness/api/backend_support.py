@@ -1,0 +1,157 @@
+"""What a mode's backend supports: `numdrift.analyze` asks it of a script's operators, `numdrift partition` puts them there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from numdrift.kernels.registry import load_target
+
+from ..errors import AdoptionError, UsageError
+from ..launch.batch_plan import BatchPlan, asked_for
+from ..launch.supervise import Reporter
+from ..records.mode_registry import registry
+from ..records.mode_spec import ModeSpec, parse_mode
+from ..records.partition_record import PartitionConfig, refuse_swaps
+from ..tools.partition_run import Partitioned, is_factory, partition_module, partition_script
+from ..tools.support.support_analysis import SupportAnalysis, analysis_plan, analyzed
+from .api_running import passive_threads, told
+
+PRESENCE = "numdrift.harness.backends.mode_presence:require_here"
+"""Imports torch, which help does without."""
+
+
+def require_mode(spec: ModeSpec) -> None:
+    """Raise UsageError and NotAvailable for a mode that there is not, or that this machine lacks something for."""
+    load_target(PRESENCE)(spec)
+
+
+def analyze(
+    script: Path | str | None = None,
+    mode: str = "lazy",
+    arguments: Sequence[str] = (),
+    *,
+    module: str | None = None,
+    dry: bool = False,
+    steps: int | None = None,
+    verbosity: int = 2,
+    out: Path | str | None = None,
+    runs: Path | str = "runs",
+    timeout: float | None = None,
+    progress: bool = False,
+) -> SupportAnalysis:
+    """Run a script in one mode, and ask the mode's backend of each operator that it is given: `numdrift analyze`.
+
+        found = numdrift.analyze("train.py", mode="compile", arguments=["--epochs", "2"])
+        found.percentage, [one.call.kind for one in found.unsupported]
+        numdrift.analyze("train.py", mode="lazy", dry=True, verbosity=1, out="result.json").operators()
+
+    `mode` is one mode in full (`"compile,contract=fast"`), `module` the name behind `-m` in place of a
+    script. `dry` captures and lowers, and executes nothing. With `verbosity=1` what is written lists the
+    backend's own instructions, too. `out` is the report's file, beside which a page is written; nothing is
+    without it. `runs` is the folder that the run itself is recorded in, `timeout` in seconds
+    (docs/guide/analyze.md).
+
+    Prints nothing unless `progress`. A script that fails leaves what it was given until then (`exit_code`,
+    `ended_early`). Raises UsageError, also for a mode or backend that there is not, NotAvailable for what the
+    mode or this machine lacks, AdoptionError where the script gave the backend nothing, KeyboardInterrupt
+    when Ctrl-C ended the run."""
+    if verbosity not in (1, 2):
+        raise UsageError(f"verbosity={verbosity} is none of 1 and 2")
+    if steps is not None and steps < 1:
+        raise UsageError(f"steps={steps} is no number of steps; at least 1 is run")
+    report = None if out is None else Path(out)
+    with passive_threads():
+        plan = planned_analysis(
+            script, mode, arguments,
+            module=module, dry=dry, steps=steps, out=report, runs=Path(runs), timeout=timeout,
+        )  # fmt: skip
+        found = analyzed(plan, told(progress), verbosity)
+    if report is not None:
+        found.write(report)
+    return found
+
+
+def planned_analysis(
+    script: Path | str | None,
+    mode: str,
+    arguments: Sequence[str],
+    *,
+    module: str | None,
+    dry: bool,
+    steps: int | None,
+    out: Path | None,
+    runs: Path,
+    timeout: float | None,
+) -> BatchPlan:
+    """The run of `numdrift.analyze` and `numdrift analyze`. Raises UsageError, also where the report could
+    not be written."""
+    spec = parse_mode(mode)
+    # The report is written after the run, which may take hours: what stands in its way is found out before.
+    there = next((one for one in out.absolute().parents if one.exists()), None) if out is not None else None
+    if out is not None and (out.is_dir() or (there is not None and not there.is_dir())):
+        what = f"{out} is a folder" if out.is_dir() else f"{there} is no folder"
+        raise UsageError(f"--out {out}: {what}; name a file, as model_analysis_result/result.json")
+    reproducer, words = asked_for(None if script is None else str(script), module, tuple(arguments))
+    return analysis_plan(reproducer, words, spec, dry=dry, steps=steps, runs=runs, timeout=timeout)
+
+
+def partitioned(
+    target: str | None,
+    arguments: Sequence[str],
+    spec: ModeSpec,
+    config: PartitionConfig,
+    told: Callable[[Sequence[str]], AbstractContextManager[Reporter]],
+    say: Callable[[str], None],
+    *,
+    module: str | None,
+    inference: bool,
+    bisect: bool,
+    check: bool,
+    steps: int | None,
+    out: Path,
+    name: str | None,
+    timeout: float | None,
+) -> Partitioned:
+    """Partition what a factory makes, or the models of a script. `told` is who is told of the runs by their names.
+
+    Raises UsageError, and NotAvailable for what the mode or this machine lacks, before anything is started.
+    """
+    refuse_swaps(spec)
+    registry.entry(spec.base)
+    require_mode(spec)
+    if module is None and target is not None and is_factory(target):
+        if check or steps or arguments:
+            raise UsageError(f"{target} is a module: --check, --steps and arguments are of a script")
+        place = target.rpartition(":")[0]
+        if place.endswith(".py") and not Path(place).is_file():
+            raise UsageError(f"there is no file {place}; give it as FILE.py:FACTORY")
+        say(f"{spec.name}: partitioning {target}")
+        return partition_module(target, spec, config, out, name, inference=inference, bisect=bisect, timeout=timeout)
+    if inference:
+        raise UsageError("--inference is of a module (FILE.py:FACTORY); a script evaluates where it does")
+    if bisect:
+        raise UsageError(
+            "--bisect is of a module (FILE.py:FACTORY); of a script: `numdrift investigate --partition-bisect`"
+        )
+    # --check runs the script on the CPU besides, as it is
+    with told([f"partitioned-{spec.name}", *(["cpu"] if check else [])]) as reporter:
+        return partition_script(
+            target, module, arguments, spec, config, reporter,
+            check=check, steps=steps, out=out, name=name, timeout=timeout,
+        )  # fmt: skip
+
+
+def require_parts(done: Partitioned) -> None:
+    """Raise for what failed: UsageError for a limit that is broken, AdoptionError where nothing came of it."""
+    record = done.record
+    if record.violated:
+        raise UsageError(record.violated)
+    if record.failure and record.exit_code == UsageError.exit_code:
+        raise UsageError(record.failure)
+    if record.failure or done.failure:
+        raise AdoptionError(f"{record.failure or done.failure}; {done.where}")
+    if not record.graphs:
+        why = "; ".join(record.notes) or "no model was called, or its forward could not be captured"
+        raise AdoptionError(f"nothing was partitioned: {why}; {done.where}")

@@ -1,0 +1,188 @@
+"""Which recorded runs the words of a command mean, and which of their graphs and metrics; and how runs are removed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ..errors import GraphsNotFound, MetricsNotFound, RunNotFound, UsageError, nearest
+from ..graphs.run_graphs import GraphEntry, RunGraphs, graphs_of
+from ..investigate.evidence import EvidenceFolder
+from ..records.findings import INVESTIGATION
+from ..records.graph_record import STAGES
+from ..runs.recorded_run import RecordedRun, find_investigation, is_there, load_run, runs_in, runs_with_suffixes
+from ..runs.run_layout import EVIDENCE, MANIFEST, InvestigationFolder
+from ..tools.metrics.run_metrics import RunMetrics, metrics_of
+
+PREFERRED = ("pre", "stream", "dynamo", "post")
+"""Stages in the order in which one is taken where none is asked for."""
+
+PLOTS = ("*loss_curve.*", "*loss_drift.*", "*_vs_*_drift.*", "*_vs_*_envelope.*")
+"""The pictures that are of an investigation's runs, and go with the last of them."""
+
+
+def runs_meant(target: str | None, out: Path, mode: str | None = None) -> list[RecordedRun]:
+    """The run in a folder, or the runs of an investigation, by default the newest one, in that mode.
+
+    Raises RunNotFound.
+    """
+    if target is not None and is_there(Path(target) / MANIFEST):
+        runs = [load_run(target)]
+    else:
+        runs = runs_in(find_investigation(out, target))
+    found = [run for run in runs if mode is None or mode in (run.manifest.mode, run.manifest.spec, run.path.name)]
+    if mode is not None and not found:
+        known = dict.fromkeys(run.manifest.mode for run in runs)
+        where = runs[0].path if len(runs) == 1 else runs[0].path.parent
+        raise RunNotFound(f"{where} has no run of mode {mode!r}: {nearest(mode, known)}")
+    return found
+
+
+def metrics_of_runs(runs: Sequence[RecordedRun]) -> list[RunMetrics]:
+    """The metrics of those runs that took some. Raises MetricsNotFound where none did."""
+    found = []
+    for run in runs:
+        with suppress(MetricsNotFound):
+            found.append(metrics_of(run))
+    return found or [metrics_of(runs[0])]  # which raises, and says how they are taken
+
+
+def graphs_of_runs(runs: Sequence[RecordedRun]) -> list[RunGraphs]:
+    """The graphs of those runs that recorded some. Raises GraphsNotFound where none did."""
+    found = []
+    for run in runs:
+        with suppress(GraphsNotFound):
+            found.append(graphs_of(run))
+    return found or [graphs_of(runs[0])]  # which raises, and says how they are recorded
+
+
+def graphs_of_one(target: str | None, out: Path, mode: str | None) -> RunGraphs:
+    """The graphs of the one run that is meant. Raises UsageError where several runs recorded graphs."""
+    having = graphs_of_runs(runs_meant(target, out, mode))
+    if len(having) > 1:
+        modes = list(dict.fromkeys(one.run.manifest.mode for one in having))
+        if len(modes) == len(having):
+            raise UsageError(f"{having[0].run.path.parent} has graphs of {', '.join(modes)}: choose one with --mode")
+        paths = ", ".join(str(one.run.path) for one in having)
+        raise UsageError(f"several runs have graphs; name one of them: {paths}")
+    return having[0]
+
+
+def choose_graph(
+    graphs: RunGraphs, *, name: str | None, step: int | None, phase: str | None, stage: str | None
+) -> list[GraphEntry]:
+    """The graph of that name, or those of this step, phase and stage, the first of which is meant.
+
+    What is not asked for is the first step, the forward, and the stage before the compiler, where the run has them.
+    Raises GraphsNotFound for what is not there.
+    """
+    order = (*PREFERRED, *STAGES)
+
+    def preference(stage: str) -> int:
+        return order.index(stage) if stage in order else len(order)
+
+    if name is not None:  # in full, or without its stage
+        whole = {one.name: one for one in graphs.entries}
+        if name in whole:
+            if stage not in (None, whole[name].stage):
+                raise UsageError(f"{name} is a {whole[name].stage} graph, not a {stage} one: leave out --{stage}")
+            return [whole[name]]
+        stages = {one.stage: one for one in graphs.entries if one.base == name}
+        if stage is not None and stages and stage not in stages:
+            raise GraphsNotFound(f"{graphs.run.path} has no {stage} graph of {name}: {nearest(stage, stages)}")
+        if stages:
+            return [stages[stage or min(stages, key=preference)]]
+        raise GraphsNotFound(f"{graphs.run.path} has no graph {name!r}: {nearest(name, whole)}")
+    # A graph's entry has the step that made it, and later steps run it again: those executions count as well.
+    ran = {one.graph for one in graphs.executions if one.step == step}
+    found = [one for one in graphs.select(phase=phase, stage=stage) if one.base in ran or one.step == step]
+    if step is None or not found:
+        found = graphs.select(step=step, phase=phase, stage=stage)
+    # Each wish below is dropped where it would leave nothing. A lazy graph that ran only because a value was read is
+    # no part of the training.
+    reasons: dict[str, set[str]] = {}
+    for execution in graphs.executions:
+        reasons.setdefault(execution.graph, set()).add((execution.cut or {}).get("reason", ""))
+    found = [one for one in found if reasons.get(one.base) != {"read"}] or found
+    if phase is not None:
+        found = [one for one in found if one.phase == phase] or found
+    else:
+        found = [one for one in found if "forward" in one.phase.split("+")] or found
+    if stage is None:
+        first = min((one.stage for one in found), key=preference)
+        found = [one for one in found if one.stage == first]
+    if step is None:
+        found = [one for one in found if one.step == min(one.step for one in found)]
+    return found
+
+
+def graphs_to_compare(paths: Sequence[str], modes: str | None, out: Path) -> list[tuple[RunGraphs, RunGraphs]]:
+    """The graphs of two runs, of two modes of an investigation, or of each of its runs with its batch's first.
+
+    Raises UsageError, RunNotFound and GraphsNotFound.
+    """
+    if len(paths) > 2:
+        raise UsageError("graph diff takes two runs or one investigation")
+    if len(paths) == 2:
+        if modes is not None:
+            raise UsageError("--modes belongs to an investigation, not to two runs")
+        return [(graphs_of(load_run(paths[0])), graphs_of(load_run(paths[1])))]
+    named = paths[0] if paths else None
+    if named is not None and is_there(Path(named) / MANIFEST):
+        raise UsageError(f"{named} is one run; give a second one, or the investigation {Path(named).parent}")
+    if modes is not None:
+        chosen = [mode.strip() for mode in modes.split(",")]
+        if len(chosen) != 2 or not all(chosen):
+            raise UsageError(f"--modes takes two modes, as in lazy,compile, not {modes!r}")
+        sides = [runs_meant(named, out, mode) for mode in chosen]
+        a, b = ({run.manifest.suffix: run for run in runs} for runs in sides)
+        # of the newest batch that has both modes; without such a batch the newest run of each
+        common = [suffix for suffix in a if suffix in b]
+        pair = (a[common[-1]], b[common[-1]]) if common else (sides[0][-1], sides[1][-1])
+        return [(graphs_of(pair[0]), graphs_of(pair[1]))]
+    runs = runs_meant(named, out)
+    having = graphs_of_runs(runs)
+    batches: dict[str, list[RunGraphs]] = {}
+    for one in having:
+        batches.setdefault(one.run.manifest.suffix, []).append(one)
+    pairs = [(of[0], other) for of in batches.values() for other in of[1:]]
+    pairs = pairs or [(having[0], other) for other in having[1:]]
+    if not pairs:
+        for run in runs:
+            graphs_of(run)  # raises where there is another run, which recorded no graphs
+        raise UsageError(
+            f"{runs[0].path.parent} holds one run, which has nothing to be compared with; run another mode"
+        )
+    return pairs
+
+
+def runs_to_remove(target: str, suffix: str | None, out: Path) -> tuple[Path, list[RecordedRun]]:
+    """The investigation, and those of its runs that are meant: one, a batch or all. Raises UsageError for one that is
+    still running."""
+    if (Path(target) / MANIFEST).exists():
+        folder, runs = Path(target).parent, [load_run(Path(target))]
+    else:
+        folder = find_investigation(out, target)
+        runs = runs_with_suffixes(folder, [suffix] if suffix is not None else [])
+    for run in runs:
+        if run.manifest.status == "running":
+            raise UsageError(f"{run.path} is still running; end it first")
+    return folder, runs
+
+
+def remove(folder: Path, runs: Sequence[RecordedRun]) -> None:
+    """Remove runs with what belongs to them; with the last run of the investigation what was found and drawn of it."""
+    for run in runs:
+        for path in EvidenceFolder.of(run).belonging_to(run):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.rmtree(run.path)
+        InvestigationFolder(folder).run(run.manifest.mode, run.manifest.suffix).pickle.unlink(missing_ok=True)
+    if not runs_in(folder):
+        shutil.rmtree(folder / EVIDENCE, ignore_errors=True)
+        (folder / INVESTIGATION).unlink(missing_ok=True)
+        for plot in [path for pattern in PLOTS for path in folder.glob(pattern)]:
+            plot.unlink(missing_ok=True)
+        with suppress(OSError):  # what somebody else has put there stays, and the folder with it
+            folder.rmdir()

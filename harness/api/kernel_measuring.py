@@ -1,0 +1,204 @@
+"""What `numdrift kernels check` and `numdrift kernels sweep` measure, and what they refuse before anything is measured."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from numdrift.kernels.lab import sweep_state
+from numdrift.kernels.lab.arguments import generated, overloads
+from numdrift.kernels.lab.captured import captured, stdout_to_stderr
+from numdrift.kernels.lab.check import CheckRow, Progress, Subjects, check
+from numdrift.kernels.lab.input_sets import CAPTURED, INPUT_SETS, parse_inputs
+from numdrift.kernels.lab.reference import describe
+from numdrift.kernels.lab.sweep import Sweep
+from numdrift.kernels.lab.sweep_candidates import Candidate, candidates
+from numdrift.kernels.lab.sweep_domain import ENCODINGS, Domain
+from numdrift.kernels.lab.sweep_native import fastest_reduction
+from numdrift.kernels.lab.sweep_result import KernelErrors
+from numdrift.kernels.lab.sweep_state import SweepProgress
+from numdrift.kernels.lab.sweep_subject import Subject, roundings, subject_of
+from numdrift.kernels.lab.sweep_zoom import Zoom, zoom_on_worst
+from numdrift.kernels.registry import built_in, op_name
+from numdrift.kernels.user import DEVICES
+
+from ..errors import CollisionError, NotAvailable, UsageError, nearest
+
+ShownSweep = Callable[[str, int, int], AbstractContextManager[Callable[[int], None]]]
+"""Shows one kernel's sweep by its label, how many inputs there are and how many are measured already; is told the rest."""
+
+
+def refuse_outputs(plot: Path | None, json_path: str | None, *, force: bool) -> None:
+    """Refuse, before anything is measured, outputs that could not be written."""
+    for path in (plot, Path(json_path) if json_path and json_path != "-" else None):
+        if path is None:
+            continue
+        if path.exists() and not force:
+            raise CollisionError(path, "choose another file, or replace it with --force")
+        if not path.absolute().parent.is_dir():
+            raise UsageError(f"{path} cannot be written: there is no folder {path.parent}")
+
+
+def checked(
+    op: str,
+    *,
+    kernels: Sequence[str],
+    dtype: str,
+    inputs: str | None,
+    recorded: Path | None,
+    samples: int,
+    seed: int,
+    device: str,
+    timeout: float,
+    progress: Progress,
+) -> tuple[list[CheckRow], str]:
+    """Measure kernels of an op on sets of inputs; the rows, and what they are held against. Raises UsageError, and
+    NotAvailable for a device that is not here."""
+    subjects = _subjects(op, kernels, timeout)
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        known = nearest(device.partition(":")[0], DEVICES[1:])
+        raise UsageError(f"--device {device} is no device of torch; {known}") from None
+    if kind == "meta":
+        raise UsageError("--device meta computes nothing that could be measured")
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, ImportError, NotImplementedError):  # each backend raises another one
+        why = "there is none here, or this torch was built without it"
+        raise NotAvailable(f"--device {device}", why, "numdrift doctor says which modes work") from None
+    names = parse_inputs(inputs) if inputs is not None else tuple(INPUT_SETS)
+    if CAPTURED in names and recorded is None:
+        raise UsageError("--inputs captured needs --captured RUN_OR_FILE")
+    cases = [captured(op, recorded)] if recorded else []
+    try:
+        sets = [name for name in names if name != CAPTURED]
+        cases = [*generated(op, sets, getattr(torch, dtype), samples, seed), *cases]
+    except UsageError:  # no inputs can be made up for this op: recorded ones do where no others were asked for
+        if not cases or inputs is not None:
+            raise
+    operation = built_in().operation(op)
+    rows = check(operation, subjects, cases, seed=seed, device=device, progress=progress)
+    return rows, describe(operation, getattr(torch, dtype))
+
+
+def _subjects(op: str, named: Sequence[str], seconds: float) -> Subjects:
+    """What was asked for, in order; all kernels without any, and `aten` beside files alone."""
+    registry = built_in()
+    overloads(op)  # raises for an op that torch does not have
+    names: list[str] = []
+    files: dict[str, Path] = {}
+    for text in named:
+        left, _, right = text.rpartition("=")
+        if left and op_name(left) != op:
+            raise UsageError(f"--kernel {text} is of op {left!r}, and {op!r} is checked; write {op}={right}")
+        if right.endswith((".c", ".py")):
+            if not Path(right).is_file():
+                raise UsageError(f"--kernel {text}: there is no file {right}")
+            path = files.setdefault(registry.name_of_own(op, Path(right)), Path(right))
+            if path != Path(right):
+                raise UsageError(f"{path} is named {path.stem!r} too; give {right} another name")
+        elif "/" in right:
+            raise UsageError(f"--kernel {text}: a kernel's file ends in .c or .py")
+        else:
+            names.append(right)
+    if files and not names:
+        names = ["aten"]
+    if not named:
+        return Subjects([one for one in registry.kernels(op) if not one.on_request])
+    known = [registry.kernel(op, name) for name in dict.fromkeys(names)]
+    return Subjects(known, tuple(files.values()), seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class SweptKernels:
+    """The errors of an op's kernels on all inputs of a domain, and closer around the worst of them."""
+
+    subject: Subject
+    domain: Domain
+    found: Sequence[KernelErrors]
+    zoom: Zoom | None
+    reference: str
+
+
+def swept(
+    op: str,
+    dtype: str,
+    *,
+    kernels: Sequence[str],
+    vary: str | None,
+    hold: Sequence[str],
+    bounds: str | None,
+    timeout: float,
+    jobs: int | None,
+    out: Path,
+    fresh: bool,
+    say: Callable[[str], None],
+    shown: ShownSweep,
+) -> SweptKernels:
+    """Sweep the kernels that are asked for, or take what is kept of them; `say` is told what there is to know.
+
+    Ctrl-C keeps what is measured. Raises UsageError.
+    """
+    encoding = ENCODINGS[dtype]
+    domain = Domain.parse(encoding, bounds)
+    subject = subject_of(op, encoding, vary, hold)
+    large = encoding.width > 16 and domain.is_whole  # 2^32 inputs: minutes for one kernel
+    plain = domain.is_whole and not vary and not hold  # the usual sweep of an op, whose folder has a short name
+    with stdout_to_stderr():  # compilers and kernels of the user's print what they like
+        chosen, notes = candidates(built_in(), subject, kernels, every=not large, seconds=timeout)
+        notes += roundings(subject, hold)
+        if large and not kernels:
+            notes.append("only aten is swept over all of float32; --kernel names others, --range asks for less")
+        for note in notes:
+            say(note)
+        found = [_swept(one, domain, jobs, out, plain=plain, fresh=fresh, say=say, shown=shown) for one in chosen]
+        zoom = zoom_on_worst(found)
+    reference = describe(replace(built_in().operation(op), exact=""), encoding.torch_dtype)
+    return SweptKernels(subject, domain, found, zoom, reference)
+
+
+def _swept(
+    candidate: Candidate,
+    domain: Domain,
+    jobs: int | None,
+    out: Path,
+    *,
+    plain: bool,
+    fresh: bool,
+    say: Callable[[str], None],
+    shown: ShownSweep,
+) -> KernelErrors:
+    """Sweep one kernel, or go on with what is kept of it."""
+    label = candidate.label
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    reduction, slower = fastest_reduction(domain.encoding)
+    sweep = Sweep(candidate, domain, reduction, jobs=jobs or cores)
+    identity = sweep.identity()
+    folder = identity.folder(out, plain=plain)
+    kept, why = (None, "") if fresh else sweep_state.load(folder, identity, domain)
+    progress = kept or SweepProgress.none(domain)
+    if why:
+        say(f"{label}: what {folder} keeps {why}: starting afresh")
+    if progress.finished(domain):
+        say(f"{label}: taken from {folder} (--fresh measures again)")
+        return KernelErrors(candidate, domain, progress)
+    if slower:
+        say(f"{label}: {slower}")
+    if progress.inputs():
+        say(f"{label}: going on after {progress.inputs():,} of {domain.count:,} inputs kept in {folder}")
+    try:
+        with shown(label, domain.count, progress.inputs()) as told:
+            sweep.run(progress, folder, told)  # into `progress`, and from time to time into the folder
+    except KeyboardInterrupt:
+        there = f"{progress.inputs():,} of {domain.count:,} inputs are kept in {folder}"
+        say(f"{label}: {there}; the same command goes on")
+        raise
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written: {error.strerror}; --out names another folder") from None
+    return KernelErrors(candidate, domain, progress)

@@ -1,0 +1,210 @@
+"""What `numdrift plot` draws: losses, envelopes, drifts and times of an investigation, as figures and the paths they go to.
+
+Paths are without a file type, since each figure is written in all `FORMATS`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from numdrift.plots.appearance import save
+from numdrift.plots.curve import Curve
+from numdrift.plots.drift_heatmap import ScoredStep, drift_heatmap
+from numdrift.plots.envelope import envelope
+from numdrift.plots.loss_curve import loss_curve
+from numdrift.plots.loss_drift import loss_drift
+from numdrift.plots.step_timeline import TimelineStep, step_timeline
+
+from ..drift.curve_envelope import Envelope
+from ..errors import CollisionError, JournalError, UsageError
+from ..records.backend_work import WORKED
+from ..records.findings import INVESTIGATION, SCHEMA
+from ..runs.recorded_run import RecordedRun, find_investigation, runs_with_suffixes
+from ..runs.run_layout import InvestigationFolder
+from .chosen_runs import metrics_of_runs
+
+FORMATS = ("png", "svg")
+SUBJECTS = ("loss", "envelope", "drift", "timeline")
+
+Figures = dict[Path, Figure]
+
+
+def drawn(
+    investigation: str | None, out: Path, what: str, suffixes: Sequence[str], output: Path | None
+) -> tuple[Figures, list[str]]:
+    """The figures of one of the subjects, and notes on pairs that have none. Raises UsageError and RunNotFound."""
+    if what in ("envelope", "drift") and suffixes:
+        raise UsageError(f"--suffix is of batches of losses: leave it out, --what {what} draws pairs of modes")
+    folder = find_investigation(out, investigation, suffixes=suffixes)
+    if what in ("envelope", "drift"):
+        return _pair_figures(folder, what, output)
+    runs = runs_with_suffixes(folder, suffixes)
+    draw = _loss_figures if what == "loss" else _timeline_figures
+    return draw(folder, runs, tuple(dict.fromkeys(run.manifest.suffix for run in runs)), output), []
+
+
+def write_figures(figures: Figures, *, force: bool) -> list[Path]:
+    """Write each figure in all formats, or none where a file is there. Raises CollisionError and UsageError."""
+    for stem in figures:
+        for kind in FORMATS:
+            path = stem.with_name(f"{stem.name}.{kind}")
+            if path.exists() and not force:
+                raise CollisionError(path, "choose another --output, or replace it with --force")
+    written: list[Path] = []
+    for stem, figure in figures.items():
+        try:
+            written += save(figure, stem, FORMATS)
+        except OSError as error:
+            raise UsageError(f"{stem} cannot be written: {error.strerror}") from None
+    return written
+
+
+def _loss_figures(folder: Path, runs: Sequence[RecordedRun], suffixes: tuple[str, ...], output: Path | None) -> Figures:
+    """The loss curves of batches, and their drift if any is held against another.
+
+    Each run but the first of a batch is held against that first one; batches that have a single run each are held
+    against the first batch's.
+    """
+    if not any(run.journal.steps for run in runs):
+        raise UsageError(f"no run in {folder} has a recorded step: there is nothing to draw")
+    firsts: dict[str, str] = {}
+    for run in runs:
+        firsts.setdefault(run.manifest.suffix, run.manifest.label)
+    several = len(firsts) > 1
+    curves = []
+    for run in runs:
+        label = run.manifest.label if several else run.manifest.mode
+        first = runs[0].manifest.label if len(runs) == len(firsts) else firsts[run.manifest.suffix]
+        # of one batch the curves are called by their modes alone, and so is what they are held against
+        reference = first if several else first.removeprefix(f"{run.manifest.suffix}: ")
+        curves.append(
+            Curve(
+                label=label,
+                steps=[step.step for step in run.journal.steps],
+                losses=[step.loss for step in run.journal.steps],
+                status=run.manifest.status,
+                reference=None if label == reference else reference,
+            )
+        )
+    plain = output or InvestigationFolder(folder).plot(suffixes, "loss_curve")
+    figures = {plain: loss_curve(curves, title=_title_of(runs))}
+    if any(curve.reference is not None for curve in curves):
+        name = plain.name
+        drift = name.replace("loss_curve", "loss_drift") if "loss_curve" in name else f"{name}_drift"
+        figures[plain.with_name(drift)] = loss_drift(curves, title=_title_of(runs))
+    return figures
+
+
+def _timeline_figures(
+    folder: Path, runs: Sequence[RecordedRun], suffixes: tuple[str, ...], output: Path | None
+) -> Figures:
+    """The parts of every step of the runs that took metrics."""
+    modes = []
+    for one in metrics_of_runs(runs):
+        # [parts of a step in the order of `PARTS` of the plot, steps]: the kinds of work, then what is left
+        seconds = [[step.seconds_of(kind) for step in one.steps] for kind in WORKED]
+        seconds += [[step.recording for step in one.steps], [step.other for step in one.steps]]
+        label = one.run.manifest.label if len(suffixes) > 1 else one.run.manifest.mode
+        modes.append(TimelineStep(label, [part.step for part in one.steps if part.step is not None], seconds))
+    plain = output or InvestigationFolder(folder).plot(suffixes, "timeline")
+    return {plain: step_timeline(modes, title=_title_of(runs))}
+
+
+def _title_of(runs: Sequence[RecordedRun]) -> str:
+    """Reproducer, suffixes and torch versions."""
+    scripts = dict.fromkeys(Path(run.manifest.reproducer).name for run in runs)
+    suffixes = [suffix for suffix in dict.fromkeys(run.manifest.suffix for run in runs) if suffix]
+    versions = dict.fromkeys(str(run.manifest.environment.get("torch", "unknown")) for run in runs)
+    parts = [", ".join(scripts), " against ".join(suffixes), f"torch {' and '.join(versions)}"]
+    return " · ".join(part for part in parts if part)
+
+
+def _pair_figures(folder: Path, what: str, output: Path | None) -> tuple[Figures, list[str]]:
+    """A figure of each pair that has what to draw, and a note on each other one."""
+    pairs = drawn_pairs(folder)
+    able = [pair for pair in pairs if (pair.steps if what == "drift" else pair.envelope)]
+    if not able:
+        lacks = (
+            "has a step that was compared: its verdicts say why"
+            if what == "drift"
+            else f"has an envelope: `numdrift investigate {folder} --envelope 8` makes it"
+        )
+        raise UsageError(f"no pair of {folder} {lacks}")
+    figures = {}
+    for pair in able:
+        if output is None:
+            path = InvestigationFolder(folder).plot(pair.names, what)
+        else:  # one name for several pictures: they are told apart by their pairs
+            path = output if len(able) == 1 else output.with_name(f"{output.name}_{'_vs_'.join(pair.names)}")
+        if what == "envelope" and pair.envelope is not None:
+            figures[path] = envelope(pair.envelope, reference=pair.a, run=pair.b, title=pair.title)
+        else:
+            figures[path] = drift_heatmap(pair.steps, title=pair.title)
+    return figures, [f"{pair.b} against {pair.a} has no {what} to draw" for pair in pairs if pair not in able]
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnPair:
+    """A pair of modes, `a` being the reference: the scores of its steps, and its envelope if there is one."""
+
+    a: str
+    b: str
+    title: str
+    steps: tuple[ScoredStep, ...]
+    envelope: Envelope | None
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Both modes as they can stand in the name of a file."""
+        a, b = (re.sub(r"[^A-Za-z0-9._-]", "_", name) for name in (self.a, self.b))
+        return a, b
+
+
+def drawn_pairs(investigation: Path) -> list[DrawnPair]:
+    """The pairs that the investigation decided on.
+
+    Raises UsageError when it has not decided yet, JournalError when its file cannot be read.
+    """
+    path = investigation / INVESTIGATION
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(
+            f"{investigation} has no findings: `numdrift investigate {investigation}` makes them"
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise JournalError(path, f"cannot be read: {error}") from error
+    try:
+        if data["schema"] != SCHEMA:
+            raise JournalError(path, f"schema {data['schema']!r} is not known (known: {SCHEMA})")
+        script = Path(data["reproducer"]).name
+        pairs = []
+        for pair in data["pairs"]:
+            a, b = str(pair["a"]), str(pair["b"])
+            title = f"{script} · {b} against {a} · {pair.get('verdict') or 'undecided'}"
+            curve = pair.get("curve")
+            steps = _steps(pair.get("steps") or ())
+            pairs.append(DrawnPair(a, b, title, steps, Envelope.from_json(curve) if curve else None))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        why = f"lacks {error}" if isinstance(error, KeyError) else f"is not as expected: {error}"
+        raise JournalError(path, why) from error
+    return pairs
+
+
+def _steps(data: Sequence[Mapping[str, Any]]) -> tuple[ScoredStep, ...]:
+    """The scores of all steps: a value that a step does not list was the same on both sides there."""
+    steps = []
+    for one in data:
+        scores = {str(tensor["name"]): float(tensor["score"]) for tensor in one["tensors"]}
+        if any(not score >= 0 for score in scores.values()):  # NaN, too, is not from 0 on
+            raise ValueError(f"step {one['step']} has a score that is no number from 0 on")
+        steps.append(ScoredStep(int(one["step"]), scores, bool(one["taped"])))
+    names = dict.fromkeys(name for step in steps for name in step.scores)
+    return tuple(replace(step, scores={name: step.scores.get(name, 0.0) for name in names}) for step in steps)
