@@ -1,4 +1,4 @@
-"""What a mode's backend supports: `numdrift.analyze` asks it of a script's operators, `numdrift partition` puts them there."""
+"""What a mode's backend supports: of a script's operators (`analyze`), and which of them run there (`partition`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `numdrift kernels check` and `numdrift kernels sweep` measure, and what they refuse before anything is measured."""
+"""What `numdrift kernels check` and `kernels sweep` measure, and what they refuse before anything is measured."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from numdrift.kernels.user import DEVICES
 from ..errors import CollisionError, NotAvailable, UsageError, nearest
 
 ShownSweep = Callable[[str, int, int], AbstractContextManager[Callable[[int], None]]]
-"""Shows one kernel's sweep by its label, how many inputs there are and how many are measured already; is told the rest."""
+"""Shows one kernel's sweep by its label, how many inputs there are and how many are measured; is told the rest."""
 
 
 def refuse_outputs(plot: Path | None, json_path: str | None, *, force: bool) -> None:

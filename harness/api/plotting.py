@@ -1,4 +1,4 @@
-"""What `numdrift plot` draws: losses, envelopes, drifts and times of an investigation, as figures and the paths they go to.
+"""What `numdrift plot` draws: losses, envelopes, drifts and times of an investigation, and where the figures go.
 
 Paths are without a file type, since each figure is written in all `FORMATS`.
 """

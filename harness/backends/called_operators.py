@@ -1,4 +1,4 @@
-"""What reports say of an operator's call: the line of the user's program, and the arguments that decide about support."""
+"""What reports say of an operator's call: the line of the user's program, and the arguments that decide on support."""
 
 from __future__ import annotations
 

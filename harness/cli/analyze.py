@@ -91,7 +91,7 @@ def command(
 
 
 def _show(analysis: SupportAnalysis, out: Console, *, instructions: bool) -> None:
-    """Print the operators, with `instructions` the backend's own, why what is lacking is lacking, and the percentage."""
+    """Print the operators, with `instructions` the backend's own, why something is lacking, and the percentage."""
     report, record, manifest = analysis.report, analysis.report.record, analysis.run.manifest
     rows = table("operator", ">calls", "supported", "configuration", "failure at", "call")
     # what is unsupported call by call, since each fails in its own way; the rest a row an operator

@@ -1,4 +1,4 @@
-"""`numdrift investigate`: is the drift more than rounding, and which side is right? And findings as a person reads them."""
+"""`numdrift investigate`: is the drift more than rounding, and which side is right? And the findings in words."""
 
 from __future__ import annotations
 

@@ -150,7 +150,8 @@ def _show(out: Console, done: Partitioned) -> None:
         first = "" if step is None else f" from step {step} on"
         losses = f"losses by at most {number(relative)} of their value" if relative else "losses not at all"
         out.print(
-            f"Differs from the unpartitioned run on the CPU{first}, {losses}; `numdrift compare {done.path}` says more.",
+            f"Differs from the unpartitioned run on the CPU{first}, {losses}; `numdrift "
+            f"compare {done.path}` says more.",
             soft_wrap=True,
         )
     out.print(f"Wrote {done.path}")

@@ -223,7 +223,7 @@ def _in_a_line(profile: RunProfile) -> str:
 def _show(
     out: Console, profiles: Sequence[RunProfile], what: str, rows: Sequence[TimeRow], top: int, *, total: bool = False
 ) -> None:
-    """Print a table with columns for each mode: milliseconds of a step, their share, and calls where they are counted."""
+    """Print a table with columns for each mode: milliseconds of a step, their share, and calls where counted."""
     if not rows:
         return
     counted = any(cell is not None and cell.calls is not None for row in rows for cell in row.cells)

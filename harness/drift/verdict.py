@@ -129,7 +129,8 @@ def _undecided(evidence: VerdictEvidence) -> Verdict | None:
     doubtful = _worst([one for one in evidence.steps if not one.replays])
     if doubtful is not None and doubtful.score > evidence.threshold.fault:
         reason = (
-            f"step {doubtful.step} drifts by {doubtful.score:.3g} times the rounding of its results ({doubtful.tensor}), "
+            f"step {doubtful.step} drifts by {doubtful.score:.3g} times the rounding of its "
+            f"results ({doubtful.tensor}), "
             f"and the rounding noise of {evidence.a} was not measured"
         )
         return _no_word(f"{reason}: run `{evidence.command}`, {REMEDY} and measures the noise", doubtful.step)

@@ -100,7 +100,7 @@ def _is_block(shard: Shard | None) -> bool:
 
 
 def entries_of(run: RecordedRun) -> dict[str, TensorEntry]:
-    """What is recorded of each tensor; a table is written anew when the script adds or drops some, the last one counts."""
+    """What is recorded of each tensor; a table is written anew when the script adds or drops some, the last counts."""
     return {one.name: one for table in run.journal.tables.values() for one in table}
 
 

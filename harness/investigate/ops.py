@@ -1,4 +1,4 @@
-"""Localizing a step of a pair: which of its ops compute other bits on the same inputs, and which of them make the drift.
+"""Localizing a step of a pair: which ops compute other bits on the same inputs, and which of them make the drift.
 
 the reference's run      has a tape of the step, or is run again for it
 the other mode's run     begins in the reference's state, takes the step, and then answers at a socket

@@ -141,7 +141,8 @@ def without_unlooked(scores: Scores) -> Scores:
     notes = []
     if edges:
         notes.append(
-            f"step {_listed(edges)}: rounding alone turns a discrete choice there (a ReLU, a maximum or a comparison next "
+            f"step {_listed(edges)}: rounding alone turns a discrete choice there (a ReLU, a "
+            "maximum or a comparison next "
             "to its edge), and the drift is held against that jump"
         )
     if left_out:

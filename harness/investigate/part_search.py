@@ -45,7 +45,8 @@ def check_parts(specs: Sequence[ModeSpec], plan: InvestigationPlan, *, nproc: in
     reference, *others = specs
     if reference.base != "cpu":
         raise UsageError(
-            f"a bisection by partitions moves parts of the model to the CPU: the reference has to be cpu, not {reference}"
+            "a bisection by partitions moves parts of the model to the CPU: the reference has "
+            f"to be cpu, not {reference}"
         )
     for spec in others:
         if spec.base == "cpu":
@@ -203,7 +204,8 @@ def part_sentences(found: PartScores | None, labels: Sequence[str]) -> list[str]
     sentences = [said]
     for one in found.carriers:
         sentences.append(
-            f"{_named(one)} carries it: alone on {backend} z {one.alone:.3g}; put on the CPU, z goes from {left:.3g} to "
+            f"{_named(one)} carries it: alone on {backend} z {one.alone:.3g}; put on the CPU, "
+            f"z goes from {left:.3g} to "
             f"{one.without:.3g}"
         )
         left = one.without

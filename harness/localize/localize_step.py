@@ -168,6 +168,7 @@ def _notes(controls: Mapping[Side, bool], kernels: Mapping[Side, Found], held: M
             found.append(f"the tape of {labels[side]}, executed by its own kernels, does not give its own bits again")
         if kernels[side].in_context:
             found.append(
-                f"{len(kernels[side].in_context)} calls of {labels[side]} give other bits alone than among their neighbours"
+                f"{len(kernels[side].in_context)} calls of {labels[side]} give other bits alone "
+                "than among their neighbours"
             )
     return found

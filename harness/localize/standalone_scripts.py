@@ -130,7 +130,8 @@ def _sentences(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Sid
             yield f"side_{side}: {label} executes nothing there and goes on with what side_{other(side)} takes."
         elif kind == "recorded":
             yield (
-                f"side_{side}: plain torch lacks the kernel that {spec} has there, so what it gave on these inputs is in "
+                f"side_{side}: plain torch lacks the kernel that {spec} has there, so what it "
+                "gave on these inputs is in "
                 "the file."
             )
         else:

@@ -21,8 +21,8 @@ MERSENNE_TWISTER_BYTES = 625 * 4
 
 
 def generator_states(device: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """The states as bytes (`torch`, and that of the mode's device by its kind), and as JSON values (`python`, and `numpy`
-    where it is loaded)."""
+    """The states as bytes (`torch`, and that of the mode's device by its kind), and as JSON values (`python`, and
+    `numpy` where it is loaded)."""
     tensors = {"torch": torch.get_rng_state()}
     module = _device_generator(device)
     if module is not None:

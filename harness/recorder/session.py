@@ -93,7 +93,8 @@ def refuse_what_needs_a_process(spec: ModeSpec) -> None:
     given = [key for key in NEEDS_A_PROCESS if getattr(spec, key)]
     if given:
         raise UsageError(
-            f"mode {spec.name!r}: {given[0]} needs a process of its own; put the training into a script and give that to "
+            f"mode {spec.name!r}: {given[0]} needs a process of its own; put the training into "
+            "a script and give that to "
             "numdrift.run"
         )
     connection.refuse_another()

@@ -1,4 +1,4 @@
-"""What a partition is, as reports show it (operators, subgraphs, and where each runs), and the limits that it keeps to."""
+"""What a partition is, as reports show it (operators, subgraphs, and where each runs), and the limits it keeps to."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ TABLES: Mapping[str, Mapping[str, Any]] = {
     "layout": {name_of(one): one for one in LAYOUTS},
     "memory_format": {name_of(one): one for one in FORMATS},
 }
-"""What of torch's own an argument may be, by its kind and its name. Nothing else of torch is ever looked up by a name."""
+"""What of torch's own an argument may be, by its kind and its name. Nothing else of torch is looked up by name."""
 
 
 class Encoder:

@@ -130,7 +130,7 @@ def _call(
     tensors: Mapping[str, torch.Tensor],
     slots: Sequence[Slot],
 ) -> Call:
-    """The call that a line of the file describes, as far as this torch has its op and its views lie in their storages."""
+    """The call that a line of the file describes, if this torch has its op and its views lie in their storages."""
     outputs = decoder.decode(described["outputs"])
     fresh = described["fresh"]
     if not isinstance(outputs, tuple) or not isinstance(fresh, list) or len(fresh) != len(outputs):

@@ -122,7 +122,7 @@ class Interpreter:
             operation = swapped
         taken = self._log.take(operation, args, kwargs, described.place, grad=False)
         outputs = execute(*args, **kwargs)
-        # The outputs in the layouts that they are wanted in. What as_strided reads stays: it counts in the memory itself.
+        # The outputs in the layouts that are wanted. What as_strided reads stays: it counts in the memory itself.
         if not any(user.target is torch.ops.aten.as_strided.default for user in node.users):
             if isinstance(outputs, (list, tuple)):
                 outputs = [self._in_layout((node.name, index), one) for index, one in enumerate(outputs)]

@@ -159,7 +159,7 @@ def _arguments(
         found = [each for each in _leaves(argument) if _is_value(each)]
         inputs += [taken_out.get(each, each.name) for each in found]
         names += [name] * len(found)
-        # A list of values and numbers is both: of `view(x, [s0, 4])` the size s0 is an input, and the list an attribute.
+        # A list of values and numbers is both: of `view(x, [s0, 4])` the size s0 is an input, the list an attribute.
         if argument is not None and not (found and len(found) == len(list(_leaves(argument)))):
             attributes[name] = _plain(argument, taken_out)
     return tuple(inputs), tuple(names), attributes

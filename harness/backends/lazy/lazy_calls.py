@@ -145,7 +145,7 @@ SAME = ("alias_copy", "detach_copy")
 
 
 class KnownValues:
-    """Values by the lazy core's number: what made each, what the script calls it, and what it was called in the graph that
+    """Values by the lazy core's number: what made each, what the script calls it, and its name in the graph that
     has computed it. A number is never used again, so nothing is forgotten."""
 
     def __init__(self) -> None:

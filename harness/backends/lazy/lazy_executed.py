@@ -1,4 +1,4 @@
-"""Writes the executed graphs of the lazy core into the run's folder, before and after TorchScript has optimised them."""
+"""Writes the executed graphs of the lazy core into the run's folder, before and after TorchScript optimised them."""
 
 from __future__ import annotations
 

@@ -34,8 +34,9 @@ def log_graph(partition: GraphPartition) -> None:
     for row in partition.operators:
         if not row.supported:
             lines.append(f"{row.kind}, {row.call}: {row.reason}" if row.call else f"{row.kind}: {row.reason}")
+    supported = f"{partition.supported} of {partition.total}"
     lines += [
-        f"{partition.percentage:.2f}% of arithmetic operations ({partition.supported} of {partition.total}) are supported",
+        f"{partition.percentage:.2f}% of arithmetic operations ({supported}) are supported",
         f"Num Partitions: {len(partition.subgraphs)}",
     ]
     for subgraph in partition.subgraphs:

@@ -5,7 +5,7 @@
     {"event": "note", "text": "..."}
     {"event": "check", "what": "output", "name": "0", "identical": true, "largest": 0.0, "scale": 1.0}
     {"event": "calls", "calls": [[0, 3, "aten::tanh", "train.py:12", "net.1"], ...]}
-    {"event": "bisection", "whole": 4.8e-07, "asked": 7, "carriers": [{"operators": [...], "alone": ..., "without": ...}]}
+    {"event": "bisection", "whole": 4.8e-07, "asked": 7, "carriers": [{"operators": [...], "alone": ..., ...}]}
     {"event": "failed", "message": "...", "exit_code": 2}
     {"event": "end"}
 

@@ -103,7 +103,8 @@ def check(partition: GraphPartition, config: PartitionConfig) -> None:
     if fraction < config.min_operator_percentage_threshold:
         raise PartitionError(
             f"The partitioner has found {partition.percentage:.2f}% of operators ({partition.supported} of "
-            f"{partition.total}){where} to be supported, which is below the specified min operator percentage threshold "
+            f"{partition.total}){where} to be supported, which is below the specified min "
+            "operator percentage threshold "
             f"of {100 * config.min_operator_percentage_threshold:.2f}%.",
             "min_operator_percentage_threshold",
             fraction,
@@ -121,7 +122,8 @@ def check(partition: GraphPartition, config: PartitionConfig) -> None:
     smallest = min((row.size for row in partition.subgraphs), default=config.min_subgraph_size)
     if config.min_subgraph_size != UNLIMITED and smallest < config.min_subgraph_size:
         raise PartitionError(
-            f"The partitioner has found a subgraph of {smallest} operator{'s' * (smallest != 1)}{where} which is below the "
+            f"The partitioner has found a subgraph of {smallest} "
+            f"operator{'s' * (smallest != 1)}{where} which is below the "
             f"specified min subgraph size of {config.min_subgraph_size}.",
             "min_subgraph_size",
             smallest,

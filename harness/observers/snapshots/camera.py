@@ -198,7 +198,8 @@ class Camera:
         except OSError as error:
             self._done = True
             self._notice(
-                f"the snapshot of {wish.execution} is incomplete ({error.strerror or error}); the training goes on, and "
+                f"the snapshot of {wish.execution} is incomplete ({error.strerror or error}); "
+                "the training goes on, and "
                 "no more are taken"
             )
             return

@@ -95,7 +95,7 @@ class CompiledExecutions(Observer):
         return Region(self._count, signature_of(seen, self._names.by_identity()), phase)
 
     def around_inductor(self, seen: InnerCompilation, compile_: Compile) -> Any:
-        # A backward is compiled later, when dynamo is at another region: the key of its forward says which it belongs to.
+        # A backward is compiled later, when dynamo is at another region: the key of its forward says whose it is.
         region = self._regions.get(seen.key) if seen.phase == "backward" else self._region
         if region is None or seen.key is None:
             return compile_()

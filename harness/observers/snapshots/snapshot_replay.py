@@ -163,7 +163,7 @@ def _as_graph(snapshot: Snapshot, spec: ModeSpec) -> list[torch.Tensor]:
             backward = snapshot.execution.phase == "backward"
             outputs = list(compile_graph(graph.module, fakes, backward=backward)(list(inputs)))
             return [one.detach().cpu() for one in outputs]
-    # The adapter may execute the graph on its examples, which writes to them: they are made anew for the real execution.
+    # The adapter may execute the graph on its examples, which writes to them: they are made anew for the real one.
     execute = adapter_for(spec).compile_graph(graph.module, inputs)
     with torch.no_grad():
         outputs = execute(*graph.inputs())
