@@ -100,7 +100,7 @@ def neighbourhood(graph: Graph, centres: Collection[str], most: int) -> Graph:
     known = [node.name for node in graph.nodes if node.name in centres]
     nodes = _nearest(_neighbours(graph), known, most) if known else set[str]()
     if not known:
-        # Nodes that take nothing made here (fills, casts of parameters) come first, often in hundreds; they tell nothing.
+        # Nodes that take nothing made here (fills, casts of parameters) come first, often hundreds; they say nothing.
         made = {name for node in graph.nodes for name in node.outputs}
         inner = [node for node in graph.nodes if not made.isdisjoint(node.inputs)] or list(graph.nodes)
         neighbours = _neighbours(replace(graph, nodes=tuple(inner[:most])))
