@@ -37,11 +37,11 @@ class InvestigationPlan:
 
     With `against_single` the reference is the batch's first mode in one process, which takes the whole batch at each
     step. `steps` are the steps to start from the reference's state (None: chosen), `envelope` counts perturbed
-    trainings of the reference, `seeds` trainings of every mode with other seeds, `state_budget` is in bytes. `localize` says
-    of which pairs the causes are looked for, in `step` (None: chosen), `scripts` whether standalone scripts show them,
-    `knobs` whether compiled modes are also tried with other stages and settings of the compiler where the ops explain
-    the drift, `partition_bisect` whether ever smaller parts of the model are put on the mode's backend, the rest on the
-    CPU, `confirm` whether a mode is trained once more to the end without its culprits.
+    trainings of the reference, `seeds` trainings of every mode with other seeds, `state_budget` is in bytes.
+    `localize` says of which pairs the causes are looked for, in `step` (None: chosen), `scripts` whether standalone
+    scripts show them, `knobs` whether compiled modes are also tried with other stages and settings of the compiler
+    where the ops explain the drift, `partition_bisect` whether ever smaller parts of the model are put on the mode's
+    backend, the rest on the CPU, `confirm` whether a mode is trained once more to the end without its culprits.
     """
 
     steps: StepSelection | None = None
