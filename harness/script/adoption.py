@@ -11,14 +11,14 @@ import torch
 from ..errors import NotAvailable
 from ..hooks.mode_protocol import Mode, compiles
 from ..records.adoption_facts import AdoptionFacts
+from ..torch_private.compile_work import compiled_regions, graph_breaks
 from ..torch_private.patches import Patches
-from ..torch_private.script_compiles import compiled_regions, graph_breaks
-from .adoption_notes import ScriptNotes
 from .autocast import AutocastRedirection
 from .cuda import CudaStandIns
 from .devices import DeviceRedirection
 from .placement import Placement
 from .script_compiling import ScriptCompiles
+from .understood import ScriptNotes
 
 
 class ScriptAdoption:

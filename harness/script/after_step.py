@@ -14,7 +14,7 @@ from ..hooks.mode_protocol import Mode
 from ..torch_private.dispatching import current_autograd_node, define_show_op
 from ..torch_private.lazy import lazy_has_value
 from ..torch_private.untraced import unwrapped
-from .connection import connection
+from .script_api import connection
 
 HOLE = "\0"
 """Where a tensor's values come in a text."""

@@ -13,7 +13,7 @@ import torch
 
 from ..records.adoption_facts import NO_AUTOCAST
 from ..torch_private.patches import Patches
-from .adoption_notes import ScriptNotes
+from .understood import ScriptNotes
 
 
 class AutocastRedirection:

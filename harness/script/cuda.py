@@ -17,7 +17,7 @@ from typing import Any, Self
 import torch
 
 from ..torch_private.patches import Patches
-from .adoption_notes import ScriptNotes
+from .understood import ScriptNotes
 
 CAPABILITY = (8, 0)
 """Of the device that there is not: scripts choose bfloat16 by it, which the CPU has as well."""

@@ -25,7 +25,7 @@ from ..torch_private.dispatching import Overrides
 from ..torch_private.lazy import replace_lazy_unscaling
 from ..torch_private.operators import find_overload
 from ..torch_private.patches import Patches
-from .adoption_notes import ScriptNotes
+from .understood import ScriptNotes
 
 ACCELERATORS = ("cuda", "xpu", "mps", "hpu")
 """What a script may name. An npu is none of torch's own devices: a script that names one brings it along."""

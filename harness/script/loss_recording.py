@@ -13,11 +13,9 @@ from ..records.adoption_facts import AdoptionFacts
 from ..tape.journal_writing import EventLog
 from ..tape.origin import script_line
 from ..torch_private.untraced import transformation_level
-from .found_tensors import tree_names
-from .named_tensors import OPTIMIZED
+from .named_tensors import OPTIMIZED, TrainingTensors
 from .script_losses import Found, Function, ScaledLosses, StepLosses, differentiates_parameters, tensors_in
-from .training_tensors import TrainingTensors
-from .without_optimizer import TrainingByHand, plain_losses
+from .without_optimizer import TrainingByHand, plain_losses, tree_names
 
 WHERE: Mapping[Found, str] = {
     "logged": "what the script logs",

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 import torch
 
+from ..torch_private.compile_work import eager_wrapper
 from ..torch_private.compiling import compile_in_place
 from ..torch_private.patches import Patches, Undo
-from ..torch_private.script_compiles import eager_wrapper
-from .adoption_notes import ScriptNotes
+from .understood import ScriptNotes
 
 SHOWN = ("mode", "backend", "fullgraph", "dynamic", "options")
 

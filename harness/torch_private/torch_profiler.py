@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from .lazy_graphs import lazy_counters
+from .compile_work import compiled_regions
+from .lazy import lazy_counters
 from .patches import Patches, Undo, lifted, wrapped
 from .presence import private, require
-from .script_compiles import compiled_regions
 
 LAZY_CUTS = ("_mark_step", "_sync_multi")
 XLA_CUTS = ("_xla_step_marker", "_xla_sync_multi")

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch.func import vmap
 
-from numdrift.harness.script.found_tensors import find_modules, find_names, tree_names
 from numdrift.harness.script.script_losses import (
     GradientFunctions,
     ScaledLosses,
@@ -16,6 +15,7 @@ from numdrift.harness.script.script_losses import (
     differentiates_parameters,
     leaves_of,
 )
+from numdrift.harness.script.without_optimizer import find_modules, find_names, tree_names
 
 
 def weight(*values: float) -> torch.nn.Parameter:
