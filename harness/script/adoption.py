@@ -62,14 +62,12 @@ class ScriptAdoption:
     def first_step_ended(self, tensors: Sequence[torch.Tensor]) -> None:
         """Tell what was compiled in the first step; doubt what makes the run another mode's."""
         self.placement.check(tensors)
-        if self._compiles:
-            try:
-                self._tell_regions()
-            except NotAvailable:  # numbers for the reader only
-                return
-
-    def _tell_regions(self) -> None:
-        regions, breaks = compiled_regions(), graph_breaks()
+        if not self._compiles:
+            return
+        try:
+            regions, breaks = compiled_regions(), graph_breaks()
+        except NotAvailable:  # numbers for the reader only
+            return
         if not regions:
             self._notes.doubt(
                 "the compiler was asked and handed nothing to its backend, so the first step ran eagerly: see "

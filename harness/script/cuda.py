@@ -120,6 +120,7 @@ class CudaStandIns:
         if original is None:
             return
         defined_in = sys.modules.get(getattr(original, "__module__", ""), torch.cuda)
+        # `torch.cuda.memory_allocated` is that of `torch.cuda.memory`, where a script may take it from as well.
         for module in {torch.cuda, defined_in}:
             if vars(module).get(name) is original:
                 self._patches.replace(module, name, replacement)

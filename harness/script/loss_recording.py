@@ -65,6 +65,7 @@ class LossRecording:
 
     def forward_begins(self) -> None:
         """A root module is about to be called, or a function to be differentiated."""
+        # Without an optimizer nothing says that a step ended but the next one's beginning.
         if not self.optimized and self._losses.any and not transformation_level():
             self._end_step()
         self.seen = True
@@ -85,6 +86,7 @@ class LossRecording:
         return differentiates_parameters(outputs, inputs, arguments, plain=not self.optimized)
 
     def function_called(self, arguments: Sequence[Any]) -> None:
+        # The names first: the step that ends here is recorded with the parameters that it has led to.
         with self._guard("looking for the parameters"):
             if not self.optimized:
                 self._tell(self._by_hand.function_called(arguments))
@@ -97,6 +99,7 @@ class LossRecording:
         with self._guard("taking the gradients"):
             if isinstance(loss, torch.Tensor):
                 self._add("function", [loss])
+            # Two trees of the same form: the arguments, and a gradient for each of their tensors.
             inputs, results = ([one for _, one in tree_names(list(tree))] for tree in (arguments, [gradients]))
             self._by_hand.gradients_taken(inputs, results)
 

@@ -73,7 +73,14 @@ class RootModules:
     def _name(self, module: torch.nn.Module) -> bool:
         if any(root() is module for _, root, _ in self._roots):
             return False
-        prefix = "" if not self._prefixes else self._free_prefix(variable_name(module))
+        # `net.0.weight` of the first root, `head.0.weight` of a second, `head2.0.weight` of another such.
+        prefix = ""
+        if self._prefixes:
+            wanted = variable_name(module)
+            prefix, count = f"{wanted}.", 1
+            while prefix in self._prefixes:
+                count += 1
+                prefix = f"{wanted}{count}."
         self._prefixes.add(prefix)
         self._roots.append((prefix, weakref.ref(module), wrapper_paths(module)))
         return True
@@ -81,13 +88,6 @@ class RootModules:
     def classes(self) -> list[str]:
         """The classes of the roots that are still alive."""
         return [type(module).__name__ for _, root, *_ in self._roots if (module := root()) is not None]
-
-    def _free_prefix(self, wanted: str) -> str:
-        prefix, count = f"{wanted}.", 1
-        while prefix in self._prefixes:
-            count += 1
-            prefix = f"{wanted}{count}."
-        return prefix
 
     def named_tensors(self, optimized: Iterable[torch.Tensor]) -> Iterator[NamedTensor]:
         """Walk the roots' parameters and buffers, each once, then what only the optimizers hold."""
@@ -223,10 +223,9 @@ class TrainingTensors:
             parameter for one in self.optimizers() for group in one.param_groups for parameter in group["params"]
         ]
         named = list(self._roots.named_tensors(optimized))
-        return named if not self._found else self._with_found(named)
-
-    def _with_found(self, named: list[NamedTensor]) -> list[NamedTensor]:
-        """What was found goes by its own name: a function's argument stands for the module's parameter."""
+        if not self._found:
+            return named
+        # What was found goes by its own name: a function's argument stands for the module's parameter.
         own = {id(tensor): name for name, tensor in self._found.items()}
         kept = [
             one

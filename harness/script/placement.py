@@ -85,20 +85,15 @@ class Placement:
                         f"{name} is on cpu and cannot be moved to {self.kind} ({str(error).splitlines()[0]}): take the "
                         'device in the script from os.environ["DEVICE"] and move the model and the data there'
                     ) from error
+            # What optimizers keep of them moves as well, but for single numbers: counts of steps stay on the CPU.
             known = {id(tensor) for tensor in tensors}
             for optimizer in optimizers:
                 for parameter, state in optimizer.state.items():
-                    if id(parameter) in known:
-                        _move_state(state, self.device)
+                    if id(parameter) in known and isinstance(state, dict):
+                        for key, value in state.items():
+                            if isinstance(value, torch.Tensor) and value.is_cpu and value.dim():
+                                state[key] = value.to(self.device)
         self.meet()
-
-
-def _move_state(state: Any, device: str) -> None:
-    """Move what an optimizer keeps of a parameter; single numbers, the counts of steps, stay on the CPU."""
-    if isinstance(state, dict):
-        for key, value in state.items():
-            if isinstance(value, torch.Tensor) and value.is_cpu and value.dim():
-                state[key] = value.to(device)
 
 
 class MovedArguments:
@@ -148,6 +143,7 @@ class Meeting(TorchFunctionMode):
     ) -> Any:
         named = kwargs or {}
         tensors = list(_tensors([args, named]))
+        # Most calls end here: everything is on the CPU still.
         there = [one for one in tensors if not one.is_cpu and one.device.type == self._kind]
         if not there:
             return func(*args, **named)
@@ -156,21 +152,15 @@ class Meeting(TorchFunctionMode):
             return func(args[0].cpu(), *args[1:], **named)
         if len(there) == len(tensors) or name in ACROSS:
             return func(*args, **named)
-        target = "cpu" if _writes_on_cpu(name, args, named) else self._device
+        # In place are `add_` and `__iadd__`, and neither `__init__` nor `__int__`.
+        in_place = name.endswith("_") and not name.endswith("__")
+        if name.startswith("__i") and name.endswith("__"):
+            in_place = name not in ("__index__", "__int__", "__invert__", "__iter__")
+        written = named.get("out")
+        if written is None and args and (name in FOLLOWS_FIRST or in_place):
+            written = args[0]
+        target = "cpu" if any(one.is_cpu for one in _tensors(written)) else self._device
         return func(*moved(args, target), **moved(named, target))
-
-
-def _writes_on_cpu(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    written = kwargs.get("out")
-    if written is None and args and (name in FOLLOWS_FIRST or _is_in_place(name)):
-        written = args[0]
-    return any(one.is_cpu for one in _tensors(written))
-
-
-def _is_in_place(name: str) -> bool:
-    if name.startswith("__i") and name.endswith("__"):
-        return name not in ("__index__", "__int__", "__invert__", "__iter__")
-    return name.endswith("_") and not name.endswith("__")
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:

@@ -30,6 +30,7 @@ class TrainingByHand:
     def find_parameters(self, tensors: Iterable[torch.Tensor]) -> bool:
         """Name the parameters among `tensors` that no root module and no name is known of; says whether there
         were any."""
+        # A place in the optimizer is no name yet.
         known = {id(one.tensor) for one in self._training.named() if not one.name.startswith(OPTIMIZED)}
         unknown = [tensor for tensor in tensors if id(tensor) not in known]
         if not unknown:
@@ -131,7 +132,8 @@ def find_names(tensors: Sequence[torch.Tensor]) -> list[str]:
     wanted = {id(tensor): number for number, tensor in enumerate(tensors)}
     names: dict[int, str] = {}
     for name, value in _values():
-        for path, tensor in _tensors(name, value):
+        # The keys of a dictionary name its tensors alone: `params["fc.weight"]` is what a module calls `fc.weight`.
+        for path, tensor in tree_names(value, "" if isinstance(value, Mapping) else name):
             if id(tensor) in wanted:
                 names.setdefault(wanted[id(tensor)], path)
         if len(names) == len(wanted):
@@ -149,10 +151,6 @@ def tree_names(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]
     elif isinstance(value, (list, tuple)):
         for number, one in enumerate(value):
             yield from tree_names(one, f"{name}.{number}" if name else str(number))
-
-
-def _tensors(name: str, value: Any) -> Iterable[tuple[str, torch.Tensor]]:
-    return tree_names(value, "" if isinstance(value, Mapping) else name)
 
 
 def _values() -> Iterator[tuple[str, Any]]:

@@ -73,6 +73,7 @@ def compile_times() -> str:
 def kernels_of_torch(compiled: Any) -> list[str]:
     """The ops of a graph that Inductor has no kernel of its own for, and calls torch's, as
     `aten::sort.stable`: one for each call, in the order of the calls."""
+    # A match fills the groups of one of the two forms: `aten.sort.stable` gives (aten, sort, stable).
     found = (tuple(filter(None, parts)) for parts in _KERNEL.findall(generated_module(compiled)))
     return [
         f"{space}::{name}" + "".join(f".{one}" for one in overload if one != "default")
@@ -152,14 +153,11 @@ def graph_breaks() -> list[GraphBreak]:
     hooks."""
     if "torch._dynamo.utils" not in sys.modules:
         return []
-    reasons = private("torch._dynamo.utils", "graph_break_reasons")
-    return [
-        _graph_break(one) for one in reasons if getattr(one, "graph_break", True) and "numdrift" not in str(one.reason)
-    ]
-
-
-def _graph_break(reason: Any) -> GraphBreak:
-    lines = [line.strip() for line in str(reason.reason).splitlines() if line.strip()]
-    stack = list(getattr(reason, "user_stack", None) or [])
-    source = f"{stack[-1].filename}:{stack[-1].lineno}" if stack else ""
-    return GraphBreak(lines[0] if lines else "", source)
+    found = []
+    for one in private("torch._dynamo.utils", "graph_break_reasons"):
+        if getattr(one, "graph_break", True) and "numdrift" not in str(one.reason):
+            lines = [line.strip() for line in str(one.reason).splitlines() if line.strip()]
+            stack = list(getattr(one, "user_stack", None) or [])
+            source = f"{stack[-1].filename}:{stack[-1].lineno}" if stack else ""
+            found.append(GraphBreak(lines[0] if lines else "", source))
+    return found

@@ -90,17 +90,14 @@ def lazy_has_value(tensor: torch.Tensor) -> bool:
     if _pending_graph(tensor) == _no_graph():
         return True
     # What came from the host and was used since has a node of its own, and its value all the same.
-    nodes = [line for line in _pending_text(tensor).splitlines() if line.lstrip().startswith("%")]
+    text = str(private("torch._C._lazy", "_get_tensors_text")([tensor]))
+    nodes = [line for line in text.splitlines() if line.lstrip().startswith("%")]
     return len(nodes) == 1 and " lazy_tensors::device_data()" in nodes[0]
 
 
 def _pending_graph(tensor: torch.Tensor) -> bytes:
     """The hash of the graph that computes the tensor."""
     return bytes(private("torch._C._lazy", "_get_graph_hash")([tensor]))
-
-
-def _pending_text(tensor: torch.Tensor) -> str:
-    return str(private("torch._C._lazy", "_get_tensors_text")([tensor]))
 
 
 @functools.cache
@@ -136,16 +133,15 @@ def pending_data(tensors: Sequence[torch.Tensor]) -> list[tuple[int, torch.Tenso
 def parsed_torchscript(text: str) -> Any:
     """The `torch._C.Graph` of a text. Raises NotAvailable for a text that this torch does not read."""
     parse = private("torch._C", "parse_ir")
+
+    def unnamed(found: re.Match[str]) -> str:
+        return f"({', '.join(part.partition(':')[2].strip() for part in found[1].split(','))})"
+
     try:
-        return parse(NAMED_TUPLE.sub(_unnamed, text), True)
+        return parse(NAMED_TUPLE.sub(unnamed, text), True)
     except RuntimeError as error:
         why = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
         raise NotAvailable("the graph of a lazy execution", why) from error
-
-
-def _unnamed(found: re.Match[str]) -> str:
-    types = [part.partition(":")[2].strip() for part in found[1].split(",")]
-    return f"({', '.join(types)})"
 
 
 # Lazy tensors, each op executed where it is called.
@@ -157,29 +153,28 @@ def execute_lazy_op_by_op() -> Callable[[], None]:
 
     Every kernel of the core is followed by a sync of what it has made. An op that the core has no kernel for
     runs on the CPU at once as it is."""
+
+    def executed(operation: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
+        tensors = [one.kind in ("Tensor", "Optional[Tensor]") for one in arguments_of(operation)]
+        name = str(operation).removesuffix(".default").replace(".", "::", 1)
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            # The dispatcher shows a number in a tensor's place as the number: the kernel needs the tensor.
+            given = [
+                wrapped_number(one) if tensor and isinstance(one, (bool, int, float, complex)) else one
+                for one, tensor in zip(args, tensors, strict=False)
+            ]
+            made = kernel(*given, **kwargs)
+            outputs = made if isinstance(made, (list, tuple)) else (made,)
+            sync_lazy([one for one in outputs if isinstance(one, torch.Tensor)], name)
+            return made
+
+        return called
+
     overrides = Overrides()
     for operation, kernel in lazy_kernels().items():
-        overrides.replace(operation, LAZY_KEY, _executed(operation, kernel))
+        overrides.replace(operation, LAZY_KEY, executed(operation, kernel))
     return overrides.close
-
-
-def _executed(operation: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
-    tensors = [one.kind in ("Tensor", "Optional[Tensor]") for one in arguments_of(operation)]
-    name = str(operation).removesuffix(".default").replace(".", "::", 1)
-
-    def called(*args: Any, **kwargs: Any) -> Any:
-        given = [_tensor(one) if tensor else one for one, tensor in zip(args, tensors, strict=False)]
-        made = kernel(*given, **kwargs)
-        outputs = made if isinstance(made, (list, tuple)) else (made,)
-        sync_lazy([one for one in outputs if isinstance(one, torch.Tensor)], name)
-        return made
-
-    return called
-
-
-def _tensor(value: Any) -> Any:
-    """A number in a tensor's place as the tensor that torch had made of it."""
-    return wrapped_number(value) if isinstance(value, (bool, int, float, complex)) else value
 
 
 # What the lazy core tells about its graphs: kernels, tensors, counters, and the graph that was executed
@@ -263,12 +258,12 @@ def wrapped_number(value: complex) -> torch.Tensor:
     keeps it of a product; another thread has autograd on, whatever the caller is in."""
     key = (type(value), repr(value))
     if key not in _wrapped:
-        worker = threading.Thread(target=_wrap, args=(key, value))
+
+        def wrap() -> None:
+            product = torch.mul(torch.ones((), requires_grad=True), value)
+            _wrapped[key] = product.grad_fn._saved_other  # type: ignore[union-attr]
+
+        worker = threading.Thread(target=wrap)
         worker.start()
         worker.join()
     return _wrapped[key]
-
-
-def _wrap(key: tuple[type, str], value: complex) -> None:
-    product = torch.mul(torch.ones((), requires_grad=True), value)
-    _wrapped[key] = product.grad_fn._saved_other  # type: ignore[union-attr]

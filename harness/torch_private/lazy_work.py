@@ -74,6 +74,7 @@ def watch_lazy_cuts(seen: Callable[[ExecutedCut], None]) -> Undo:
         require(core, name)
 
     def timed(reason: str, schedule: Callable[[], None]) -> None:
+        # The core hands a graph over and goes on; `_wait_device_ops` returns once it has been executed.
         before, began = _executions(), perf_counter()
         schedule()
         scheduled = perf_counter()
@@ -136,7 +137,9 @@ def watch_lazy_copies(seen: Callable[[Copy], None], is_own: Callable[[Any], bool
             return made
         returns = not to_cpu and "layout" not in kwargs
         size = made.numel() * made.element_size()
-        seen(Copy(to_cpu, size, began, seconds, counted, fell_back, returns, own, caller or _main_thread_frame()))
+        if caller is None:  # a backward runs on a thread that has no frame of the script's
+            caller = sys._current_frames().get(threading.main_thread().ident or 0)
+        seen(Copy(to_cpu, size, began, seconds, counted, fell_back, returns, own, caller))
         return made
 
     overrides.replace(operation, LAZY_KEY, copied)
@@ -169,11 +172,6 @@ def lazy_graph_sizes() -> tuple[int, float]:
 def lazy_report() -> str:
     """The core's own report of what it has measured."""
     return str(private("torch._C._lazy", "_metrics_report")())
-
-
-def _main_thread_frame() -> Any:
-    """A backward runs on a thread that has no frame of the script's."""
-    return sys._current_frames().get(threading.main_thread().ident or 0)
 
 
 # The lazy core asked what it makes of an op: counters of its fallbacks, and the IR of pending tensors.
@@ -215,16 +213,36 @@ def lazy_without_execution() -> Iterator[None]:
     core: Any = importlib.import_module("torch._C._lazy")
     for name in ("_mark_step", "_sync_multi"):
         require(core, name)
+    keys = private("torch._C", "DispatchKeySet")(getattr(private("torch._C", "DispatchKey"), LAZY_KEY))
+
+    def nothing(*args: Any, **kwargs: Any) -> None:
+        """Execute nothing."""
+
+    def to_copy(original: Callable[..., Any]) -> Callable[..., Any]:
+        def copy(tensor: torch.Tensor, **options: Any) -> Any:
+            wanted = options.get("device")
+            if tensor.device.type == "lazy" and wanted is not None and torch.device(wanted).type != "lazy":
+                return torch.zeros(tensor.shape, dtype=options.get("dtype") or tensor.dtype, device=wanted)
+            return original(keys, tensor, **options)
+
+        return copy
+
+    def copy_from(original: Callable[..., Any]) -> Callable[..., Any]:
+        def copy(source: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
+            if source.device.type == "lazy" and target.device.type != "lazy":
+                return target.resize_(source.shape).zero_()
+            return original(keys, source, target, *args)
+
+        return copy
+
     with Patches("a lazy core that executes nothing") as patches:
         for name in ("_mark_step", "_sync_multi"):
-            patches.wrap(core, name, lambda before: _nothing)
+            patches.wrap(core, name, lambda before: nothing)
         overrides = Overrides()
         patches.also(overrides.close)
-        for name, replacement in (
-            ("_to_copy", _to_copy),
-            ("_copy_from", _copy),
-            ("_copy_from_and_resize", _copy),
-        ):
+        # All ways by which a value leaves the core: a copy that a script asks for, and those of its own fallbacks.
+        kernels = {"_to_copy": to_copy, "_copy_from": copy_from, "_copy_from_and_resize": copy_from}
+        for name, replacement in kernels.items():
             operation = getattr(torch.ops.aten, name).default
             original = private("torch.library", "get_kernel")(operation, LAZY_KEY)
             overrides.replace(operation, LAZY_KEY, replacement(original.call_boxed))
@@ -232,34 +250,3 @@ def lazy_without_execution() -> Iterator[None]:
         yield
     finally:
         patches.undo()
-
-
-def _nothing(*args: Any, **kwargs: Any) -> None:
-    """Execute nothing."""
-
-
-def _keys() -> Any:
-    return private("torch._C", "DispatchKeySet")(getattr(private("torch._C", "DispatchKey"), LAZY_KEY))
-
-
-def _to_copy(original: Callable[..., Any]) -> Callable[..., Any]:
-    keys = _keys()
-
-    def copy(tensor: torch.Tensor, **options: Any) -> Any:
-        wanted = options.get("device")
-        if tensor.device.type == "lazy" and wanted is not None and torch.device(wanted).type != "lazy":
-            return torch.zeros(tensor.shape, dtype=options.get("dtype") or tensor.dtype, device=wanted)
-        return original(keys, tensor, **options)
-
-    return copy
-
-
-def _copy(original: Callable[..., Any]) -> Callable[..., Any]:
-    keys = _keys()
-
-    def copy(source: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
-        if source.device.type == "lazy" and target.device.type != "lazy":
-            return target.resize_(source.shape).zero_()
-        return original(keys, source, target, *args)
-
-    return copy

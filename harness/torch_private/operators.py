@@ -160,6 +160,7 @@ def is_composite(overload: Any) -> bool:
     """Whether the op is made of other ops above autograd, as `linear` is."""
     has_kernel = private("torch._C", "_dispatch_has_kernel_for_dispatch_key")
     name = overload.name()
+    # An op may have both: then the kernel of its own is what a device executes.
     own = any(has_kernel(name, key) for key in ("CPU", "CUDA", "Lazy", "CompositeExplicitAutograd"))
     return has_kernel(name, "CompositeImplicitAutograd") and not own
 
