@@ -16,9 +16,9 @@ import torch
 from numdrift.kernels.expectation import tensors_in
 
 from ..records.backend_work import OperatorCall
-from ..torch_private.device_kernels import DeviceKernel, device_kernels
 from ..torch_private.dispatching import Overrides
-from ..torch_private.lazy_graphs import wrapped_number
+from ..torch_private.lazy import wrapped_number
+from ..torch_private.operators import DeviceKernel, device_kernels
 from .called_operators import KeptFailure, ScriptLines, configuration, instruction, is_called_by_harness
 
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::_copy_from", "aten::_copy_from_and_resize")

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     from ..observers.digest import Digester
     from ..observers.ended_step import Said
-    from ..script.named_tensors import NamedTensor
-    from ..script.training_tensors import TrainingTensors
+    from ..script.named_tensors import NamedTensor, TrainingTensors
     from ..tape.journal_writing import EventLog
 
 Progress = Literal["forward", "backward", "optimizer", "step", "end"]

@@ -12,8 +12,8 @@ import torch
 
 from ..tape.in_double import EXACT_DTYPES
 from ..tape.tape import Call, GeneratorState, Tape, View, leaves, views_in
+from ..torch_private.dispatching import registered_operation
 from ..torch_private.operators import schema_of, written_values
-from ..torch_private.taping import registered_operation
 from .localized_values import NotShown, ScriptTensor, Values, base_of
 
 HELD = "held=lambda dtype: dtype"

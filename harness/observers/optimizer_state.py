@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import Optimizer
 
-from ..script.named_tensors import put
-from ..script.training_tensors import StateSlot, TrainingTensors, gradients
+from ..script.named_tensors import StateSlot, TrainingTensors, gradients, put
 from ..tape.shards import local_tensor, own_part
 
 PLAIN = (bool, int, float, str, type(None))

@@ -19,7 +19,7 @@ from ..hooks.observer import Observer, RecordingSurroundings
 from ..records.run_config import RunConfig
 from ..records.step_files import STATE, outcome_file, state_file, steps_in
 from ..records.step_selection import StepSelection
-from ..script.training_tensors import TrainingTensors, gradients
+from ..script.named_tensors import TrainingTensors, gradients
 from ..tape.shards import local_tensor
 from ..tape.tensor_file import read_tensors, write_tensors
 from ..torch_private.dispatching import without_dispatch_modes, without_function_modes

@@ -10,7 +10,7 @@ from ..errors import NotAvailable
 from ..hooks.mode_protocol import Moment
 from ..hooks.observer import Observer, Progress, Surroundings
 from ..records.support_record import SupportWriter
-from ..torch_private.script_compiles import graph_breaks
+from ..torch_private.compile_work import graph_breaks
 
 if TYPE_CHECKING:
     import torch

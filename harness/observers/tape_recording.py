@@ -22,11 +22,11 @@ from ..tape.ensemble import StepNoise, in_words, measure_noise
 from ..tape.tape import NotReplayable
 from ..tape.tape_file import TAPES, noise_file, tape_file, write_tape
 from ..tape.tape_recorder import TapeRecorder
+from ..torch_private.compile_work import around_compile_calls
 from ..torch_private.compiling import compiled_frames
+from ..torch_private.dispatching import foreign_dispatch_mode
 from ..torch_private.patches import Patches
 from ..torch_private.probing import Boxed
-from ..torch_private.script_compiles import around_compile_calls
-from ..torch_private.taping import foreign_dispatch_mode
 from .operations import WITHOUT_VALUES
 
 

@@ -17,8 +17,7 @@ from torch.nn.parameter import is_lazy
 
 from ..records.step_files import state_file
 from ..records.step_selection import StepSelection
-from ..script.named_tensors import put
-from ..script.training_tensors import TrainingTensors, gradients
+from ..script.named_tensors import TrainingTensors, gradients, put
 from ..tape.shards import local_tensor, own_part
 from ..tape.tensor_file import write_tensors
 from ..torch_private.dispatching import without_dispatch_modes, without_function_modes

@@ -26,13 +26,12 @@ from ..records import frames
 from ..records.adoption_facts import AdoptionFacts
 from ..records.run_config import RunConfig
 from ..script.adoption import ScriptAdoption
-from ..script.connection import connection
 from ..script.loss_recording import LossRecording, require_device
-from ..script.named_tensors import NamedTensor
+from ..script.named_tensors import NamedTensor, TrainingTensors
 from ..script.parallel import is_replicated
+from ..script.script_api import connection
 from ..script.script_losses import Found
 from ..script.training_hooks import Hooks
-from ..script.training_tensors import TrainingTensors
 from ..script.understood import say_ending, say_parameters, say_step
 from ..tape.journal_writing import EventLog
 from ..tape.origin import script_line

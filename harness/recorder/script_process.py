@@ -28,8 +28,7 @@ from ..records.adoption_facts import AdoptionFacts
 from ..records.mode_registry import registry
 from ..records.run_config import RunConfig
 from ..script import parallel
-from ..script.main_module import execute
-from ..script.script_end import end_of, own_trace
+from ..script.main_module import end_of, execute, own_trace
 from ..tape.journal_writing import EventLog
 from ..tape.origin import names_in
 from .recorder import Recorder

@@ -51,7 +51,7 @@ class TrainingSteps(Protocol):
 
 
 class ScriptWords:
-    """Listens to one script (see `script/connection.py`).
+    """Listens to one script (see `script/script_api.py`).
 
     `steps_are_own` is true once the script says itself where its steps end, `logged` has the values that it gave,
     `after_step` what it wants to see once the step has been executed. `named_phases` are the phases that the script is

@@ -15,8 +15,8 @@ from ..records.adoption_facts import AdoptionFacts
 from ..records.mode_registry import registry
 from ..records.mode_spec import ModeSpec
 from ..records.run_config import RunConfig
-from ..script.connection import connection
-from ..script.script_end import end_of, first_line
+from ..script.main_module import end_of, first_line
+from ..script.script_api import connection
 from ..tape.journal_writing import EventLog
 from ..torch_private.compiling import inductor_settings_kept
 from .recorder import Recorder

@@ -11,14 +11,14 @@ import torch
 from ..errors import NotAvailable
 from ..hooks.mode_protocol import Mode, compiles
 from ..records.adoption_facts import AdoptionFacts
+from ..torch_private.compile_work import compiled_regions, graph_breaks
 from ..torch_private.patches import Patches
-from ..torch_private.script_compiles import compiled_regions, graph_breaks
-from .adoption_notes import ScriptNotes
 from .autocast import AutocastRedirection
 from .cuda import CudaStandIns
 from .devices import DeviceRedirection
 from .placement import Placement
 from .script_compiling import ScriptCompiles
+from .understood import ScriptNotes
 
 
 class ScriptAdoption:
@@ -62,14 +62,12 @@ class ScriptAdoption:
     def first_step_ended(self, tensors: Sequence[torch.Tensor]) -> None:
         """Tell what was compiled in the first step; doubt what makes the run another mode's."""
         self.placement.check(tensors)
-        if self._compiles:
-            try:
-                self._tell_regions()
-            except NotAvailable:  # numbers for the reader only
-                return
-
-    def _tell_regions(self) -> None:
-        regions, breaks = compiled_regions(), graph_breaks()
+        if not self._compiles:
+            return
+        try:
+            regions, breaks = compiled_regions(), graph_breaks()
+        except NotAvailable:  # numbers for the reader only
+            return
         if not regions:
             self._notes.doubt(
                 "the compiler was asked and handed nothing to its backend, so the first step ran eagerly: see "

@@ -14,11 +14,10 @@ from ..hooks.mode_protocol import Mode
 from ..torch_private.dispatching import current_autograd_node, define_show_op
 from ..torch_private.lazy import lazy_has_value
 from ..torch_private.untraced import unwrapped
-from .connection import connection
+from .script_api import connection
 
 HOLE = "\0"
 """Where a tensor's values come in a text."""
-
 
 LAZY = ("lazy", "xla")
 
@@ -63,7 +62,12 @@ class AfterStep:
     def add(self, waiting: Waiting, *, between: bool) -> None:
         """Do something after the step; now, if nothing of a step is under way (`between`) and the values are
         there."""
-        if between and all(map(_has_value, waiting.tensors)):
+        # Asking a lazy tensor for its value adds nothing to its graph; torch_xla cannot be asked without executing.
+        there = (
+            tensor.device.type not in LAZY or (tensor.device.type == "lazy" and lazy_has_value(tensor))
+            for tensor in waiting.tensors
+        )
+        if between and all(there):
             self.settle([waiting])
         else:
             self._waiting.append(waiting)
@@ -80,13 +84,10 @@ class AfterStep:
         """Read the tensors, in one piece, and do what waits for them. Raises what that raises."""
         if not waiting:
             return
+        # One read for all: in lazy mode that is one sync, and one graph at most.
         values = iter(self._mode.read([tensor for one in waiting for tensor in one.tensors]))
         for one in waiting:
             one.does([next(values) for _ in one.tensors])
-
-
-def _has_value(tensor: torch.Tensor) -> bool:
-    return tensor.device.type not in LAZY or (tensor.device.type == "lazy" and lazy_has_value(tensor))
 
 
 def text_of(values: Sequence[Any], tensors: list[torch.Tensor], sep: str, end: str) -> str:

@@ -7,13 +7,14 @@ silently be one in float32.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from ..records.adoption_facts import NO_AUTOCAST
 from ..torch_private.patches import Patches
-from .adoption_notes import ScriptNotes
+from .understood import ScriptNotes
 
 
 class AutocastRedirection:
@@ -31,74 +32,62 @@ class AutocastRedirection:
         self._has_autocast = torch.amp.is_autocast_available(self._kind)
 
     def install(self) -> None:
-        with self._patches:
-            self._redirect_autocast()
-            self._redirect_scaler()
-            for name in ("custom_fwd", "custom_bwd"):
-                self._redirect_functions(name)
+        begin, scale = torch.autocast.__init__, torch.amp.GradScaler.__init__
 
-    def close(self) -> None:
-        self._patches.undo()
-
-    def _redirect_autocast(self) -> None:
-        original = torch.autocast.__init__
-
-        @functools.wraps(original)
-        def create(
+        @functools.wraps(begin)
+        def begin_autocast(
             autocast: Any,
             device_type: str,
             dtype: torch.dtype | None = None,
             enabled: bool = True,
             cache_enabled: bool | None = None,
         ) -> None:
-            there = device_type in self._kinds
+            there, told = device_type in self._kinds, not torch.compiler.is_compiling()
             if there and dtype is None:
                 dtype = torch.get_autocast_dtype(device_type)
             if self._has_autocast:
                 if there:
                     device_type = self._kind
-                    self._tell_autocast(enabled, dtype)
+                    if enabled and told:
+                        self._notes.note("autocast", f"autocast to {_name(dtype)} is done on {self._kind}")
             elif enabled and (there or device_type in ("cpu", self._kind)):
-                self._tell_no_autocast(dtype)
+                if dtype != torch.float32 and told:
+                    self._notes.doubt(
+                        f"{NO_AUTOCAST}{self._kind}, so this run computes in its parameters' dtype: compare it "
+                        "with a mode that has no autocast either, or leave this mode out"
+                    )
+                # torch raises for a device that has no autocast, and takes one of the CPU that is switched off.
                 device_type, enabled = "cpu", False
-            original(autocast, device_type, dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
+            begin(autocast, device_type, dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
 
-        self._patches.replace(torch.autocast, "__init__", create)
-
-    def _tell_autocast(self, enabled: bool, dtype: torch.dtype | None) -> None:
-        if enabled and not torch.compiler.is_compiling():
-            self._notes.note("autocast", f"autocast to {_name(dtype)} is done on {self._kind}")
-
-    def _tell_no_autocast(self, dtype: torch.dtype | None) -> None:
-        if dtype != torch.float32 and not torch.compiler.is_compiling():
-            self._notes.doubt(
-                f"{NO_AUTOCAST}{self._kind}, so this run computes in its parameters' dtype: compare it "
-                "with a mode that has no autocast either, or leave this mode out"
-            )
-
-    def _redirect_scaler(self) -> None:
-        original = torch.amp.GradScaler.__init__
-
-        @functools.wraps(original)
-        def create(scaler: Any, device: str = "cuda", *args: Any, **kwargs: Any) -> None:
+        @functools.wraps(scale)
+        def make_scaler(scaler: Any, device: str = "cuda", *args: Any, **kwargs: Any) -> None:
             enabled = kwargs.get("enabled", args[4] if len(args) > 4 else True)
             if device in self._kinds:
                 device = self._kind
                 if enabled:
                     self._notes.note("autocast", f"GradScaler scales on {self._kind}")
-            original(scaler, device, *args, **kwargs)
+            scale(scaler, device, *args, **kwargs)
 
-        self._patches.replace(torch.amp.GradScaler, "__init__", create)
+        with self._patches as patches:
+            patches.replace(torch.autocast, "__init__", begin_autocast)
+            patches.replace(torch.amp.GradScaler, "__init__", make_scaler)
+            for name in ("custom_fwd", "custom_bwd"):
+                patches.replace(torch.amp, name, self._decorating(getattr(torch.amp, name)))
 
-    def _redirect_functions(self, name: str) -> None:
-        original = getattr(torch.amp, name)
+    def close(self) -> None:
+        self._patches.undo()
+
+    def _decorating(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`custom_fwd` and `custom_bwd`: the decorators of autograd functions that say a dtype of their own."""
 
         @functools.wraps(original)
         def decorate(method: Any = None, *, device_type: str, **kwargs: Any) -> Any:
+            # These take any device: where there is no autocast they never find it on, and do nothing.
             there = self._has_autocast and device_type in self._kinds
             return original(method, device_type=self._kind if there else device_type, **kwargs)
 
-        self._patches.replace(torch.amp, name, decorate)
+        return decorate
 
 
 def _name(dtype: torch.dtype | None) -> str:

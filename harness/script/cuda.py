@@ -17,7 +17,7 @@ from typing import Any, Self
 import torch
 
 from ..torch_private.patches import Patches
-from .adoption_notes import ScriptNotes
+from .understood import ScriptNotes
 
 CAPABILITY = (8, 0)
 """Of the device that there is not: scripts choose bfloat16 by it, which the CPU has as well."""
@@ -120,6 +120,7 @@ class CudaStandIns:
         if original is None:
             return
         defined_in = sys.modules.get(getattr(original, "__module__", ""), torch.cuda)
+        # `torch.cuda.memory_allocated` is that of `torch.cuda.memory`, where a script may take it from as well.
         for module in {torch.cuda, defined_in}:
             if vars(module).get(name) is original:
                 self._patches.replace(module, name, replacement)

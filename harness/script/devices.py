@@ -25,7 +25,7 @@ from ..torch_private.dispatching import Overrides
 from ..torch_private.lazy import replace_lazy_unscaling
 from ..torch_private.operators import find_overload
 from ..torch_private.patches import Patches
-from .adoption_notes import ScriptNotes
+from .understood import ScriptNotes
 
 ACCELERATORS = ("cuda", "xpu", "mps", "hpu")
 """What a script may name. An npu is none of torch's own devices: a script that names one brings it along."""
@@ -70,14 +70,16 @@ class DeviceRedirection:
                 for kind in self.kinds:
                     key = DISPATCH_KEYS[kind]
                     overrides.replace(overload, key, self._factory(overload, kind))
-            self._redirect_generators()
+            # A run with other seeds has wrapped the type as well.
+            patches.wrap(torch, "Generator", lambda before: _generator_type(before, self._generator_device))
             self._redirect_loading()
             numbers, without_storage = no_accelerator(), self._kind in WITHOUT_STORAGE
             if numbers:
                 # `.to(0)` names the only accelerator that there is; where there is none torch has no answer.
                 patches.replace(torch.Tensor, "to", _with_numbers(torch.Tensor.to))
                 patches.replace(torch.Tensor, "cuda", _with_numbers(torch.Tensor.cuda))
-                patches.replace(torch.Tensor, "pin_memory", _unpinned)
+                # Memory that no accelerator reads is pinned for nobody; the copy is one all the same.
+                patches.replace(torch.Tensor, "pin_memory", lambda tensor, device=None: tensor.clone())
             if without_storage:
                 reduce = _saved_from_cpu(torch.Tensor.__reduce_ex__)
                 patches.replace(torch.Tensor, "__reduce_ex__", reduce)
@@ -137,15 +139,12 @@ class DeviceRedirection:
 
         return make
 
-    def _redirect_generators(self) -> None:
-        kind = "cpu" if self._kind in WITHOUT_STORAGE else self.device
-
-        def generator_device(device: Any) -> Any:
-            meant = self.meant(device)
-            return kind if meant is not device or str(meant).partition(":")[0] == self._kind else device
-
-        # A run with other seeds has wrapped the type as well.
-        self._patches.wrap(torch, "Generator", lambda before: _generator_type(before, generator_device))
+    def _generator_device(self, device: Any) -> Any:
+        """Lazy and xla tensors are drawn by the CPU's generators: their devices have none."""
+        meant = self.meant(device)
+        if meant is device and str(meant).partition(":")[0] != self._kind:
+            return device
+        return "cpu" if self._kind in WITHOUT_STORAGE else self.device
 
     def _redirect_loading(self) -> None:
         def place(storage: Any, location: str) -> Any:
@@ -231,8 +230,3 @@ def _saved_from_cpu(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(tensor, protocol)
 
     return reduce
-
-
-def _unpinned(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
-    """Memory that no accelerator reads is pinned for nobody; the copy is one all the same."""
-    return tensor.clone()

@@ -13,11 +13,9 @@ from ..records.adoption_facts import AdoptionFacts
 from ..tape.journal_writing import EventLog
 from ..tape.origin import script_line
 from ..torch_private.untraced import transformation_level
-from .found_tensors import tree_names
-from .named_tensors import OPTIMIZED
+from .named_tensors import OPTIMIZED, TrainingTensors
 from .script_losses import Found, Function, ScaledLosses, StepLosses, differentiates_parameters, tensors_in
-from .training_tensors import TrainingTensors
-from .without_optimizer import TrainingByHand, plain_losses
+from .without_optimizer import TrainingByHand, plain_losses, tree_names
 
 WHERE: Mapping[Found, str] = {
     "logged": "what the script logs",
@@ -67,6 +65,7 @@ class LossRecording:
 
     def forward_begins(self) -> None:
         """A root module is about to be called, or a function to be differentiated."""
+        # Without an optimizer nothing says that a step ended but the next one's beginning.
         if not self.optimized and self._losses.any and not transformation_level():
             self._end_step()
         self.seen = True
@@ -87,6 +86,7 @@ class LossRecording:
         return differentiates_parameters(outputs, inputs, arguments, plain=not self.optimized)
 
     def function_called(self, arguments: Sequence[Any]) -> None:
+        # The names first: the step that ends here is recorded with the parameters that it has led to.
         with self._guard("looking for the parameters"):
             if not self.optimized:
                 self._tell(self._by_hand.function_called(arguments))
@@ -99,6 +99,7 @@ class LossRecording:
         with self._guard("taking the gradients"):
             if isinstance(loss, torch.Tensor):
                 self._add("function", [loss])
+            # Two trees of the same form: the arguments, and a gradient for each of their tensors.
             inputs, results = ([one for _, one in tree_names(list(tree))] for tree in (arguments, [gradients]))
             self._by_hand.gradients_taken(inputs, results)
 

@@ -1,18 +1,18 @@
-"""Which tensors a run's state consists of, and what they are called."""
+"""The tensors of a training under their names, wherever the script keeps them."""
 
 from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch.nn.parameter import is_lazy
+from torch.optim.optimizer import Optimizer
 
 from ..tape.shards import local_tensor, own_part, shard_of
-from .construction import under_construction
 from .parallel import plain_name, wrapper_paths
 
 OPTIMIZED = "optimized."
@@ -73,7 +73,14 @@ class RootModules:
     def _name(self, module: torch.nn.Module) -> bool:
         if any(root() is module for _, root, _ in self._roots):
             return False
-        prefix = "" if not self._prefixes else self._free_prefix(variable_name(module))
+        # `net.0.weight` of the first root, `head.0.weight` of a second, `head2.0.weight` of another such.
+        prefix = ""
+        if self._prefixes:
+            wanted = variable_name(module)
+            prefix, count = f"{wanted}.", 1
+            while prefix in self._prefixes:
+                count += 1
+                prefix = f"{wanted}{count}."
         self._prefixes.add(prefix)
         self._roots.append((prefix, weakref.ref(module), wrapper_paths(module)))
         return True
@@ -81,13 +88,6 @@ class RootModules:
     def classes(self) -> list[str]:
         """The classes of the roots that are still alive."""
         return [type(module).__name__ for _, root, *_ in self._roots if (module := root()) is not None]
-
-    def _free_prefix(self, wanted: str) -> str:
-        prefix, count = f"{wanted}.", 1
-        while prefix in self._prefixes:
-            count += 1
-            prefix = f"{wanted}{count}."
-        return prefix
 
     def named_tensors(self, optimized: Iterable[torch.Tensor]) -> Iterator[NamedTensor]:
         """Walk the roots' parameters and buffers, each once, then what only the optimizers hold."""
@@ -129,3 +129,134 @@ def variable_name(module: torch.nn.Module) -> str:
         if value is module:
             return name
     return type(module).__name__.lower()
+
+
+# Modules that are called while the model that they are parts of is still being built.
+
+PARAMETRIZING = "torch.nn.utils.parametrize"
+
+
+def under_construction() -> bool:
+    """Whether a module is being built on the current stack, or one of its parametrizations is computed."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "__init__" and code.co_argcount:
+            if isinstance(frame.f_locals.get(code.co_varnames[0]), torch.nn.Module):
+                return True
+        elif frame.f_globals.get("__name__") == PARAMETRIZING:
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+# The tensors of a training under their names, wherever the script keeps them.
+
+
+@dataclass(frozen=True, slots=True)
+class StateSlot:
+    """What one optimizer keeps about one parameter: `state` is None before it keeps anything.
+
+    `optimizer` is its place among `TrainingTensors.optimizers`, `group` the parameter's and `holder` the
+    optimizer's own dictionary.
+    """
+
+    optimizer: int
+    name: str
+    parameter: torch.Tensor
+    group: Mapping[str, Any]
+    holder: Any
+
+    @property
+    def state(self) -> Any:
+        return self.holder.get(self.parameter)
+
+
+class TrainingTensors:
+    """The root modules that were called and the optimizers that were made, none of them kept alive."""
+
+    def __init__(self) -> None:
+        self._roots = RootModules()
+        self._optimizers: list[weakref.ref[Optimizer]] = []
+        self._found: dict[str, torch.Tensor] = {}
+
+    def add_root(self, module: torch.nn.Module) -> bool:
+        """Take note of a called module; says whether it is a new root that holds parameters."""
+        return self._roots.add(module)
+
+    def expect_root(self, module: torch.nn.Module) -> bool:
+        """Take the names of a module that was not called yet; says whether they are new."""
+        return self._roots.expect(module)
+
+    def root_classes(self) -> list[str]:
+        """The classes of the root modules, in the order of their first call."""
+        return self._roots.classes()
+
+    def add_optimizer(self, optimizer: Optimizer) -> bool:
+        """Take note of an optimizer that was made or that steps; says whether it is new."""
+        if any(known() is optimizer for known in self._optimizers):
+            return False
+        self._optimizers = [known for known in self._optimizers if known() is not None]
+        self._optimizers.append(weakref.ref(optimizer))
+        return True
+
+    def add_found(self, named: Iterable[tuple[str, torch.Tensor]]) -> bool:
+        """Take parameters that no module and no optimizer shows, in place of those that were found by the
+        same names; says whether these are other tensors. The arguments of a function, new tensors in every
+        step, are kept alive until the next ones come."""
+        before = {name: id(tensor) for name, tensor in self._found.items()}
+        self._found |= named
+        return before != {name: id(tensor) for name, tensor in self._found.items()}
+
+    def optimizers(self) -> list[Optimizer]:
+        """In the order of their making. One that has groups and state in common with an earlier one is left
+        out: SAM's wrapper and base optimizer hold the same objects."""
+        found: dict[tuple[int, ...], Optimizer] = {}
+        for optimizer in (known for reference in self._optimizers if (known := reference()) is not None):
+            parts = (id(optimizer.state), *(id(group) for group in optimizer.param_groups))
+            found.setdefault(parts, optimizer)
+        return list(found.values())
+
+    def named(self) -> list[NamedTensor]:
+        """Parameters and buffers, each once, then what only the optimizers hold."""
+        optimized = [
+            parameter for one in self.optimizers() for group in one.param_groups for parameter in group["params"]
+        ]
+        named = list(self._roots.named_tensors(optimized))
+        if not self._found:
+            return named
+        # What was found goes by its own name: a function's argument stands for the module's parameter.
+        own = {id(tensor): name for name, tensor in self._found.items()}
+        kept = [
+            one
+            for one in named
+            if one.name not in self._found and not (id(one.tensor) in own and one.name.startswith(OPTIMIZED))
+        ]
+        here = {id(one.tensor) for one in kept}
+        found = ((name, tensor) for name, tensor in self._found.items() if id(tensor) not in here)
+        return [*kept, *(NamedTensor(name, "parameter", tensor) for name, tensor in found)]
+
+    def named_of_roots(self) -> list[NamedTensor]:
+        """Those of them that the root modules hold."""
+        return list(self._roots.named_tensors([]))
+
+    def slots(self) -> Iterator[StateSlot]:
+        """Where the optimizers keep their state, optimizer by optimizer in the order of their parameters."""
+        names = {id(one.tensor): one.name for one in self.named()}
+        seen: set[tuple[int, int]] = set()
+        for number, optimizer in enumerate(self.optimizers()):
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    place = (id(optimizer.state), id(parameter))
+                    if place not in seen:
+                        seen.add(place)
+                        yield StateSlot(number, names[id(parameter)], parameter, group, optimizer.state)
+
+
+def gradients(named: list[NamedTensor]) -> dict[str, torch.Tensor]:
+    """The gradients that there are, as `gradient net.0.weight`."""
+    return {
+        f"gradient {one.name}": one.tensor.grad
+        for one in named
+        if one.kind == "parameter" and one.tensor.grad is not None
+    }

@@ -29,25 +29,47 @@ def install(device: str, facts: AdoptionFacts) -> Undo:
     patches = Patches("collectives on the CPU")
     if device.partition(":")[0] != "cpu" or not torch.distributed.is_available():
         return patches.undo
+
+    def on_the_cpu(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def make(device_type: str, *args: Any, **kwargs: Any) -> Any:
+            if device_type != "cpu":
+                facts.note("device", f"a device mesh of {device_type} is of cpu in this mode")
+            return original("cpu", *args, **kwargs)
+
+        return make
+
+    wrap = DistributedDataParallel.__init__
+
+    @functools.wraps(wrap)
+    def create(
+        wrapper: DistributedDataParallel,
+        module: torch.nn.Module,
+        device_ids: Any = None,
+        output_device: Any = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        if device_ids or output_device is not None:
+            facts.note("device", "DistributedDataParallel is given no device_ids in this mode")
+        wrap(wrapper, module, None, None, *args, **kwargs)
+
     distributed: Any = torch.distributed
-    replaced = {
+    replaced: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
         "init_process_group": functools.partial(_with_gloo, place=0, facts=facts),
         "new_group": functools.partial(_with_gloo, place=2, facts=facts),
-        "init_device_mesh": functools.partial(_on_the_cpu, facts=facts),
+        "init_device_mesh": on_the_cpu,
     }
-    for name, wrap in replaced.items():
+    # torch gives the same function out under several modules, and a script may take it from any of them.
+    others = [sys.modules.get(f"torch.distributed.{one}") for one in ("device_mesh", "tensor", "distributed_c10d")]
+    for name, made in replaced.items():
         original = getattr(distributed, name)
-        wrapper = wrap(original)
-        for holder in (distributed, *_also_there(name, original)):
-            patches.replace(holder, name, wrapper)
-    _wrap_data_parallel(patches, facts)
+        wrapper = made(original)
+        for holder in (distributed, *others):
+            if holder is not None and getattr(holder, name, None) is original:
+                patches.replace(holder, name, wrapper)
+    patches.replace(DistributedDataParallel, "__init__", create)
     return patches.undo
-
-
-def _also_there(name: str, original: Callable[..., Any]) -> list[Any]:
-    """The public modules besides torch.distributed that hold the function under the same name."""
-    modules = (sys.modules.get(f"torch.distributed.{one}") for one in ("device_mesh", "tensor", "distributed_c10d"))
-    return [one for one in modules if one is not None and getattr(one, name, None) is original]
 
 
 def gloo_for(backend: str) -> str:
@@ -76,35 +98,6 @@ def _with_gloo(original: Callable[..., Any], place: int, facts: AdoptionFacts) -
         return original(*args, **kwargs)
 
     return make
-
-
-def _on_the_cpu(original: Callable[..., Any], facts: AdoptionFacts) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def make(device_type: str, *args: Any, **kwargs: Any) -> Any:
-        if device_type != "cpu":
-            facts.note("device", f"a device mesh of {device_type} is of cpu in this mode")
-        return original("cpu", *args, **kwargs)
-
-    return make
-
-
-def _wrap_data_parallel(patches: Patches, facts: AdoptionFacts) -> None:
-    original = DistributedDataParallel.__init__
-
-    @functools.wraps(original)
-    def create(
-        wrapper: DistributedDataParallel,
-        module: torch.nn.Module,
-        device_ids: Any = None,
-        output_device: Any = None,
-        *args: Any,
-        **kwargs: Any,
-    ) -> None:
-        if device_ids or output_device is not None:
-            facts.note("device", "DistributedDataParallel is given no device_ids in this mode")
-        original(wrapper, module, None, None, *args, **kwargs)
-
-    patches.replace(DistributedDataParallel, "__init__", create)
 
 
 def is_replicated(module: torch.nn.Module) -> bool:

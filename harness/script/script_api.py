@@ -10,11 +10,11 @@ from __future__ import annotations
 import builtins
 import importlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from .connection import connection
+from ..errors import UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -146,3 +146,99 @@ def device() -> torch.device:
     name = os.environ.get("DEVICE", "cpu") if listener is None else listener.device
     made: torch.device = importlib.import_module("torch").device(name)
     return made
+
+
+# Where these words meet the recording of the process.
+
+
+class Listener(Protocol):
+    """What a recording does when the script speaks to it. Nothing of it raises into the script."""
+
+    @property
+    def device(self) -> str:
+        """The torch device of the mode."""
+
+    def log(self, values: Mapping[str, Any]) -> None:
+        """Values of the step, tensors or numbers, by name; `loss` is the step's loss."""
+
+    def own_steps(self) -> None:
+        """From here on the script says where its steps end."""
+
+    def end_step(self) -> None:
+        """A step of the script's own ends here."""
+
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        """Ops within belong to this phase."""
+
+    def mark_step(self) -> None:
+        """A lazy graph may be cut here."""
+
+    def show(self, values: Sequence[Any], sep: str, end: str) -> None:
+        """Print these values, tensors among them, once the step has been executed."""
+
+    def show_copies(self, values: Sequence[torch.Tensor], text: str) -> None:
+        """Print a text with these values in its holes once the step has been executed."""
+
+    def run_after_step(self, closure: Callable[..., Any], values: Sequence[Any]) -> None:
+        """Call the closure with these values once the step has been executed."""
+
+
+class Connection:
+    """Holds the recording of this process while there is one. A fork of the process is not recorded."""
+
+    def __init__(self) -> None:
+        self.listener: Listener | None = None
+        self._named = ""
+        self._follows_forks = False
+
+    def open(self, listener: Listener, named: str) -> None:
+        """Connect a recording; `named` is what it is called in messages. Raises UsageError when there is one."""
+        self.refuse_another()
+        self.listener, self._named = listener, named
+        if not self._follows_forks:
+            self._follows_forks = True  # a hook of the interpreter cannot be taken out again: one for all recordings
+            os.register_at_fork(after_in_child=self.close)
+
+    def refuse_another(self) -> None:
+        """Raises UsageError when a recording is connected."""
+        if self.listener is not None:
+            raise UsageError(f"{self._named} is being recorded in this process already: end that recording first")
+
+    def close(self) -> None:
+        """Take the recording out, if there is one."""
+        self.listener = None
+
+
+connection = Connection()
+
+
+# The script's own say in which executions a snapshot keeps.
+
+OnSnapshot = Callable[..., str]
+
+
+class Registered:
+    """The function that the script has given, None where it has given none."""
+
+    function: OnSnapshot | None = None
+
+
+registered = Registered()
+
+
+def on_snapshot(function: OnSnapshot | None) -> OnSnapshot | None:
+    """Have `function` say of each execution what of it is kept; gives the function that was asked before,
+    None at first.
+
+        def choose(name, device_index, execution_count, step):
+            return "inputs outputs" if step == 5 else ""
+
+        numdrift.on_snapshot(choose)
+
+    It answers "inputs", "outputs", "inputs outputs" or "" (nothing); `None` in its place takes it away.
+    `name` is that of the graph, `device_index` the number of the device, `execution_count` how often the
+    graph ran there before; a function of three parameters is not told the step. It is asked under `numdrift
+    snapshot take`; elsewhere this does nothing, so it can stay in the script.
+    """
+    former, registered.function = registered.function, function
+    return former

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 import torch
 
+from ..torch_private.compile_work import eager_wrapper
 from ..torch_private.compiling import compile_in_place
 from ..torch_private.patches import Patches, Undo
-from ..torch_private.script_compiles import eager_wrapper
-from .adoption_notes import ScriptNotes
+from .understood import ScriptNotes
 
 SHOWN = ("mode", "backend", "fullgraph", "dynamic", "options")
 
@@ -65,7 +65,14 @@ class ScriptCompiles:
             if kwargs.get("disable"):
                 return self._compile(model, kwargs)
             self._tell(model, kwargs)
-            return self._route(model, kwargs)
+            is_module = isinstance(model, torch.nn.Module)
+            if self._compiler is not None:
+                compiled = self._compile(model, self._arguments(kwargs))
+                return compiled if is_module else self._reporting(model, compiled)
+            if not is_module:
+                return model
+            with self._calls.closed():
+                return eager_wrapper(model)
 
         @functools.wraps(method)
         def in_place(module: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
@@ -91,6 +98,7 @@ class ScriptCompiles:
     def _arguments(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments that torch.compile is given in place of the script's."""
         assert self._compiler is not None
+        # Another backend's `mode` and `options` say nothing to Inductor: they are left out with the backend.
         own = {name: value for name, value in kwargs.items() if name not in ("backend", "mode", "options")}
         for_inductor = kwargs.get("backend") in (None, "inductor")
         mode, options = (kwargs.get("mode"), kwargs.get("options")) if for_inductor else (None, None)
@@ -100,17 +108,6 @@ class ScriptCompiles:
     def _compile(self, model: Any, kwargs: Mapping[str, Any]) -> Any:
         with self._calls.closed():  # what is compiled keeps the model's bound `__call__`
             return self._original(model, **kwargs)
-
-    def _route(self, model: Any, kwargs: Mapping[str, Any]) -> Any:
-        if self._compiler is None:
-            if not isinstance(model, torch.nn.Module):
-                return model
-            with self._calls.closed():
-                return eager_wrapper(model)
-        compiled = self._compile(model, self._arguments(kwargs))
-        if isinstance(model, torch.nn.Module):
-            return compiled
-        return self._reporting(model, compiled)
 
     def _reporting(self, function: Any, compiled: Callable[..., Any]) -> Callable[..., Any]:
         """The compiled function; the modules that it calls are reported before it first runs."""

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 import torch
 
 from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
-from ..torch_private.patches import Patches
+from ..torch_private.patches import Patches, Undo
 from ..torch_private.untraced import transformation_level
 
 Found = Literal["logged", "backward", "gradient", "function"]
@@ -112,25 +112,12 @@ class FunctionObserver(Protocol):
         """An adopted one has computed this."""
 
 
-class GradientFunctions:
-    """Reports the outermost calls of functions that `torch.func.grad` and `grad_and_value` make."""
+def report_gradient_functions(observer: FunctionObserver) -> Undo:
+    """Tell `observer` of the outermost calls of functions that `torch.func.grad` and `grad_and_value` make; gives
+    the undo."""
+    both = torch.func.grad_and_value
 
-    NAMES = ("grad", "grad_and_value")
-
-    def __init__(self, observer: FunctionObserver) -> None:
-        self._observer = observer
-        self._originals: dict[str, Function] = {name: getattr(torch.func, name) for name in self.NAMES}
-        self._patches = Patches("the recording's hooks")
-
-    def install(self) -> None:
-        with self._patches:
-            for name, original in self._originals.items():
-                self._patches.replace(torch.func, name, self._reporting(name, original))
-
-    def remove(self) -> None:
-        self._patches.undo()
-
-    def _reporting(self, name: str, original: Function) -> Function:
+    def reporting(name: str, original: Function) -> Function:
         @functools.wraps(original)
         def make(func: Function, argnums: Any = 0, has_aux: bool = False) -> Function:
             made: Function = original(func, argnums, has_aux)
@@ -144,13 +131,16 @@ class GradientFunctions:
                 if torch.compiler.is_compiling() or transformation_level():
                     return made(*args, **kwargs)
                 arguments = [args[number] for number in wanted if -len(args) <= number < len(args)]
-                self._observer.function_called(arguments)
+                observer.function_called(arguments)
+                # A mode that compiles takes the function with its gradient as one; asked once, at the first call.
                 if not whole:
-                    whole.append(self._observer.adopted(self._originals["grad_and_value"](func, argnums, has_aux)))
+                    whole.append(observer.adopted(both(func, argnums, has_aux)))
                 if whole[0] is None:
                     return made(*args, **kwargs)
+                # `grad_and_value` gives (gradients, value), or (gradients, (value, aux)); `grad` gradients, or
+                # (gradients, aux).
                 gradients, value = whole[0](*args, **kwargs)
-                self._observer.function_returned(arguments, gradients, value[0] if has_aux else value)
+                observer.function_returned(arguments, gradients, value[0] if has_aux else value)
                 if name == "grad":
                     return (gradients, value[1]) if has_aux else gradients
                 return gradients, value
@@ -158,3 +148,8 @@ class GradientFunctions:
             return call
 
         return make
+
+    with Patches("the recording's hooks") as patches:
+        for name in ("grad", "grad_and_value"):
+            patches.replace(torch.func, name, reporting(name, getattr(torch.func, name)))
+    return patches.undo

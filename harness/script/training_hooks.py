@@ -22,7 +22,7 @@ from torch.optim.optimizer import (
 from ..torch_private.patches import Patches
 from ..torch_private.untraced import skip_frame, transformation_level, untraced
 from .script_compiling import ScriptCompiles
-from .script_losses import Found, FunctionObserver, GradientFunctions, tensors_in
+from .script_losses import Found, FunctionObserver, report_gradient_functions, tensors_in
 
 
 class TrainingListener(Protocol):
@@ -87,9 +87,6 @@ class ModuleCalls:
         self._original = torch.nn.Module.__call__
         self._called = called
         self._open = False
-        self._replacement = self._make()
-
-    def _make(self) -> Callable[..., Any]:
         original = self._original
 
         def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -100,10 +97,10 @@ class ModuleCalls:
                 self._called(module, args, kwargs)
                 return original(module, *args, **kwargs)
             finally:
-                if self._open:
+                if self._open:  # the call may have ended the recording
                     self._put(self._replacement)
 
-        return call
+        self._replacement: Callable[..., Any] = call
 
     def open(self) -> None:
         if not self._open:
@@ -207,7 +204,16 @@ class Hooks:
 
     def _wrap_backward(self) -> None:
         original = torch.autograd.backward
-        started, ended = untraced(self._observer.backward_started), untraced(self._backward_ended)
+
+        def end() -> None:
+            self._observer.backward_ended()
+            # Optimizers that stepped within the backward end one step together, with it.
+            optimizer, self._stepped_in_backward = self._stepped_in_backward, None
+            if optimizer is not None:
+                self._ended_steps += 1
+                self._observer.step_ended(optimizer)
+
+        started, ended = untraced(self._observer.backward_started), untraced(end)
 
         @functools.wraps(original)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
@@ -225,14 +231,6 @@ class Hooks:
         self._backward = backward
         self._patches.replace(torch.autograd, "backward", backward)
 
-    def _backward_ended(self) -> None:
-        """Optimizers that stepped within the backward end one step together, with it."""
-        self._observer.backward_ended()
-        optimizer, self._stepped_in_backward = self._stepped_in_backward, None
-        if optimizer is not None:
-            self._ended_steps += 1
-            self._observer.step_ended(optimizer)
-
     def _wrap_gradients(self) -> None:
         original = torch.autograd.grad
 
@@ -244,28 +242,20 @@ class Hooks:
             if transformation_level():
                 results = original(outputs, inputs, *args, **kwargs)
             elif self._gradients.stands_for_backward(outputs, inputs, arguments):
-                results = self._gradients_as_backward(original, outputs, inputs, arguments)
-            else:
+                self._in_backward = True
+                try:
+                    self._observer.backward_started(tensors_in(outputs), "gradient")
+                    results = original(outputs, inputs, **arguments)
+                finally:
+                    self._in_backward = False
+                self._observer.backward_ended()
+            else:  # a gradient penalty and the like: an ordinary op of the training's
                 return original(outputs, inputs, *args, **kwargs)
             self._gradients.gradients_taken(outputs, inputs, results)
             return results
 
         self._patches.replace(torch.autograd, "grad", grad)
-        functions = GradientFunctions(self._gradients)
-        functions.install()
-        self._patches.also(functions.remove)
-
-    def _gradients_as_backward(
-        self, original: Callable[..., Any], outputs: Any, inputs: Any, arguments: Mapping[str, Any]
-    ) -> Any:
-        self._in_backward = True
-        try:
-            self._observer.backward_started(tensors_in(outputs), "gradient")
-            results = original(outputs, inputs, **arguments)
-        finally:
-            self._in_backward = False
-        self._observer.backward_ended()
-        return results
+        self._patches.also(report_gradient_functions(self._gradients))
 
     def _wrap_scaler(self) -> None:
         scaler = torch.amp.GradScaler
@@ -279,6 +269,7 @@ class Hooks:
 
         @functools.wraps(step)
         def step_(self_: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+            # A scaler leaves the step out where a gradient overflowed, and says so to nobody.
             before = self._ended_steps
             result = step(self_, optimizer, *args, **kwargs)
             if self._ended_steps == before:

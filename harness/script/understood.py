@@ -1,10 +1,11 @@
-"""What the recorder says of the training once its first step, and at last the script, has ended."""
+"""What was understood of a script, and what is done with it, as its reader is told."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..records.adoption_facts import AdoptionFacts
+from ..records.adoption_facts import AdoptionFacts, Kind
+from ..tape.origin import script_line
 from .named_tensors import OPTIMIZED, NamedTensor
 
 HOW_TO_SAY_THE_STEP = "call numdrift.step() where a step of the training ends"
@@ -46,3 +47,37 @@ def say_ending(facts: AdoptionFacts, steps: int, loss_found: bool) -> None:
             "no loss was found: no backward() was called, and without gradients an optimizer's steps change nothing; "
             f"where the script trains in another way, {HOW_TO_SAY_THE_LOSS}"
         )
+
+
+# What is done with a script, told with the line of the script that it was done for.
+
+
+class ScriptNotes:
+    """Tells each text once, with the first line of `script` that asked for it.
+
+    Whoever says the same a thousand times pays for it once: the stack is looked at for the first only.
+    """
+
+    def __init__(self, facts: AdoptionFacts, script: str) -> None:
+        self._facts = facts
+        self._script = script
+        self._known: set[str] = set()
+        self._silent = False
+
+    def note(self, kind: Kind, text: str) -> None:
+        if self._is_new(text):
+            self._facts.note(kind, text, script_line(self._script) or "")
+
+    def doubt(self, text: str) -> None:
+        if self._is_new(text):
+            self._facts.doubt(text, script_line(self._script) or "")
+
+    def forget(self) -> None:
+        """Say nothing any more: this is a fork of the recorded process."""
+        self._silent = True
+
+    def _is_new(self, text: str) -> bool:
+        if self._silent or text in self._known:
+            return False
+        self._known.add(text)
+        return True

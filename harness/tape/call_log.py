@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from ..torch_private.dispatching import current_autograd_node
+from ..torch_private.dispatching import bare_execution, current_autograd_node, is_operation_overload
 from ..torch_private.operators import written_values
-from ..torch_private.taping import bare_execution, is_operation_overload
 from .journal_writing import bytes_of
 from .op_places import OpPlace
 from .replay import bits_of, generator_state

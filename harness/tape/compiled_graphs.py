@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 import torch
 
+from ..torch_private.dispatching import is_operation_overload
 from ..torch_private.graph_stages import AotCompiler, Compile, DynamoGraph, called_like, is_compiled_by_inductor
 from ..torch_private.operators import returns_view, written_names
 from ..torch_private.patches import Patches
 from ..torch_private.probing import Boxed, InnerCompilation, ProbeOp, copied_graph, watch_compiled_graphs
-from ..torch_private.taping import is_operation_overload
 from .tape import Phase
 
 # A compiled graph with probes: the same graph compiled once more, showing what each of its nodes gives.

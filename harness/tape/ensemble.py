@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..torch_private.taping import bare_execution
+from ..torch_private.dispatching import bare_execution
 from .replay import AsRecorded, Replay, is_same
 from .rounding import RandomRounding, has_digits
 from .tape import NotReplayable, Tape

@@ -8,9 +8,13 @@ from dataclasses import dataclass
 
 from numdrift.kernels.swaps.sites import MARK, ModulePaths
 
-from ..torch_private.dispatching import current_autograd_node, next_sequence_number, sequence_number
+from ..torch_private.dispatching import (
+    current_autograd_node,
+    next_sequence_number,
+    registered_operation,
+    sequence_number,
+)
 from ..torch_private.operators import written_values
-from ..torch_private.taping import registered_operation
 from .tape import Call, Phase, View, Watched, views_in
 
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import torch
 
+from ..torch_private.dispatching import bare_execution, registered_operation
 from ..torch_private.operators import written_values
-from ..torch_private.taping import bare_execution, registered_operation
 from .storages import Storages
 from .tape import Call, GeneratorState, NotReplayable, Tape, View, leaves, mapped, views_in
 

@@ -13,7 +13,7 @@ import torch
 
 from ..errors import NotAvailable
 from ..records.sketch_record import Shard
-from ..torch_private.placing import shard_offset
+from ..torch_private.accelerators import shard_offset
 
 
 def is_sharded(tensor: torch.Tensor) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from ..torch_private.taping import StorageMark, dispatches_itself, storage_address
+from ..torch_private.dispatching import StorageMark, dispatches_itself, storage_address
 from .tape import NotReplayable, Slot, Tape, View
 from .tape_arguments import name_of
 

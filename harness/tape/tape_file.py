@@ -18,7 +18,7 @@ from typing import Any, get_args
 import torch
 
 from ..errors import JournalError
-from ..torch_private.taping import registered_operation
+from ..torch_private.dispatching import registered_operation
 from .tape import Call, CompiledNode, Draw, Phase, Slot, Tape, View, Watched, leaves, views_in
 from .tape_arguments import Decoder, Encoder, dtype_named, name_of, whole
 from .tensor_file import read_tensors, write_tensors

@@ -10,8 +10,12 @@ from typing import Any
 
 import torch
 
-from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
-from ..torch_private.taping import InterceptedOps, is_operation_overload
+from ..torch_private.dispatching import (
+    InterceptedOps,
+    is_operation_overload,
+    without_dispatch_modes,
+    without_function_modes,
+)
 from .call_log import CallLog, CallValues, NotedCall, raising
 from .compiled_graphs import CompiledGraph, Unrolled, Unroller
 from .op_names import NAMESPACES, SHARDED, unreplayed

@@ -18,8 +18,7 @@ from typing import Any
 
 import torch
 
-from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
-from ..torch_private.taping import storage_address
+from ..torch_private.dispatching import storage_address, without_dispatch_modes, without_function_modes
 from .journal_writing import bytes_of
 from .storages import bytes_of_storage, viewed
 from .tape import View

@@ -1,4 +1,4 @@
-"""Accelerators that the process is not to use: what torch asks of one of them is answered by another device."""
+"""Which device is meant: accelerators that another device answers for, and tensors that are moved in place."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from ..errors import NotAvailable
 from .patches import Undo, wrapped
@@ -43,7 +44,14 @@ def answer_for(kinds: Sequence[str], device: str) -> Undo:
 
     `tensor.to("cuda")` asks that, and goes where the answer says. Raises NotAvailable where this torch keeps
     its answers otherwise."""
-    guards, kind = _guards(), device.partition(":")[0]
+    library, kind = Path(torch.__file__).parent / "lib" / "libc10.so", device.partition(":")[0]
+    try:
+        guards = (ctypes.c_void_p * 21).in_dll(ctypes.CDLL(str(library)), GUARDS)
+    except (OSError, ValueError) as error:
+        raise NotAvailable("redirected devices", f"{library} does not have {GUARDS}") from error
+    # Before anything is written into torch's memory: it holds who must be there, and nobody who cannot be.
+    if not guards[DEVICE_NUMBERS["cpu"]] or not guards[DEVICE_NUMBERS["meta"]] or guards[NEVER_USED]:
+        raise NotAvailable("redirected devices", f"{GUARDS} of torch {torch.__version__} is of another form")
     if kind not in DEVICE_NUMBERS or not guards[DEVICE_NUMBERS[kind]]:
         raise NotAvailable("redirected devices", f"torch {torch.__version__} has nobody to answer for {kind}")
     before = {one: guards[DEVICE_NUMBERS[one]] for one in kinds}
@@ -57,17 +65,6 @@ def answer_for(kinds: Sequence[str], device: str) -> Undo:
             _meant.pop(one, None)
 
     return undo
-
-
-def _guards() -> Any:
-    library = Path(torch.__file__).parent / "lib" / "libc10.so"
-    try:
-        guards = (ctypes.c_void_p * 21).in_dll(ctypes.CDLL(str(library)), GUARDS)
-    except (OSError, ValueError) as error:
-        raise NotAvailable("redirected devices", f"{library} does not have {GUARDS}") from error
-    if not guards[DEVICE_NUMBERS["cpu"]] or not guards[DEVICE_NUMBERS["meta"]] or guards[NEVER_USED]:
-        raise NotAvailable("redirected devices", f"{GUARDS} of torch {torch.__version__} is of another form")
-    return guards
 
 
 def replace_initialisation(kind: str, begin: Callable[[], None]) -> Undo:
@@ -136,8 +133,17 @@ def redirect_traced_devices(redirected: Callable[[Any], Any]) -> Undo:
     def redirecting(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def create_proxy(self: Any, kind: str, target: Any, args: Any, kwargs: Any, *rest: Any, **named: Any) -> Any:
-            if kind == "call_method" and target in ("to", "cuda", "xpu"):
-                target, args, kwargs = _as_move(target, args, kwargs)
+            # A call of `.cuda(...)` or `.to(0)` becomes one of `.to("cuda", ...)`.
+            if kind == "call_method" and target == "to":
+                me, *rest_of_args = args
+                if rest_of_args and type(rest_of_args[0]) is int:
+                    rest_of_args[0] = "cuda"
+                if type(kwargs.get("device")) is int:
+                    kwargs = {**kwargs, "device": "cuda"}
+                args = (me, *rest_of_args)
+            elif kind == "call_method" and target in ("cuda", "xpu"):
+                kwargs = {"non_blocking": kwargs["non_blocking"]} if "non_blocking" in kwargs else {}
+                target, args = "to", (args[0], target)
             if getattr(target, "__name__", "") not in NO_DEVICES:
                 args, kwargs = put(args), {name: put(value) for name, value in kwargs.items()}
             return original(self, kind, target, args, kwargs, *rest, **named)
@@ -147,14 +153,80 @@ def redirect_traced_devices(redirected: Callable[[Any], Any]) -> Undo:
     return wrapped("devices in compiled graphs", tracer, "create_proxy", redirecting)
 
 
-def _as_move(target: str, args: Any, kwargs: Any) -> tuple[str, Any, Any]:
-    """A call of `.cuda(...)` or `.to(0)` as one of `.to("cuda", ...)`."""
-    me, *rest = args
-    if target != "to":
-        kwargs = {"non_blocking": kwargs["non_blocking"]} if "non_blocking" in kwargs else {}
-        return "to", (me, target), kwargs
-    if rest and type(rest[0]) is int:
-        rest[0] = "cuda"
-    if type(kwargs.get("device")) is int:
-        kwargs = {**kwargs, "device": "cuda"}
-    return target, (me, *rest), kwargs
+# Tensors moved to another device while they stay the same objects, and function modes that stay below all
+# others.
+
+
+def move_in_place(tensor: torch.Tensor, device: str) -> None:
+    """Move a leaf's value and gradient to another device. The tensor stays the same object, with its hooks.
+
+    Raises RuntimeError where torch cannot do it: somebody else holds what is behind the tensor.
+    """
+    if private("torch._C._functorch", "is_functorch_wrapped_tensor")(tensor):
+        raise RuntimeError("it is being transformed by torch.func")
+    value = tensor.detach().to(device)
+    gradient = tensor.grad
+    # Among the CPU and the accelerators a tensor's own memory can be exchanged: `.data =` is enough.
+    if torch._has_compatible_shallow_copy_type(tensor, value):
+        tensor.data = value
+        if gradient is not None:
+            tensor.grad = gradient.to(device)
+        return
+    # A lazy tensor is of another kind inside: the two objects change what they stand for. torch refuses that while
+    # anybody else holds either, so `value` goes first, and what belongs to the object is put back afterwards.
+    new = torch.nn.Parameter(value) if isinstance(tensor, torch.nn.Parameter) else value
+    hooks, after = tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None)
+    needs_gradient = tensor.requires_grad
+    del value
+    if type(new) is not type(tensor):
+        new.__class__ = type(tensor)
+    torch.utils.swap_tensors(tensor, new)
+    tensor.requires_grad_(needs_gradient)
+    if gradient is not None:
+        tensor.grad = gradient.to(device)
+    if hooks:
+        tensor._backward_hooks = hooks
+    if after:
+        tensor._post_accumulate_grad_hooks = after
+
+
+def enter_below(mode: TorchFunctionMode) -> None:
+    """Enter a function mode below those that are on, so that leaving one of them leaves this one on.
+
+    The mode of `torch.set_default_device` has to stay the lowest; that of `with torch.device(...)`, which is
+    left by taking out the highest there is, has not."""
+    context = private("torch.utils._device", "DeviceContext")
+    above = _taken_out()
+    if above and isinstance(above[0], context) and hasattr(above[0], "old_device"):
+        _push(above.pop(0))
+    _push(mode)
+    for one in above:
+        _push(one)
+
+
+def take_out(mode: TorchFunctionMode) -> None:
+    """Leave a function mode, wherever it is among those that are on."""
+    for one in _taken_out():
+        if one is not mode:
+            _push(one)
+
+
+def _taken_out() -> list[Any]:
+    """Take all function modes out; gives them from the lowest up."""
+    count = private("torch._C", "_len_torch_function_stack")
+    pop = private("torch.overrides", "_pop_mode")
+    return [pop() for _ in range(count())][::-1]
+
+
+def _push(mode: Any) -> None:
+    private("torch.overrides", "_push_mode")(mode)
+
+
+def shard_offset(tensor: Any) -> tuple[int, ...]:
+    """The global index of the first element of this rank's part of a DTensor, one number a dimension.
+
+    Computed from shape, mesh and placements; no collective is started.
+    """
+    compute = private("torch.distributed.tensor._utils", "compute_local_shape_and_global_offset")
+    _, offset = compute(tensor.shape, tensor.device_mesh, tensor.placements)
+    return tuple(int(one) for one in offset)

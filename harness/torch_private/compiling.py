@@ -46,8 +46,12 @@ def compile_in_place(module: torch.nn.Module, backend: Any, **arguments: Any) ->
 
 def compiled_call(module: torch.nn.Module, backend: Any, **arguments: Any) -> Callable[..., Any]:
     """What `compile_in_place` puts in place of the module's call."""
+
+    def through_ours(*args: Any, **kwargs: Any) -> Any:
+        return module._call_impl(*args, **kwargs)
+
     of_torch = type(module).forward.__module__.partition(".")[0] == "torch"
-    entered = _outer_frame(module) if of_torch else module._call_impl
+    entered = through_ours if of_torch else module._call_impl
     compiled: Callable[..., Any] = own_compile()(entered, backend=backend, **arguments)
     return compiled
 
@@ -75,13 +79,6 @@ def inductor_settings_kept(options: Iterable[str]) -> Iterator[None]:
             kept[name] = functools.reduce(getattr, name.split("."), config)
     with patch(kept):
         yield
-
-
-def _outer_frame(module: torch.nn.Module) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return module._call_impl(*args, **kwargs)
-
-    return call
 
 
 def compile_alone(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -162,22 +159,17 @@ def inductor_option(name: str, text: str) -> Any:
         hint = f"close to it are {', '.join(close)}" if close else "its source lists them"
         raise UsageError(f"inductor.{name}: torch._inductor.config has no such option; {hint}")
     wanted = config.get_type(name)
-    kinds = typing.get_args(wanted) or (wanted,)
-    for value in _readings(text):
+    kinds = typing.get_args(wanted) or (wanted,)  # of `bool | None` both
+    # What the text may stand for, the narrowest type first: `1` is a number before it is a word.
+    readings: list[Any] = [None] if text == "none" else []
+    readings += [SWITCHES[text]] if text in SWITCHES else []
+    for kind in (int, float, str):
+        with suppress(ValueError):
+            readings.append(kind(text))
+    for value in readings:
         if type(value) in kinds or (value is None and types.NoneType in kinds) or value in kinds:
             return value
     raise UsageError(f"inductor.{name}={text}: a value of type {getattr(wanted, '__name__', wanted)} is needed")
-
-
-def _readings(text: str) -> Iterator[Any]:
-    """What a text may stand for, the narrowest type first."""
-    if text == "none":
-        yield None
-    if text in SWITCHES:
-        yield SWITCHES[text]
-    for kind in (int, float, str):
-        with suppress(ValueError):
-            yield kind(text)
 
 
 def inductor_decompositions() -> dict[Any, Callable[..., Any]]:
@@ -237,6 +229,7 @@ def traced_place() -> tuple[bool, str]:
     meta = torch.fx.traceback.get_current_meta()
     if current_autograd_node() is None:
         return False, _path_in(meta)
+    # The numbers of the autograd nodes that are being traced, the innermost last.
     numbers = meta.get("grad_fn_seq_nr") or [None]
     tracing = private("torch.fx.experimental.proxy_tensor", "get_proxy_mode")()
     nodes = () if tracing is None else tracing.tracer.graph.nodes

@@ -27,6 +27,7 @@ def traced_node(tensor: torch.Tensor) -> torch.fx.Node | None:
     """The node that stands for a tensor in the graph that is being written."""
     tracing = private("torch.fx.experimental.proxy_tensor", "get_proxy_mode")()
     slot_of = private("torch.fx.experimental.proxy_tensor", "get_proxy_slot")
+    # Functionalization has put a wrapper of its own around what has the node.
     if isinstance(tensor, private("torch._subclasses.functional_tensor", "FunctionalTensor")):
         tensor = private("torch", "_from_functional_tensor")(tensor.elem)
     slot = None if tracing is None else slot_of(tensor, tracing.tracer, None)
@@ -68,7 +69,7 @@ def replace_python_kernels(
         cached.clear()
 
     kernels.update({key: replacement(kernel) for key, kernel in before.items()})
-    cached.clear()
+    cached.clear()  # the overload remembers what it has dispatched to
     return undo
 
 

@@ -16,6 +16,8 @@ from .presence import private, require
 
 PROVENANCE = "set_kernel_post_grad_provenance_tracing"
 
+NO_BUFFERS = ("NoneAsConstantBuffer", "ShapeAsConstantBuffer")
+
 Size = int | str
 
 
@@ -134,7 +136,11 @@ def _lowered(graph: Any, watched: _Watched) -> Lowered:
     return Lowered(
         graph.module.graph,
         kernels,
-        [_output_name(one) for one in graph.graph_outputs],
+        # What is no buffer (None, a size) has a class of its own.
+        [
+            None if type(one).__name__ in NO_BUFFERS or not hasattr(one, "get_name") else str(one.get_name())
+            for one in graph.graph_outputs
+        ],
         {name: kind for name in names if (kind := _kind(graph, name)) is not None},
         {name: node.name for name in names if (node := origins.maker_of(name)) is not None},
         frozenset(graph.constants),
@@ -151,7 +157,13 @@ def _calls(scheduled: Sequence[Any], noted: Sequence[tuple[str, list[Any]]]) -> 
     calls: list[tuple[str, list[Any]]] = []
     caller: dict[str, list[Any]] = {}
     for name, operations in noted:
-        leaves = [one for one in _leaves(operations, scheduled, position) if one.get_name() not in caller]
+        # A call was noted with the scheduler's nodes or, where it is extern, with what they hold.
+        leaves = []
+        for held in (leaf for one in operations for leaf in (one.get_nodes() if hasattr(one, "get_nodes") else [one])):
+            named = held.get_name if hasattr(held, "read_writes") else getattr(held, "get_operation_name", str)
+            at = position.get(named())
+            if at is not None and scheduled[at].get_name() not in caller:
+                leaves.append(scheduled[at])
         caller.update((one.get_name(), leaves) for one in leaves)
         if leaves:
             calls.append((name, leaves))
@@ -159,30 +171,14 @@ def _calls(scheduled: Sequence[Any], noted: Sequence[tuple[str, list[Any]]]) -> 
     for leaf in scheduled:
         if leaf.get_name() in caller:
             continue
-        found = [caller[writer[one].get_name()] for one in _reads(leaf) if one in writer] if _is_free(leaf) else []
+        free = type(leaf).__name__ == "NopKernelSchedulerNode" or type(leaf.node).__name__ == "MultiOutput"
+        found = [caller[writer[one].get_name()] for one in _reads(leaf) if one in writer] if free else []
         leaves = max(found, key=lambda one: position[one[0].get_name()], default=[])
         if not leaves:
             calls.append(("", leaves))
         leaves.append(leaf)
         caller[leaf.get_name()] = leaves
     return sorted(calls, key=lambda call: position[call[1][0].get_name()])
-
-
-def _is_free(leaf: Any) -> bool:
-    return type(leaf).__name__ == "NopKernelSchedulerNode" or type(leaf.node).__name__ == "MultiOutput"
-
-
-def _leaves(operations: Sequence[Any], scheduled: Sequence[Any], position: Mapping[str, int]) -> list[Any]:
-    """The scheduler's nodes of a call, which was noted with them or, where it is extern, with what they
-    hold."""
-    found = []
-    for one in operations:
-        for leaf in one.get_nodes() if hasattr(one, "get_nodes") else [one]:
-            named = leaf.get_name if hasattr(leaf, "read_writes") else getattr(leaf, "get_operation_name", str)
-            name = named()
-            if name in position:
-                found.append(scheduled[position[name]])
-    return found
 
 
 def _kernel(name: str, leaves: Sequence[Any], source: str, removed: set[str], origins: _Origins) -> GraphKernel:
@@ -210,6 +206,7 @@ class _Origins:
         self._order = {node: number for number, node in enumerate(graph.nodes)}
         self._told = {leaf.get_name(): {node for node in _told(leaf.node) if node in self._order} for leaf in scheduled}
         writer = {name: leaf for leaf in scheduled for name in _writes(leaf)}
+        # A library's op whose argument was computed for it: the computation was told of the op as well.
         for leaf in scheduled:
             if not _is_generated(leaf) and (called := self._maker(leaf)) is not None:
                 for one in (writer[name] for name in _reads(leaf) if name in writer):
@@ -219,6 +216,8 @@ class _Origins:
 
     def contained(self, leaves: Sequence[Any], reads: Iterable[str]) -> list[torch.fx.Node]:
         """The nodes that a call computes: from its results back to what it reads."""
+        # A fused kernel of `a = x + y; b = a * 2` that writes b: from b to a, and not to x, which it reads. What lies
+        # between and was never told (getitem) leads on, and is none of its own.
         told = set().union(*(self._told[leaf.get_name()] for leaf in leaves))
         pending = [node for leaf in leaves if (node := self._maker(leaf)) is not None]
         given = {self._made_by.get(one) for one in reads} - set(pending)
@@ -263,11 +262,6 @@ def _reads(leaf: Any) -> list[str]:
 
 def _writes(leaf: Any) -> list[str]:
     return [one.get_name() for one in leaf.get_outputs()]
-
-
-def _output_name(output: Any) -> str | None:
-    constant = type(output).__name__ in ("NoneAsConstantBuffer", "ShapeAsConstantBuffer")
-    return None if constant or not hasattr(output, "get_name") else str(output.get_name())
 
 
 def _kind(graph: Any, name: str) -> tuple[str, tuple[Size, ...]] | None:

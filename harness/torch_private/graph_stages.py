@@ -56,42 +56,42 @@ def watch_dynamo(around: Callable[[DynamoGraph, Compile], Any]) -> Undo:
     holder = private("torch._dynamo.output_graph", "OutputGraph")
     require(holder, "_call_user_compiler")
 
+    def seen(output: Any, module: torch.fx.GraphModule) -> DynamoGraph:
+        inputs = []
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                argument = node.meta.get("grapharg")
+                source = getattr(argument, "source", None) or getattr(node, "_dynamo_source", None)
+                name = getattr(source, "name", "")  # older versions of torch have a method here
+                try:
+                    example = getattr(argument, "example", None)
+                except AssertionError:  # torch's own, where the tensor is gone
+                    example = None
+                inputs.append(GraphInput(node.name, str(name() if callable(name) else name), example))
+        # A graph that ended with its function has a reason as well, which says that it is none of a break.
+        reason = getattr(module, "compile_subgraph_reason", None)
+        broken = reason is not None and getattr(reason, "graph_break", False)
+        lines = str(getattr(reason, "reason", "")).strip().splitlines()
+        stack = list(getattr(reason, "user_stack", ()))
+        code = getattr(getattr(output, "root_tx", None), "f_code", None)
+        backend = getattr(output, "compiler_fn", None)
+        return DynamoGraph(
+            module.graph,
+            inputs,
+            str(getattr(backend, "_compiler_name", None) or getattr(backend, "__name__", type(backend).__name__)),
+            lines[0] if broken and lines else "",
+            f"{stack[-1].filename}:{stack[-1].lineno}" if stack else "",
+            "" if code is None else code.co_filename,
+            () if code is None else code.co_varnames,
+        )
+
     def watched(original: Callable[..., Any]) -> Callable[..., Any]:
         def compile_(output: Any, module: torch.fx.GraphModule, example_inputs: Any) -> Any:
-            return around(_dynamo_graph(output, module), lambda: original(output, module, example_inputs))
+            return around(seen(output, module), lambda: original(output, module, example_inputs))
 
         return compile_
 
     return wrapped("dynamo's graphs", holder, "_call_user_compiler", watched)
-
-
-def _dynamo_graph(output: Any, module: torch.fx.GraphModule) -> DynamoGraph:
-    reason = getattr(module, "compile_subgraph_reason", None)
-    stack = list(getattr(reason, "user_stack", ()))
-    broken = reason is not None and getattr(reason, "graph_break", False)
-    lines = str(getattr(reason, "reason", "")).strip().splitlines()
-    code = getattr(getattr(output, "root_tx", None), "f_code", None)
-    backend = getattr(output, "compiler_fn", None)
-    return DynamoGraph(
-        module.graph,
-        [_graph_input(node) for node in module.graph.nodes if node.op == "placeholder"],
-        str(getattr(backend, "_compiler_name", None) or getattr(backend, "__name__", type(backend).__name__)),
-        lines[0] if broken and lines else "",
-        f"{stack[-1].filename}:{stack[-1].lineno}" if stack else "",
-        "" if code is None else code.co_filename,
-        () if code is None else code.co_varnames,
-    )
-
-
-def _graph_input(node: torch.fx.Node) -> GraphInput:
-    argument = node.meta.get("grapharg")
-    source = getattr(argument, "source", None) or getattr(node, "_dynamo_source", None)
-    name = getattr(source, "name", "")
-    try:
-        example = getattr(argument, "example", None)
-    except AssertionError:
-        example = None
-    return GraphInput(node.name, str(name() if callable(name) else name), example)
 
 
 def retraces(error: BaseException) -> bool:
@@ -223,6 +223,7 @@ def number_decomposed_calls() -> Undo:
 
         return numbered
 
+    # Of a node's notes torch hands on those with these names only, to nodes made from it later.
     with Patches("the numbers of decomposed calls") as patches:
         copied.append(CALL)
         patches.also(lambda: copied.remove(CALL))

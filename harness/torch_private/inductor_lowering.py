@@ -48,6 +48,7 @@ def lower(graph: torch.fx.GraphModule, inputs: Callable[[], Sequence[torch.Tenso
     own_draws = private("torch._inductor.fx_passes.replace_random", "replace_random_passes")
     tracing = private("torch._guards", "tracing")
     mode = fake_mode()
+    # What Inductor itself does before it generates code: decompose, replace the draws, lower node by node.
     with tracing(None), torch.no_grad():
         with mode:
             fakes = list(inputs())
@@ -210,19 +211,16 @@ def _reason(node: torch.fx.Node) -> str:
     lowering = importlib.import_module("torch._inductor.lowering")
     unsupported = getattr(lowering, "fallback_node_due_to_unsupported_type", None)
     if unsupported is not None and unsupported(node):
-        return f"Inductor generates no code for {_unsupported_types(node)} tensors: ATen's kernel is called"
+        # The dtypes of what goes into the node and comes out of it that Inductor generates no code for.
+        refused = private("torch._inductor.lowering", "unsupported_output_tensor")
+        values = [one.meta.get("val") for one in (*node.all_input_nodes, node)]
+        tensors = [one for one in values if isinstance(one, torch.Tensor)]
+        kinds = dict.fromkeys(str(one.dtype).removeprefix("torch.") for one in tensors if refused(one))
+        return f"Inductor generates no code for {' and '.join(kinds)} tensors: ATen's kernel is called"
     registered = getattr(lowering, "lowerings", {}).get(node.target)
     if registered is None or getattr(registered, "_is_fallback_handler", False):
         return f"Inductor has no lowering for {node.target}: ATen's kernel is called"
     return f"Inductor's lowering of {node.target} hands this configuration to ATen's kernel"
-
-
-def _unsupported_types(node: torch.fx.Node) -> str:
-    """The dtypes of what goes into a node and comes out of it that Inductor generates no code for."""
-    refused = private("torch._inductor.lowering", "unsupported_output_tensor")
-    values = [one.meta.get("val") for one in (*node.all_input_nodes, node)]
-    tensors = [one for one in values if isinstance(one, torch.Tensor)]
-    return " and ".join(dict.fromkeys(str(one.dtype).removeprefix("torch.") for one in tensors if refused(one)))
 
 
 class _LoweredOnly(Exception):
@@ -266,19 +264,19 @@ def _stand_in(module: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
     def run(inputs: list[Any]) -> Any:
         mode = fake_mode(allow_non_fake_inputs=True)
         given = [mode.from_tensor(one) if isinstance(one, torch.Tensor) else one for one in inputs]
-        inputs.clear()
+        inputs.clear()  # as a compiled graph does: nothing else frees the activations of a backward
         try:
             with mode, torch.no_grad():
                 outputs = module(*given)
         except Exception as error:
             raise NotAvailable("the dry run of a compiled graph", str(error).splitlines()[0]) from error
-        return [_zeros(one) for one in outputs]
+        # Strides as well as shapes: the graphs that follow were compiled for them.
+        return [
+            torch.empty_strided(one.shape, one.stride(), dtype=one.dtype, device=one.device).zero_()
+            if isinstance(one, torch.Tensor)
+            else one
+            for one in outputs
+        ]
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run
-
-
-def _zeros(value: Any) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).zero_()

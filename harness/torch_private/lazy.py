@@ -1,18 +1,21 @@
-"""The lazy core: its TorchScript backend, mark_step and syncs."""
+"""The lazy core: its TorchScript backend, mark_step and syncs, and what it tells of its graphs and kernels."""
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib
 import re
-from collections.abc import Callable, Sequence
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from ..errors import NotAvailable
 from .dispatching import Overrides
-from .lazy_graphs import LAZY_KEY, lazy_kernels, wrapped_number
 from .operators import arguments_of
 from .patches import Patches, Undo
 from .presence import private
@@ -87,17 +90,14 @@ def lazy_has_value(tensor: torch.Tensor) -> bool:
     if _pending_graph(tensor) == _no_graph():
         return True
     # What came from the host and was used since has a node of its own, and its value all the same.
-    nodes = [line for line in _pending_text(tensor).splitlines() if line.lstrip().startswith("%")]
+    text = str(private("torch._C._lazy", "_get_tensors_text")([tensor]))
+    nodes = [line for line in text.splitlines() if line.lstrip().startswith("%")]
     return len(nodes) == 1 and " lazy_tensors::device_data()" in nodes[0]
 
 
 def _pending_graph(tensor: torch.Tensor) -> bytes:
     """The hash of the graph that computes the tensor."""
     return bytes(private("torch._C._lazy", "_get_graph_hash")([tensor]))
-
-
-def _pending_text(tensor: torch.Tensor) -> str:
-    return str(private("torch._C._lazy", "_get_tensors_text")([tensor]))
 
 
 @functools.cache
@@ -133,16 +133,15 @@ def pending_data(tensors: Sequence[torch.Tensor]) -> list[tuple[int, torch.Tenso
 def parsed_torchscript(text: str) -> Any:
     """The `torch._C.Graph` of a text. Raises NotAvailable for a text that this torch does not read."""
     parse = private("torch._C", "parse_ir")
+
+    def unnamed(found: re.Match[str]) -> str:
+        return f"({', '.join(part.partition(':')[2].strip() for part in found[1].split(','))})"
+
     try:
-        return parse(NAMED_TUPLE.sub(_unnamed, text), True)
+        return parse(NAMED_TUPLE.sub(unnamed, text), True)
     except RuntimeError as error:
         why = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
         raise NotAvailable("the graph of a lazy execution", why) from error
-
-
-def _unnamed(found: re.Match[str]) -> str:
-    types = [part.partition(":")[2].strip() for part in found[1].split(",")]
-    return f"({', '.join(types)})"
 
 
 # Lazy tensors, each op executed where it is called.
@@ -154,26 +153,117 @@ def execute_lazy_op_by_op() -> Callable[[], None]:
 
     Every kernel of the core is followed by a sync of what it has made. An op that the core has no kernel for
     runs on the CPU at once as it is."""
+
+    def executed(operation: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
+        tensors = [one.kind in ("Tensor", "Optional[Tensor]") for one in arguments_of(operation)]
+        name = str(operation).removesuffix(".default").replace(".", "::", 1)
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            # The dispatcher shows a number in a tensor's place as the number: the kernel needs the tensor.
+            given = [
+                wrapped_number(one) if tensor and isinstance(one, (bool, int, float, complex)) else one
+                for one, tensor in zip(args, tensors, strict=False)
+            ]
+            made = kernel(*given, **kwargs)
+            outputs = made if isinstance(made, (list, tuple)) else (made,)
+            sync_lazy([one for one in outputs if isinstance(one, torch.Tensor)], name)
+            return made
+
+        return called
+
     overrides = Overrides()
     for operation, kernel in lazy_kernels().items():
-        overrides.replace(operation, LAZY_KEY, _executed(operation, kernel))
+        overrides.replace(operation, LAZY_KEY, executed(operation, kernel))
     return overrides.close
 
 
-def _executed(operation: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
-    tensors = [one.kind in ("Tensor", "Optional[Tensor]") for one in arguments_of(operation)]
-    name = str(operation).removesuffix(".default").replace(".", "::", 1)
+# What the lazy core tells about its graphs: kernels, tensors, counters, and the graph that was executed
+# last.
 
-    def called(*args: Any, **kwargs: Any) -> Any:
-        given = [_tensor(one) if tensor else one for one, tensor in zip(args, tensors, strict=False)]
-        made = kernel(*given, **kwargs)
-        outputs = made if isinstance(made, (list, tuple)) else (made,)
-        sync_lazy([one for one in outputs if isinstance(one, torch.Tensor)], name)
-        return made
+LAZY_KEY = "Lazy"
 
-    return called
+_LIBRARY = {"darwin": "libtorch_cpu.dylib", "win32": "torch_cpu.dll"}
+_wrapped: dict[tuple[type, str], torch.Tensor] = {}
 
 
-def _tensor(value: Any) -> Any:
-    """A number in a tensor's place as the tensor that torch had made of it."""
-    return wrapped_number(value) if isinstance(value, (bool, int, float, complex)) else value
+def set_lazy_source_locations(wanted: bool) -> bool:
+    """Whether each new lazy node notes the innermost Python frame of its making; gives what it was before."""
+    folder = Path(torch.__file__).parent / "lib"
+    try:
+        library = ctypes.CDLL(str(folder / _LIBRARY.get(sys.platform, "libtorch_cpu.so")))
+        flag = ctypes.c_bool.in_dll(library, "FLAGS_torch_lazy_ir_debug")
+    except (OSError, ValueError) as error:
+        raise NotAvailable("places of lazy nodes", f"torch {torch.__version__} does not have the flag") from error
+    before, flag.value = flag.value, wanted
+    return before
+
+
+def set_profiled_runs(runs: int) -> int:
+    """How often TorchScript runs a graph before it optimises it; gives what it was before."""
+    return int(private("torch._C", "_jit_set_num_profiled_runs")(runs))
+
+
+def last_torchscript_graph() -> Any:
+    """The optimised graph that TorchScript executed last on this thread."""
+    return private("torch._C", "_last_executed_optimized_graph")()
+
+
+def torchscript_schema(text: str) -> Any:
+    """The schema of a TorchScript node from its text."""
+    return private("torch._C", "parse_schema")(text)
+
+
+def lazy_kernels() -> dict[Any, Callable[..., Any]]:
+    """Each aten overload that the lazy core has a kernel for, with what calls that kernel now.
+
+    The call goes on if the overload is replaced afterwards, and adds no Python frame to the stack.
+    """
+    names = private("torch._C", "_dispatch_get_registrations_for_dispatch_key")(LAZY_KEY)
+    find = private("torch.library", "get_kernel")
+    keys = private("torch._C", "DispatchKeySet")(getattr(private("torch._C", "DispatchKey"), LAZY_KEY))
+    found: dict[Any, Callable[..., Any]] = {}
+    for full in names:
+        space, _, rest = full.partition("::")
+        name, _, overload = rest.partition(".")
+        packet = getattr(torch.ops.aten, name, None) if space == "aten" else None
+        operation = getattr(packet, overload or "default", None)
+        if operation is not None:
+            found[operation] = functools.partial(find(operation, LAZY_KEY).call_boxed, keys)
+    return found
+
+
+def lazy_tensor_id(tensor: torch.Tensor) -> int:
+    """What the lazy core knows the value of a lazy tensor by; another value of the same tensor has another."""
+    return int(private("torch._C._lazy", "_get_tensor_id")(tensor))
+
+
+def lazy_counters() -> dict[str, int]:
+    """What the lazy core has counted since the process began; `aten::` names are ops that fell back to the
+    CPU."""
+    metrics = importlib.import_module("torch._lazy.metrics")
+    values: Mapping[str, int | None] = {name: metrics.counter_value(name) for name in metrics.counter_names()}
+    return {name: value or 0 for name, value in values.items()}
+
+
+def settle_view(view: torch.Tensor) -> None:
+    """Have a new view of a lazy tensor take its value from what it is a view of."""
+    private("torch", "_functionalize_sync")(view)
+
+
+def wrapped_number(value: complex) -> torch.Tensor:
+    """A number as the tensor that torch makes of it for `tensor * 2`, which takes part in type promotion
+    weakly.
+
+    The dispatcher shows a Python kernel the number itself, and the kernel below needs the tensor. Autograd
+    keeps it of a product; another thread has autograd on, whatever the caller is in."""
+    key = (type(value), repr(value))
+    if key not in _wrapped:
+
+        def wrap() -> None:
+            product = torch.mul(torch.ones((), requires_grad=True), value)
+            _wrapped[key] = product.grad_fn._saved_other  # type: ignore[union-attr]
+
+        worker = threading.Thread(target=wrap)
+        worker.start()
+        worker.join()
+    return _wrapped[key]

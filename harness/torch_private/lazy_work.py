@@ -7,10 +7,12 @@ CPU and copies the results back. Verified on torch 2.13.0."""
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -18,8 +20,7 @@ from typing import Any
 import torch
 
 from .dispatching import Overrides, original_kernel
-from .lazy import sync_reason
-from .lazy_graphs import LAZY_KEY
+from .lazy import LAZY_KEY, sync_reason
 from .patches import Patches, Undo
 from .presence import private, require
 
@@ -73,6 +74,7 @@ def watch_lazy_cuts(seen: Callable[[ExecutedCut], None]) -> Undo:
         require(core, name)
 
     def timed(reason: str, schedule: Callable[[], None]) -> None:
+        # The core hands a graph over and goes on; `_wait_device_ops` returns once it has been executed.
         before, began = _executions(), perf_counter()
         schedule()
         scheduled = perf_counter()
@@ -135,7 +137,9 @@ def watch_lazy_copies(seen: Callable[[Copy], None], is_own: Callable[[Any], bool
             return made
         returns = not to_cpu and "layout" not in kwargs
         size = made.numel() * made.element_size()
-        seen(Copy(to_cpu, size, began, seconds, counted, fell_back, returns, own, caller or _main_thread_frame()))
+        if caller is None:  # a backward runs on a thread that has no frame of the script's
+            caller = sys._current_frames().get(threading.main_thread().ident or 0)
+        seen(Copy(to_cpu, size, began, seconds, counted, fell_back, returns, own, caller))
         return made
 
     overrides.replace(operation, LAZY_KEY, copied)
@@ -170,6 +174,79 @@ def lazy_report() -> str:
     return str(private("torch._C._lazy", "_metrics_report")())
 
 
-def _main_thread_frame() -> Any:
-    """A backward runs on a thread that has no frame of the script's."""
-    return sys._current_frames().get(threading.main_thread().ident or 0)
+# The lazy core asked what it makes of an op: counters of its fallbacks, and the IR of pending tensors.
+
+
+def lazy_counter(name: str) -> int:
+    """What the lazy core has counted under a name; `aten::lerp.Scalar` are executions of that op on the CPU."""
+    value: int | None = private("torch._lazy.metrics", "counter_value")(name)
+    return value or 0
+
+
+def lazy_text(tensors: Sequence[torch.Tensor]) -> str:
+    """The IR of the graph that is pending for these lazy tensors, which stays as it is."""
+    return str(private("torch._C._lazy", "_get_tensors_text")(_wrapped(tensors)))
+
+
+def lower_lazy(tensors: Sequence[torch.Tensor]) -> None:
+    """Have the lazy core lower the graph that is pending for these lazy tensors, and execute nothing.
+
+    Raises RuntimeError where its backend has no lowering for a node.
+    """
+    private("torch._C._lazy", "_get_tensors_backend")(_wrapped(tensors))
+
+
+def _wrapped(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors as a script has them: within a kernel of the lazy core they lack the wrapper of
+    functionalization."""
+    wrapped = private("torch", "_is_functional_tensor")
+    wrap = private("torch", "_to_functional_tensor")
+    return [one if wrapped(one) else wrap(one) for one in tensors]
+
+
+@contextmanager
+def lazy_without_execution() -> Iterator[None]:
+    """Within the context the lazy core builds graphs and executes none: what is read from it is zeros.
+
+    Raises NotAvailable.
+    """
+    core: Any = importlib.import_module("torch._C._lazy")
+    for name in ("_mark_step", "_sync_multi"):
+        require(core, name)
+    keys = private("torch._C", "DispatchKeySet")(getattr(private("torch._C", "DispatchKey"), LAZY_KEY))
+
+    def nothing(*args: Any, **kwargs: Any) -> None:
+        """Execute nothing."""
+
+    def to_copy(original: Callable[..., Any]) -> Callable[..., Any]:
+        def copy(tensor: torch.Tensor, **options: Any) -> Any:
+            wanted = options.get("device")
+            if tensor.device.type == "lazy" and wanted is not None and torch.device(wanted).type != "lazy":
+                return torch.zeros(tensor.shape, dtype=options.get("dtype") or tensor.dtype, device=wanted)
+            return original(keys, tensor, **options)
+
+        return copy
+
+    def copy_from(original: Callable[..., Any]) -> Callable[..., Any]:
+        def copy(source: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
+            if source.device.type == "lazy" and target.device.type != "lazy":
+                return target.resize_(source.shape).zero_()
+            return original(keys, source, target, *args)
+
+        return copy
+
+    with Patches("a lazy core that executes nothing") as patches:
+        for name in ("_mark_step", "_sync_multi"):
+            patches.wrap(core, name, lambda before: nothing)
+        overrides = Overrides()
+        patches.also(overrides.close)
+        # All ways by which a value leaves the core: a copy that a script asks for, and those of its own fallbacks.
+        kernels = {"_to_copy": to_copy, "_copy_from": copy_from, "_copy_from_and_resize": copy_from}
+        for name, replacement in kernels.items():
+            operation = getattr(torch.ops.aten, name).default
+            original = private("torch.library", "get_kernel")(operation, LAZY_KEY)
+            overrides.replace(operation, LAZY_KEY, replacement(original.call_boxed))
+    try:
+        yield
+    finally:
+        patches.undo()

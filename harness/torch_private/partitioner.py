@@ -84,6 +84,7 @@ def compile_with_autograd(
         planned(made[1], "backward")
         return made
 
+    # A call that needs no gradient has no joint graph to split: its forward is all there is to plan.
     def inference(module: torch.fx.GraphModule, _: Any) -> Any:
         planned(module, "forward")
         return forward(module, _)
@@ -113,6 +114,7 @@ def written_graph(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> torch.f
     trace = private("torch.fx.experimental.proxy_tensor", "make_fx")
     kept = private("torch.fx.traceback", "preserve_node_meta")
     tracing = private("torch._guards", "tracing")
+    # The modes that a compiler traces with are taken out first: the fake mode of the trace is to be the only one.
     with tracing(None), without_modes(), fake_mode(), kept():
         traced = trace(torch.fx.Interpreter(graph).run, pre_dispatch=True)(*map(_without_values, inputs))
     found: torch.fx.Graph = traced.graph

@@ -112,19 +112,15 @@ class Patches:
         there = getattr(holder, name)
         layer = _Layer(self.owner, make, None if make is None else make(there))
         if found is None:
-            found = _names[key] = _Name(holder, name, _own(holder, name, there), there)
+            # What is put back in the end. A class may inherit the name, a module make it when it is asked
+            # (`__getattr__`); the configurations of torch's compilers are modules of a kind of their own, which keep
+            # their settings elsewhere.
+            own = vars(holder).get(name, ABSENT)
+            plain = isinstance(holder, type) or type(holder) is types.ModuleType
+            found = _names[key] = _Name(holder, name, own if plain or own is not ABSENT else there, there)
         found.layers.append(layer)
         self._undo.callback(_take_out, found, layer)
         return found
-
-
-def _own(holder: Any, name: str, there: Any) -> Any:
-    """What is put back in the end. A class may inherit the name, a module make it when it is asked
-    (`__getattr__`); the configurations of torch's compilers are modules of a kind of their own, which keep
-    their settings elsewhere."""
-    own = vars(holder).get(name, ABSENT)
-    plain = isinstance(holder, type) or type(holder) is types.ModuleType
-    return own if plain or own is not ABSENT else there
 
 
 def _take_out(one: _Name, layer: _Layer) -> None:

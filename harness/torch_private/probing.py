@@ -50,6 +50,7 @@ class InnerCompilation:
     def again(self, module: torch.fx.GraphModule) -> Boxed:
         """Compile another graph of the same inputs with the same options, whatever is being compiled now or
         not."""
+        # These are the first compilation's own: its number, and where it notes whether CUDA graphs may be made.
         kept = {name: value for name, value in self.options.items() if name not in ("graph_id", "cudagraphs")}
         return _compiled(module, list(self.inputs), kept)
 
@@ -100,6 +101,7 @@ def compile_graph(module: torch.fx.GraphModule, inputs: Sequence[Any], *, backwa
 def _compiled(module: torch.fx.GraphModule, inputs: list[Any], options: Mapping[str, Any]) -> Boxed:
     inner = private("torch._inductor.compile_fx", "compile_fx_inner")
     tracing = private("torch._guards", "tracing")
+    # `tracing(None)`: Inductor would else find the context of the compilation that is under way, and its fake mode.
     with tracing(None), torch.no_grad():
         compiled: Boxed = inner(module, inputs, **options)
     return compiled

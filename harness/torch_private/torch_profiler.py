@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from .lazy_graphs import lazy_counters
+from .compile_work import compiled_regions
+from .lazy import lazy_counters
 from .patches import Patches, Undo, lifted, wrapped
 from .presence import private, require
-from .script_compiles import compiled_regions
 
 LAZY_CUTS = ("_mark_step", "_sync_multi")
 XLA_CUTS = ("_xla_step_marker", "_xla_sync_multi")
@@ -32,20 +32,20 @@ def around_cuts(base: str, around: Callable[[], AbstractContextManager[object]])
     `around`."""
     module, names = ("torch_xla._XLAC", XLA_CUTS) if base == "xla" else ("torch._C._lazy", LAZY_CUTS)
     holder = importlib.import_module(module)
+
+    def within(cut: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(cut)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with around():
+                return cut(*args, **kwargs)
+
+        return call
+
     with Patches("the cuts of a profile") as patches:
         for name in names:
             if hasattr(holder, name):
-                patches.wrap(holder, name, lambda cut: _within(cut, around))
+                patches.wrap(holder, name, within)
     return patches.undo
-
-
-def _within(function: Callable[..., Any], around: Callable[[], AbstractContextManager[object]]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with around():
-            return function(*args, **kwargs)
-
-    return call
 
 
 def name_inductor_kernels(named: Callable[[str], Callable[[], Any]]) -> Undo:
@@ -57,31 +57,31 @@ def name_inductor_kernels(named: Callable[[str], Callable[[], Any]]) -> Undo:
     cache = private("torch._inductor.codecache", "PyCodeCache")
     require(cache, "load_by_key_path")
 
+    def shown(kernel: Callable[..., Any], begin: Callable[[], Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            handle = begin()
+            try:
+                return kernel(*args)
+            finally:
+                if handle is not None:
+                    handle.__exit__(None, None, None)
+
+        setattr(call, WITHIN, kernel)
+        return call
+
     def naming(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def load(*args: Any, **kwargs: Any) -> Any:
             module = original(*args, **kwargs)
             for name, kernel in list(vars(module).items()):
+                # The module is kept by torch and given again: a kernel is led through a range once.
                 if name.startswith("cpp_") and callable(kernel) and not hasattr(kernel, WITHIN):
-                    setattr(module, name, _named_kernel(kernel, named(name)))
+                    setattr(module, name, shown(kernel, named(name)))
             return module
 
         return load
 
     return wrapped("the names of Inductor's kernels", cache, "load_by_key_path", naming)
-
-
-def _named_kernel(kernel: Callable[..., Any], begin: Callable[[], Any]) -> Callable[..., Any]:
-    def call(*args: Any) -> Any:
-        handle = begin()
-        try:
-            return kernel(*args)
-        finally:
-            if handle is not None:
-                handle.__exit__(None, None, None)
-
-    setattr(call, WITHIN, kernel)
-    return call
 
 
 def compilations(base: str) -> int | None:
@@ -196,6 +196,7 @@ def lines_of_ops(profile: Any, lies_in_script: Callable[[str], bool]) -> dict[in
 
     `profile` is a `torch.profiler.profile` that has ended and was made `with_stack`. The names of Python's
     slices in a trace have the line where a function is defined; the line that called it is only here."""
+    # The tree is walked from its roots; a child begins with the line that was found above it.
     results = profile.profiler.kineto_results
     require(results, "experimental_event_tree")
     found: dict[int, str] = {}
@@ -204,7 +205,7 @@ def lines_of_ops(profile: Any, lies_in_script: Callable[[str], bool]) -> dict[in
         event, line = waiting.pop()
         tag, fields = event.typed
         caller = getattr(fields, "caller", None)
-        if caller is not None:
+        if caller is not None:  # a Python function, with the line that called it; the innermost of the script's counts
             if lies_in_script(caller.file_name):
                 line = f"{caller.file_name}:{caller.line_number}"
         elif tag.name == "TorchOp" and fields.scope.name != "USER_SCOPE":

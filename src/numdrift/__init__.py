@@ -26,12 +26,12 @@ if TYPE_CHECKING:
         device,
         log,
         mark_step,
+        on_snapshot,
         phase,
         print,
         step,
         steps,
     )
-    from .harness.script.snapshot_callback import on_snapshot
     from .harness.tools.support.support_analysis import SupportAnalysis
 
 _HOMES = {
@@ -57,7 +57,7 @@ _HOMES = {
     "localize": "numdrift.harness.api.investigating",
     "log": "numdrift.harness.script.script_api",
     "mark_step": "numdrift.harness.script.script_api",
-    "on_snapshot": "numdrift.harness.script.snapshot_callback",
+    "on_snapshot": "numdrift.harness.script.script_api",
     "partition": "numdrift.harness.observers.partition.partitioned_module",
     "phase": "numdrift.harness.script.script_api",
     "print": "numdrift.harness.script.script_api",

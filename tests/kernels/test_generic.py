@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from numdrift.harness.errors import KernelError, KernelNotFound, NotAvailable
-from numdrift.harness.torch_private.taping import bare_execution
+from numdrift.harness.torch_private.dispatching import bare_execution
 from numdrift.kernels.registry import Kernel, KernelRegistry, built_in
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]

@@ -14,8 +14,8 @@ from ...tape.call_log import CallLog, given_by
 from ...tape.compiled_graphs import CompiledGraph, ValueKey
 from ...tape.op_places import OpPlace
 from ...tape.tape import Call, CompiledNode, NotReplayable
+from ...torch_private.dispatching import is_operation_overload, op_behind
 from ...torch_private.graph_stages import CALL
-from ...torch_private.taping import is_operation_overload, op_behind
 from .fx_graph import module_path, script_line
 
 SIZES = "sym_"

@@ -15,6 +15,7 @@ from ...hooks.backend_adapter import Adapter, load_adapter
 from ...hooks.mode_protocol import Moment, ScriptFacts
 from ...records.mode_spec import LADDER, ModeSpec
 from ...script.parallel import within_wrapper
+from ...torch_private.compile_work import inductor_mode_options, is_compiled_by_script
 from ...torch_private.compiling import (
     compile_in_place,
     compiled_frames,
@@ -23,7 +24,6 @@ from ...torch_private.compiling import (
     set_inductor_options,
     undo_compile_in_place,
 )
-from ...torch_private.script_compiles import inductor_mode_options, is_compiled_by_script
 from ..eager.mode import EagerMode
 
 

@@ -14,10 +14,9 @@ from ...tape.call_log import CallValues
 from ...tape.replay import Computation, set_apart
 from ...tape.step_kernels import executed_apart
 from ...tape.tape import Call, GeneratorState, Tape, View, leaves, mapped
-from ...torch_private.dispatching import without_dispatch_modes
+from ...torch_private.dispatching import registered_operation, without_dispatch_modes
 from ...torch_private.operators import written_names
 from ...torch_private.probing import Boxed, compile_graph, fake_mode
-from ...torch_private.taping import registered_operation
 
 TOGETHER = 16
 """Nodes that are compiled as one graph: one needs about as long as many, and all are executed when one is asked for."""

@@ -13,9 +13,8 @@ from ...tape.op_places import OpPlace
 from ...tape.replay import generator_state, is_same, set_generator_state
 from ...tape.storages import bytes_of_storage
 from ...tape.tape import NotReplayable, Phase, views_in
-from ...torch_private.dispatching import without_dispatch_modes
+from ...torch_private.dispatching import bare_execution, storage_address, without_dispatch_modes
 from ...torch_private.probing import Boxed
-from ...torch_private.taping import bare_execution, storage_address
 from .compiled_interpreter import Described, Interpreted, Interpreter, NodeNames, flat_outputs, laid_out_like, layout_of
 
 OTHER_RANDOM = (

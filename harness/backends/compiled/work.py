@@ -14,7 +14,13 @@ import torch
 
 from ...errors import NotAvailable
 from ...records.backend_work import BREAK, Work
-from ...torch_private.compile_work import compiler_counters, is_backward, kernels_of_torch, watch_compilations
+from ...torch_private.compile_work import (
+    compiler_counters,
+    graph_breaks,
+    is_backward,
+    kernels_of_torch,
+    watch_compilations,
+)
 from ...torch_private.graph_stages import (
     AotCompiler,
     Compile,
@@ -30,7 +36,6 @@ from ...torch_private.graph_stages import (
 )
 from ...torch_private.inductor_lowering import LoweredNode, watch_lowering
 from ...torch_private.patches import Patches, Undo
-from ...torch_private.script_compiles import graph_breaks
 from ..called_operators import KeptFailure, line_in, line_in_trace
 
 HITS = ("inductor.fxgraph_cache_hit", "aot_autograd.autograd_cache_hit")

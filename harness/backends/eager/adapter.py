@@ -15,8 +15,8 @@ from ...errors import NotAvailable
 from ...hooks.backend_adapter import Tell
 from ...records.backend_work import OperatorCall, SupportAnswer, Work
 from ...torch_private import dispatching
-from ...torch_private.device_kernels import is_taken_by_fallback
 from ...torch_private.dispatching import ShownOps, dispatch_key
+from ...torch_private.operators import is_taken_by_fallback
 from ..called_operators import KeptFailure, ScriptLines, configuration, instruction, is_called_by_harness, kind_of
 from ..one_node import Counters, Settle, asked_by_execution, graph_on, nothing_pending
 from .mode import require_device

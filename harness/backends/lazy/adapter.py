@@ -18,15 +18,17 @@ from numdrift.kernels.expectation import tensors_in
 from ...hooks.backend_adapter import Tell
 from ...records.backend_work import FALLBACK, FROM_DEVICE, RECORDING, TO_DEVICE, OperatorCall, Work
 from ...records.graph_record import Value
-from ...torch_private.lazy import start_lazy_backend, sync_lazy
-from ...torch_private.lazy_graphs import LAZY_KEY, lazy_counters, set_lazy_source_locations
-from ...torch_private.lazy_support import lazy_counter, lazy_text, lazy_without_execution, lower_lazy
+from ...torch_private.lazy import LAZY_KEY, lazy_counters, set_lazy_source_locations, start_lazy_backend, sync_lazy
 from ...torch_private.lazy_work import (
     COMPILED,
     Copy,
     ExecutedCut,
+    lazy_counter,
     lazy_graph_sizes,
     lazy_report,
+    lazy_text,
+    lazy_without_execution,
+    lower_lazy,
     watch_lazy_copies,
     watch_lazy_cuts,
 )
@@ -42,8 +44,8 @@ from .lazy_pre import TECHNICAL
 ADOPTION = {
     str(Path(HARNESS, "script", f"{name}.py"))
     for name in (
-        "adoption", "adoption_notes", "autocast", "connection", "cuda", "devices", "meeting", "parallel", "placement",
-        "script_api", "script_compiling",
+        "adoption", "autocast", "cuda", "devices", "parallel", "placement", "script_api", "script_compiling",
+        "understood",
     )
 }  # fmt: skip
 """Where calls of the script's own are led through; what else lies there reads for numdrift."""

@@ -14,7 +14,7 @@ import torch
 
 from ...hooks.mode_protocol import Moment
 from ...records.graph_record import LAZY_DUMP
-from ...torch_private.lazy_graphs import set_profiled_runs
+from ...torch_private.lazy import set_profiled_runs
 from ..captures import CaptureRequest
 from .lazy_calls import KnownValues
 from .lazy_dump import Counted, DumpFile

@@ -18,7 +18,7 @@ from numdrift.kernels.expectation import tensors_in
 
 from ...records.graph_record import Node
 from ...torch_private.dispatching import Overrides
-from ...torch_private.lazy_graphs import LAZY_KEY, lazy_kernels, lazy_tensor_id
+from ...torch_private.lazy import LAZY_KEY, lazy_kernels, lazy_tensor_id
 from ...torch_private.operators import arguments_of, schema_of
 from ..called_operators import plain
 from ..dispatched_support import as_tensor

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from ...records.graph_record import Cut, Value
-from ...torch_private.lazy_graphs import lazy_counters
+from ...torch_private.lazy import lazy_counters
 from .lazy_calls import FRAME
 
 DTYPES = {

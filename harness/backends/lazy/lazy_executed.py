@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...records.graph_record import Cut, Graph, GraphFolder, Node, Value, phase_of
-from ...torch_private.lazy_graphs import last_torchscript_graph, torchscript_schema
+from ...torch_private.lazy import last_torchscript_graph, torchscript_schema
 from ..called_operators import plain
 from .lazy_calls import KnownValues
 from .lazy_dump import DumpedGraph

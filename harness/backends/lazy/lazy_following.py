@@ -17,7 +17,7 @@ from numdrift.kernels.swaps.sites import MARK, ModulePaths
 from ...records.graph_record import Node
 from ...tape.origin import script_line
 from ...torch_private.dispatching import current_autograd_node, next_sequence_number, sequence_number
-from ...torch_private.lazy_graphs import set_lazy_source_locations, settle_view
+from ...torch_private.lazy import set_lazy_source_locations, settle_view
 from ..called_operators import HARNESS, KeptFailure
 from ..captures import CaptureRequest
 from .lazy_calls import Arguments, KnownValues, LazyCall, LazyKernels, number_of

@@ -18,7 +18,7 @@ from ...tape.ensemble import in_words
 from ...tape.op_places import OpPlace
 from ...tape.replay import generator_state, set_generator_state
 from ...tape.tape import Tape, Watched
-from ...torch_private.taping import bare_execution
+from ...torch_private.dispatching import bare_execution
 from .camera import Wish
 from .snapshot_record import AFTERWARDS, Circumstances, Port, Reason, Snapshot, draws_own, watched_output
 

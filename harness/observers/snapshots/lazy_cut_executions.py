@@ -21,10 +21,15 @@ from ...tape.call_log import CallLog, CallValues
 from ...tape.ensemble import in_words
 from ...tape.replay import generator_state, is_same, set_generator_state
 from ...tape.tape import Tape, Watched
-from ...torch_private.dispatching import without_function_modes
-from ...torch_private.lazy import lazy_has_value, parsed_torchscript, pending_data, pending_torchscript
-from ...torch_private.lazy_graphs import lazy_counters, lazy_tensor_id
-from ...torch_private.taping import bare_execution
+from ...torch_private.dispatching import bare_execution, without_function_modes
+from ...torch_private.lazy import (
+    lazy_counters,
+    lazy_has_value,
+    lazy_tensor_id,
+    parsed_torchscript,
+    pending_data,
+    pending_torchscript,
+)
 from .camera import Camera, Wish, is_finite
 from .segments import BEGINS, Bound
 from .snapshot_record import AFTERWARDS, Circumstances, Port, Reason, Snapshot, bytes_of_tensors, watched_output

@@ -18,9 +18,14 @@ from ...tape.ensemble import in_words
 from ...tape.tape import NotReplayable, Tape, View, leaves
 from ...tape.tape_recorder import TapeRecorder
 from ...torch_private.compiling import compiled_frames
-from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
+from ...torch_private.dispatching import (
+    dispatches_itself,
+    foreign_dispatch_mode,
+    registered_operation,
+    without_dispatch_modes,
+    without_function_modes,
+)
 from ...torch_private.operators import written_values
-from ...torch_private.taping import dispatches_itself, foreign_dispatch_mode, registered_operation
 from .camera import Camera, Wish, is_finite
 from .snapshot_record import AFTERWARDS, Circumstances, Port, Reason, Snapshot, watched_output
 

@@ -27,7 +27,7 @@ from ...tape.tape import Tape
 from ...tape.tape_arguments import Decoder, Encoder, whole
 from ...tape.tape_file import described_tape, understood_tape
 from ...tape.tensor_file import CODES, read_tensors, write_tensors
-from ...torch_private.taping import bare_execution
+from ...torch_private.dispatching import bare_execution
 from .snapshot_record import Circumstances, Port, Reason, Snapshot
 
 SCHEMA = 1

@@ -11,9 +11,9 @@ import torch
 from ...tape.call_log import CallLog
 from ...tape.op_places import OpPlace
 from ...tape.tape import NotReplayable
-from ...torch_private.lazy_graphs import torchscript_schema
+from ...torch_private.dispatching import registered_operation
+from ...torch_private.lazy import torchscript_schema
 from ...torch_private.operators import arguments_of
-from ...torch_private.taping import registered_operation
 
 NUMBERS = ("aten::ScalarImplicit", "aten::IntImplicit", "aten::FloatImplicit")
 """Nodes that read a number out of a tensor."""

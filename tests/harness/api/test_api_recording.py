@@ -14,7 +14,7 @@ from torch.optim.optimizer import Optimizer, _global_optimizer_post_hooks, _glob
 
 import numdrift
 from numdrift.harness.errors import CollisionError, ModeError, UsageError
-from numdrift.harness.script.connection import connection
+from numdrift.harness.script.script_api import connection
 from numdrift.harness.torch_private.dispatching import dispatch_modes
 
 STEPS = 4

@@ -17,7 +17,7 @@ from numdrift.harness.recorder.session import Session
 from numdrift.harness.records.mode_spec import parse_mode
 from numdrift.harness.records.run_config import RunConfig
 from numdrift.harness.records.step_selection import StepSelection
-from numdrift.harness.script.connection import connection
+from numdrift.harness.script.script_api import connection
 from numdrift.harness.torch_private.dispatching import dispatch_modes
 from numdrift.harness.torch_private.patches import Patches, patched_names
 

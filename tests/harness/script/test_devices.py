@@ -12,10 +12,10 @@ from numdrift.harness.backends.eager.adapter import EagerAdapter
 from numdrift.harness.errors import NotAvailable
 from numdrift.harness.records.adoption_facts import AdoptionFacts
 from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.script.adoption_notes import ScriptNotes
 from numdrift.harness.script.autocast import AutocastRedirection
 from numdrift.harness.script.cuda import CudaStandIns
 from numdrift.harness.script.devices import DeviceRedirection
+from numdrift.harness.script.understood import ScriptNotes
 from numdrift.harness.torch_private.accelerators import device_meant
 
 Facts = list[dict[str, Any]]

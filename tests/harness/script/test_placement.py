@@ -12,9 +12,9 @@ import torch
 
 from numdrift.harness.errors import AdoptionError
 from numdrift.harness.records.adoption_facts import AdoptionFacts
-from numdrift.harness.script.adoption_notes import ScriptNotes
 from numdrift.harness.script.devices import DeviceRedirection
 from numdrift.harness.script.placement import Placement
+from numdrift.harness.script.understood import ScriptNotes
 from numdrift.harness.torch_private.lazy import start_lazy_backend
 
 

@@ -11,10 +11,10 @@ import torch
 from numdrift.harness.backends.compiled.mode import CompileMode
 from numdrift.harness.records.adoption_facts import AdoptionFacts
 from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.script.adoption_notes import ScriptNotes
 from numdrift.harness.script.script_compiling import Compiler, ScriptCompiles, modules_called_by
 from numdrift.harness.script.training_hooks import ModuleCalls
-from numdrift.harness.torch_private.script_compiles import compiled_regions, graph_breaks
+from numdrift.harness.script.understood import ScriptNotes
+from numdrift.harness.torch_private.compile_work import compiled_regions, graph_breaks
 
 
 class Script:

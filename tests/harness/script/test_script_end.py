@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from numdrift.harness.script.script_end import end_of, first_line
+from numdrift.harness.script.main_module import end_of, first_line
 
 
 def test_what_an_op_raised_under_a_compiler_is_said() -> None:

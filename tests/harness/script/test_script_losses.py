@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch.func import vmap
 
-from numdrift.harness.script.found_tensors import find_modules, find_names, tree_names
 from numdrift.harness.script.script_losses import (
-    GradientFunctions,
     ScaledLosses,
     StepLosses,
     differentiates_parameters,
     leaves_of,
+    report_gradient_functions,
 )
+from numdrift.harness.script.without_optimizer import find_modules, find_names, tree_names
 
 
 def weight(*values: float) -> torch.nn.Parameter:
@@ -94,14 +94,13 @@ def test_a_gradient_function_gives_what_it_gave_and_is_reported_once(adopted: bo
     plain = torch.func.grad(square)(parameters, x)
     both = torch.func.grad_and_value(square)(parameters, x)
     observer = Functions((lambda function: function) if adopted else None)
-    functions = GradientFunctions(observer)
-    functions.install()
+    remove = report_gradient_functions(observer)
     try:
         assert torch.equal(torch.func.grad(square)(parameters, x)["w"], plain["w"])
         gradients, value = torch.func.grad_and_value(square)(parameters, x)
         batched = vmap(torch.func.grad(square), (None, 0))(parameters, x.reshape(1, 2))
     finally:
-        functions.remove()
+        remove()
     assert torch.equal(gradients["w"], both[0]["w"]) and torch.equal(value, both[1])
     assert torch.equal(batched["w"][0], plain["w"])
     assert [one[0] is parameters for one in observer.called] == [True, True]

@@ -10,7 +10,7 @@ from numdrift.harness.observers.snapshots.camera import Camera, SnapshotFolder
 from numdrift.harness.observers.snapshots.snapshot_choice import Choice, asked, load_callback
 from numdrift.harness.records.execution_facts import Execution
 from numdrift.harness.records.step_selection import StepSelection
-from numdrift.harness.script.snapshot_callback import registered
+from numdrift.harness.script.script_api import registered
 
 FORWARD = Execution("0-forward", "forward", 3, 2, 1)
 
