@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from numdrift.harness.errors import KernelNotFound, UsageError
-from numdrift.harness.torch_private import find_overload
+from numdrift.harness.torch_private.operators import find_overload
 from numdrift.kernels.lab.arguments import ELEMENTWISE, generated
 from numdrift.kernels.lab.input_sets import INPUT_SETS
 from numdrift.kernels.lab.recipes import RECIPES
