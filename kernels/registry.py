@@ -160,8 +160,7 @@ class KernelRegistry:
         return known[name]
 
     def name_of_own(self, op: str, path: Path) -> str:
-        """The name of a kernel that the user brings: its file's stem. Raises UsageError for one that the op
-        has."""
+        """The name of a kernel that the user brings: its file's stem. Raises UsageError for one that the op has."""
         if any(known.name == path.stem for known in self.kernels(op)):
             raise UsageError(f"op {op} has a kernel {path.stem!r} already; give {path} another name")
         return path.stem

@@ -1,4 +1,4 @@
-"""Kernels of silu, gelu and their backwards; see `pointwise` for how to read a formula."""
+"""Which kernels silu, gelu and their backwards have; see `pointwise` for how to read a formula."""
 
 from __future__ import annotations
 

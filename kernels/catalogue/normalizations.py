@@ -1,4 +1,4 @@
-"""Softmaxes, layer norm and batch norm, with their backwards."""
+"""Which kernels softmaxes, layer norm, batch norm and their backwards have, and what users read of each."""
 
 from __future__ import annotations
 

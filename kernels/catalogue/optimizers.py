@@ -1,4 +1,4 @@
-"""The ops that Adam is made of: over lists of tensors, and fused."""
+"""Which kernels the ops of Adam have, over lists of tensors and fused, and what users read of each."""
 
 from __future__ import annotations
 

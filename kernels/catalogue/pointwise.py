@@ -1,4 +1,4 @@
-"""Kernels of the activations and their backwards, and of addcmul, addcdiv and lerp.
+"""Which kernels activations, their backwards, addcmul, addcdiv and lerp have, and what users read of each.
 
 A formula is evaluated operation by operation, each rounding to the dtype of the inputs (bfloat16 inputs: to
 bfloat16), unless the description says otherwise. fma(a, b, c) is a*b + c with one rounding. `decomposed` is

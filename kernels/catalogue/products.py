@@ -1,4 +1,4 @@
-"""Sums, matrix products, linear and attention."""
+"""Which kernels sums, matrix products, linear and attention have, and what users read of each."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Kernels of `scaled_dot_product_attention`. It is swapped above autograd: they are made of differentiable
-operations.
+"""Kernels of `scaled_dot_product_attention`. It is swapped above autograd: they are made of differentiable operations.
 
 Shapes: query [..., L, E], key [..., S, E], value [..., S, Ev]; the result [..., L, Ev]. Under autocast they
 compute in its dtype. `math_form`, `flash`, `decomposed`, `fp64` and `bf16` at the end take the op's

@@ -118,8 +118,7 @@ class WholeComposites:
         return call
 
     def _opaque_op(self, group: Group) -> tuple[Any, int]:
-        """`numdrift::linear_backward(gradients, saved, number)`, which computes what the group's nodes
-        compute."""
+        """`numdrift::linear_backward(gradients, saved, number)`, which computes what the group's nodes compute."""
         number = self._numbers.setdefault(group.text, len(self._numbers))
         self._groups.setdefault(number, group)
         if group.name not in self._opaque:

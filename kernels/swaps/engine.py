@@ -90,8 +90,7 @@ class Swaps:
         self.sites.backward_ended()
 
     def describe(self) -> list[dict[str, str]]:
-        """Each swap as the manifest has it; `computed_by` says whether C code or torch operations compute
-        it."""
+        """Each swap as the manifest has it; `computed_by` says whether C code or torch operations compute it."""
         return [
             {
                 "swap": str(swap.request),

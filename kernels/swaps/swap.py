@@ -1,4 +1,4 @@
-"""One swap, resolved: the kernel found, its code imported at the first call."""
+"""One swap with its kernel found, which swap a call gets, and which overloads of aten a swap takes over."""
 
 from __future__ import annotations
 
@@ -47,8 +47,7 @@ class Swap:
         return self.request.module is not None or self.request.occurrence is not None
 
     def serves(self, target: Target) -> bool:
-        """Whether the kernel, or the one of its name for an op that takes over the op's part, computes
-        `target`."""
+        """Whether the kernel, or the one of its name for an op that takes over the op's part, computes `target`."""
         return target.functional_name in self._functions or self._kernel_for(target) is not None
 
     def function(self, target: Target) -> Callable[..., Any]:
@@ -66,8 +65,7 @@ class Swap:
 
 
 def resolve(requests: Sequence[SwapRequest], registry: KernelRegistry) -> list[Swap]:
-    """Find the kernel of each request. Raises KernelNotFound, and for a user's kernel what `user_kernel`
-    raises."""
+    """Find the kernel of each request. Raises KernelNotFound, and for a user's kernel what `user_kernel` raises."""
     swaps = []
     for number, request in enumerate(requests):
         stood_for = registry.operation(request.op).also
