@@ -209,6 +209,7 @@ def register(registry: KernelRegistry) -> None:
         operation = Operation(op, FAMILY, summary, also=also)
         registry.register(operation, records(op, module, rows, prefix=prefix))
 
+    rows: tuple[CatalogueRow, ...]
     of_softmax = CatalogueRow(
         "log_of_softmax",
         "the logarithm of the softmax; -inf where a probability underflows",

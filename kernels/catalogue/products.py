@@ -208,6 +208,7 @@ def _sum_rows(end: str) -> tuple[CatalogueRow, ...]:
 
 def register(registry: KernelRegistry) -> None:
     """Add them all; the order is that of the list that users see."""
+    rows: tuple[CatalogueRow, ...]
     for op, end in (("sum", ""), ("mean", "; divided by n")):
         summary = f"{op} of all elements or over some dimensions"
         operation = Operation(op, "reduction", summary, f"{REFERENCES}:{op}")

@@ -126,7 +126,7 @@ def load(folder: Path, identity: Identity, domain: Domain) -> tuple[SweepProgres
         empty = SweepProgress.none(domain)
         if (progress.bins.dtype, progress.bins.shape) != (BIN, empty.bins.shape):
             raise ValueError("bins of another type or shape")
-        if (progress.done.dtype, progress.done.shape) != (np.bool_, empty.done.shape):
+        if progress.done.dtype != np.bool_ or progress.done.shape != empty.done.shape:
             raise ValueError("blocks of another type or shape")
         if progress.worst.dtype != WORST_INPUT:
             raise ValueError("inputs of another type")
