@@ -66,6 +66,7 @@ def zeros(tensor: torch.Tensor) -> torch.Tensor:
     """Zeros of the same kind, on the CPU where the tensor's own device has no values yet."""
     if tensor.device.type in LAZY_DEVICES:
         return torch.zeros(tensor.shape, dtype=tensor.dtype)
+    # empty_strided first: torch.zeros_like would not keep every stride (of an expanded tensor, say)
     strided = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
     return strided.zero_()
 

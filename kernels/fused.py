@@ -46,11 +46,22 @@ def emulated_fma(a: Operand, b: Operand, c: Operand) -> torch.Tensor:
     """
     tensors, dtype = _as_tensors((a, b, c))
     wide_a, wide_b, wide_c = (one.double() for one in tensors)
-    if dtype == torch.float64:
-        return _double_fma(wide_a, wide_b, wide_c)
-    # The product of two float32 numbers has 48 bits and is exact in float64, the sum may not be.
-    sum_, error = two_sum(wide_a * wide_b, wide_c)
-    return rounded(sum_, error, dtype)
+    if dtype != torch.float64:
+        # The product of two float32 numbers has 48 bits and is exact in float64, the sum may not be.
+        sum_, error = two_sum(wide_a * wide_b, wide_c)
+        return rounded(sum_, error, dtype)
+    # high + low + lowest is the exact value, rounded as in `rounded`.
+    product, error = two_product(wide_a, wide_b)
+    carried, lowest = two_sum(wide_c, error)
+    high, low = two_sum(product, carried)
+    tail, rest = two_sum(low, lowest)
+    even, offset = two_sum(high, tail)
+    # A multiple of the spacing: the neighbour on the other side, so the value is halfway but for `rest`.
+    other, inexact = two_sum(even, 2 * offset)
+    halfway = torch.eq(inexact, 0) & torch.ne(offset, 0)
+    exact = torch.where(halfway & (torch.sign(rest) * offset > 0), other, even)
+    # The sign of zero, infinity and what overflows on the way are those of the plain sum.
+    return torch.where(torch.isfinite(exact) & torch.ne(exact, 0), exact, wide_a * wide_b + wide_c)
 
 
 def _as_tensors(operands: Sequence[Operand]) -> tuple[list[torch.Tensor], torch.dtype]:
@@ -79,12 +90,8 @@ def rounded(value: torch.Tensor, rest: torch.Tensor, dtype: torch.dtype) -> torc
         single = value.to(torch.float32)
         beyond = value - single.double()
         rest = torch.where(torch.eq(beyond, 0), rest, beyond)
-        return _nearest(single.double(), rest, dtype)
-    return _nearest(value, rest, dtype)
-
-
-def _nearest(value: torch.Tensor, rest: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Round `value`; where it lies halfway between two numbers, `rest` decides instead of the even digit."""
+        value = single.double()
+    # Where the value lies halfway between two numbers, `rest` decides instead of the even digit.
     even = value.to(dtype)
     limit = _PAST_LARGEST[dtype]
     place = even.double().clamp(-limit, limit)
@@ -121,17 +128,3 @@ def _halves(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     scaled = _SPLITTER * a
     high = scaled - (scaled - a)
     return high, a - high
-
-
-def _double_fma(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-    """a*b + c for float64: high + low + lowest is the exact value, rounded as in `_nearest`."""
-    product, error = two_product(a, b)
-    carried, lowest = two_sum(c, error)
-    high, low = two_sum(product, carried)
-    tail, rest = two_sum(low, lowest)
-    even, offset = two_sum(high, tail)
-    other, inexact = two_sum(even, 2 * offset)
-    halfway = torch.eq(inexact, 0) & torch.ne(offset, 0)
-    exact = torch.where(halfway & (torch.sign(rest) * offset > 0), other, even)
-    # The sign of zero, infinity and what overflows on the way are those of the plain sum.
-    return torch.where(torch.isfinite(exact) & torch.ne(exact, 0), exact, a * b + c)

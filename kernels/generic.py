@@ -33,8 +33,7 @@ def aten(op: str, *args: Any, **kwargs: Any) -> Any:
 def decomposed(op: str, *args: Any, **kwargs: Any) -> Any:
     """Call the decomposition that torch ships, its results in the dtypes of the op's.
 
-    On a CPU some give statistics of another dtype than the op does (batch norm of bfloat16 with float32
-    weights). Raises NotAvailable when torch ships none."""
+    Raises NotAvailable when torch ships none."""
     overload = find_overload(op, args, kwargs)
     decomposition = decomposition_of(overload)
     if decomposition is None:
@@ -43,6 +42,7 @@ def decomposed(op: str, *args: Any, **kwargs: Any) -> Any:
         return _without_drawing(f"{op}=decomposed", decomposition, args, kwargs)
     if is_composite(overload):
         return decomposition(*args, **kwargs)
+    # On a CPU some give statistics of another dtype than the op does: batch norm of bfloat16 with float32 weights.
     dtypes = [one.dtype for one in _expectations.of(overload, args, kwargs)]
     result = decomposition(*args, **kwargs)
     if len(dtypes) != len(list(tensors_in(result))):
@@ -63,7 +63,9 @@ def fp64(op: str, *args: Any, **kwargs: Any) -> Any:
 
 def _replayed(overload: Any, *args: Any, **kwargs: Any) -> Any:
     expected = _expectations.of(overload, args, kwargs)
-    wide_args, wide_kwargs = [widened(value) for value in args], _widened_keywords(kwargs)
+    wide_args, wide_kwargs = [widened(value) for value in args], {name: widened(one) for name, one in kwargs.items()}
+    if isinstance(wide_kwargs.get("dtype"), torch.dtype) and wide_kwargs["dtype"].is_floating_point:
+        wide_kwargs["dtype"] = torch.float64  # a dtype that is asked for would round inside of the op
     result = overload(*wide_args, **wide_kwargs)
     for original, wide in written_arguments(overload, args, kwargs, wide_args, wide_kwargs):
         for target, value in zip(tensors_in(original), tensors_in(wide), strict=True):
@@ -101,13 +103,6 @@ def widened(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(widened(one) for one in value)
     return value
-
-
-def _widened_keywords(kwargs: dict[str, Any]) -> dict[str, Any]:
-    wide = {name: widened(value) for name, value in kwargs.items()}
-    if isinstance(wide.get("dtype"), torch.dtype) and wide["dtype"].is_floating_point:
-        wide["dtype"] = torch.float64
-    return wide
 
 
 def _rounded(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -48,7 +48,7 @@ class Kernel:
     def load(self, op: str = "") -> Callable[..., Any]:
         """Import the function. `op` narrows a kernel of any op to one overload (`sum.dim_IntList`)."""
         function: Callable[..., Any] = load_target(self.target)
-        if self.path:
+        if self.path:  # what was imported makes the function from the user's file
             return function(self.op, self.path)  # type: ignore[no-any-return]
         return functools.partial(function, op or self.op) if self.of_any_op else function
 
@@ -145,8 +145,10 @@ class KernelRegistry:
 
     def kernels(self, op: str) -> tuple[Kernel, ...]:
         """Every kernel of an op: its own, and those that every op has where it has none of that name."""
+        # An overload has its own kernels where it has an entry, or else those of its op.
         own = self._kernels.get(op) or self._kernels.get(op.partition(".")[0], {})
         free = [_of(op, kernel) for kernel in GENERIC if kernel.name not in own]
+        # the plainest first, as lists show them
         first = [kernel for kernel in free if kernel.name == "aten"]
         return (*first, *own.values(), *(kernel for kernel in free if kernel.name != "aten"))
 
@@ -158,8 +160,7 @@ class KernelRegistry:
         return known[name]
 
     def name_of_own(self, op: str, path: Path) -> str:
-        """The name of a kernel that the user brings: its file's stem. Raises UsageError for one that the op
-        has."""
+        """The name of a kernel that the user brings: its file's stem. Raises UsageError for one that the op has."""
         if any(known.name == path.stem for known in self.kernels(op)):
             raise UsageError(f"op {op} has a kernel {path.stem!r} already; give {path} another name")
         return path.stem
@@ -188,5 +189,5 @@ def built_in() -> KernelRegistry:
     return registry
 
 
-CATALOGUE = ("activations", "pointwise", "normalizations", "reductions", "products", "optimizers")
+CATALOGUE = ("pointwise", "normalizations", "products", "optimizers")
 """The modules of `kernels/catalogue`, in the order in which their ops are listed."""

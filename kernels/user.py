@@ -1,6 +1,6 @@
 """A kernel that a user brings: a file in C or in Python, for any op.
 
-`mine.c` defines `kernel_float32`, `kernel_float64` or both; see native/signature.py. `mine.py` defines a
+`mine.c` defines `kernel_float32`, `kernel_float64` or both; see native/binding.py. `mine.py` defines a
 function named as the op, or `kernel`, that takes and returns what the op does; it may say DESCRIPTION,
 FORMULA, DTYPES, DEVICES and SOURCE. A Python file is executed when it is loaded, and may then import modules
 that lie beside it."""
@@ -13,8 +13,7 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -22,8 +21,7 @@ from typing import Any
 
 from numdrift.harness.errors import CompileError, NotAvailable, NumdriftError, UsageError, nearest
 
-from .native.binding import bind
-from .native.signature import KernelSignature, signature_of
+from .native.binding import KernelSignature, bind, signature_of
 from .native.source import checked_path, user_source
 from .registry import ANY_DEVICE, FLOATING, Kernel
 
@@ -105,29 +103,25 @@ def _module(op: str, path: Path) -> ModuleType:
     content = _content(path)
     try:
         return module_of(path, content)
+    except NumdriftError:
+        raise
     except (Exception, SystemExit) as error:
-        if isinstance(error, NumdriftError):
-            raise
-        raise _import_error(op, path, error) from error
-
-
-def _import_error(op: str, path: Path, error: BaseException) -> NumdriftError:
-    message = " ".join(str(error).split())
-    if isinstance(error, SyntaxError) and error.filename == str(path):
-        return CompileError(path, f"{path.name}:{error.lineno}: {error.msg}")
-    if isinstance(error, ModuleNotFoundError):
-        return NotAvailable(
-            f"kernel {op}={path}", f"it imports {error.name}, which is neither installed here nor beside it"
-        )
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    place = f"line {lines[-1]}" if lines else "its import"
-    return UsageError(f"{path}: {place} raises {type(error).__name__}: {message}")
+        if isinstance(error, SyntaxError) and error.filename == str(path):
+            raise CompileError(path, f"{path.name}:{error.lineno}: {error.msg}") from error
+        if isinstance(error, ModuleNotFoundError):
+            missing = f"it imports {error.name}, which is neither installed here nor beside it"
+            raise NotAvailable(f"kernel {op}={path}", missing) from error
+        # the line of the file itself, however deep in a library it was raised
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        place = f"line {lines[-1]}" if lines else "its import"
+        message = " ".join(str(error).split())
+        raise UsageError(f"{path}: {place} raises {type(error).__name__}: {message}") from error
 
 
 def _function(module: Any, path: Path, signature: KernelSignature) -> Callable[..., Any]:
     name = signature.op.partition(".")[0]
-    function = getattr(module, name, None) or getattr(module, "kernel", None)
-    if not callable(function):
+    function: Callable[..., Any] | None = getattr(module, name, None) or getattr(module, "kernel", None)
+    if function is None or not callable(function):
         raise UsageError(f"{path} defines neither {name} nor kernel; it needs `{signature.in_python()}`")
     required = [None for one in signature.arguments if not one.optional and not one.keyword]
     try:
@@ -136,8 +130,7 @@ def _function(module: Any, path: Path, signature: KernelSignature) -> Callable[.
         raise UsageError(f"{path}: {error}; the op calls it as `{signature.in_python()}`") from None
     except ValueError:
         pass  # a callable that does not tell its parameters
-    found: Callable[..., Any] = function
-    return found
+    return function
 
 
 def _text(module: Any, path: Path, name: str, default: str) -> str:
@@ -192,14 +185,32 @@ def module_of(path: Path, content: bytes) -> ModuleType:
     spec = importlib.util.spec_from_loader(name, _Source(path, content))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+
+    # The script's own modules of the same names are out of sight meanwhile.
+    folder, script = path.resolve().parent, Path(sys.path[0] if sys.path else "").resolve()
+    hidden = {one: known for one, known in sys.modules.items()
+              if script != folder and _is_beside(folder, one) and _is_beside(script, one, known)}  # fmt: skip
+    for one in hidden:
+        del sys.modules[one]
     sys.modules[name] = module
+    before = set(sys.modules)
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()  # a helper may be younger than what was found there before
+    helpers: list[Path] = []
     try:
-        with _beside(path.resolve().parent) as helpers:
-            spec.loader.exec_module(module)
-        setattr(module, _HELPERS, tuple(helpers))
+        spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
+    finally:
+        sys.path.remove(str(folder))
+        sys.dont_write_bytecode = writes
+        for one in sys.modules.keys() - before:
+            if _is_beside(folder, one, sys.modules[one]):
+                helpers.append(Path(str(sys.modules.pop(one).__file__)))
+        sys.modules.update(hidden)
+    setattr(module, _HELPERS, tuple(sorted(helpers)))
     return module
 
 
@@ -209,34 +220,8 @@ def helpers_of(module: ModuleType) -> tuple[Path, ...]:
     return found
 
 
-@contextmanager
-def _beside(folder: Path) -> Iterator[list[Path]]:
-    """Let modules of a folder be imported, and give their files at the end."""
-    helpers: list[Path] = []
-    script = Path(sys.path[0] if sys.path else "").resolve()
-    hidden = {name: module for name, module in sys.modules.items()
-              if script != folder and _is_beside(folder, name) and _is_beside(script, name, module)}  # fmt: skip
-    for name in hidden:
-        del sys.modules[name]
-    before = set(sys.modules)
-    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    sys.path.insert(0, str(folder))
-    importlib.invalidate_caches()
-    try:
-        yield helpers
-    finally:
-        sys.path.remove(str(folder))
-        sys.dont_write_bytecode = writes
-        for name in sys.modules.keys() - before:
-            if _is_beside(folder, name, sys.modules[name]):
-                helpers.append(Path(str(sys.modules.pop(name).__file__)))
-        sys.modules.update(hidden)
-        helpers.sort()
-
-
 def _is_beside(folder: Path, name: str, module: ModuleType | None = None) -> bool:
-    """Whether a folder has a module of this name, or has the package that it is of; and `module` came from
-    there."""
+    """Whether a folder has a module of this name, or has the package that it is of; and `module` came from there."""
     top = name.partition(".")[0]
     if not (folder / f"{top}.py").is_file() and not (folder / top / "__init__.py").is_file():
         return False

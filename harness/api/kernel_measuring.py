@@ -17,13 +17,12 @@ from numdrift.kernels.lab.check import CheckRow, Progress, Subjects, check
 from numdrift.kernels.lab.input_sets import CAPTURED, INPUT_SETS, parse_inputs
 from numdrift.kernels.lab.reference import describe
 from numdrift.kernels.lab.sweep import Sweep
+from numdrift.kernels.lab.sweep_bins import fastest_reduction
 from numdrift.kernels.lab.sweep_candidates import Candidate, candidates
 from numdrift.kernels.lab.sweep_domain import ENCODINGS, Domain
-from numdrift.kernels.lab.sweep_native import fastest_reduction
-from numdrift.kernels.lab.sweep_result import KernelErrors
+from numdrift.kernels.lab.sweep_result import KernelErrors, Zoom, zoom_on_worst
 from numdrift.kernels.lab.sweep_state import SweepProgress
 from numdrift.kernels.lab.sweep_subject import Subject, roundings, subject_of
-from numdrift.kernels.lab.sweep_zoom import Zoom, zoom_on_worst
 from numdrift.kernels.registry import built_in, op_name
 from numdrift.kernels.user import DEVICES
 

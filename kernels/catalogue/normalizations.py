@@ -1,183 +1,246 @@
-"""Softmaxes, layer norm and batch norm, with their backwards."""
+"""Which kernels softmaxes, layer norm, batch norm and their backwards have, and what users read of each."""
 
 from __future__ import annotations
 
 from ..registry import KernelRegistry, Operation
-from . import softmaxes
 from .table import CatalogueRow, records
 
 FAMILY = "normalization"
-OF_GRAPHS = (
-    "_native_batch_norm_legit",
-    "_native_batch_norm_legit_functional",
-    "_native_batch_norm_legit_no_training",
-)
-"""What native_batch_norm is in a compiled graph."""
 TWO_PASS = "(x-mean) * (1/sqrt(var+eps)) * weight + bias, var = sum((x-mean)^2) / n"
 CHAN = "T. Chan, G. Golub, R. LeVeque, Updating Formulae for Computing Sample Variances, 1979"
+ONLINE_SOURCE = "M. Milakov, N. Gimelshein, Online normalizer calculation for softmax, 2018"
+ATEN_SOURCE = "ATen/native/cpu/SoftMaxKernel.cpp"
+
+SOFTMAX_BACKWARD = (
+    CatalogueRow(
+        "factored",
+        "the difference before the product, as ATen's CPU kernel has it",
+        "y * (g - sum(g*y))",
+        ATEN_SOURCE,
+    ),
+    CatalogueRow(
+        "reversed",
+        "sums from the last element to the first",
+        "g*y - y * sum(reversed(g*y))",
+        "torch._decomp, the elements reversed",
+    ),
+    CatalogueRow(
+        "bf16",
+        "each operation rounded to bfloat16",
+        "bf16(g*y - y * sum(g*y))",
+        "torch._decomp, without its float32 inside",
+    ),
+)
+LOG_SOFTMAX_BACKWARD = (
+    CatalogueRow(
+        "renormalized",
+        "the probabilities made to add up to 1 again",
+        "g - p / sum(p) * sum(g), p = exp(y)",
+        "the definition",
+    ),
+    CatalogueRow(
+        "reversed",
+        "sums from the last element to the first",
+        "g - exp(y) * sum(reversed(g))",
+        "torch._decomp, the elements reversed",
+    ),
+    CatalogueRow(
+        "bf16",
+        "each operation rounded to bfloat16",
+        "bf16(g - exp(y) * sum(g))",
+        "torch._decomp, without its float32 inside",
+    ),
+)
+
+MOMENTS = (
+    CatalogueRow(
+        "two_pass",
+        "the mean first, then the deviations from it",
+        TWO_PASS,
+        "the definition",
+    ),
+    CatalogueRow(
+        "one_pass",
+        "variance from raw moments; cancels when the mean is large, and can give NaN",
+        "as two_pass, var = sum(x^2)/n - (sum(x)/n)^2",
+        "the definition of the variance, expanded",
+    ),
+    CatalogueRow(
+        "shifted",
+        "raw moments of the differences from the first element",
+        "as two_pass, var = sum((x-x[0])^2)/n - (sum(x-x[0])/n)^2",
+        CHAN,
+    ),
+    CatalogueRow(
+        "welford",
+        "one pass over blocks of 64, their moments merged one after the other",
+        "d = mean_b-mean, mean += d*(n_b/n), M2 += M2_b + d^2*(n_a*n_b/n), var = M2/n",
+        f"{CHAN}, equation 2.1",
+    ),
+    CatalogueRow(
+        "reversed",
+        "the two-pass form, summed from last to first",
+        "as two_pass, over reversed elements",
+        "the definition",
+        function="reversed_order",
+    ),
+    CatalogueRow(
+        "bf16",
+        "the two-pass form, each operation rounded to bfloat16",
+        f"bf16({TWO_PASS})",
+        "the definition",
+    ),
+)
+"""Ways to compute mean and variance, in layer norm and batch norm alike."""
+
+IN_FLOAT64 = CatalogueRow(
+    "fp64",
+    "the two-pass form in float64, rounded once, the running statistics too",
+    f"round({TWO_PASS})",
+    "the definition",
+)
+"""Not the op replayed: in lazy mode its hidden writes to copies of the statistics would be lost."""
+
+AFFINE = CatalogueRow(
+    "affine",
+    "one factor and one summand for each channel, as ATen's CPU kernel has it",
+    "x*a + b, a = invstd*weight, b = bias - mean*a",
+    "ATen/native/cpu/batch_norm_kernel.cpp",
+)
+# The gradient of the input alone: those of weight and bias are sums, in the same order.
+LAYER_NORM_BACKWARD = (
+    CatalogueRow(
+        "centered",
+        "the textbook form, two means of each row",
+        "rstd * (gy - mean(gy) - xhat*mean(gy*xhat)), xhat = (x-mean)*rstd, gy = g*weight",
+        "J. Ba, J. Kiros, G. Hinton, Layer Normalization, 2016",
+    ),
+    CatalogueRow(
+        "linear_form",
+        "rstd*gy + b*x + c as ATen's CPU kernel has it; cancels when the mean is large",
+        "b = (sum(gy)*mean - sum(gy*x)) * rstd^3 / n, c = -b*mean - sum(gy)*rstd/n",
+        "ATen/native/cpu/layer_norm_kernel.cpp",
+    ),
+    CatalogueRow(
+        "reversed",
+        "the textbook form, summed from last to first",
+        "as centered, over reversed elements",
+        "as centered",
+        function="reversed_order",
+    ),
+    CatalogueRow(
+        "bf16",
+        "the textbook form, each operation rounded to bfloat16",
+        "bf16(rstd * (gy - mean(gy) - xhat*mean(gy*xhat)))",
+        "as centered",
+    ),
+)
+BATCH_NORM_BACKWARD = (
+    CatalogueRow(
+        "centered",
+        "the textbook form, the mean subtracted before the sum",
+        "(g - mean(g) - xhat*mean(g*xhat)) * invstd*weight; in evaluation g * (invstd*weight)",
+        "S. Ioffe, C. Szegedy, Batch Normalization, 2015",
+    ),
+    CatalogueRow(
+        "raw_sums",
+        "sum(g*(x-mean)) as sum(g*x) - mean*sum(g); cancels when the mean is large",
+        "as centered, with sum(g*x) - mean*sum(g)",
+        "the one-pass form of the same sum",
+    ),
+    CatalogueRow(
+        "reversed",
+        "the textbook form, summed from last to first",
+        "as centered, over reversed elements",
+        "as centered",
+        function="reversed_order",
+    ),
+    CatalogueRow(
+        "bf16",
+        "the textbook form, each operation rounded to bfloat16",
+        "bf16((g - mean(g) - xhat*mean(g*xhat)) * invstd*weight)",
+        "as centered",
+    ),
+)
+
+
+def _softmax_rows(result: str) -> tuple[CatalogueRow, ...]:
+    """The forms of a softmax whose shift is m and whose sum is s; `result` is what is made of these."""
+    return (
+        CatalogueRow(
+            "without_max",
+            "does not subtract the maximum; overflows for large inputs (above 88 in float32)",
+            f"{result}, m = 0, s = sum(exp(x))",
+            "the definition",
+        ),
+        CatalogueRow(
+            "online",
+            "one pass over blocks of 64, rescaled whenever the maximum grows, as flash attention does",
+            f"{result}; for each block b: M = max(m, max(b)), s = s*exp(m-M) + sum(exp(b-M)), m = M",
+            ONLINE_SOURCE,
+        ),
+        CatalogueRow(
+            "reversed",
+            "sums from the last element to the first",
+            f"{result}, m = max(x), s = sum(reversed(exp(x-m)))",
+            f"{ATEN_SOURCE}, the elements reversed",
+        ),
+        CatalogueRow(
+            "bf16",
+            "each operation rounded to bfloat16",
+            f"bf16({result}), m = max(x), s = bf16(sum(bf16(exp(x-m))))",
+            f"{ATEN_SOURCE}, without its float32 inside",
+        ),
+    )
 
 
 def register(registry: KernelRegistry) -> None:
-    softmaxes.register(registry)
-    _register_layer_norm(registry)
-    _register_batch_norm(registry)
-    _register_batch_norm_of_graphs(registry)
+    """Add them all; the order is that of the list that users see."""
 
+    def add(
+        op: str,
+        summary: str,
+        module: str,
+        rows: tuple[CatalogueRow, ...],
+        *,
+        prefix: str = "",
+        also: tuple[str, ...] = (),
+    ) -> None:
+        operation = Operation(op, FAMILY, summary, also=also)
+        registry.register(operation, records(op, module, rows, prefix=prefix))
 
-def _register_layer_norm(registry: KernelRegistry) -> None:
-    op = "native_layer_norm"
-    rows = _forms("")
-    registry.register(Operation(op, FAMILY, "layer norm with its statistics"), records(op, "layer_norm", rows))
-    op = "native_layer_norm_backward"
-    rows = (
-        CatalogueRow(
-            "centered",
-            "centered",
-            "the textbook form, two means of each row",
-            "rstd * (gy - mean(gy) - xhat*mean(gy*xhat)), xhat = (x-mean)*rstd, gy = g*weight",
-            "J. Ba, J. Kiros, G. Hinton, Layer Normalization, 2016",
-        ),
-        CatalogueRow(
-            "linear_form",
-            "linear_form",
-            "rstd*gy + b*x + c as ATen's CPU kernel has it; cancels when the mean is large",
-            "b = (sum(gy)*mean - sum(gy*x)) * rstd^3 / n, c = -b*mean - sum(gy)*rstd/n",
-            "ATen/native/cpu/layer_norm_kernel.cpp",
-        ),
-        CatalogueRow(
-            "reversed",
-            "reversed_order",
-            "the textbook form, summed from last to first",
-            "as centered, over reversed elements",
-            "as centered",
-        ),
-        CatalogueRow(
-            "bf16",
-            "bf16",
-            "the textbook form, each operation rounded to bfloat16",
-            "bf16(rstd * (gy - mean(gy) - xhat*mean(gy*xhat)))",
-            "as centered",
-        ),
+    rows: tuple[CatalogueRow, ...]
+    of_softmax = CatalogueRow(
+        "log_of_softmax",
+        "the logarithm of the softmax; -inf where a probability underflows",
+        "log(exp(x-m) / sum(exp(x-m))), m = max(x)",
+        "torch.nn.functional.log_softmax, the note against log(softmax(x))",
+        function="of_softmax",
     )
-    operation = Operation(op, FAMILY, "gradients of layer norm")
-    registry.register(operation, records(op, "layer_norm_backward", rows))
-
-
-def _register_batch_norm(registry: KernelRegistry) -> None:
-    op = "native_batch_norm"
-    summary = "batch norm; updates running_mean and running_var, which its schema does not say"
-    operation = Operation(op, FAMILY, summary, also=OF_GRAPHS)
-    registry.register(operation, records(op, "batch_norm", (*_forms(""), _in_float64(""))))
-    op = "native_batch_norm_backward"
-    rows = (
-        CatalogueRow(
-            "centered",
-            "centered",
-            "the textbook form, the mean subtracted before the sum",
-            "(g - mean(g) - xhat*mean(g*xhat)) * invstd*weight; in evaluation g * (invstd*weight)",
-            "S. Ioffe, C. Szegedy, Batch Normalization, 2015",
-        ),
-        CatalogueRow(
-            "raw_sums",
-            "raw_sums",
-            "sum(g*(x-mean)) as sum(g*x) - mean*sum(g); cancels when the mean is large",
-            "as centered, with sum(g*x) - mean*sum(g)",
-            "the one-pass form of the same sum",
-        ),
-        CatalogueRow(
-            "reversed",
-            "reversed_order",
-            "the textbook form, summed from last to first",
-            "as centered, over reversed elements",
-            "as centered",
-        ),
-        CatalogueRow(
-            "bf16",
-            "bf16",
-            "the textbook form, each operation rounded to bfloat16",
-            "bf16((g - mean(g) - xhat*mean(g*xhat)) * invstd*weight)",
-            "as centered",
-        ),
-    )
-    operation = Operation(op, FAMILY, "gradients of batch norm")
-    registry.register(operation, records(op, "batch_norm_backward", rows))
-
-
-def _register_batch_norm_of_graphs(registry: KernelRegistry) -> None:
-    """The ops that are native_batch_norm in a compiled graph; their arguments or results are other ones."""
-    for op, prefix, summary in (
-        ("_native_batch_norm_legit", "legit_", "batch norm whose schema says what it writes"),
-        ("_native_batch_norm_legit_functional", "functional_", "batch norm in training in compiled graphs"),
+    for prefix, result, more in (
+        ("softmax_", "exp(x-m) / s", ()),
+        ("log_softmax_", "(x-m) - log(s)", (of_softmax,)),
+        ("safe_softmax_", "exp(x-m) / s, 0 where all x are -inf", ()),
     ):
-        registry.register(
-            Operation(op, FAMILY, summary), records(op, "batch_norm", (*_forms(prefix), _in_float64(prefix)))
-        )
-    op = "_native_batch_norm_legit_no_training"
-    rows = tuple(row for row in _forms("no_training_") if row.name in ("two_pass", "bf16"))
-    affine = CatalogueRow(
-        "affine",
-        "no_training_affine",
-        "one factor and one summand for each channel, as ATen's CPU kernel has it",
-        "x*a + b, a = invstd*weight, b = bias - mean*a",
-        "ATen/native/cpu/batch_norm_kernel.cpp",
-    )
-    operation = Operation(op, FAMILY, "batch norm in evaluation in compiled graphs")
-    registry.register(operation, records(op, "batch_norm", (*rows, affine, _in_float64("no_training_"))))
+        op, summary = f"_{prefix[:-1]}", f"{prefix.replace('_', ' ')}over one dimension"
+        add(op, summary, "softmax", (*_softmax_rows(result), *more), prefix=prefix)
+    for op, rows in (("_softmax", SOFTMAX_BACKWARD), ("_log_softmax", LOG_SOFTMAX_BACKWARD)):
+        add(f"{op}_backward_data", f"gradient of {op}", "softmax", rows, prefix=f"{op[1:]}_backward_")
 
+    add("native_layer_norm", "layer norm with its statistics", "layer_norm", MOMENTS)
+    backward, summary = "native_layer_norm_backward", "gradients of layer norm"
+    add(backward, summary, "layer_norm", LAYER_NORM_BACKWARD, prefix="backward_")
 
-def _in_float64(prefix: str) -> CatalogueRow:
-    """Not the op replayed: in lazy mode its hidden writes to copies of the statistics would be lost."""
-    return CatalogueRow(
-        "fp64",
-        f"{prefix}fp64",
-        "the two-pass form in float64, rounded once, the running statistics too",
-        f"round({TWO_PASS})",
-        "the definition",
-    )
-
-
-def _forms(prefix: str) -> tuple[CatalogueRow, ...]:
-    return (
-        CatalogueRow(
-            "two_pass",
-            f"{prefix}two_pass",
-            "the mean first, then the deviations from it",
-            TWO_PASS,
-            "the definition",
-        ),
-        CatalogueRow(
-            "one_pass",
-            f"{prefix}one_pass",
-            "variance from raw moments; cancels when the mean is large, and can give NaN",
-            "as two_pass, var = sum(x^2)/n - (sum(x)/n)^2",
-            "the definition of the variance, expanded",
-        ),
-        CatalogueRow(
-            "shifted",
-            f"{prefix}shifted",
-            "raw moments of the differences from the first element",
-            "as two_pass, var = sum((x-x[0])^2)/n - (sum(x-x[0])/n)^2",
-            CHAN,
-        ),
-        CatalogueRow(
-            "welford",
-            f"{prefix}welford",
-            "one pass over blocks of 64, their moments merged one after the other",
-            "d = mean_b-mean, mean += d*(n_b/n), M2 += M2_b + d^2*(n_a*n_b/n), var = M2/n",
-            f"{CHAN}, equation 2.1",
-        ),
-        CatalogueRow(
-            "reversed",
-            f"{prefix}reversed_order",
-            "the two-pass form, summed from last to first",
-            "as two_pass, over reversed elements",
-            "the definition",
-        ),
-        CatalogueRow(
-            "bf16",
-            f"{prefix}bf16",
-            "the two-pass form, each operation rounded to bfloat16",
-            f"bf16({TWO_PASS})",
-            "the definition",
-        ),
-    )
+    # The ops that native_batch_norm is in a compiled graph; their arguments or results are other ones.
+    legit, functional = "_native_batch_norm_legit", "_native_batch_norm_legit_functional"
+    no_training = "_native_batch_norm_legit_no_training"
+    summary = "batch norm; updates running_mean and running_var, which its schema does not say"
+    rows, also = (*MOMENTS, IN_FLOAT64), (legit, functional, no_training)
+    add("native_batch_norm", summary, "batch_norm", rows, also=also)
+    backward, summary = "native_batch_norm_backward", "gradients of batch norm"
+    add(backward, summary, "batch_norm", BATCH_NORM_BACKWARD, prefix="backward_")
+    add(legit, "batch norm whose schema says what it writes", "batch_norm", rows, prefix="legit_")
+    add(functional, "batch norm in training in compiled graphs", "batch_norm", rows, prefix="functional_")
+    # In evaluation no moments are computed: only what rounds differently is another kernel.
+    rows = (*(row for row in MOMENTS if row.name in ("two_pass", "bf16")), AFFINE, IN_FLOAT64)
+    add(no_training, "batch norm in evaluation in compiled graphs", "batch_norm", rows, prefix="no_training_")

@@ -1,62 +1,63 @@
-"""The records of one op's kernels, from a table of what differs between them."""
+"""What every row of the catalogue says of a kernel, and how the rows of one op become records."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..registry import ANY_DEVICE, FLOATING, Kernel
 
+IMPLEMENTATIONS = "numdrift.kernels.implementations"
+
 
 @dataclass(frozen=True, slots=True)
 class CatalogueRow:
-    """One kernel: its name, its function in the table's module, and what the user reads about it."""
+    """One kernel, and what the user reads about it.
+
+    `function` is said where it is not the kernel's name; it may name another module than the table's, as
+    `module:function`. `of_torch` is the decomposition that torch ships.
+    """
 
     name: str
-    function: str
     description: str
     formula: str
     source: str
+    function: str = ""
     native: bool = False
+    of_torch: bool = False
+    dtypes: tuple[str, ...] = FLOATING
     devices: tuple[str, ...] = ANY_DEVICE
 
 
 def records(
-    op: str,
-    module: str,
-    rows: tuple[CatalogueRow, ...],
-    *,
-    dtypes: tuple[str, ...] = FLOATING,
-    of_any_op: bool = False,
+    op: str, module: str, rows: Iterable[CatalogueRow], *, prefix: str = "", of_any_op: bool = False
 ) -> list[Kernel]:
-    """The kernels of `op`, with their functions in `kernels/implementations/<module>.py`."""
-    return [
-        Kernel(
-            op=op,
-            name=row.name,
-            description=row.description,
-            formula=row.formula,
-            target=f"numdrift.kernels.implementations.{module}:{row.function}",
-            source=row.source,
-            dtypes=dtypes,
-            devices=row.devices,
-            native=row.native,
-            of_any_op=of_any_op,
+    """The kernels of `op`: functions in `kernels/implementations/<module>.py` whose names begin with `prefix`."""
+    made = []
+    for row in rows:
+        target = f"{IMPLEMENTATIONS}.{module}:{prefix}{row.function or row.name}"
+        if row.of_torch:
+            target = "numdrift.kernels.generic:decomposed"
+        elif ":" in row.function:
+            target = f"{IMPLEMENTATIONS}.{row.function}"
+        made.append(
+            Kernel(
+                op=op,
+                name=row.name,
+                description=row.description,
+                formula=row.formula,
+                target=target,
+                source=row.source,
+                dtypes=row.dtypes,
+                devices=row.devices,
+                native=row.native,
+                of_any_op=of_any_op or row.of_torch,
+            )
         )
-        for row in rows
-    ]
+    return made
 
 
-# The record of torch's own decomposition, with its formula spelled out.
-
-
-def decomposition(op: str, formula: str, source: str) -> Kernel:
-    """Record the decomposition that torch ships for `op`; it computes the half formats in float32."""
-    return Kernel(
-        op,
-        "decomposed",
-        "torch's decomposition, op by op; the half formats in float32",
-        formula,
-        "numdrift.kernels.generic:decomposed",
-        source,
-        of_any_op=True,
-    )
+def decomposition(formula: str, source: str) -> CatalogueRow:
+    """The decomposition that torch ships, with its formula spelled out."""
+    what = "torch's decomposition, op by op; the half formats in float32"
+    return CatalogueRow("decomposed", what, formula, source, of_torch=True)

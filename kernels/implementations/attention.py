@@ -1,5 +1,4 @@
-"""Kernels of `scaled_dot_product_attention`. It is swapped above autograd: they are made of differentiable
-operations.
+"""Kernels of `scaled_dot_product_attention`. It is swapped above autograd: they are made of differentiable operations.
 
 Shapes: query [..., L, E], key [..., S, E], value [..., S, Ev]; the result [..., L, Ev]. Under autocast they
 compute in its dtype. `math_form`, `flash`, `decomposed`, `fp64` and `bf16` at the end take the op's
@@ -83,25 +82,9 @@ def with_math(given: Attention) -> Tensor:
 
 
 def with_flash(given: Attention) -> Tensor:
-    """ATen's blockwise kernel for the CPU. Raises NotAvailable, naming the constraint, where it does not
-    apply."""
-    why = flash_refuses(given)
-    if why:
-        raise NotAvailable(f"kernel {OP}=flash", why, "choose math, or name the modules with op@module")
-    result: Tensor = aten._scaled_dot_product_flash_attention_for_cpu(
-        *(_with_dense_rows(one) for one in (given.query, given.key, given.value)),
-        0.0,
-        given.is_causal,
-        attn_mask=given.mask,
-        scale=given.scale,
-    )[0]
-    return result
+    """ATen's blockwise kernel for the CPU. Raises NotAvailable, naming the constraint, where it does not apply.
 
-
-def flash_refuses(given: Attention) -> str:
-    """Why the blockwise kernel does not take these arguments, "" where it does.
-
-    Source: use_flash_attention_cpp in ATen/native/transformers/sdp_utils_cpp.cpp.
+    Source of the constraints: use_flash_attention_cpp in ATen/native/transformers/sdp_utils_cpp.cpp.
     """
     query, key, mask = given.query, given.key, given.mask
     tensors = (query, key, given.value)
@@ -119,7 +102,19 @@ def flash_refuses(given: Attention) -> str:
             query.dim() == key.dim() == 4 and key.shape[1] != query.shape[1] and not given.enable_gqa
         ),
     }
-    return next((why for why, refused in refusals.items() if refused), "")
+    why = next((why for why, refused in refusals.items() if refused), "")
+    if why:
+        raise NotAvailable(f"kernel {OP}=flash", why, "choose math, or name the modules with op@module")
+    # The blockwise kernel reads rows as dense, whatever their stride says.
+    dense = (one if one.stride(-1) == 1 else one.contiguous() for one in tensors)
+    result: Tensor = aten._scaled_dot_product_flash_attention_for_cpu(
+        *dense,
+        0.0,
+        given.is_causal,
+        attn_mask=mask,
+        scale=given.scale,
+    )[0]
+    return result
 
 
 def op_by_op(given: Attention) -> Tensor:
@@ -134,6 +129,7 @@ def op_by_op(given: Attention) -> Tensor:
         mask = _as_summand(seen, scores.dtype)
     if mask is not None:
         scores = scores + mask
+    # safe: a row that is masked everywhere gives 0 and not NaN
     weights: Tensor = aten._safe_softmax(scores, -1)
     return torch.matmul(torch.dropout(weights, given.dropout, given.dropout > 0), value)
 
@@ -155,11 +151,6 @@ def _as_summand(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     if mask is None or mask.dtype != torch.bool:
         return None if mask is None else mask.to(dtype)
     return torch.zeros_like(mask, dtype=dtype).masked_fill(mask.logical_not(), -math.inf)
-
-
-def _with_dense_rows(x: Tensor) -> Tensor:
-    """ATen's blockwise kernel reads rows as dense, whatever their stride says."""
-    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 math_form = AttentionKernel(with_math)

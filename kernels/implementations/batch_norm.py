@@ -1,4 +1,4 @@
-"""Kernels of `native_batch_norm` and of the ops that take its part in compiled graphs.
+"""Kernels of `native_batch_norm`, of the ops that take its part in compiled graphs, and of its backward.
 
 In training the moments of each channel are computed in several ways; in evaluation they are the running ones.
 Then ((x - mean) * invstd) * weight + bias. bfloat16 and float16 are computed in float32 and rounded once, as in
@@ -11,16 +11,16 @@ running_var.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from . import moments
-from .precision import computing, statistics_dtype, wide_or_none
+from .precision import Gradients, Normalized, Sum, computing, plain_sum, reversed_sum, statistics_dtype
 
 Tensor = torch.Tensor
-Normalized = tuple[Tensor, Tensor, Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,13 @@ class BatchNorm:
         """Normalize and, in training, update the running statistics in place."""
         result, *current = self._normalize(input, weight, bias, running_mean, running_var, training, eps)
         for running, batch in zip((running_mean, running_var), current, strict=True):
-            if running is not None and batch is not None:
-                _follow(running, batch, momentum)
+            if running is None or batch is None:
+                continue
+            # The bits of `_followed`. Lazy mode can multiply and add in place, and leaves its graph to copy.
+            if running.dtype == batch.dtype:
+                running.mul_(1 - momentum).add_(momentum * batch)
+            else:
+                running.copy_(_followed(running, batch, momentum))
         return result
 
     def functional(
@@ -100,9 +105,13 @@ class BatchNorm:
         x = input.to(dtype)
         batch_mean = batch_var = None
         if training:
-            mean, var = self._batch_moments(x)
+            if x.numel() == 0:
+                raise ValueError(f"batch norm needs at least one element to train on, got {list(x.shape)}")
+            # [channels, elements of a channel] -> [channels, 1] each
+            mean, var = (one.squeeze(1) for one in self.moments(x.transpose(0, 1).reshape(x.shape[1], -1)))
             invstd = 1 / torch.sqrt(var + eps)
             save_mean, save_invstd = mean.to(kept), invstd.to(kept)
+            # The op normalizes by the biased variance, and lets the running one follow the unbiased.
             n = input.numel() // input.shape[1]
             batch_mean, batch_var = mean, var * n / (n - 1)
         else:
@@ -112,18 +121,11 @@ class BatchNorm:
             invstd = 1 / torch.sqrt(running_var.to(dtype) + eps)
             save_mean, save_invstd = _saved_in_evaluation(input, mean, invstd, kept)
         y = (x - _per_channel(mean, x)) * _per_channel(invstd, x)
-        weight_wide, bias_wide = wide_or_none(weight, dtype), wide_or_none(bias, dtype)
-        if weight_wide is not None:
-            y = y * _per_channel(weight_wide, x)
-        if bias_wide is not None:
-            y = y + _per_channel(bias_wide, x)
+        if weight is not None:
+            y = y * _per_channel(weight.to(dtype), x)
+        if bias is not None:
+            y = y + _per_channel(bias.to(dtype), x)
         return (y.to(input.dtype), save_mean, save_invstd), batch_mean, batch_var
-
-    def _batch_moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        if x.numel() == 0:
-            raise ValueError(f"batch norm needs at least one element to train on, got {list(x.shape)}")
-        mean, var = self.moments(x.transpose(0, 1).reshape(x.shape[1], -1))
-        return mean.squeeze(1), var.squeeze(1)
 
 
 def no_training_affine(
@@ -153,15 +155,6 @@ def _followed(running: Tensor, batch: Tensor | None, momentum: float) -> Tensor:
     return (momentum * batch + (1 - momentum) * running.to(batch.dtype)).to(running.dtype)
 
 
-def _follow(running: Tensor, batch: Tensor, momentum: float) -> None:
-    """`_followed` in place, with its bits. Lazy mode can multiply and add in place, and leaves its graph to
-    copy."""
-    if running.dtype == batch.dtype:
-        running.mul_(1 - momentum).add_(momentum * batch)
-    else:
-        running.copy_(_followed(running, batch, momentum))
-
-
 def _saved_in_evaluation(input: Tensor, mean: Tensor, invstd: Tensor, kept: torch.dtype) -> tuple[Tensor, Tensor]:
     """What the op saves in evaluation: nothing on the CPU, the running statistics elsewhere."""
     if input.device.type in ("cpu", "lazy"):
@@ -174,38 +167,83 @@ def _per_channel(values: Tensor, x: Tensor) -> Tensor:
     return values.reshape(1, -1, *(1 for _ in range(x.dim() - 2)))
 
 
-_two_pass = BatchNorm(moments.two_pass)
-_reversed_order = BatchNorm(moments.reversed_order)
-_one_pass = BatchNorm(moments.one_pass)
-_shifted = BatchNorm(moments.shifted)
-_welford = BatchNorm(moments.welford)
-_bf16 = BatchNorm(moments.two_pass, torch.bfloat16)
-_fp64 = BatchNorm(moments.two_pass, torch.float64)
+@dataclass(frozen=True, slots=True)
+class BatchNormBackward:
+    """The three gradients, with one order of summation.
 
-two_pass = _two_pass.native
-reversed_order = _reversed_order.native
-one_pass = _one_pass.native
-shifted = _shifted.native
-welford = _welford.native
-bf16 = _bf16.native
-fp64 = _fp64.native
+    With xhat = (x - mean) * invstd over n elements of a channel, the gradient of the input in training is
+    (g - mean(g) - xhat * mean(g * xhat)) * invstd * weight; in evaluation the statistics are constants and it is
+    g * (invstd * weight). `from_raw_sums` takes sum(g * (x - mean)) as sum(g * x) - mean * sum(g), which needs no
+    second pass and cancels when the mean is large. `dtype` is the one in which each operation rounds; None is the
+    one that ATen uses."""
 
-functional_two_pass = _two_pass.functional
-functional_reversed_order = _reversed_order.functional
-functional_one_pass = _one_pass.functional
-functional_shifted = _shifted.functional
-functional_welford = _welford.functional
-functional_bf16 = _bf16.functional
-functional_fp64 = _fp64.functional
+    total: Sum = plain_sum
+    from_raw_sums: bool = False
+    dtype: torch.dtype | None = None
 
-legit_two_pass = _two_pass.legit
-legit_reversed_order = _reversed_order.legit
-legit_one_pass = _one_pass.legit
-legit_shifted = _shifted.legit
-legit_welford = _welford.legit
-legit_bf16 = _bf16.legit
-legit_fp64 = _fp64.legit
+    def __call__(
+        self,
+        grad_out: Tensor,
+        input: Tensor,
+        weight: Tensor | None,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        save_mean: Tensor | None,
+        save_invstd: Tensor | None,
+        train: bool,
+        eps: float,
+        output_mask: Sequence[bool],
+    ) -> Gradients:
+        dtype = self.dtype or computing(input.dtype)
+        kept = statistics_dtype(input, weight, running_mean, running_var, save_mean)
+        g, x = grad_out.to(dtype), input.to(dtype)
+        if train and save_mean is not None and save_invstd is not None:
+            mean, invstd = save_mean.to(dtype), save_invstd.to(dtype)
+        elif not train and running_mean is not None and running_var is not None:
+            # The op saves nothing in evaluation on the CPU: what it normalized by is computed again.
+            mean, invstd = running_mean.to(dtype), 1 / torch.sqrt(running_var.to(dtype) + eps)
+        else:
+            raise ValueError("batch norm's backward needs saved statistics in training, running ones in evaluation")
 
-no_training_two_pass = _two_pass.no_training
-no_training_bf16 = _bf16.no_training
+        # For each channel sum(g), which is the bias' gradient, and sum(g * (x - mean)), which is nearly the weight's.
+        dims = [dim for dim in range(x.dim()) if dim != 1]
+        gradient = self.total(g, dims, False)
+        if self.from_raw_sums:
+            projection = self.total(g * x, dims, False) - mean * gradient
+        else:
+            projection = self.total(g * (x - _per_channel(mean, x)), dims, False)
+
+        of_input = None
+        if output_mask[0]:
+            scale = invstd if weight is None else invstd * weight.to(dtype)
+            centered = g
+            if train:
+                n = x.numel() // x.shape[1] if x.shape[1] else 0
+                slope = projection / n * invstd * invstd
+                projected = (x - _per_channel(mean, x)) * _per_channel(slope, x)
+                centered = g - _per_channel(gradient / n, x) - projected
+            of_input = (centered * _per_channel(scale, x)).to(input.dtype)
+        of_weight = (projection * invstd).to(kept) if output_mask[1] else None
+        return of_input, of_weight, gradient.to(kept) if output_mask[2] else None
+
+
+_two_pass, _reversed_order = BatchNorm(moments.two_pass), BatchNorm(moments.reversed_order)
+_one_pass, _shifted, _welford = BatchNorm(moments.one_pass), BatchNorm(moments.shifted), BatchNorm(moments.welford)
+_bf16, _fp64 = BatchNorm(moments.two_pass, torch.bfloat16), BatchNorm(moments.two_pass, torch.float64)
+
+two_pass, reversed_order, one_pass = _two_pass.native, _reversed_order.native, _one_pass.native
+shifted, welford, bf16, fp64 = _shifted.native, _welford.native, _bf16.native, _fp64.native
+
+functional_two_pass, functional_reversed_order = _two_pass.functional, _reversed_order.functional
+functional_one_pass, functional_shifted = _one_pass.functional, _shifted.functional
+functional_welford, functional_bf16, functional_fp64 = _welford.functional, _bf16.functional, _fp64.functional
+
+legit_two_pass, legit_reversed_order, legit_one_pass = _two_pass.legit, _reversed_order.legit, _one_pass.legit
+legit_shifted, legit_welford, legit_bf16, legit_fp64 = _shifted.legit, _welford.legit, _bf16.legit, _fp64.legit
+
+no_training_two_pass, no_training_bf16 = _two_pass.no_training, _bf16.no_training
 no_training_fp64 = _fp64.no_training
+
+backward_centered, backward_raw_sums = BatchNormBackward(), BatchNormBackward(from_raw_sums=True)
+backward_reversed_order = BatchNormBackward(total=reversed_sum)
+backward_bf16 = BatchNormBackward(dtype=torch.bfloat16)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -22,7 +23,8 @@ BLOCK = 64
 """Keys that the online form looks at together."""
 
 
-def decomposed(
+def _whole_rows(
+    dtype: torch.dtype | None,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -32,21 +34,13 @@ def decomposed(
     attn_mask: Tensor | None = None,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    dtype = computing(query.dtype)
-    return _whole_rows(dtype, query, key, value, dropout_p, is_causal, attn_mask, scale)
-
-
-def bf16(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    attn_mask: Tensor | None = None,
-    scale: float | None = None,
-) -> tuple[Tensor, Tensor]:
-    return _whole_rows(torch.bfloat16, query, key, value, dropout_p, is_causal, attn_mask, scale)
+    """The softmax over whole rows, each operation rounded to `dtype` (None: the one in which ATen computes)."""
+    dtype = dtype or computing(query.dtype)
+    scores = _scores(dtype, query, key, dropout_p, is_causal, attn_mask, scale)
+    largest = above_infinity(largest_of(scores, -1))
+    weights = torch.exp(scores - largest)
+    total = weights.sum(-1, keepdim=True)
+    return _finished(query, torch.matmul(weights, _heads(value.to(dtype), query)), total, largest)
 
 
 def online(
@@ -66,6 +60,7 @@ def online(
     dtype = computing(query.dtype)
     scores = _scores(dtype, query, key, dropout_p, is_causal, attn_mask, scale)
     values = _heads(value.to(dtype), query)
+    # The least finite number, and not -inf: a block that is masked everywhere would give -inf - -inf.
     least = torch.finfo(dtype).min
     largest = torch.full((*scores.shape[:-1], 1), least, dtype=dtype, device=query.device)
     total = torch.zeros_like(largest)
@@ -80,97 +75,22 @@ def online(
     return _finished(query, result, total, largest)
 
 
-def fp64(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    attn_mask: Tensor | None = None,
-    scale: float | None = None,
-) -> tuple[Tensor, Tensor]:
-    return _whole_rows(torch.float64, query, key, value, dropout_p, is_causal, attn_mask, scale)
-
-
-def backward_decomposed(
-    grad_out: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    out: Tensor,
-    logsumexp: Tensor,
-    dropout_p: float,
-    is_causal: bool,
-    *,
-    attn_mask: Tensor | None = None,
-    scale: float | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    given = (grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, attn_mask, scale)
-    return _gradients(computing(query.dtype), *given)
-
-
-def backward_bf16(
-    grad_out: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    out: Tensor,
-    logsumexp: Tensor,
-    dropout_p: float,
-    is_causal: bool,
-    *,
-    attn_mask: Tensor | None = None,
-    scale: float | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    given = (grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, attn_mask, scale)
-    return _gradients(torch.bfloat16, *given)
-
-
-def backward_reversed(
-    grad_out: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    out: Tensor,
-    logsumexp: Tensor,
-    dropout_p: float,
-    is_causal: bool,
-    *,
-    attn_mask: Tensor | None = None,
-    scale: float | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    given = (grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, attn_mask, scale)
-    return _gradients(computing(query.dtype), *given, product=_reversed_product)
-
-
-def _whole_rows(
-    dtype: torch.dtype,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    dropout_p: float,
-    is_causal: bool,
-    attn_mask: Tensor | None,
-    scale: float | None,
-) -> tuple[Tensor, Tensor]:
-    scores = _scores(dtype, query, key, dropout_p, is_causal, attn_mask, scale)
-    largest = above_infinity(largest_of(scores, -1))
-    weights = torch.exp(scores - largest)
-    total = weights.sum(-1, keepdim=True)
-    return _finished(query, torch.matmul(weights, _heads(value.to(dtype), query)), total, largest)
+decomposed = partial(_whole_rows, None)
+bf16 = partial(_whole_rows, torch.bfloat16)
+fp64 = partial(_whole_rows, torch.float64)
 
 
 def _finished(query: Tensor, result: Tensor, total: Tensor, largest: Tensor) -> tuple[Tensor, Tensor]:
-    """result / total, 0 for rows that are masked everywhere, and log(total) + largest. Other totals are >=
-    1."""
+    """result / total, 0 for rows that are masked everywhere, and log(total) + largest."""
+    # only such a row has a total below 1, which is 0
     normalized = result / total.clamp(min=torch.finfo(total.dtype).tiny)
     logarithm = (torch.log(total) + largest).squeeze(-1)
     return normalized.to(query.dtype), logarithm.to(computing(query.dtype))
 
 
 def _gradients(
-    dtype: torch.dtype,
+    dtype: torch.dtype | None,
+    product: Callable[[Tensor, Tensor], Tensor],
     grad_out: Tensor,
     query: Tensor,
     key: Tensor,
@@ -179,14 +99,15 @@ def _gradients(
     logsumexp: Tensor,
     dropout_p: float,
     is_causal: bool,
-    attn_mask: Tensor | None,
-    scale: float | None,
-    product: Callable[[Tensor, Tensor], Tensor] = torch.matmul,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """With P = exp(scores - logsumexp): dV = P^T g, dS = P * (g V^T - sum(g * out)), dQ = dS K, dK = dS^T Q.
 
     Source: T. Dao, FlashAttention-2, 2023, algorithm 2.
     """
+    dtype = dtype or computing(query.dtype)
     scores = _scores(dtype, query, key, dropout_p, is_causal, attn_mask, scale)
     weights = torch.exp(scores - above_infinity(logsumexp.to(dtype)).unsqueeze(-1))
     g, q = grad_out.to(dtype), query.to(dtype)
@@ -194,13 +115,15 @@ def _gradients(
     row = (g * out.to(dtype)).sum(-1, keepdim=True)
     of_scores = weights * (product(g, values.transpose(-2, -1)) - row) * _factor(query, scale)
     of_query = product(of_scores, keys)
+    # A head of keys that several heads of queries share gets the sum of their gradients.
     of_key = _summed_heads(product(of_scores.transpose(-2, -1), q), key)
     of_value = _summed_heads(product(weights.transpose(-2, -1), g), value)
     return of_query.to(query.dtype), of_key.to(key.dtype), of_value.to(value.dtype)
 
 
-def _reversed_product(a: Tensor, b: Tensor) -> Tensor:
-    return torch.matmul(a.flip(-1), b.flip(-2))
+backward_decomposed = partial(_gradients, None, torch.matmul)
+backward_bf16 = partial(_gradients, torch.bfloat16, torch.matmul)
+backward_reversed = partial(_gradients, None, lambda a, b: torch.matmul(a.flip(-1), b.flip(-2)))
 
 
 def _scores(

@@ -33,7 +33,12 @@ def decomposed(op: str, *args: Any, **kwargs: Any) -> list[Tensor]:
 
 def reciprocal(op: str, *args: Any, **kwargs: Any) -> list[Tensor]:
     """Divide as self * (1 / other): two roundings."""
-    return [self * (1 / _in_dtype_of(self, other)) for self, other in _places(_name(op), args)]
+    results = []
+    for self, other in _places(_name(op), args):
+        # a tensor of no dimensions is a number to torch: it has the other's dtype before it is divided by
+        divisor = other.to(self.dtype) if isinstance(other, Tensor) and not other.dim() else other
+        results.append(self * (1 / divisor))
+    return results
 
 
 def bf16(op: str, *args: Any, **kwargs: Any) -> list[Tensor]:
@@ -42,10 +47,17 @@ def bf16(op: str, *args: Any, **kwargs: Any) -> list[Tensor]:
     results = []
     for given in _places(name, args):
         tensors = [one for one in given if isinstance(one, Tensor)]
-        dtype = functools.reduce(torch.promote_types, _deciding(tensors))
-        narrow = tuple(_rounded(one) if isinstance(one, Tensor) else one for one in given)
-        results.append(_single(name, narrow, kwargs).to(dtype))
+        # The result's dtype is decided by the tensors with dimensions, where the first one has some.
+        deciding = [one.dtype for one in tensors if one.dim() or not tensors[0].dim()]
+        narrow = tuple(
+            one.to(torch.bfloat16) if isinstance(one, Tensor) and one.is_floating_point() else one for one in given
+        )
+        results.append(_single(name, narrow, kwargs).to(functools.reduce(torch.promote_types, deciding)))
     return results
+
+
+def _name(op: str) -> str:
+    return op.partition(".")[0].removeprefix("_foreach_")
 
 
 def _places(name: str, args: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
@@ -69,58 +81,17 @@ def _single(name: str, given: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor
     return result
 
 
-def _addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, value: Any = 1) -> Tensor:
-    return _scaled_sum(self, tensor1 * tensor2, value)
-
-
-def _addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, value: Any = 1) -> Tensor:
-    return _scaled_sum(self, tensor1 / tensor2, value)
-
-
-def _add(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
-    return _scaled_sum(self, other, alpha)
-
-
 def _scaled_sum(self: Tensor, other: Any, factor: Any) -> Tensor:
     one = isinstance(factor, (int, float)) and factor == 1
     return torch.add(self, other if one else factor * other)
 
 
-def _lerp(self: Tensor, end: Tensor, weight: Any) -> Tensor:
-    return torch.add(self, weight * (end - self))
-
-
-def _mul(self: Tensor, other: Any) -> Tensor:
-    return torch.mul(self, other)
-
-
-def _div(self: Tensor, other: Any) -> Tensor:
-    return torch.div(self, other)
-
-
 _FORMULAS: dict[str, Callable[..., Tensor]] = {
-    "addcmul": _addcmul,
-    "addcdiv": _addcdiv,
-    "lerp": _lerp,
-    "mul": _mul,
-    "add": _add,
-    "div": _div,
+    "addcmul": lambda self, tensor1, tensor2, value=1: _scaled_sum(self, tensor1 * tensor2, value),
+    "addcdiv": lambda self, tensor1, tensor2, value=1: _scaled_sum(self, tensor1 / tensor2, value),
+    "lerp": lambda self, end, weight: torch.add(self, weight * (end - self)),
+    "mul": torch.mul,
+    "add": lambda self, other, *, alpha=1: _scaled_sum(self, other, alpha),
+    "div": torch.div,
     "sqrt": torch.sqrt,
 }
-
-
-def _in_dtype_of(tensor: Tensor, other: Any) -> Any:
-    return other.to(tensor.dtype) if isinstance(other, Tensor) and not other.dim() else other
-
-
-def _name(op: str) -> str:
-    return op.partition(".")[0].removeprefix("_foreach_")
-
-
-def _deciding(tensors: list[Tensor]) -> list[torch.dtype]:
-    """The dtypes that decide the result's: those of tensors with dimensions where the first one has some."""
-    return [one.dtype for one in tensors if one.dim() or not tensors[0].dim()]
-
-
-def _rounded(tensor: Tensor) -> Tensor:
-    return tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor

@@ -1,4 +1,6 @@
-"""Kernels of lerp, start + weight*(end - start). Each torch operation rounds to the dtype of its inputs.
+"""Kernels of lerp, start + weight*(end - start), and below of addcmul and addcdiv.
+
+Each torch operation rounds to the dtype of its inputs.
 
 start, end: broadcastable tensors. weight: a tensor, or a number, which is used in float32 for the half formats.
 """
@@ -15,6 +17,7 @@ from .precision import in_bfloat16
 
 
 def fma(start: torch.Tensor, end: torch.Tensor, weight: torch.Tensor | float) -> torch.Tensor:
+    # C takes tensors of one dtype: for the half formats, whose weight is float32, it gives None.
     inside = torch.promote_types(start.dtype, torch.float32)
     factor = weight if isinstance(weight, torch.Tensor) else torch.full((), weight, dtype=inside, device=start.device)
     in_c = elementwise("lerp_fma", (start, end, factor))
@@ -30,22 +33,18 @@ def two_products(start: torch.Tensor, end: torch.Tensor, weight: torch.Tensor | 
 
 
 def fma_two_sided(start: torch.Tensor, end: torch.Tensor, weight: torch.Tensor | float) -> torch.Tensor:
-    """ATen's formula: from the nearer end. A number's complement is taken in the precision the number is used
-    in."""
+    """ATen's formula: from the nearer end."""
     if isinstance(weight, torch.Tensor):
         near_end = weight.abs() >= 0.5
         coefficient = torch.where(near_end, weight - 1, weight)
         return fused(coefficient, end - start, torch.where(near_end, end, start))
-    number = weight if start.dtype == torch.float64 else _as_float32(weight)
+    # A number's complement is taken in the precision the number is used in.
+    number = weight if start.dtype == torch.float64 else float(struct.unpack("f", struct.pack("f", weight))[0])
     return fused(number - 1, end - start, end) if abs(number) >= 0.5 else fused(number, end - start, start)
 
 
 def bf16(start: torch.Tensor, end: torch.Tensor, weight: torch.Tensor | float) -> torch.Tensor:
     return in_bfloat16(one_sided, start, end, weight)
-
-
-def _as_float32(number: float) -> float:
-    return float(struct.unpack("f", struct.pack("f", number))[0])
 
 
 # Kernels of addcmul and addcdiv. Each torch operation rounds to the dtype of its inputs.

@@ -1,4 +1,4 @@
-"""Kernels of `mm`, `bmm` and `addmm`: the order of accumulation, and the precision of the inputs.
+"""Kernels of `mm`, `bmm`, `addmm` and `linear`: the order of accumulation, and the precision of the inputs.
 
 bfloat16 and float16 inputs are multiplied and accumulated in float32 and rounded once at the end, as in ATen.
 """
@@ -6,12 +6,14 @@ bfloat16 and float16 inputs are multiplied and accumulated in float32 and rounde
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 
 from numdrift.harness.errors import NotAvailable
 
-from .precision import wide
+from .precision import autocast, wide, without_autocast
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
@@ -84,6 +86,7 @@ def rounded_to_tf32(x: Tensor) -> Tensor:
     c = (2^13 + 1) * x; the result is c - (c - x). Infinities and NaN stay what they are, subnormals keep all
     bits that the splitting leaves them. Source: T. Dekker, A Floating-Point Technique for Extending the
     Available Precision, Numerische Mathematik 18, 1971."""
+    # A power of two moves the exponent alone: what is brought down and up again has the same digits.
     scaled = torch.where(x.abs() > _HUGE, x * _DOWN, x)
     c = scaled * (2.0**13 + 1)
     near = c - (c - scaled)
@@ -96,60 +99,104 @@ def _plain(a: Tensor, b: Tensor) -> Tensor:
     return product
 
 
-def mm_split_k(self: Tensor, mat2: Tensor) -> Tensor:
-    return _product(split_k, self, mat2)
+def _product(order: Product, self: Tensor, mat2: Tensor) -> Tensor:
+    return order(wide(self), wide(mat2)).to(self.dtype)
 
 
-def mm_reversed_k(self: Tensor, mat2: Tensor) -> Tensor:
-    return _product(reversed_k, self, mat2)
-
-
-def mm_sequential(self: Tensor, mat2: Tensor) -> Tensor:
-    return _product(sequential, self, mat2)
-
-
-def mm_decomposed(self: Tensor, mat2: Tensor) -> Tensor:
-    return _product(decomposed, self, mat2)
-
-
-def mm_bf16(self: Tensor, mat2: Tensor) -> Tensor:
-    return _product(with_bf16_inputs, self, mat2)
-
-
-def mm_tf32(self: Tensor, mat2: Tensor) -> Tensor:
-    return _product(with_tf32_inputs, self, mat2)
-
-
-def addmm_split_k(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    return _addmm(split_k, self, mat1, mat2, beta, alpha)
-
-
-def addmm_reversed_k(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    return _addmm(reversed_k, self, mat1, mat2, beta, alpha)
-
-
-def addmm_sequential(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    return _addmm(sequential, self, mat1, mat2, beta, alpha)
-
-
-def addmm_bf16(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    return _addmm(with_bf16_inputs, self, mat1, mat2, beta, alpha)
-
-
-def addmm_tf32(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    return _addmm(with_tf32_inputs, self, mat1, mat2, beta, alpha)
-
-
-def _product(product: Product, a: Tensor, b: Tensor) -> Tensor:
-    return product(wide(a), wide(b)).to(a.dtype)
-
-
-def _addmm(product: Product, self: Tensor, a: Tensor, b: Tensor, beta: float, alpha: float) -> Tensor:
+def _addmm(order: Product, self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta * self + alpha * product; factors of 1 are left out, and with beta = 0 `self` is not looked at."""
-    result = product(wide(a), wide(b))
+    result = order(wide(mat1), wide(mat2))
     if alpha != 1:
         result = result * alpha
-    if beta == 0:
-        return result.to(a.dtype)
+    if beta == 0:  # as in BLAS: what `self` holds, NaN too, does not count
+        return result.to(mat1.dtype)
     added = wide(self) if beta == 1 else wide(self) * beta
-    return (added + result).to(a.dtype)
+    return (added + result).to(mat1.dtype)
+
+
+mm_split_k, addmm_split_k = partial(_product, split_k), partial(_addmm, split_k)
+mm_reversed_k, addmm_reversed_k = partial(_product, reversed_k), partial(_addmm, reversed_k)
+mm_sequential, addmm_sequential = partial(_product, sequential), partial(_addmm, sequential)
+mm_bf16, addmm_bf16 = partial(_product, with_bf16_inputs), partial(_addmm, with_bf16_inputs)
+mm_tf32, addmm_tf32 = partial(_product, with_tf32_inputs), partial(_addmm, with_tf32_inputs)
+mm_decomposed = partial(_product, decomposed)
+
+
+# linear is swapped above autograd: its kernels are made of differentiable operations. Under autocast they compute in
+# its dtype. Shapes: input [..., K], weight [N, K], bias [N]; the result [..., N].
+
+
+def linear_decomposed(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """t, mm and add as separate operations, the rows of a batch flattened."""
+    x, w, b = _cast(input, weight, bias)
+    with without_autocast(x.device.type):
+        result = torch.mm(x.reshape(_rows(x), x.shape[-1]), w.t())
+        result = result if b is None else result + b
+        return result.reshape(*x.shape[:-1], w.shape[0])
+
+
+def linear_whole(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """One operation for autograd: linear itself forward, the textbook's three products backward."""
+    x, w, b = _cast(input, weight, bias)
+    with without_autocast(x.device.type):
+        result: Tensor = WholeLinear.apply(x, w, b)  # type: ignore[no-untyped-call]
+    return result
+
+
+def linear_split_k(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Add the products of `PARTS` parts of the inner dimension, then the bias."""
+    x, w, b = _cast(input, weight, bias)
+    parts = min(PARTS, max(1, x.shape[-1]))
+    pairs = zip(x.tensor_split(parts, -1), w.tensor_split(parts, 1), strict=True)
+    with without_autocast(x.device.type):
+        result, *rest = (torch.matmul(left, right.t()) for left, right in pairs)
+        for part in rest:
+            result = result + part
+        return result if b is None else result + b
+
+
+def _computed_in(dtype: torch.dtype, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Compute in `dtype` and round once; so do the gradients, which autograd casts with the tensors."""
+    x, w, b = _cast(input, weight, bias)
+    with without_autocast(x.device.type):
+        result: Tensor = aten.linear(x.to(dtype), w.to(dtype), None if b is None else b.to(dtype))
+    return result.to(x.dtype)
+
+
+linear_fp64 = partial(_computed_in, torch.float64)
+linear_bf16 = partial(_computed_in, torch.bfloat16)
+
+
+class WholeLinear(torch.autograd.Function):
+    """linear as one node: grad_input = g @ W, grad_weight = g^T @ x, grad_bias = sum(g) over the rows."""
+
+    @staticmethod
+    def forward(ctx: Any, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(input, weight)
+        result: Tensor = aten.linear(input, weight, bias)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        input, weight = ctx.saved_tensors
+        (gradient,) = gradients
+        rows = gradient.reshape(_rows(gradient), weight.shape[0])
+        of_input = of_weight = of_bias = None
+        if ctx.needs_input_grad[0]:
+            of_input = (rows @ weight).reshape(input.shape)
+        if ctx.needs_input_grad[1]:
+            of_weight = rows.t() @ input.reshape(_rows(input), input.shape[-1])
+        if ctx.needs_input_grad[2]:
+            of_bias = rows.sum(0)
+        return of_input, of_weight, of_bias
+
+
+def _cast(input: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    x, w, b = autocast(input, weight, bias)
+    assert x is not None and w is not None
+    return x, w, b
+
+
+def _rows(x: Tensor) -> int:
+    """How many vectors a batch holds."""
+    return x.shape[:-1].numel()

@@ -9,6 +9,15 @@ import torch
 
 HALVES = (torch.bfloat16, torch.float16)
 
+Normalized = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""What a normalization returns: the result, and the two statistics that its backward needs."""
+
+Gradients = tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]
+"""Of a normalization's input, weight and bias."""
+
+Sum = Callable[[torch.Tensor, list[int], bool], torch.Tensor]
+"""Sums over some dimensions, which stay where the last argument says so."""
+
 
 def computing(dtype: torch.dtype) -> torch.dtype:
     """The dtype in which ATen computes inside a kernel: float32 for bfloat16 and float16, else the same."""
@@ -18,11 +27,6 @@ def computing(dtype: torch.dtype) -> torch.dtype:
 def wide(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor in the dtype in which ATen computes."""
     return tensor.to(computing(tensor.dtype))
-
-
-def wide_or_none(tensor: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
-    """The tensor in `dtype`; None stays None."""
-    return None if tensor is None else tensor.to(dtype)
 
 
 def statistics_dtype(x: torch.Tensor, *parameters: torch.Tensor | None) -> torch.dtype:
@@ -36,17 +40,15 @@ def statistics_dtype(x: torch.Tensor, *parameters: torch.Tensor | None) -> torch
 
 
 def autocast(*tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
-    """The tensors as autocast, where it is on, hands them to a product: all floating ones but float64 are
-    cast."""
+    """The tensors as autocast, where it is on, hands them to a product: all floating ones but float64 are cast."""
     device = next(one.device.type for one in tensors if one is not None)
     if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
         return list(tensors)
     dtype = torch.get_autocast_dtype(device)
-    return [one.to(dtype) if one is not None and _is_cast(one) else one for one in tensors]
-
-
-def _is_cast(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() and tensor.dtype != torch.float64
+    return [
+        one if one is None or not one.is_floating_point() or one.dtype == torch.float64 else one.to(dtype)
+        for one in tensors
+    ]
 
 
 def without_autocast(device: str) -> contextlib.AbstractContextManager[object]:
@@ -57,15 +59,17 @@ def without_autocast(device: str) -> contextlib.AbstractContextManager[object]:
 
 
 def blocks(x: torch.Tensor, size: int, dim: int) -> list[torch.Tensor]:
-    """Slices of `size` elements along a dimension, the last one shorter. Lazy tensors cannot be `split`."""
+    """Slices of `size` elements along a dimension, the last one shorter."""
     if not x.dim():
         return [x]
     length = x.shape[dim]
+    # lazy tensors cannot be `split`
     return [x.narrow(dim, start, min(size, length - start)) for start in range(0, length, size)] or [x]
 
 
 def largest_of(x: torch.Tensor, dim: int) -> torch.Tensor:
-    """The maximum, the dimension kept. Lazy mode has no `amax` of its own."""
+    """The maximum, the dimension kept."""
+    # lazy mode has no `amax` of its own
     return x.max(dim, keepdim=True).values
 
 

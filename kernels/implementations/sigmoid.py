@@ -1,4 +1,8 @@
-"""Kernels of sigmoid and sigmoid_backward. Each torch operation rounds to the dtype of its inputs."""
+"""Kernels of sigmoid, of silu, which is x*sigmoid(x), and of their backwards.
+
+Each torch operation rounds to the dtype of its inputs. The backward of sigmoid starts from its output y, that of silu
+from its input x.
+"""
 
 from __future__ import annotations
 
@@ -46,3 +50,53 @@ def backward_mac(grad: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 def backward_bf16(grad: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return in_bfloat16(lambda g, y: g * (y * (1 - y)), grad, y)
+
+
+# silu. The forms by way of tanh use that sigmoid(x) = (1 + tanh(x/2))/2.
+
+
+def silu_exp_form(x: torch.Tensor) -> torch.Tensor:
+    return x / (1 + torch.exp(-x))
+
+
+def silu_tanh_form(x: torch.Tensor) -> torch.Tensor:
+    half = 0.5 * x
+    return half * (1 + torch.tanh(half))
+
+
+def silu_fma(x: torch.Tensor) -> torch.Tensor:
+    half = 0.5 * x
+    return fma(half, torch.tanh(half), half)
+
+
+def silu_bf16(x: torch.Tensor) -> torch.Tensor:
+    return in_bfloat16(lambda x: x * torch.sigmoid(x), x)
+
+
+def silu_backward_derivative_first(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    s = torch.sigmoid(x)
+    return grad * (s * (1 + x * (1 - s)))
+
+
+def silu_backward_expanded(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    s = torch.sigmoid(x)
+    return grad * (s + x * s * (1 - s))
+
+
+def silu_backward_fma(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    s = torch.sigmoid(x)
+    return grad * s * fma(x, 1 - s, 1.0)
+
+
+def silu_backward_from_output(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    s = torch.sigmoid(x)
+    y = x * s  # the op is given its input, and not this output, which is computed again
+    return grad * (y + s * (1 - y))
+
+
+def silu_backward_bf16(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    def formula(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        s = torch.sigmoid(x)
+        return grad * s * (1 + x * (1 - s))
+
+    return in_bfloat16(formula, grad, x)

@@ -1,44 +1,42 @@
-"""Kernels of `_softmax`, `_log_softmax` and `_safe_softmax`.
+"""Kernels of `_softmax`, `_log_softmax`, `_safe_softmax` and of the backwards of the first two.
 
-A form gives a shift m and a sum s of exp(x - m); then softmax is exp(x - m) / s and log_softmax (x - m) -
-log(s). bfloat16 and float16 inputs are computed in float32 and rounded once, as in ATen; the `bf16` kernels
-round each operation to bfloat16 instead."""
+A form gives a shift m and a sum s of exp(x - m); then softmax is exp(x - m) / s and log_softmax (x - m) - log(s).
+bfloat16 and float16 inputs are computed in float32 and rounded once, as in ATen; the `bf16` kernels round each
+operation to bfloat16 instead."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
-from .precision import above_infinity, blocks, computing, largest_of, reversed_sum
+from .precision import Sum, above_infinity, blocks, computing, largest_of, plain_sum, reversed_sum
+
+Tensor = torch.Tensor
 
 BLOCK = 64
 """Elements that the online form looks at together."""
 
-Form = Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
+Form = Callable[[Tensor, int], tuple[Tensor, Tensor]]
 
 
-def without_max(x: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+def without_max(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """m = 0."""
     total = torch.exp(x).sum(dim, keepdim=True)
     return torch.zeros_like(total), total
 
 
-def with_max(x: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+def with_max(x: Tensor, dim: int, total: Sum = plain_sum) -> tuple[Tensor, Tensor]:
     """m = max(x)."""
     largest = largest_of(x, dim)
-    return largest, torch.exp(x - largest).sum(dim, keepdim=True)
+    return largest, total(torch.exp(x - largest), [dim], True)
 
 
-def reversed_order(x: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """m = max(x), the sum over the elements from last to first."""
-    largest = largest_of(x, dim)
-    return largest, reversed_sum(torch.exp(x - largest), [dim], keepdim=True)
-
-
-def online(x: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+def online(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """One pass over blocks of `BLOCK`: m is the maximum so far, and s is rescaled whenever it grows."""
     first, *rest = blocks(x, BLOCK, dim)
+    # A first block of -inf alone would give -inf - -inf, which is NaN.
     largest = above_infinity(largest_of(first, dim))
     total = torch.exp(first - largest).sum(dim, keepdim=True)
     for block in rest:
@@ -48,93 +46,96 @@ def online(x: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
     return largest, total
 
 
-def softmax_without_max(self: torch.Tensor, dim: int, half_to_float: bool = False) -> torch.Tensor:
-    return _softmax(without_max, self, dim, half_to_float)
-
-
-def softmax_online(self: torch.Tensor, dim: int, half_to_float: bool = False) -> torch.Tensor:
-    return _softmax(online, self, dim, half_to_float)
-
-
-def softmax_reversed(self: torch.Tensor, dim: int, half_to_float: bool = False) -> torch.Tensor:
-    return _softmax(reversed_order, self, dim, half_to_float)
-
-
-def softmax_bf16(self: torch.Tensor, dim: int, half_to_float: bool = False) -> torch.Tensor:
-    return _softmax(with_max, self, dim, half_to_float, torch.bfloat16)
-
-
-def log_softmax_without_max(self: torch.Tensor, dim: int, half_to_float: bool = False) -> torch.Tensor:
-    return _log_softmax(without_max, self, dim, half_to_float)
-
-
-def log_softmax_online(self: torch.Tensor, dim: int, half_to_float: bool = False) -> torch.Tensor:
-    return _log_softmax(online, self, dim, half_to_float)
-
-
-def log_softmax_reversed(self: torch.Tensor, dim: int, half_to_float: bool = False) -> torch.Tensor:
-    return _log_softmax(reversed_order, self, dim, half_to_float)
-
-
-def log_softmax_bf16(self: torch.Tensor, dim: int, half_to_float: bool = False) -> torch.Tensor:
-    return _log_softmax(with_max, self, dim, half_to_float, torch.bfloat16)
-
-
-def log_softmax_of_softmax(self: torch.Tensor, dim: int, half_to_float: bool = False) -> torch.Tensor:
-    if self.numel() == 0:
-        return torch.empty_like(self, dtype=_given(self, half_to_float))
-    x = self.to(computing(self.dtype))
-    shift, total = with_max(x, dim)
-    return torch.log(torch.exp(x - shift) / total).to(_given(self, half_to_float))
-
-
-def safe_softmax_without_max(self: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-    return _safe_softmax(without_max, self, dim, dtype)
-
-
-def safe_softmax_online(self: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-    return _safe_softmax(online, self, dim, dtype)
-
-
-def safe_softmax_reversed(self: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-    return _safe_softmax(reversed_order, self, dim, dtype)
-
-
-def safe_softmax_bf16(self: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-    return _safe_softmax(with_max, self, dim, dtype, torch.bfloat16)
-
-
 def _softmax(
-    form: Form, x: torch.Tensor, dim: int, half_to_float: bool, dtype: torch.dtype | None = None
-) -> torch.Tensor:
-    given = _given(x, half_to_float)
-    if x.numel() == 0:
-        return torch.empty_like(x, dtype=given)
-    x = x.to(dtype or computing(x.dtype))
+    form: Form, dtype: torch.dtype | None, self: Tensor, dim: int, half_to_float: bool = False, *, logarithm: bool
+) -> Tensor:
+    """Softmax or its logarithm by one form; each operation rounds to `dtype` (None: the one ATen computes in)."""
+    given = torch.float32 if half_to_float else self.dtype
+    if self.numel() == 0:  # has no maximum
+        return torch.empty_like(self, dtype=given)
+    x = self.to(dtype or computing(self.dtype))
     shift, total = form(x, dim)
-    return (torch.exp(x - shift) / total).to(given)
-
-
-def _log_softmax(
-    form: Form, x: torch.Tensor, dim: int, half_to_float: bool, dtype: torch.dtype | None = None
-) -> torch.Tensor:
-    given = _given(x, half_to_float)
-    if x.numel() == 0:
-        return torch.empty_like(x, dtype=given)
-    x = x.to(dtype or computing(x.dtype))
-    shift, total = form(x, dim)
-    return ((x - shift) - torch.log(total)).to(given)
+    return ((x - shift) - torch.log(total) if logarithm else torch.exp(x - shift) / total).to(given)
 
 
 def _safe_softmax(
-    form: Form, x: torch.Tensor, dim: int, given: torch.dtype | None, dtype: torch.dtype | None = None
-) -> torch.Tensor:
-    x = x.to(given or x.dtype)
+    form: Form, rounded: torch.dtype | None, self: Tensor, dim: int, dtype: torch.dtype | None = None
+) -> Tensor:
+    x = self.to(dtype or self.dtype)
     if x.numel() == 0:
         return torch.empty_like(x)
+    # What makes it safe: a row of -inf alone gives 0, where softmax gives NaN.
     nothing = (x == -torch.inf).all(dim, keepdim=True)
-    return torch.where(nothing, 0.0, _softmax(form, x, dim, False, dtype))
+    return torch.where(nothing, 0.0, _softmax(form, rounded, x, dim, logarithm=False))
 
 
-def _given(x: torch.Tensor, half_to_float: bool) -> torch.dtype:
-    return torch.float32 if half_to_float else x.dtype
+def log_softmax_of_softmax(self: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
+    given = torch.float32 if half_to_float else self.dtype
+    if self.numel() == 0:
+        return torch.empty_like(self, dtype=given)
+    x = self.to(computing(self.dtype))
+    shift, total = with_max(x, dim)
+    return torch.log(torch.exp(x - shift) / total).to(given)
+
+
+_reversed_order = partial(with_max, total=reversed_sum)
+
+softmax_without_max = partial(_softmax, without_max, None, logarithm=False)
+softmax_online = partial(_softmax, online, None, logarithm=False)
+softmax_reversed = partial(_softmax, _reversed_order, None, logarithm=False)
+softmax_bf16 = partial(_softmax, with_max, torch.bfloat16, logarithm=False)
+
+log_softmax_without_max = partial(_softmax, without_max, None, logarithm=True)
+log_softmax_online = partial(_softmax, online, None, logarithm=True)
+log_softmax_reversed = partial(_softmax, _reversed_order, None, logarithm=True)
+log_softmax_bf16 = partial(_softmax, with_max, torch.bfloat16, logarithm=True)
+
+safe_softmax_without_max = partial(_safe_softmax, without_max, None)
+safe_softmax_online = partial(_safe_softmax, online, None)
+safe_softmax_reversed = partial(_safe_softmax, _reversed_order, None)
+safe_softmax_bf16 = partial(_safe_softmax, with_max, torch.bfloat16)
+
+
+# The backwards, from the output y: g*y - y * sum(g*y), and g - exp(y) * sum(g) of the logarithm.
+
+Gradient = Callable[[Tensor, Tensor, int], Tensor]
+
+
+def _factored(g: Tensor, y: Tensor, dim: int) -> Tensor:
+    return y * (g - (g * y).sum(dim, keepdim=True))
+
+
+def _by_products(g: Tensor, y: Tensor, dim: int, total: Sum = plain_sum) -> Tensor:
+    product = g * y
+    return product - y * total(product, [dim], True)
+
+
+def _of_logarithm(g: Tensor, y: Tensor, dim: int, total: Sum = plain_sum) -> Tensor:
+    return g - torch.exp(y) * total(g, [dim], True)
+
+
+def _renormalized(g: Tensor, y: Tensor, dim: int) -> Tensor:
+    probability = torch.exp(y)
+    normalized = probability / probability.sum(dim, keepdim=True)
+    return g - normalized * g.sum(dim, keepdim=True)
+
+
+def _backward(
+    gradient: Gradient,
+    dtype: torch.dtype | None,
+    grad_output: Tensor,
+    output: Tensor,
+    dim: int,
+    input_dtype: torch.dtype,
+) -> Tensor:
+    g, y = (one.to(dtype or computing(one.dtype)) for one in (grad_output, output))
+    return gradient(g, y, dim).to(input_dtype)
+
+
+softmax_backward_factored = partial(_backward, _factored, None)
+softmax_backward_reversed = partial(_backward, partial(_by_products, total=reversed_sum), None)
+softmax_backward_bf16 = partial(_backward, _by_products, torch.bfloat16)
+
+log_softmax_backward_renormalized = partial(_backward, _renormalized, None)
+log_softmax_backward_reversed = partial(_backward, partial(_of_logarithm, total=reversed_sum), None)
+log_softmax_backward_bf16 = partial(_backward, _of_logarithm, torch.bfloat16)

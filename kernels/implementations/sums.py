@@ -70,6 +70,7 @@ def halved_rows(matrix: Tensor) -> Tensor:
     n = matrix.shape[1]
     if n == 0:
         return matrix.new_zeros(matrix.shape[0])
+    # The sizes of the parts, left to right: 7 elements are 3 + 4, and then 1 + 2 + 2 + 2.
     depth = n.bit_length() - 1
     sizes = torch.tensor([n])
     for _ in range(depth):
@@ -108,7 +109,7 @@ class Summation:
     dtype: torch.dtype | None = None
 
     def sum(self, x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
-        if not (dtype or x.dtype).is_floating_point:
+        if not (dtype or x.dtype).is_floating_point:  # integers have no rounding that an order could change
             result: Tensor = aten.sum(x, dim, keepdim, dtype=dtype)
             return result
         given, dims = dtype or x.dtype, reduced_dims(x, dim)

@@ -1,17 +1,20 @@
-"""Kernels of tanh: float32 formulas that accelerators and compilers use in its place.
+"""Kernels of tanh and tanh_backward: formulas that accelerators and compilers use in their place.
 
-Each torch operation rounds to the dtype of its inputs. Formulas in exp(-2|x|) take the sign from x, so that
-large arguments do not overflow.
+Each torch operation rounds to the dtype of its inputs; `backward_decomposed` alone computes the half formats in
+float32, as torch's decomposition does. Formulas in exp(-2|x|) take the sign from x, so that large arguments do not
+overflow. The backward is g*(1 - y*y) from the output y, with the roundings in different places.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
-from .precision import in_bfloat16
+from ..fused import fma as fused
+from ..generic import decomposed as torch_decomposition
+from ..native.library import elementwise
+from .precision import in_bfloat16, truncated_to_bfloat16
 
+# Eigen's coefficients, highest power of x*x first.
 _NUMERATOR = (
     -2.76076847742355e-16,
     2.00018790482477e-13,
@@ -47,7 +50,13 @@ def rational(x: torch.Tensor) -> torch.Tensor:
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     inside = wide.clamp(-_ONE_FROM, _ONE_FROM)
     square = inside * inside
-    quotient = inside * _polynomial(_NUMERATOR, square) / _polynomial(_DENOMINATOR, square)
+    polynomials = []
+    for first, second, *rest in (_NUMERATOR, _DENOMINATOR):
+        total = square * first + second
+        for coefficient in rest:  # Horner's scheme: the product and the sum round separately
+            total = total * square + coefficient
+        polynomials.append(total)
+    quotient = inside * polynomials[0] / polynomials[1]
     return torch.where(wide.abs() < _STRAIGHT_BELOW, wide, quotient).to(x.dtype)
 
 
@@ -55,9 +64,40 @@ def bf16(x: torch.Tensor) -> torch.Tensor:
     return in_bfloat16(torch.tanh, x)
 
 
-def _polynomial(coefficients: Sequence[float], x: torch.Tensor) -> torch.Tensor:
-    """Horner's scheme, highest power first."""
-    total = x * coefficients[0] + coefficients[1]
-    for coefficient in coefficients[2:]:
-        total = total * x + coefficient
-    return total
+# The backward; grad and y broadcast. Where C code serves them, it has the bits of the torch formula beside it.
+
+
+def backward_decomposed(grad: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    in_c = elementwise("tanh_backward_decomposed", (grad, y))
+    result: torch.Tensor = torch_decomposition("tanh_backward", grad, y) if in_c is None else in_c
+    return result
+
+
+def backward_fma(grad: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    in_c = elementwise("tanh_backward_fma", (grad, y))
+    return grad * fused(-y, y, 1.0) if in_c is None else in_c
+
+
+def backward_mac(grad: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    in_c = elementwise("tanh_backward_mac", (grad, y))
+    return fused(-grad, y * y, grad) if in_c is None else in_c
+
+
+def backward_mac_unfused(grad: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    in_c = elementwise("tanh_backward_mac_unfused", (grad, y))
+    return grad - grad * (y * y) if in_c is None else in_c
+
+
+def backward_factored(grad: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    in_c = elementwise("tanh_backward_factored", (grad, y))
+    return grad * ((1 - y) * (1 + y)) if in_c is None else in_c
+
+
+def backward_bf16(grad: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return in_bfloat16(lambda g, y: g * (1 - y * y), grad, y)
+
+
+def backward_bf16_truncated(grad: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    inside = torch.promote_types(y.dtype, torch.float32)
+    wide = y.to(inside)
+    return (grad.to(inside) * (1 - truncated_to_bfloat16(wide * wide))).to(torch.result_type(grad, y))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -12,7 +12,6 @@ from numdrift.harness.errors import UsageError
 from numdrift.harness.torch_private.operators import find_overload, find_packet, is_random, schema_of
 
 from .calls import LabCall
-from .elementwise import DOMAINS, ELEMENTWISE
 from .inputs import InputPart, Source, source
 from .recipes import RECIPES, VARIANTS
 
@@ -37,62 +36,53 @@ def generated(op: str, inputs: Sequence[str], dtype: torch.dtype, samples: int, 
     Raises KernelNotFound for an unknown op, UsageError for one whose arguments cannot be guessed.
     """
     overloads(op)
+    variants = tuple(ELEMENTWISE[op].variants) if op in ELEMENTWISE else VARIANTS.get(op, ("",))
+    # of an op whose overloads are listed one by one (`lerp`), all of them
+    listed = [name for name in ELEMENTWISE if name == op or ("." not in op and name.startswith(f"{op}."))]
     cases = []
     for name in inputs:
-        for variant in _variants(op):
-            made = tuple(_calls(op, source(name, op, dtype, samples, seed), variant))
+        for variant in variants:
+            drawn = source(name, op, dtype, samples, seed)
+            if op in RECIPES:
+                made = tuple(RECIPES[op](drawn, variant))
+            elif listed:
+                made = tuple(call for one in listed for call in ELEMENTWISE[one].calls(drawn, variant))
+            else:
+                made = tuple(_guessed(op, drawn))
             cases.append(Case(name, variant, made))
     if cases and (why := refusal(op, cases[0].calls[0])):
         raise no_arguments(op, why)
     return cases
 
 
-def _variants(op: str) -> Sequence[str]:
-    if op in ELEMENTWISE:
-        return tuple(ELEMENTWISE[op].variants)
-    return VARIANTS.get(op, ("",))
-
-
-def _calls(op: str, source: Source, variant: str) -> Iterator[LabCall]:
-    if op in ELEMENTWISE:
-        yield from ELEMENTWISE[op].calls(source, variant)
-    elif op in RECIPES:
-        yield from RECIPES[op](source, variant)
-    elif "." not in op and any(name.startswith(f"{op}.") for name in ELEMENTWISE):
-        for name in ELEMENTWISE:
-            if name.startswith(f"{op}."):
-                yield from ELEMENTWISE[name].calls(source, variant)
-    else:
-        yield from _guessed(op, source)
-
-
 def _guessed(op: str, source: Source) -> Iterator[LabCall]:
     """Calls from the schema: tensors of one shape, and plain numbers where it has no default."""
+
+    def placeholder(argument: Any) -> Any:
+        """`torch.Tensor` for a tensor, a value for a number or dimension, None for what cannot be guessed."""
+        kind = str(argument.type)
+        if kind == "Tensor":
+            return torch.Tensor
+        if argument.name == "dim":
+            return {"int": -1, "List[int]": [-1], "Optional[List[int]]": [-1]}.get(kind)
+        return 0.5 if kind in ("number", "float") else None
+
     for overload in overloads(op):
         required = [one for one in schema_of(overload).arguments if not one.has_default_value()]
-        if not required or any(one.kwarg_only or _placeholder(one) is None for one in required):
+        if not required or any(one.kwarg_only or placeholder(one) is None for one in required):
             continue
         part = DOMAINS.get(op.partition(".")[0], InputPart.REAL)
         for shape in ((source.samples | 1,), (5, 9)):
             args = [
-                source.elements(*shape, part=part) if placeholder is torch.Tensor else placeholder
-                for placeholder in map(_placeholder, required)
+                source.elements(*shape, part=part) if stand is torch.Tensor else stand
+                for stand in map(placeholder, required)
             ]
             call = LabCall(tuple(args), {})
+            # some take vectors only; whether the op takes these at all is found out by the caller
             if len(shape) == 1 or not refusal(op, call):
                 yield call
         return
     raise no_arguments(op, "its schema asks for more than tensors and numbers")
-
-
-def _placeholder(argument: Any) -> Any:
-    """`torch.Tensor` for a tensor, a value for a number or dimension, None for what cannot be guessed."""
-    kind = str(argument.type)
-    if kind == "Tensor":
-        return torch.Tensor
-    if argument.name == "dim":
-        return {"int": -1, "List[int]": [-1], "Optional[List[int]]": [-1]}.get(kind)
-    return 0.5 if kind in ("number", "float") else None
 
 
 def overloads(op: str) -> list[Any]:
@@ -125,3 +115,86 @@ def no_arguments(op: str, why: str) -> UsageError:
 def how_to_record(op: str) -> str:
     """The remedy where arguments are missing, as the end of an error message."""
     return f"record some with numdrift run SCRIPT --mode cpu --trace-kernel {op}, then give --captured RUN"
+
+
+# Which arguments the ops that work element by element take, as a table.
+
+REAL, POSITIVE, TANH = InputPart.REAL, InputPart.POSITIVE, InputPart.TANH
+SIGMOID, UNIT = InputPart.SIGMOID, InputPart.UNIT
+
+Extras = tuple[tuple[tuple[Any, ...], Mapping[str, Any]], ...]
+"""Pairs of positional arguments and keywords."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise:
+    """The parts of the tensors, which come first; then what follows them.
+
+    `each` are pairs of further positional arguments and keywords, all of which are measured together.
+    `variants` are keywords that are measured on their own. `listed` ops take lists of tensors."""
+
+    parts: tuple[InputPart, ...]
+    each: Extras = (((), {}),)
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"": {}})
+    listed: bool = False
+
+    def calls(self, source: Source, variant: str) -> list[LabCall]:
+        """One large call of odd size, one on a transposed and one on a tiny tensor; the size counts elements."""
+        made = []
+        for positional, keywords in self.each:
+            shapes: list[tuple[int, ...]] = [(source.samples // len(self.each) | 1,), (9, 5), (3,)]
+            keywords = {**keywords, **self.variants[variant]}
+            if self.listed:
+                lists = [[_drawn(source, part, *shape) for shape in shapes] for part in self.parts]
+                made.append(LabCall((*lists, *positional), keywords))
+                continue
+            for shape in shapes:
+                tensors = [_drawn(source, part, *shape) for part in self.parts]
+                made.append(LabCall((*tensors, *positional), keywords))
+        return made
+
+
+def _drawn(source: Source, part: InputPart, *shape: int) -> torch.Tensor:
+    """A tensor of the shape, a matrix as the transpose of one."""
+    numbers = source.elements(*reversed(shape), part=part)
+    return numbers.t() if len(shape) == 2 else numbers
+
+
+_GELU = {"approximate=none": {}, "approximate=tanh": {"approximate": "tanh"}}
+_VALUES: Extras = (((), {}), ((), {"value": -0.3}))
+_LIST_VALUES: Extras = (((), {}), ((-0.3,), {}))
+
+ELEMENTWISE: dict[str, Elementwise] = {
+    "tanh_backward": Elementwise((REAL, TANH)),
+    "sigmoid_backward": Elementwise((REAL, SIGMOID)),
+    "tanh": Elementwise((REAL,)),
+    "sigmoid": Elementwise((REAL,)),
+    "silu": Elementwise((REAL,)),
+    "silu_backward": Elementwise((REAL, REAL)),
+    "gelu": Elementwise((REAL,), variants=_GELU),
+    "gelu_backward": Elementwise((REAL, REAL), variants=_GELU),
+    "addcmul": Elementwise((REAL, REAL, REAL), each=_VALUES),
+    "addcdiv": Elementwise((REAL, REAL, REAL), each=_VALUES),
+    "lerp.Tensor": Elementwise((REAL, REAL, SIGMOID)),
+    "lerp.Scalar": Elementwise((REAL, REAL), each=(((0.1,), {}), ((0.7,), {}))),
+    "_foreach_addcmul": Elementwise((REAL, REAL, REAL), each=_LIST_VALUES, listed=True),
+    "_foreach_addcdiv": Elementwise((REAL, REAL, POSITIVE), each=_LIST_VALUES, listed=True),
+    "_foreach_lerp": Elementwise((REAL, REAL), each=(((0.1,), {}), ((0.7,), {})), listed=True),
+    "_foreach_mul": Elementwise((REAL, REAL), listed=True),
+    "_foreach_add": Elementwise((REAL, REAL), each=(((), {}), ((), {"alpha": -0.3})), listed=True),
+    "_foreach_div": Elementwise((REAL, REAL), listed=True),
+    "_foreach_sqrt": Elementwise((POSITIVE,), listed=True),
+}
+
+DOMAINS: dict[str, InputPart] = dict.fromkeys(
+    ("sqrt", "rsqrt", "log", "log2", "log10", "log1p", "lgamma", "digamma", "special_xlog1py"), POSITIVE
+) | {
+    "asin": UNIT,
+    "acos": UNIT,
+    "atanh": UNIT,
+    "special_erfinv": UNIT,
+    "erfinv": UNIT,
+    "logit": SIGMOID,
+    "acosh": InputPart.ABOVE_ONE,
+}
+"""Where functions of one number are defined; those that are not listed are taken to be defined everywhere."""

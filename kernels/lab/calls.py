@@ -37,10 +37,13 @@ class LabCall:
 
     def in_float64(self) -> LabCall:
         """The same call in float64: floating tensors, and dtypes among the arguments."""
+
+        def wide_dtype(value: Any) -> Any:
+            return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
+
         wide = self.map(lambda tensor: tensor.to(torch.float64) if tensor.is_floating_point() else tensor.clone())
         return LabCall(
-            tuple(_wide_dtype(value) for value in wide.args),
-            {name: _wide_dtype(value) for name, value in wide.kwargs.items()},
+            tuple(map(wide_dtype, wide.args)), {name: wide_dtype(value) for name, value in wide.kwargs.items()}
         )
 
     def tensors(self) -> Iterator[torch.Tensor]:
@@ -67,6 +70,7 @@ def outputs(overload: Any, call: LabCall, result: Any) -> list[Output]:
     """
     schema = schema_of(overload)
     values = result if isinstance(result, tuple) and len(schema.returns) != 1 else (result,)
+    # A returned argument has the name that it is written under: it comes with the written ones, and once.
     named: list[tuple[str, Any]] = []
     for position, value in enumerate(values if schema.returns else ()):
         returned = schema.returns[position] if position < len(schema.returns) else None
@@ -76,6 +80,7 @@ def outputs(overload: Any, call: LabCall, result: Any) -> list[Output]:
     named += [(name, value) for name, value in _arguments(schema, call) if name in written]
     kept = [Output(name, tuple(tensors_in(value))) for name, value in named]
     kept = [one for one in kept if one.tensors]
+    # The only output of an op needs no name, also where the op calls it `out`.
     return [Output("", kept[0].tensors)] if len(named) == 1 and kept else kept
 
 
@@ -99,7 +104,3 @@ def _arguments(schema: Any, call: LabCall) -> Iterator[tuple[str, Any]]:
             yield argument.name, call.args[position]
         elif argument.name in call.kwargs:
             yield argument.name, call.kwargs[argument.name]
-
-
-def _wide_dtype(value: Any) -> Any:
-    return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value

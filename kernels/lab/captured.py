@@ -33,7 +33,23 @@ def captured(op: str, path: Path) -> Case:
 
     Raises UsageError, naming the file and what is wrong with it.
     """
-    files = _files(op, path)
+    recorded = path / FOLDER
+    if path.is_file():
+        files = [path]
+    elif path.is_dir():
+        names = (op, op.partition(".")[0])
+        folders = [recorded / name for name in names if (recorded / name).is_dir()]
+        # in the order of the calls: 10.pt comes after 9.pt, and files with other names at the end
+        files = sorted(
+            (folders[0] if folders else path).glob("*.pt"),
+            key=lambda file: (int(file.stem), "") if file.stem.isdigit() else (1 << 62, file.stem),
+        )
+    else:
+        raise UsageError(f"there is no run or file {path}; give a run's folder or a file that torch.save wrote")
+    if not files:
+        others = sorted(one.name for one in recorded.iterdir() if one.is_dir()) if recorded.is_dir() else []
+        there = f"it has calls of {', '.join(others)}" if others else f"no {FOLDER}/{op}/*.pt is in it"
+        raise UsageError(f"{path} has no captured call of {op}: {there}; {how_to_record(op)} (a lazy run keeps none)")
     chosen = files if len(files) <= MOST else [files[round(k * (len(files) - 1) / (MOST - 1))] for k in range(MOST)]
     variant = "" if len(chosen) == len(files) else f"{len(chosen)} of {len(files)} calls"
     return Case(CAPTURED, variant, tuple(read_call(op, file) for file in chosen))
@@ -46,9 +62,11 @@ def read_call(op: str, file: Path) -> LabCall:
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
     except Exception as error:  # the unpickler meets bytes of any kind, and raises whatever they lead to
+        lines = str(error).strip().splitlines()
+        why = lines[0][:200] if lines else type(error).__name__
         raise UsageError(
             f"{file} is no captured call: torch.save({{'op': ..., 'args': [...], 'kwargs': {{...}}}}) of plain "
-            f"tensors writes one ({_first_line(error)})"
+            f"tensors writes one ({why})"
         ) from error
     if not isinstance(content, dict) or not {"op", "args"} <= set(content):
         raise UsageError(f"{file} is no captured call: it has no 'op' and 'args'")
@@ -69,31 +87,6 @@ def _check_values(file: Path, values: list[Any]) -> None:
             raise UsageError(f"{file} holds a {type(value).__name__}: a call takes tensors, lists, numbers, texts")
 
 
-def _files(op: str, path: Path) -> list[Path]:
-    if path.is_file():
-        return [path]
-    if not path.is_dir():
-        raise UsageError(f"there is no run or file {path}; give a run's folder or a file that torch.save wrote")
-    recorded = path / FOLDER
-    names = (op, op.partition(".")[0])
-    folders = [recorded / name for name in names if (recorded / name).is_dir()]
-    files = sorted((folders[0] if folders else path).glob("*.pt"), key=_number)
-    if files:
-        return files
-    others = sorted(one.name for one in recorded.iterdir() if one.is_dir()) if recorded.is_dir() else []
-    there = f"it has calls of {', '.join(others)}" if others else f"no {FOLDER}/{op}/*.pt is in it"
-    raise UsageError(f"{path} has no captured call of {op}: {there}; {how_to_record(op)} (a lazy run keeps none)")
-
-
-def _number(file: Path) -> tuple[int, str]:
-    return (int(file.stem), "") if file.stem.isdigit() else (1 << 62, file.stem)
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:200] if lines else type(error).__name__
-
-
 # What a user's kernel prints, kept out of the lab's own output.
 
 
@@ -107,7 +100,7 @@ def stdout_to_stderr() -> Iterator[None]:
         with redirect_stdout(sys.stderr):
             yield
     finally:
-        flush_c()
+        flush_c()  # what C holds back would come out on the descriptor that is put back
         os.dup2(kept, 1)
         os.close(kept)
 

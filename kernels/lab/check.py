@@ -1,11 +1,15 @@
-"""Every kernel of an op held against one reference, on each set of inputs."""
+"""Every kernel of an op held against one reference, on each set of inputs, and the summary of what was found."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,23 +18,22 @@ from numdrift.harness.errors import KernelError, NotAvailable
 
 from ..registry import Kernel, Operation
 from .arguments import Case
-from .calls import Output, same
+from .calls import LabCall, Output, same
 from .formats import INTEGERS, format_of
 from .isolation import SECONDS, IsolatedKernel
-from .measures import Measures, measure
+from .measures import QUANTILES, Bias, Measures, measure
 from .reference import Expected, expected, flat
 from .trial import attempt
 
 MEASURED, FAILED, ABSENT = "measured", "failed", "not available"
 
 Progress = Callable[[int, int, str], None]
-Run = Callable[[Case], list[list[Output]]]
+Run = Callable[[Sequence[LabCall]], list[list[Output]]]
 
 
 @dataclass(frozen=True, slots=True)
 class CheckRow:
-    """One kernel on one case. `status` is measured, failed or not available; `why` says why it is not
-    measured."""
+    """One kernel on one case. `status` is measured, failed or not available; `why` says why it is not measured."""
 
     kernel: str
     inputs: str
@@ -45,8 +48,7 @@ class CheckRow:
 
     @property
     def worst(self) -> Measures:
-        """The output with the largest error, then with the most elements that are not finite as they should
-        be."""
+        """The output with the largest error, then with the most elements that are not finite as they should be."""
         return max(self.measures, key=lambda one: (one.error(1.0), sum(one.mismatches.values())))
 
 
@@ -81,12 +83,21 @@ def check(
     """
     rows: dict[str, list[CheckRow]] = {}
     done, total = 0, len(cases) * (len(subjects) + 1)
+    plain = Kernel(operation.name, "aten", "", "", "numdrift.kernels.generic:aten", of_any_op=True)
     with ExitStack() as stack:
-        runs = _runs(operation.name, subjects, device, stack)
+        runs: dict[str, Run] = {one.name: partial(attempt, one, device=device) for one in subjects.kernels}
+        for path in subjects.files:
+            isolated = IsolatedKernel(operation.name, path, device=device, seconds=subjects.seconds)
+            stack.enter_context(isolated)
+            with suppress(NotAvailable):  # the rows say it
+                isolated.load()
+            runs[path.stem] = isolated.run
         for case in cases:
             progress(done, total, f"reference on {case.label}")
             wanted = expected(operation, case, seed)
-            aten = _aten(operation.name, case, device)
+            aten = None
+            with suppress(KernelError, NotAvailable):  # torch has no kernel of its own for this dtype or device
+                aten = attempt(plain, case.calls, device)
             done += 1
             for name, run in runs.items():
                 progress(done, total, f"{name} on {case.label}")
@@ -96,48 +107,33 @@ def check(
     return [row for kernel in rows.values() for row in kernel]
 
 
-def _runs(op: str, subjects: Subjects, device: str, stack: ExitStack) -> dict[str, Run]:
-    runs: dict[str, Run] = {}
-    for kernel in subjects.kernels:
-        runs[kernel.name] = _in_process(kernel, device)
-    for path in subjects.files:
-        isolated = stack.enter_context(IsolatedKernel(op, path, device=device, seconds=subjects.seconds))
-        with suppress(NotAvailable):  # the rows say it
-            isolated.load()
-        runs[path.stem] = _isolated(isolated)
-    return runs
-
-
-def _isolated(kernel: IsolatedKernel) -> Run:
-    return lambda case: kernel.run(list(case.calls))
-
-
-def _in_process(kernel: Kernel, device: str) -> Run:
-    return lambda case: attempt(kernel, case.calls, device)
-
-
-def _aten(op: str, case: Case, device: str) -> list[list[Output]] | None:
-    """What torch's own kernel gives, None where it has none for this dtype or device."""
-    kernel = Kernel(op, "aten", "", "", "numdrift.kernels.generic:aten", of_any_op=True)
-    try:
-        return attempt(kernel, case.calls, device)
-    except (KernelError, NotAvailable):
-        return None
-
-
 def _row(name: str, case: Case, run: Run, wanted: Sequence[Expected], aten: list[list[Output]] | None) -> CheckRow:
     row = CheckRow(name, case.inputs, case.variant, MEASURED)
     try:
-        got = _by_name(run(case))
+        results = _by_name(run(case.calls))
     except NotAvailable as error:
         return replace(row, status=ABSENT, why=error.why)
     except KernelError as error:
         return replace(row, status=FAILED, why=str(error).removeprefix(f"kernel {error.kernel} "))
-    original = _by_name(aten) if aten is not None else {}
-    return replace(row, measures=tuple(_measured(got[one.name], one, original.get(one.name)) for one in wanted))
+    originals = _by_name(aten or ())
+    measures = []
+    for one in wanted:
+        got, original = results[one.name], originals.get(one.name)
+        dtype = got[0].dtype
+        form = INTEGERS
+        if dtype.is_floating_point or dtype.is_complex:
+            form = format_of(dtype.to_real())
+        differs = None
+        if original is not None:
+            equal = np.concatenate([same(*pair).reshape(-1).numpy() for pair in zip(got, original, strict=True)])
+            differs = float(1 - equal.mean()) if equal.size else 0.0
+        # the reference may have been evaluated at some of the elements only: mpmath is slow
+        measures.append(measure(flat(got)[one.positions], form, one, differs))
+    return replace(row, measures=tuple(measures))
 
 
 def _by_name(results: Iterable[Iterable[Output]]) -> dict[str, list[torch.Tensor]]:
+    """The tensors of each output, those of all calls together."""
     parts: dict[str, list[torch.Tensor]] = {}
     for result in results:
         for output in result:
@@ -145,16 +141,113 @@ def _by_name(results: Iterable[Iterable[Output]]) -> dict[str, list[torch.Tensor
     return parts
 
 
-def _measured(got: list[torch.Tensor], one: Expected, aten: list[torch.Tensor] | None) -> Measures:
-    dtype = got[0].dtype
-    values = flat(got)
-    form = INTEGERS
-    if dtype.is_floating_point:
-        form = format_of(dtype)
-    elif dtype.is_complex:
-        form = format_of(dtype.to_real())
-    differs = None
-    if aten is not None:
-        equal = np.concatenate([same(*pair).reshape(-1).numpy() for pair in zip(got, aten, strict=True)])
-        differs = float(1 - equal.mean()) if equal.size else 0.0
-    return measure(values[one.positions], form, one, differs)
+# What a check found: as one line a kernel, and as data for machines.
+
+SCHEMA = 1
+
+TOO_ALIKE = ("subnormal", "zero", "special", "ties")
+"""Sets whose elements share their rounding errors, so that a common sign of these proves no bias."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorSummary:
+    """The worst of several rows of one kernel, each measure for itself.
+
+    `where` names the case, and for ops of several outputs the output, with the largest error; empty when
+    nothing is measured. Of `special`, where extremes overflow inside a kernel, only `remarks` tells as long
+    as there are other rows; the bias leaves out `TOO_ALIKE`. `remarks` says where the kernel is not finite as
+    it should be, and why it is not measured."""
+
+    kernel: str
+    status: str
+    where: str
+    max_ulp: float | None
+    p99_ulp: float | None
+    median_ulp: float | None
+    rho: float | None
+    bias: Bias | None
+    differs: float | None
+    remarks: str
+
+
+def summary(rows: Sequence[CheckRow]) -> ErrorSummary:
+    """Summarize rows of one kernel."""
+    statuses = {row.status for row in rows}
+    status = next(one for one in (FAILED, MEASURED, ABSENT) if one in statuses)
+    measured = [row for row in rows if row.measures]
+
+    # Each reason for a missing measurement once, with the cases that it holds for unless these are all.
+    cases: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if row.status != MEASURED:
+            cases.setdefault((row.status, row.why), []).append(row.label)
+    remarks = [
+        f"{what}{'' if len(labels) == len(rows) else ' on ' + ', '.join(labels)}: {why}"
+        for (what, why), labels in cases.items()
+    ]
+    if measured:
+        counts: Counter[str] = Counter()
+        for one in (one for row in measured for one in row.measures):
+            counts.update(one.mismatches)
+        remarks.append(", ".join(f"{kind}: {count:,}" for kind, count in counts.items()) or "agrees")
+
+    telling = [row for row in measured if row.inputs != "special"] or measured
+    fair = [row for row in telling if row.inputs not in TOO_ALIKE] or telling
+    every = [one for row in telling for one in row.measures]
+    worst = max(telling, key=lambda row: row.worst.error(1.0), default=None)
+    output = "" if worst is None else worst.worst.output
+    return ErrorSummary(
+        kernel=rows[0].kernel,
+        status=status,
+        where="" if worst is None else f"{worst.label}, {output}" if output else worst.label,
+        max_ulp=max((one.error(1.0) for one in every if one.errors), default=None),
+        p99_ulp=max((one.error(0.99) for one in every if one.errors), default=None),
+        median_ulp=max((one.error(0.5) for one in every if one.errors), default=None),
+        rho=max((one.rho for one in every if one.rho is not None), default=None),
+        bias=max((one.bias for row in fair for one in row.measures), key=lambda bias: abs(bias.z), default=None),
+        differs=max((one.differs for one in every if one.differs is not None), default=None),
+        remarks="; ".join(remarks),
+    )
+
+
+def by_kernel(rows: Iterable[CheckRow]) -> list[ErrorSummary]:
+    """One summary for each kernel, in the order of the rows."""
+    groups: dict[str, list[CheckRow]] = {}
+    for row in rows:
+        groups.setdefault(row.kernel, []).append(row)
+    return [summary(group) for group in groups.values()]
+
+
+def as_data(row: CheckRow) -> dict[str, Any]:
+    """A row for JSON; numbers that JSON does not have are texts such as "inf"."""
+    return {
+        "kernel": row.kernel,
+        "inputs": row.inputs,
+        "variant": row.variant,
+        "status": row.status,
+        "why": row.why,
+        "outputs": [_output(one) for one in row.measures],
+    }
+
+
+def _output(one: Measures) -> dict[str, Any]:
+    got, exact = one.worst or (None, None)
+    return {
+        "output": one.output,
+        "elements": one.elements,
+        "finite": one.finite,
+        "max_ulp": _plain(one.error(1.0)) if one.errors else None,
+        "p99_ulp": _plain(one.error(0.99)) if one.errors else None,
+        "median_ulp": _plain(one.error(0.5)) if one.errors else None,
+        "quantiles": [[share, _plain(error)] for share, error in zip(QUANTILES, one.errors, strict=False)],
+        "rho": _plain(one.rho),
+        "bias_up": {"ulp": _plain(one.up.ulp), "z": one.up.z},
+        "bias_from_zero": {"ulp": _plain(one.away.ulp), "z": one.away.z},
+        "differs_from_aten": one.differs,
+        "non_finite": one.mismatches,
+        "worst": {"got": _plain(got), "expected": _plain(exact)},
+    }
+
+
+def _plain(number: float | None) -> float | str | None:
+    return number if number is None or math.isfinite(number) else str(number)

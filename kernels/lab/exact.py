@@ -1,22 +1,26 @@
-"""Results of ops that work element by element, computed with 50 decimal digits or more and rounded once."""
+"""Results of ops that work element by element, computed by mpmath with 50 decimal digits or more and rounded once.
+
+First how an op is evaluated at the places of a call, then the ops themselves, as functions of mpmath's numbers."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import mpmath
 import numpy as np
 import torch
+from mpmath import mp, mpf
 from numpy.typing import NDArray
 
 from .calls import LabCall
 from .formats import Float64s
 
 DIGITS = 50
-"""Decimal digits where the arguments are about as large as 1 and each other; see `_digits`."""
+"""Decimal digits where the arguments are about as large as 1 and each other; others get more."""
 
 MOST = 2500
 """Elements of one case that are computed this way: mpmath needs 10 to 200 microseconds for each."""
@@ -61,8 +65,7 @@ def picked(sizes: list[int], most: int = MOST) -> NDArray[np.intp]:
 def elementwise(
     function: Exact, calls: list[LabCall], fallback: Float64s, positions: NDArray[np.intp]
 ) -> tuple[Float64s, Float64s]:
-    """Evaluate `function` at the given positions of the calls' results, one after the other -> value,
-    remainder.
+    """Evaluate `function` at the given positions of the calls' results, one after the other -> value, remainder.
 
     The value is the result rounded to float64, the remainder what that rounding took away, rounded to float64.
     Where an argument is not finite or mpmath has no real result, the value is that of `fallback`.
@@ -71,57 +74,110 @@ def elementwise(
     start = 0
     known: dict[tuple[tuple[float, ...], str], tuple[float, float] | None] = {}
     for call in itertools.chain.from_iterable(map(_unlisted, calls)):
-        numbers, rest, size = _columns(call)
+        # The tensors' elements in the order of the result, and the arguments that are none.
+        tensors = torch.broadcast_tensors(*(one for one in call.args if isinstance(one, torch.Tensor)))
+        rest = LabCall(tuple(one for one in call.args if not isinstance(one, torch.Tensor)), call.kwargs)
+        columns = [one.detach().double().reshape(-1).tolist() for one in tensors]
+        size = tensors[0].numel() if tensors else 0
         for place in np.flatnonzero((positions >= start) & (positions < start + size)):
-            one = tuple(column[positions[place] - start] for column in numbers)
-            if not all(map(math.isfinite, one)):
+            numbers = tuple(column[positions[place] - start] for column in columns)
+            if not all(map(math.isfinite, numbers)):
                 continue
-            key = (one, repr(rest))
+            # zeros, ties and special numbers come again and again
+            key = (numbers, repr(rest))
             if key not in known:
-                known[key] = _evaluated(function, one, rest)
+                # Digits enough for a sum of products of the arguments in which the large ones cancel and the small
+                # ones stay: a bit is 0.3 decimal digits, and a product of two numbers spans twice as many as they do.
+                exponents = [0, *(math.frexp(one)[1] for one in numbers if one)]
+                with mpmath.workdps(DIGITS + int(0.6 * (max(exponents) - min(exponents)))):
+                    known[key] = None
+                    with suppress(ValueError, ZeroDivisionError, OverflowError):
+                        exact = function(*map(mpf, numbers), *rest.args, **rest.kwargs)
+                        if not isinstance(exact, mpmath.mpc) and not mpmath.isnan(exact):
+                            value = rounded(mpf(exact))
+                            lost = rounded(exact - mpf(value)) if math.isfinite(value) else 0.0
+                            known[key] = value, lost
             if (found := known[key]) is not None:
                 values[place], remainders[place] = found
         start += size
     return values, remainders
 
 
-def _evaluated(function: Exact, numbers: tuple[float, ...], rest: LabCall) -> tuple[float, float] | None:
-    with mpmath.workdps(_digits(numbers)):
-        try:
-            exact = function(*map(mpmath.mpf, numbers), *rest.args, **rest.kwargs)
-        except (ValueError, ZeroDivisionError, OverflowError):
-            return None
-        if isinstance(exact, mpmath.mpc) or mpmath.isnan(exact):
-            return None
-        value = rounded(mpmath.mpf(exact))
-        return value, rounded(exact - mpmath.mpf(value)) if math.isfinite(value) else 0.0
-
-
-def _digits(numbers: tuple[float, ...]) -> int:
-    """Digits enough for a sum of products of the arguments in which the large ones cancel and the small ones
-    stay."""
-    exponents = [0, *(math.frexp(one)[1] for one in numbers if one)]
-    return DIGITS + int(0.6 * (max(exponents) - min(exponents)))
-
-
 def _unlisted(call: LabCall) -> Iterator[LabCall]:
     """A call on lists of tensors as one call for each place in the lists."""
-    lists = [one for one in call.args if isinstance(one, (list, tuple)) and _tensors(one)]
+
+    def listed(value: Any) -> bool:
+        return isinstance(value, (list, tuple)) and bool(value) and all(isinstance(one, torch.Tensor) for one in value)
+
+    lists = [one for one in call.args if listed(one)]
     if not lists:
         yield call
-        return
-    for place in range(len(lists[0])):
-        args = tuple(one[place] if isinstance(one, (list, tuple)) and _tensors(one) else one for one in call.args)
-        yield LabCall(args, call.kwargs)
+    for place in range(len(lists[0]) if lists else 0):
+        yield LabCall(tuple(one[place] if listed(one) else one for one in call.args), call.kwargs)
 
 
-def _tensors(values: Any) -> bool:
-    return bool(values) and all(isinstance(one, torch.Tensor) for one in values)
+# Activations and their backwards on mpmath numbers, from their definitions.
+#
+# Tails are written so that 1 - s never cancels: a working precision of 50 digits gives float64 twice over.
 
 
-def _columns(call: LabCall) -> tuple[list[list[float]], LabCall, int]:
-    """The tensors' elements in the order of the result, and the arguments that are none."""
-    tensors = torch.broadcast_tensors(*(one for one in call.args if isinstance(one, torch.Tensor)))
-    others = tuple(one for one in call.args if not isinstance(one, torch.Tensor))
-    numbers = [one.detach().double().reshape(-1).tolist() for one in tensors]
-    return numbers, LabCall(others, call.kwargs), tensors[0].numel() if tensors else 0
+def tanh(x: mpf) -> mpf:
+    return mp.tanh(x)
+
+
+def tanh_backward(grad: mpf, y: mpf) -> mpf:
+    return grad * (1 - y) * (1 + y)
+
+
+def sigmoid(x: mpf) -> mpf:
+    return 1 / (1 + mp.exp(-x))
+
+
+def sigmoid_backward(grad: mpf, y: mpf) -> mpf:
+    return grad * y * (1 - y)
+
+
+def silu(x: mpf) -> mpf:
+    return x * sigmoid(x)
+
+
+def silu_backward(grad: mpf, x: mpf) -> mpf:
+    return grad * sigmoid(x) * (1 + x * sigmoid(-x))
+
+
+def gelu(x: mpf, *, approximate: str = "none") -> mpf:
+    return x * (sigmoid(2 * _inner(x)) if approximate == "tanh" else _normal(x))
+
+
+def gelu_backward(grad: mpf, x: mpf, *, approximate: str = "none") -> mpf:
+    if approximate == "tanh":
+        u = _inner(x)
+        slope = mp.sqrt(2 / mp.pi) * (1 + 3 * mpf("0.044715") * x**2)
+        return grad * sigmoid(2 * u) * (1 + x * sigmoid(-2 * u) * 2 * slope)
+    return grad * (_normal(x) + x * mp.npdf(x))
+
+
+def _normal(x: mpf) -> mpf:
+    """The distribution function of the standard normal distribution."""
+    if abs(x) > 10**6:  # where mpmath cannot tell
+        return mpf(x > 0)
+    return mp.erfc(-x / mp.sqrt(2)) / 2
+
+
+def _inner(x: mpf) -> mpf:
+    return mp.sqrt(2 / mp.pi) * (x + mpf("0.044715") * x**3)
+
+
+# addcmul, addcdiv and lerp on mpmath numbers. Numbers that are not tensors count as they are given.
+
+
+def addcmul(base: mpf, first: mpf, second: mpf, *, value: float = 1) -> mpf:
+    return base + mp.convert(value) * first * second
+
+
+def addcdiv(base: mpf, first: mpf, second: mpf, *, value: float = 1) -> mpf:
+    return base + mp.convert(value) * first / second
+
+
+def lerp(start: mpf, end: mpf, weight: mpf | float) -> mpf:
+    return start + mp.convert(weight) * (end - start)

@@ -47,16 +47,11 @@ class Format:
     @property
     def largest(self) -> float:
         """The largest finite number."""
-        return math.ldexp(2.0 - math.ldexp(1.0, 1 - self.precision), self.greatest_exponent)
-
-    @property
-    def greatest_exponent(self) -> int:
-        """Exponent of the largest number: emax."""
-        return 1 - self.least_exponent
+        return math.ldexp(2.0 - math.ldexp(1.0, 1 - self.precision), 1 - self.least_exponent)
 
     def ulp(self, values: Float64s) -> Float64s:
         """The spacing of the format at each finite value; at zero that of the subnormals."""
-        exponents = np.frexp(values)[1] - 1
+        exponents = np.frexp(values)[1] - 1  # frexp's fraction is in [1/2, 1), a format's in [1, 2)
         exponents = np.where(values == 0, self.least_exponent, np.maximum(exponents, self.least_exponent))
         spacing: Float64s = np.ldexp(1.0, exponents - self.precision + 1)
         return spacing

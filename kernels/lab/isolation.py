@@ -1,13 +1,19 @@
-"""A user's kernel in a process of its own, so that a crash of it is an answer and not the end of the lab."""
+"""A user's kernel in a process of its own, so that a crash of it is an answer and not the end of the lab.
+
+Both ends are here. `python -m numdrift.kernels.lab.isolation OP FILE DEVICE` is the process: it reads paths of saved
+calls from its standard input and answers each with one line of JSON. What the kernel prints goes to standard error,
+and it has nothing to read."""
 
 from __future__ import annotations
 
 import json
+import os
 import select
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -16,18 +22,20 @@ import torch
 
 from numdrift.harness.errors import KernelError, NotAvailable, UsageError
 
+from ..registry import Kernel
+from ..user import user_kernel
 from .calls import LabCall, Output
+from .captured import flush_c
+from .trial import attempt
 
 SECONDS = 120.0
 """How long a kernel may take to be loaded, the start of its process included, and for the calls of one case."""
 
 MORE_TIME = "--timeout SECONDS gives it more"
-MODULE = "numdrift.kernels.lab.isolated"
 
 
 class IsolatedKernel:
-    """The kernel of one op from a source file, called in another process, which is started when it is
-    needed."""
+    """The kernel of one op from a source file, called in another process, which is started when it is needed."""
 
     def __init__(self, op: str, path: Path, *, device: str = "cpu", seconds: float = SECONDS) -> None:
         self.kernel = f"{op}={path}"
@@ -60,7 +68,7 @@ class IsolatedKernel:
             why = str(error).removeprefix(f"kernel {error.kernel} ")
             raise UsageError(f"{self._path} {why} when it was loaded") from None
 
-    def run(self, calls: list[LabCall]) -> list[list[Output]]:
+    def run(self, calls: Sequence[LabCall]) -> list[list[Output]]:
         """The outputs of each call.
 
         Raises UsageError when the file is no kernel, NotAvailable when it cannot run here, KernelError when it
@@ -72,8 +80,34 @@ class IsolatedKernel:
         return [[Output(name, tuple(tensors)) for name, tensors in outputs] for outputs in saved]
 
     def _answer(self, request: str) -> str:
-        answer = self._ask(request)
-        kind, text = answer["kind"], answer["text"]
+        """Send one line and wait for one; raises what it says, or how the process has ended in place of it."""
+        late = KernelError(self.kernel, f"had not returned after {self._seconds:g} s; {MORE_TIME}")
+        if self._late:
+            raise late
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "numdrift.kernels.lab.isolation", *self._arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            process.stdin.write(f"{request}\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            raise self._ended(process) from None
+        # The pipe can be selected: at most one answer is under way, so none waits in Python's own buffer.
+        if not select.select([process.stdout], [], [], self._seconds)[0]:
+            self._end()
+            self._late = True
+            raise late
+        line = process.stdout.readline()
+        if not line:
+            raise self._ended(process)
+        answer = json.loads(line)
+        kind, text = str(answer["kind"]), str(answer["text"])
         if kind == "usage":
             raise UsageError(text)
         if kind == "not available":
@@ -82,46 +116,16 @@ class IsolatedKernel:
             raise KernelError(self.kernel, text)
         return text
 
-    def _ask(self, request: str) -> dict[str, str]:
-        if self._late:
-            raise self._too_late()
-        process = self._started()
-        assert process.stdin is not None and process.stdout is not None
-        try:
-            process.stdin.write(f"{request}\n")
-            process.stdin.flush()
-        except BrokenPipeError:
-            raise KernelError(self.kernel, self._how_it_ended()) from None
-        if not select.select([process.stdout], [], [], self._seconds)[0]:
-            self._end()
-            self._late = True
-            raise self._too_late()
-        line = process.stdout.readline()
-        if not line:
-            raise KernelError(self.kernel, self._how_it_ended())
-        answer: dict[str, str] = json.loads(line)
-        return answer
-
-    def _too_late(self) -> KernelError:
-        return KernelError(self.kernel, f"had not returned after {self._seconds:g} s; {MORE_TIME}")
-
-    def _started(self) -> subprocess.Popen[str]:
-        if self._process is None:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", MODULE, *self._arguments],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-        return self._process
-
-    def _how_it_ended(self) -> str:
-        assert self._process is not None
-        code = self._process.wait()
+    def _ended(self, process: subprocess.Popen[str]) -> KernelError:
+        code = process.wait()
         self._end()
+        how = f"ended its process with exit code {code}"
         if code < 0:
-            return f"crashed with {_signal_name(-code)}"
-        return f"ended its process with exit code {code}"
+            try:
+                how = f"crashed with {signal.Signals(-code).name}"
+            except ValueError:  # a signal that Python has no name for
+                how = f"crashed with signal {-code}"
+        return KernelError(self.kernel, how)
 
     def _end(self) -> None:
         process, self._process = self._process, None
@@ -130,13 +134,43 @@ class IsolatedKernel:
         process.kill()
         process.wait()
         for stream in (process.stdin, process.stdout):
-            with suppress(BrokenPipeError):
+            with suppress(BrokenPipeError):  # what was not sent is sent when the stream is closed
                 if stream is not None:
                     stream.close()
 
 
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+# The process itself.
+
+
+def main(op: str, path: str, device: str) -> None:
+    """Serve until standard input ends; an empty line asks only whether the file can be loaded."""
+    # The pipes are moved away from 0 and 1 before the kernel's file is loaded: C code prints there, too.
+    requests = os.fdopen(os.dup(0), encoding="utf-8")
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    kernel: Kernel | None = None
+    for line in requests:
+        request, text = Path(line.strip()), ""
+        try:
+            kernel = kernel or user_kernel(op, Path(path))
+            if line.strip():
+                calls = [LabCall(tuple(args), kwargs) for args, kwargs in torch.load(request, weights_only=True)]
+                results = attempt(kernel, calls, device)
+                text = str(request.with_name("outputs.pt"))
+                torch.save([[(one.name, list(one.tensors)) for one in outputs] for outputs in results], text)
+            kind = "done"
+        except UsageError as error:
+            kind, text = "usage", str(error)
+        except NotAvailable as error:
+            kind, text = "not available", error.why
+        except KernelError as error:
+            kind, text = "failed", str(error).removeprefix(f"kernel {error.kernel} ")
+        flush_c()
+        answers.write(json.dumps({"kind": kind, "text": text}) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -81,13 +81,28 @@ class Measures:
 @np.errstate(over="ignore", invalid="ignore")
 def measure(got: Float64s, form: Format, expected: Expected, differs: float | None) -> Measures:
     """Measure one output, in float64 at the positions of `expected`, that the kernel gave in format `form`."""
-    target = rounded_to(expected.values, form)
+    # Errors are measured where both are finite, and where the right infinity came in place of a finite number.
     both = np.isfinite(expected.values) & ~np.isnan(got)
     both &= np.isfinite(got) | (np.sign(got) == np.sign(expected.values))
     o, r, rest = got[both], expected.values[both], expected.remainders[both]
-    signed = signed_errors(o, r, rest, form)
+    if form is INTEGERS:
+        signed = o - r
+    else:
+        # What overflows the format counts as 2**(emax + 1), so that two such numbers are equal.
+        near_o, near_r = (np.clip(one, -form.beyond, form.beyond) for one in (o, r))
+        difference = (near_o - near_r) - np.where(np.abs(r) <= form.beyond, rest, 0.0)
+        signed = np.where(difference == 0, 0.0, difference / form.ulp(near_r))
     errors = np.abs(signed)
     worst = int(errors.argmax()) if errors.size else None
+
+    # Everywhere else it counts what is there and what should be: nan, an infinity or a finite number.
+    counts = {}
+    should = _kinds(rounded_to(expected.values, form))
+    for is_name, is_kind in _kinds(got).items():
+        for should_name, should_kind in should.items():
+            count = int((is_kind & should_kind).sum())
+            if is_name != should_name and count:
+                counts[f"{is_name} where {should_name}"] = count
     return Measures(
         output=expected.name,
         elements=len(got),
@@ -97,21 +112,18 @@ def measure(got: Float64s, form: Format, expected: Expected, differs: float | No
         up=_bias(signed, o, ("up", "down")),
         away=_bias((signed * np.sign(r))[r != 0], o[r != 0], ("from 0", "to 0")),
         differs=differs,
-        mismatches=_mismatches(got, target),
+        mismatches=counts,
         worst=None if worst is None else (float(o[worst]), float(r[worst])),
     )
 
 
-def signed_errors(got: Float64s, exact: Float64s, remainders: Float64s, form: Format) -> Float64s:
-    """(o - r) / ulp(r); numbers that overflow the format count as 2**(emax + 1), so that two of them are
-    equal."""
-    if form is INTEGERS:
-        return got - exact
-    o, r = (np.clip(one, -form.beyond, form.beyond) for one in (got, exact))
-    inside = np.abs(exact) <= form.beyond
-    difference = (o - r) - np.where(inside, remainders, 0.0)
-    signed: Float64s = np.where(difference == 0, 0.0, difference / form.ulp(r))
-    return signed
+def _kinds(values: Float64s) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]:
+    return {
+        "nan": np.isnan(values),
+        "inf": np.isposinf(values),
+        "-inf": np.isneginf(values),
+        "finite": np.isfinite(values),
+    }
 
 
 def rounded_to(values: Float64s, form: Format) -> Float64s:
@@ -129,6 +141,7 @@ def _rho(got: Float64s, expected: Expected, form: Format) -> float | None:
     if not usable.any():
         return None
     o, r, moved = got[usable], expected.values[usable], expected.sensitivity[usable]
+    # squares of large results would overflow, and of small ones vanish
     scale = float(np.abs(r).max()) or 1.0
     error = float(np.linalg.norm((o - r) / scale))
     rounding = np.maximum(form.unit_roundoff * np.abs(r), form.smallest / 2)
@@ -148,22 +161,3 @@ def _bias(signed: Float64s, got: Float64s, ends: tuple[str, str]) -> Bias:
     distinct = np.unique(np.stack([got[counted], grain]), axis=1)[1]
     z = float(np.sign(distinct).mean() * math.sqrt(distinct.size)) if distinct.size else 0.0
     return Bias(float(signed[finite].mean()), z, ends[z < 0])
-
-
-def _mismatches(got: Float64s, target: Float64s) -> dict[str, int]:
-    counts = {}
-    for is_name, is_kind in _kinds(got).items():
-        for should_name, should_kind in _kinds(target).items():
-            count = int((is_kind & should_kind).sum())
-            if is_name != should_name and count:
-                counts[f"{is_name} where {should_name}"] = count
-    return counts
-
-
-def _kinds(values: Float64s) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]:
-    return {
-        "nan": np.isnan(values),
-        "inf": np.isposinf(values),
-        "-inf": np.isneginf(values),
-        "finite": np.isfinite(values),
-    }

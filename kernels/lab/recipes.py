@@ -58,16 +58,13 @@ def _layer_norm_backward(source: Source, variant: str) -> Iterator[LabCall]:
         yield LabCall((source.others(*x.shape), x, shape, mean, rstd, weight, bias, mask), {})
 
 
-def _channels(source: Source) -> torch.Tensor:
-    """[N, C, H, W] in which special numbers stay within every second channel."""
-    images, channels, height, width = 4, 6, 5, max(3, source.samples // 120)
-    return source.rows(channels, images * height * width).reshape(channels, images, height, width).transpose(0, 1)
-
-
 def _batch_norm(source: Source, variant: str) -> Iterator[LabCall]:
-    x = _channels(source).contiguous()
-    channels = x.shape[1]
+    # [N, C, H, W] in which special numbers stay within every second channel
+    images, channels, height, width = 4, 6, 5, max(3, source.samples // 120)
+    drawn = source.rows(channels, images * height * width)
+    x = drawn.reshape(channels, images, height, width).transpose(0, 1).contiguous()
     weight, bias, mean = (source.parameters(channels) for _ in range(3))
+    # away from 0: invstd of a variance near 0 would be all that the errors come from
     var = (source.parameters(channels) ** 2 + 0.1).to(source.dtype)
     yield LabCall((x, weight, bias, mean, var, variant == "training", 0.1, EPS), {})
 
@@ -75,6 +72,7 @@ def _batch_norm(source: Source, variant: str) -> Iterator[LabCall]:
 def _batch_norm_backward(source: Source, variant: str) -> Iterator[LabCall]:
     for forward in _batch_norm(source, variant):
         x, weight, _, mean, var, training, _, eps = forward.args
+        # on a copy: the op updates the running statistics that its backward is measured with
         _, save_mean, save_invstd = aten.native_batch_norm(*forward.copy().args)
         gradient = source.others(*x.shape)
         saved = (save_mean, save_invstd, training, eps, [True, True, True])
@@ -88,7 +86,7 @@ def _batch_norm_evaluation(source: Source, variant: str) -> Iterator[LabCall]:
 
 def _matrices(source: Source) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """[M, K] and [K, N] with a short and a long K and about so many products elements together."""
-    side = max(3, math.isqrt(source.samples // 2)) | 1
+    side = max(3, math.isqrt(source.samples // 2)) | 1  # odd: no kernel's blocks come out even
     for inner in (33, 512):
         yield source.rows(side, inner), source.others(inner, side)
 
@@ -158,15 +156,10 @@ def _adam(source: Source, variant: str) -> Iterator[LabCall]:
         gradients = [source.elements(*shape) for shape in shapes]
         first = [(0.1 * source.elements(*shape)).to(source.dtype) for shape in shapes]
         second = [(0.1 * source.elements(*shape)).square().to(source.dtype) for shape in shapes]
+        # amsgrad's largest second moment is one that could have come from the others
         largest = [(one * 1.5).to(source.dtype) for one in second] if amsgrad else []
         steps = [torch.tensor(7.0) for _ in shapes]
-        numbers: dict[str, Any] = {
-            "lr": 1e-3,
-            "beta1": 0.9,
-            "beta2": 0.999,
-            "weight_decay": decay,
-            "eps": 1e-8,
-        }
+        numbers: dict[str, Any] = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "weight_decay": decay, "eps": 1e-8}
         keywords = {**numbers, "amsgrad": amsgrad, "maximize": False}
         yield LabCall((parameters, gradients, first, second, largest, steps), keywords)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,16 +56,28 @@ def expected(operation: Operation, case: Case, seed: int) -> list[Expected]:
     if draws(operation.name, case.calls[0]):
         raise UsageError(f"op {operation.name} draws random numbers: nothing can be its reference")
     results = pooled(replayed)
-    moved = _sensitivity(evaluate, case.calls, results, seed)
+
+    # sqrt(mean over m of (f(x(1 + u s_m)) - f(x))**2), random signs s_m and the inputs' unit roundoff u
+    squares = {name: np.zeros(len(values)) for name, values in results.items()}
+    too_wide = any(call.dtype() == torch.float64 for call in case.calls)
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(0 if too_wide else PERTURBATIONS):
+        moved = pooled([evaluate(_perturbed(call, generator)) for call in case.calls])
+        with np.errstate(invalid="ignore", over="ignore"):
+            for name, values in results.items():
+                squares[name] += (moved[name] - values) ** 2 / PERTURBATIONS
+
     made = []
     for name, values in results.items():
         positions, remainders = np.arange(len(values)), np.zeros(len(values))
+        sensitivity = None if too_wide else np.where(np.isfinite(values), np.sqrt(squares[name]), np.nan)
         if operation.exact and len(results) == 1:
             positions = exact.picked([one.numel() for result in replayed for one in result[0].tensors])
             function = load_target(operation.exact)
             values, remainders = exact.elementwise(function, list(case.calls), values, positions)
-        sensitivity = None if moved is None else moved[name][positions]
-        made.append(Expected(name, positions, values, remainders, sensitivity))
+        made.append(
+            Expected(name, positions, values, remainders, None if sensitivity is None else sensitivity[positions])
+        )
     return made
 
 
@@ -89,10 +101,11 @@ def in_float64(operation: Operation) -> Evaluate:
 
 
 def draws(op: str, call: LabCall) -> bool:
-    """Whether two calls differ; attention is said to be random and is not, without dropout."""
+    """Whether two calls of the op differ."""
     overload = find_overload(op, call.args, call.kwargs)
     if not is_random(overload):
         return False
+    # It is called, because attention is tagged as random and is not, without dropout.
     with torch.random.fork_rng(devices=[]):
         copies = [call.copy(), call.copy()]
         one, other = (pooled([outputs(overload, own, overload(*own.args, **own.kwargs))]) for own in copies)
@@ -115,32 +128,13 @@ def pooled(results: Iterable[list[Output]]) -> dict[str, Float64s]:
     return {name: np.concatenate(arrays) for name, arrays in parts.items()}
 
 
-def _sensitivity(
-    evaluate: Evaluate, calls: Iterable[LabCall], results: Mapping[str, Float64s], seed: int
-) -> dict[str, Float64s] | None:
-    """sqrt(mean over m of (f(x(1 + u s_m)) - f(x))**2) with random signs s_m and the inputs' unit roundoff
-    u."""
-    calls = list(calls)
-    if any(call.dtype() == torch.float64 for call in calls):
-        return None
-    generator = torch.Generator().manual_seed(seed)
-    squares = {name: np.zeros(len(values)) for name, values in results.items()}
-    for _ in range(PERTURBATIONS):
-        moved = pooled(evaluate(_perturbed(call, generator)) for call in calls)
-        with np.errstate(invalid="ignore", over="ignore"):
-            for name, values in results.items():
-                squares[name] += (moved[name] - values) ** 2 / PERTURBATIONS
-    return {name: np.where(np.isfinite(results[name]), np.sqrt(total), np.nan) for name, total in squares.items()}
-
-
 def _perturbed(call: LabCall, generator: torch.Generator) -> LabCall:
-    """The call in float64, the tensors of its own dtype moved by one unit roundoff up or down, element by
-    element."""
+    """The call in float64, its tensors moved by one unit roundoff up or down, element by element."""
     dtype = call.dtype()
     unit = format_of(dtype).unit_roundoff
 
     def move(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.dtype != dtype:
+        if tensor.dtype != dtype:  # it was not rounded to the call's own dtype: an index, statistics in float32
             return tensor
         signs = torch.randint(2, tensor.shape, generator=generator).double() * 2 - 1
         return tensor.double() * (1 + unit * signs)

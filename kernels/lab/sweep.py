@@ -13,16 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from . import sweep_state
-from .sweep_bins import empty_bins, merged_worst
+from .sweep_bins import Reduction, empty_bins, merged_worst
 from .sweep_candidates import Candidate
-from .sweep_domain import Domain, Encoding
+from .sweep_domain import Domain
 from .sweep_state import Identity, SweepProgress
 
 SAVE_SECONDS = 3.0
@@ -31,15 +28,8 @@ _TELL_SECONDS = 0.1
 _PLAIN_EVERY = 16
 """In one of this many blocks torch's own op is timed on the same inputs."""
 
-Reduction = Callable[[Encoding, NDArray[np.float32], NDArray[np.float64], int, NDArray[Any]], NDArray[Any]]
-"""Adds a run of inputs to its bin; see `sweep_bins.reduce_run`."""
-
 Told = Callable[[int], None]
 """Is told how many inputs are measured."""
-
-
-def _tell_nobody(measured: int) -> None:
-    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +45,14 @@ class Sweep:
     def identity(self) -> Identity:
         return Identity.of(self.candidate, self.domain)
 
-    def run(self, progress: SweepProgress, folder: Path | None = None, told: Told = _tell_nobody) -> None:
+    def run(self, progress: SweepProgress, folder: Path | None = None, told: Told = lambda measured: None) -> None:
         """Measure what `progress` lacks; keep it in `folder` every few seconds and at the end.
 
         Raises what the kernel raises, and KeyboardInterrupt; what is measured until then is kept.
         """
-        work = _Work(self, progress, iter(self._blocks(progress)), folder)
+        blocks = [number for number in self.order or self.domain.blocks() if not progress.done[number]]
+        work = _Work(self, progress, iter(blocks), folder)
+        # a thread of ours for each core: torch's own would share them
         intra_op = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
@@ -69,9 +61,6 @@ class Sweep:
         finally:
             torch.set_num_threads(intra_op)
             work.keep()
-
-    def _blocks(self, progress: SweepProgress) -> list[int]:
-        return [number for number in self.order or self.domain.blocks() if not progress.done[number]]
 
 
 @dataclass(slots=True)
@@ -89,12 +78,35 @@ class _Work:
 
     def take_blocks(self) -> None:
         """What each thread does: blocks, until there is none or it is told to stop."""
-        while not self.stop.is_set():
+        candidate, encoding = self.sweep.candidate, self.sweep.domain.encoding
+        while True:
             with self.lock:
                 block = next(self.blocks, None)
             if block is None:
                 return
-            self._measure(block)
+            first_bin = block * encoding.block >> encoding.bin_shift
+            bins = empty_bins(encoding.block >> encoding.bin_shift)
+            worst, plain = [], 0.0
+            pieces = list(self.sweep.domain.pieces(block))
+            for start, runs in pieces:
+                if self.stop.is_set():  # a block that is not whole is not kept
+                    return
+                inputs = encoding.tensor(start, encoding.piece)
+                got, want = candidate.results(inputs), candidate.exact_results(inputs)
+                for run in runs:
+                    part, place = slice(run.first - start, run.last + 1 - start), run.bin - first_bin
+                    record = bins[place : place + 1]
+                    worst.append(self.sweep.reduction(encoding, got[part], want[part], run.first, record))
+                if block % _PLAIN_EVERY == 0:
+                    args, kwargs = candidate.subject.arguments(inputs)
+                    started = time.perf_counter()
+                    candidate.subject.overload(*args, **kwargs)
+                    plain += time.perf_counter() - started
+            with self.lock:
+                self.progress.add(block, first_bin, bins, merged_worst(*worst))
+                if plain:
+                    self.progress.plain_seconds += plain
+                    self.progress.plain_inputs += len(pieces) * encoding.piece
 
     def watch(self, threads: Sequence[Future[None]], told: Told) -> None:
         """Save and tell until the threads are done; what one of them raises stops all, and is raised."""
@@ -104,14 +116,11 @@ class _Work:
                 done, pending = wait(pending, _TELL_SECONDS, FIRST_EXCEPTION)
                 for thread in done:
                     thread.result()
-                self.keep_sometimes()
+                if time.perf_counter() - self.saved > SAVE_SECONDS:
+                    self.keep()
                 told(self.progress.inputs())
         finally:
             self.stop.set()
-
-    def keep_sometimes(self) -> None:
-        if time.perf_counter() - self.saved > SAVE_SECONDS:
-            self.keep()
 
     def keep(self) -> None:
         """Bring the clock up to date, and save."""
@@ -122,35 +131,3 @@ class _Work:
             self.clock = self.saved = now
             if self.folder is not None:
                 sweep_state.save(self.folder, self.sweep.identity(), self.progress)
-
-    def _measure(self, block: int) -> None:
-        candidate, encoding = self.sweep.candidate, self.sweep.domain.encoding
-        first_bin = block * encoding.block >> encoding.bin_shift
-        bins = empty_bins(encoding.block >> encoding.bin_shift)
-        worst = []
-        plain = 0.0
-        pieces = list(self.sweep.domain.pieces(block))
-        for start, runs in pieces:
-            if self.stop.is_set():
-                return
-            inputs = encoding.tensor(start, encoding.piece)
-            got, want = candidate.results(inputs), candidate.exact_results(inputs)
-            for run in runs:
-                part, place = slice(run.first - start, run.last + 1 - start), run.bin - first_bin
-                worst.append(self.sweep.reduction(encoding, got[part], want[part], run.first, bins[place : place + 1]))
-            plain += self._plain_seconds(block, inputs)
-        with self.lock:
-            self.progress.add(block, first_bin, bins, merged_worst(*worst))
-            if plain:
-                self.progress.plain_seconds += plain
-                self.progress.plain_inputs += len(pieces) * encoding.piece
-
-    def _plain_seconds(self, block: int, inputs: torch.Tensor) -> float:
-        """How long torch's own op alone takes for these inputs; 0 where that is not asked."""
-        if block % _PLAIN_EVERY:
-            return 0.0
-        subject = self.sweep.candidate.subject
-        held = subject.arguments(inputs)
-        started = time.perf_counter()
-        subject.overload(*held[0], **held[1])
-        return time.perf_counter() - started

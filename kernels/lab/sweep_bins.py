@@ -13,11 +13,17 @@ Source of the definition: J.-M. Muller, On the definition of ulp(x), INRIA RR-55
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from numdrift.harness.compiler import CSource, compile_library
+from numdrift.harness.errors import CompileError, NotAvailable
 
 from .sweep_domain import Encoding
 
@@ -36,6 +42,10 @@ where the reference is or the other way around; bit patterns of the largest erro
 disagreement (-1 for none); the largest error; the sums of |error| and of error."""
 
 WORST_INPUT = np.dtype([("ulp", np.float64), ("at", np.int64)])
+
+
+Reduction = Callable[[Encoding, NDArray[np.float32], NDArray[np.float64], int, NDArray[Any]], NDArray[Any]]
+"""Adds a run of inputs to its bin; see `reduce_run`."""
 
 
 def empty_bins(count: int) -> NDArray[Any]:
@@ -58,8 +68,7 @@ def merged_worst(*lists: NDArray[Any]) -> NDArray[Any]:
 
 @dataclass(frozen=True, slots=True)
 class RunErrors:
-    """Errors of consecutive inputs. `signed` is in ULP, 0 where not `finite`; `agree` counts where not
-    finite."""
+    """Errors of consecutive inputs. `signed` is in ULP, 0 where not `finite`; `agree` counts where not finite."""
 
     signed: NDArray[np.float64]
     finite: NDArray[np.bool_]
@@ -69,6 +78,7 @@ class RunErrors:
 
 def errors_of(encoding: Encoding, got: NDArray[np.float32], want: NDArray[np.float64]) -> RunErrors:
     """Hold results (exact in float32) against those of the reference, element by element."""
+    # 1 / ulp(r) from the exponent bits of r: with powers of two neither product below rounds.
     exponent = (want.view(np.uint64) >> np.uint64(52)) & np.uint64(0x7FF)
     held = np.maximum(exponent, np.uint64(1023 + encoding.least))
     scale = ((np.uint64(2045 + encoding.precision) - held) << np.uint64(52)).view(np.float64)
@@ -115,7 +125,14 @@ def reduce_run(
         record["max_ulp"], record["max_at"] = ulp[place], first + place
     if record["disagree_at"][0] < 0 and counted[-1].any():
         record["disagree_at"] = first + int(counted[-1].argmax())
-    return _worst_of(ulp, first)
+    # Only what may be among the worst is sorted.
+    places = np.flatnonzero(ulp)
+    if len(places) > WORST:
+        least = np.partition(ulp[places], -WORST)[-WORST]
+        places = places[ulp[places] >= least]
+    found = np.zeros(len(places), WORST_INPUT)
+    found["ulp"], found["at"] = ulp[places], first + places
+    return merged_worst(found)
 
 
 def lane_sums(lanes: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -136,11 +153,84 @@ def _add_in_lanes(lanes: NDArray[np.float64], values: NDArray[np.float64], first
     lanes[:] = np.add.reduce(padded.reshape(-1, LANES), axis=0)
 
 
-def _worst_of(ulp: NDArray[np.float64], first: int) -> NDArray[Any]:
-    places = np.flatnonzero(ulp)
-    if len(places) > WORST:
-        least = np.partition(ulp[places], -WORST)[-WORST]
-        places = places[ulp[places] >= least]
-    found = np.zeros(len(places), WORST_INPUT)
-    found["ulp"], found["at"] = ulp[places], first + places
-    return merged_worst(found)
+# The same in C: `kernels/lab/sweep.c`, compiled on first use.
+
+SOURCE = CSource(
+    path=Path(__file__).with_name("sweep.c"),
+    flags=(
+        "-O3",
+        "-fno-fast-math",
+        "-ffp-contract=off",
+        "-fno-math-errno",
+        "-fno-trapping-math",
+        "-fPIC",
+        "-shared",
+        "-Wl,--no-undefined",
+    ),
+    tunings=(("-march=native", "-mprefer-vector-width=512"), ("-march=native",), ()),
+)
+"""No flag lets the compiler change a result: -fno-trapping-math concerns only the exception flags."""
+
+_WORST_LISTS = np.dtype([("ulp", np.float64, (WORST,)), ("at", np.int64, (WORST,))])
+
+
+class _CFormat(ctypes.Structure):
+    _fields_ = (
+        ("precision", ctypes.c_int64),
+        ("least", ctypes.c_int64),
+        ("largest", ctypes.c_double),
+        ("overflow", ctypes.c_double),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NativeReduction:
+    """`reduce_run` in C, for one format; the bits are the same."""
+
+    function: Any
+    about: _CFormat
+
+    def __call__(
+        self,
+        encoding: Encoding,
+        got: NDArray[np.float32],
+        want: NDArray[np.float64],
+        first: int,
+        record: NDArray[Any],
+    ) -> NDArray[Any]:
+        assert got.flags.c_contiguous and want.flags.c_contiguous and record.flags.c_contiguous
+        kept = np.zeros(1, _WORST_LISTS)
+        self.function(
+            got.ctypes.data,
+            want.ctypes.data,
+            len(got),
+            first,
+            ctypes.byref(self.about),
+            record.ctypes.data,
+            kept.ctypes.data,
+        )
+        found = np.zeros(int(np.count_nonzero(kept["ulp"])), WORST_INPUT)
+        found["ulp"], found["at"] = kept["ulp"][0, : len(found)], kept["at"][0, : len(found)]
+        return found
+
+
+def native_reduction(encoding: Encoding) -> NativeReduction:
+    """Compile and load it. Raises NotAvailable or CompileError."""
+    path = str(compile_library(SOURCE).path)
+    try:
+        function = ctypes.CDLL(path).numdrift_sweep_run
+    except (OSError, AttributeError) as error:
+        raise NotAvailable("the sweep in C", " ".join(str(error).split())) from error
+    integer, pointer = ctypes.c_int64, ctypes.c_void_p
+    function.argtypes = [pointer, pointer, integer, integer, pointer, pointer, pointer]
+    function.restype = None
+    about = _CFormat(encoding.precision, encoding.least, encoding.largest, encoding.overflow)
+    return NativeReduction(function, about)
+
+
+def fastest_reduction(encoding: Encoding) -> tuple[Reduction, str]:
+    """The reduction in C and "", or the one in numpy and why."""
+    try:
+        return native_reduction(encoding), ""
+    except (NotAvailable, CompileError) as error:
+        return reduce_run, f"errors are counted with numpy, which is slower: {error}"

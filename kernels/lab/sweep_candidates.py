@@ -82,13 +82,29 @@ def candidates(
     tried. Raises KernelNotFound for an unknown name, CompileError for a file, and UsageError, NotAvailable or
     KernelError for a kernel that was asked for and does not work here."""
     known = list(dict.fromkeys(_named(registry, subject, name, seconds) for name in names))
-    _check_distinct(known)
+    first: dict[str, Kernel] = {}
+    for kernel in known:
+        other = first.setdefault(kernel.name, kernel)
+        if other is not kernel:  # two files of one name in two folders
+            raise UsageError(f"{other.path} is named {kernel.name!r} too; give {kernel.path} another name")
     if not known:
         known = [one for one in registry.kernels(subject.op) if (every and not one.on_request) or one.name == "aten"]
+    dtype, reference = subject.encoding.name, registry.operation(subject.op).reference
     chosen, notes = [], []
     for kernel in known:
         try:
-            chosen.append(_candidate(registry, subject, kernel))
+            if not kernel.supports(dtype, "cpu"):
+                where = ", ".join(kernel.dtypes if dtype not in kernel.dtypes else kernel.devices)
+                raise UsageError(f"kernel {kernel.op}={kernel.name} does not compute {dtype} on a CPU, only {where}")
+            candidate = Candidate(
+                subject=subject,
+                kernel=kernel.name,
+                function=kernel.load(subject.op),
+                reference=load_target(reference) if reference else subject.overload,
+                source=_source(kernel, reference),
+            )
+            candidate.results(probe(subject.encoding))
+            chosen.append(candidate)
         except (NotAvailable, UsageError, KernelError) as error:
             if names or kernel.name == "aten":
                 raise
@@ -115,32 +131,6 @@ def _named(registry: KernelRegistry, subject: Subject, text: str, seconds: float
     return kernel
 
 
-def _check_distinct(kernels: Sequence[Kernel]) -> None:
-    """Raise UsageError for two files whose kernels have one name."""
-    first: dict[str, Kernel] = {}
-    for kernel in kernels:
-        other = first.setdefault(kernel.name, kernel)
-        if other is not kernel:
-            raise UsageError(f"{other.path} is named {kernel.name!r} too; give {kernel.path} another name")
-
-
-def _candidate(registry: KernelRegistry, subject: Subject, kernel: Kernel) -> Candidate:
-    dtype = subject.encoding.name
-    if not kernel.supports(dtype, "cpu"):
-        where = ", ".join(kernel.dtypes if dtype not in kernel.dtypes else kernel.devices)
-        raise UsageError(f"kernel {kernel.op}={kernel.name} does not compute {dtype} on a CPU, only {where}")
-    reference = registry.operation(subject.op).reference
-    candidate = Candidate(
-        subject=subject,
-        kernel=kernel.name,
-        function=kernel.load(subject.op),
-        reference=load_target(reference) if reference else subject.overload,
-        source=_source(kernel, reference),
-    )
-    candidate.results(probe(subject.encoding))
-    return candidate
-
-
 def probe(encoding: Encoding) -> torch.Tensor:
     """A few numbers around 1, to try a kernel on."""
     one = encoding.infinity // 2 & ~((1 << encoding.stored) - 1)
@@ -149,6 +139,7 @@ def probe(encoding: Encoding) -> torch.Tensor:
 
 def _source(kernel: Kernel, reference: str) -> str:
     """SHA-256 of the files that the kernel and the reference may come from; for our own, of their folders."""
+    # A kernel of ours may call any other in its folder, and what that one calls is not followed.
     paths: list[Path] = []
     for target in (kernel.target, reference):
         file = getattr(importlib.import_module(target.partition(":")[0]), "__file__", None) if target else None

@@ -49,7 +49,14 @@ class Domain:
     @classmethod
     def between(cls, encoding: Encoding, low: float, high: float) -> Domain:
         """The numbers from low to high; zero is in it with both signs. Raises UsageError when there is none."""
-        first, last = _places(encoding, low, high)
+        # Places on the line of numbers: 0 is zero, n its n-th neighbour, which has the bit pattern |n|.
+        line = range(-encoding.infinity, encoding.infinity + 1)
+
+        def value(place: int) -> float:
+            return math.copysign(encoding.value(abs(place)), place)
+
+        first = bisect.bisect_left(line, low, key=value) - encoding.infinity
+        last = bisect.bisect_right(line, high, key=value) - 1 - encoding.infinity
         if math.isnan(low) or math.isnan(high) or first > last:
             raise UsageError(f"--range {low:g}:{high:g} holds no {encoding.name} number")
         intervals = []
@@ -94,36 +101,22 @@ class Domain:
 
     def pieces(self, block: int) -> Iterator[tuple[int, list[Run]]]:
         """The pieces of a block that hold inputs: the first bit pattern of each, and its runs."""
-        size = self.encoding.piece
+        size, shift = self.encoding.piece, self.encoding.bin_shift
         start = block * self.encoding.block
-        for first in range(start, start + self.encoding.block, size):
-            if runs := list(self._runs(first, first + size - 1)):
-                yield first, runs
+        for piece in range(start, start + self.encoding.block, size):
+            runs = []
+            for first, last in self.intervals:
+                low, high = max(piece, first), min(piece + size - 1, last)
+                for number in range(low >> shift, (high >> shift) + 1) if low <= high else ():
+                    runs.append(Run(max(low, number << shift), min(high, ((number + 1) << shift) - 1), number))
+            if runs:
+                yield piece, runs
 
     def inputs_of(self, block: int) -> int:
         """How many inputs a block holds."""
         start = block * self.encoding.block
         end = start + self.encoding.block - 1
         return sum(max(0, min(end, last) - max(start, first) + 1) for first, last in self.intervals)
-
-    def _runs(self, start: int, end: int) -> Iterator[Run]:
-        shift = self.encoding.bin_shift
-        for first, last in self.intervals:
-            low, high = max(start, first), min(end, last)
-            for number in range(low >> shift, (high >> shift) + 1) if low <= high else ():
-                yield Run(max(low, number << shift), min(high, ((number + 1) << shift) - 1), number)
-
-
-def _places(encoding: Encoding, low: float, high: float) -> tuple[int, int]:
-    """The first and last place on the line of numbers, 0 for zero and n for its n-th neighbour, in a range."""
-    places = range(-encoding.infinity, encoding.infinity + 1)
-
-    def value(place: int) -> float:
-        return math.copysign(encoding.value(abs(place)), place)
-
-    first = bisect.bisect_left(places, low, key=value)
-    last = bisect.bisect_right(places, high, key=value) - 1
-    return first - encoding.infinity, last - encoding.infinity
 
 
 # The floating-point formats that a sweep goes over, and how their bit patterns are divided.
@@ -137,14 +130,12 @@ BLOCK = 1 << 20
 BLOCK_16 = 1 << 12
 
 PIECE = 1 << 16
-"""Inputs that a kernel is called on at once; of 2**14 to 2**20, the fastest for tanh (they stay in the
-cache)."""
+"""Inputs that a kernel is called on at once; of 2**14 to 2**20, the fastest for tanh (they stay in the cache)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """One binary format: `width` and `stored` (mantissa) are in bits, `least` is the smallest normal
-    exponent."""
+    """One binary format: `width` and `stored` (mantissa) are in bits, `least` is the smallest normal exponent."""
 
     name: str
     width: int
@@ -205,6 +196,7 @@ class Encoding:
         """The numbers with the bit patterns from `first` on, as a tensor [count] of this format."""
         if self.width == 32:
             return torch.from_numpy((np.arange(count, dtype=np.uint32) + np.uint32(first)).view(np.float32))
+        # numpy has no bfloat16, and torch no uint16 that it could be seen as: int16 has the same bits
         bits = np.arange(count, dtype=np.uint16) + np.uint16(first)
         return torch.from_numpy(bits.view(np.int16)).view(self.torch_dtype)
 
@@ -214,6 +206,7 @@ class Encoding:
         with np.errstate(invalid="ignore"):
             if self.name == "float16":
                 return bits.astype(np.uint16).view(np.float16).astype(np.float64)
+            # bfloat16 is the upper half of float32
             wide = (bits << (32 - self.width)).astype(np.uint32)
             return wide.view(np.float32).astype(np.float64)
 

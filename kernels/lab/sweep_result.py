@@ -1,15 +1,16 @@
-"""What a sweep found: totals over all bins, the envelope for the plot, and the JSON."""
+"""What a sweep found: totals over all bins, the envelope for the plot, the JSON, and a close look at the worst."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .sweep_bins import COUNTS, lane_sums
+from .sweep_bins import COUNTS, errors_of, lane_sums
 from .sweep_candidates import Candidate
 from .sweep_domain import Domain, Encoding
 from .sweep_state import SweepProgress
@@ -79,8 +80,7 @@ class KernelErrors:
 
 @dataclass(frozen=True, slots=True)
 class BinErrors:
-    """The bins with inputs, as columns -> [bins]. `low` and `high` are those nearest to and farthest from
-    zero."""
+    """The bins with inputs, as columns -> [bins]. `low` and `high` are those nearest to and farthest from zero."""
 
     first: NDArray[np.int64]
     last: NDArray[np.int64]
@@ -112,7 +112,7 @@ class BinErrors:
         """A finite number of each bin in the middle of its logarithms; NaN for bins of NaN."""
         smallest = encoding.value(1)
         low, high = np.maximum(np.abs(self.low), smallest), np.abs(self.high)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore"):  # the product of the roots, since the numbers' own would overflow
             middle = np.sqrt(low) * np.sqrt(high)
         middle[~np.isfinite(self.high)] = np.nan
         return np.where(self.first >= encoding.sign, -middle, middle)
@@ -128,7 +128,7 @@ def as_json(errors: KernelErrors) -> dict[str, Any]:
         "high": [json_number(one) for one in bins.high],
         **{name: bins.records[name].tolist() for name in COUNTS},
         "max_ulp": bins.records["max_ulp"].tolist(),
-        "max_at": [_bits(encoding, int(one)) for one in bins.records["max_at"]],
+        "max_at": [None if one < 0 else encoding.hexadecimal(int(one)) for one in bins.records["max_at"]],
         "mean_ulp": bins.mean.tolist(),
         "bias_ulp": bins.bias.tolist(),
     }
@@ -158,5 +158,70 @@ def json_number(value: float) -> float | str:
     return float(value) if math.isfinite(value) else str(float(value))
 
 
-def _bits(encoding: Encoding, pattern: int) -> str | None:
-    return None if pattern < 0 else encoding.hexadecimal(pattern)
+# The errors of all kernels at the inputs around one.
+
+RADIUS = {16: 48, 32: 160}
+"""How many inputs to each side, by the width of the format."""
+
+
+@dataclass(frozen=True, slots=True)
+class Zoom:
+    """Signed errors in ULP at the bit patterns from `first` on, for each kernel -> [n]; NaN where not finite.
+
+    All patterns have one sign; `center`, the worst input of `kernel`, is among them.
+    """
+
+    encoding: Encoding
+    kernel: str
+    center: int
+    first: int
+    errors: dict[str, NDArray[np.float64]]
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """Places of the inputs on the line of numbers, counted from the center -> [n]."""
+        count = len(next(iter(self.errors.values())))
+        steps = np.arange(self.first, self.first + count, dtype=np.int64) - self.center
+        return -steps if self.center >= self.encoding.sign else steps
+
+    @property
+    def inputs(self) -> NDArray[np.float64]:
+        """The inputs -> [n]."""
+        count = len(next(iter(self.errors.values())))
+        return self.encoding.values(np.arange(self.first, self.first + count))
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "kernel": self.kernel,
+            "center": place(self.encoding, self.center),
+            "first": self.encoding.hexadecimal(self.first),
+            "signed_ulp": {name: [None if np.isnan(one) else one for one in errors.tolist()]
+                           for name, errors in self.errors.items()},
+        }  # fmt: skip
+
+
+def zoom_on_worst(found: Sequence[KernelErrors]) -> Zoom | None:
+    """The neighbourhood of the worst input: aten's, where aten is above half an ULP, else that of all kernels.
+
+    None where every kernel is exact. Coarse kernels are bad in many places; where torch is, matters more.
+    """
+    aten = [one for one in found if one.kernel == "aten" and one.max_ulp > 0.5]
+    worst = max(aten or found, key=lambda one: one.max_ulp)
+    if worst.max_at is None:
+        return None
+    encoding, center = worst.encoding, worst.max_at
+    radius, sign = RADIUS[encoding.width], center & encoding.sign
+    first = max(center - radius, sign)
+    last = min(center + radius, sign + encoding.infinity - 1)
+    # From the same whole pieces that the sweep measures: what a kernel gives may depend on what it is called on.
+    size = encoding.piece
+    errors = {}
+    for one in found:
+        parts = []
+        for start in range(first // size * size, last + 1, size):
+            inputs = encoding.tensor(start, size)
+            of_piece = errors_of(encoding, one.candidate.results(inputs), one.candidate.exact_results(inputs))
+            signed = np.where(of_piece.finite, of_piece.signed, np.nan)
+            parts.append(signed[max(first - start, 0) : last + 1 - start])
+        errors[one.kernel] = np.concatenate(parts)
+    return Zoom(encoding, worst.kernel, center, first, errors)

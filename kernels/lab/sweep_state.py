@@ -61,6 +61,7 @@ class Identity:
         kernel = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in self.kernel)
         name = f"sweep_{self.op}_{self.dtype}_{kernel}"
         if not plain:
+            # sweeps that differ in these must not take each other's state for their own
             special = repr((self.varied, self.held, self.range, self.kernel))
             name += f"_{hashlib.sha256(special.encode()).hexdigest()[:8]}"
         return out / "kernels" / name
@@ -120,7 +121,15 @@ def load(folder: Path, identity: Identity, domain: Domain) -> tuple[SweepProgres
             return None, f"was written by another version of numdrift (schema {about['schema']})"
         if changes := identity.changes(about["identity"]):
             return None, f"is of another sweep ({', '.join(changes)})"
-        progress = _arrays(folder / Path(about["arrays"]).name, SweepProgress.none(domain))
+        with np.load(folder / Path(about["arrays"]).name, allow_pickle=False) as kept:
+            progress = SweepProgress(kept["bins"], kept["done"], kept["worst"])
+        empty = SweepProgress.none(domain)
+        if (progress.bins.dtype, progress.bins.shape) != (BIN, empty.bins.shape):
+            raise ValueError("bins of another type or shape")
+        if progress.done.dtype != np.bool_ or progress.done.shape != empty.done.shape:
+            raise ValueError("blocks of another type or shape")
+        if progress.worst.dtype != WORST_INPUT:
+            raise ValueError("inputs of another type")
         progress.wall, progress.thread_seconds = about["wall"], about["thread_seconds"]
         progress.plain_seconds, progress.plain_inputs = about["plain_seconds"], about["plain_inputs"]
         return progress, ""
@@ -147,18 +156,9 @@ def save(folder: Path, identity: Identity, progress: SweepProgress) -> None:
         "plain_seconds": progress.plain_seconds,
         "plain_inputs": progress.plain_inputs,
     }
+    # The arrays are there under a new name: from here on either state is whole.
     scratch = folder / f"{_FILE}.new"
     scratch.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
     scratch.replace(folder / _FILE)
     for path in older:
         path.unlink(missing_ok=True)
-
-
-def _arrays(path: Path, empty: SweepProgress) -> SweepProgress:
-    with np.load(path, allow_pickle=False) as kept:
-        bins, done, worst = kept["bins"], kept["done"], kept["worst"]
-    if (bins.dtype, bins.shape) != (BIN, empty.bins.shape) or done.shape != empty.done.shape:
-        raise ValueError("arrays of another shape")
-    if worst.dtype != WORST_INPUT or done.dtype != np.bool_:
-        raise ValueError("arrays of another type")
-    return SweepProgress(bins, done, worst)

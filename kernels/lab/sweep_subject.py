@@ -15,7 +15,6 @@ from numdrift.harness.torch_private.operators import arguments_of, find_overload
 
 from .recipes import RECIPES
 from .sweep_domain import Encoding
-from .sweep_guess import guess, is_missing, mixing
 
 HELD_AT = 1.0
 """What tensor arguments are that do not vary and that nothing is said about."""
@@ -81,16 +80,26 @@ def subject_of(op: str, encoding: Encoding, vary: str | None = None, hold: Seque
     tensors = [name for name, one in arguments.items() if _is_tensor(one)]
     if not tensors:
         raise UsageError(f"op {op} takes no tensor: there is nothing to sweep ({schema_of(overload)})")
-    _refuse(op, overload)
+    if is_random(overload):
+        raise UsageError(f"op {op} draws random numbers: it has no error to measure")
+    if _writes(overload):
+        plain = op.partition(".")[0].removesuffix("_")
+        raise UsageError(f"op {op} writes to its arguments: sweep {plain} instead")
     varied = vary or tensors[-1]
     if varied not in tensors:
         raise UsageError(f"--vary {varied}: op {op} has no such tensor argument; {nearest(varied, tensors)}")
     given = _parsed(op, hold, arguments, varied)
     for name in given.keys() & tensors:
         given[name] = torch.tensor(given[name]).to(encoding.torch_dtype).item()
-    guesses = {name: guess(one) for name, one in arguments.items() if name != varied and is_missing(one)}
+    # Whether the op may work element by element is found out before its user is asked for what it needs.
+    guesses: dict[str, Any] = {}
+    for name, one in arguments.items():
+        kind = str(one.type)
+        if name != varied and not one.has_default_value() and kind != "Tensor" and not kind.startswith("Optional"):
+            # the last dimension, or something small of its type
+            guesses[name] = (-1 if "dim" in name else 1) if kind == "int" else _GUESSES.get(kind)
     guessed = _held(op, arguments, varied, {**guesses, **given})
-    if why := mixing(Subject(op, overload, encoding, varied, tuple(guessed)).call, overload):
+    if why := _mixing(Subject(op, overload, encoding, varied, tuple(guessed)).call, overload):
         raise not_elementwise(op, why)
     if op.partition(".")[0] in RECIPES:
         raise not_elementwise(op, "mixes its inputs")
@@ -100,13 +109,12 @@ def subject_of(op: str, encoding: Encoding, vary: str | None = None, hold: Seque
 
 
 def roundings(subject: Subject, hold: Sequence[str]) -> list[str]:
-    """Which of the tensors in `hold` the format changes by more than float32 would, as `output=0.999 is 1 in
-    bfloat16`."""
+    """Which of the tensors in `hold` the format changes more than float32 does, as `output=0.999 is 1 in bfloat16`."""
     notes = []
     held = dict(subject.held)
     tensors = {one.name for one in schema_of(subject.overload).arguments if _is_tensor(one)}
     for name, equals, value in (text.partition("=") for text in hold):
-        if name in tensors and float(value) == float(value):
+        if name in tensors and not math.isnan(float(value)):
             nearly = torch.tensor(float(value)).item()
             if held[name] != nearly or (math.isinf(nearly) and not math.isinf(float(value))):
                 notes.append(f"{name}{equals}{value} is {held[name]:.9g} in {subject.encoding.name}")
@@ -114,6 +122,7 @@ def roundings(subject: Subject, hold: Sequence[str]) -> list[str]:
 
 
 def _overload(op: str) -> Any:
+    """The overload that is named, or else the first one that takes a tensor and writes to nothing."""
     name, _, wanted = op.partition(".")
     packet = find_packet(name)
     if wanted:
@@ -121,10 +130,14 @@ def _overload(op: str) -> Any:
     names = packet.overloads()
     usual = [one for one in ("default", "Tensor") if one in names]
     found = [getattr(packet, one) for one in (*usual, *names)]
-    return next((one for one in found if _takes_tensor(one) and not _writes(one)), found[0])
+    for one in found:
+        if any(map(_is_tensor, schema_of(one).arguments)) and not _writes(one):
+            return one
+    return found[0]
 
 
 def _parsed(op: str, hold: Sequence[str], arguments: Mapping[str, Any], varied: str) -> dict[str, Any]:
+    """NAME=VALUE as values by name: numbers for tensors, else what Python takes the text for, or the text."""
     given: dict[str, Any] = {}
     for text in hold:
         name, equals, value = text.partition("=")
@@ -136,24 +149,19 @@ def _parsed(op: str, hold: Sequence[str], arguments: Mapping[str, Any], varied: 
             others = [one for one in arguments if one != varied]
             known = nearest(name, others) if others else f"it has only {varied}"
             raise UsageError(f"--hold {text}: op {op} has no argument {name!r}; {known}")
-        given[name] = _number(text, value) if _is_tensor(arguments[name]) else _literal(value)
+        if _is_tensor(arguments[name]):
+            try:
+                given[name] = float(value)
+            except ValueError:
+                raise UsageError(f"--hold {text}: a tensor is held at a number, not at {value!r}") from None
+        elif value.lower() in ("true", "false"):
+            given[name] = value.lower() == "true"
+        else:
+            try:
+                given[name] = ast.literal_eval(value)
+            except (ValueError, SyntaxError):
+                given[name] = value
     return given
-
-
-def _number(text: str, value: str) -> float:
-    try:
-        return float(value)
-    except ValueError:
-        raise UsageError(f"--hold {text}: a tensor is held at a number, not at {value!r}") from None
-
-
-def _literal(value: str) -> Any:
-    if value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    try:
-        return ast.literal_eval(value)
-    except (ValueError, SyntaxError):
-        return value
 
 
 def _held(op: str, arguments: Mapping[str, Any], varied: str, given: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -175,35 +183,17 @@ def _held(op: str, arguments: Mapping[str, Any], varied: str, given: Mapping[str
         elif str(argument.type).startswith("Optional"):
             held.append((name, None))
         else:
-            raise UsageError(
-                f"op {op} needs {name} ({argument.type}): give it, as in --hold {name}={_example(argument)}"
-            )
+            example = {"bool": "true", "str": "TEXT"}.get(str(argument.type), "1")
+            raise UsageError(f"op {op} needs {name} ({argument.type}): give it, as in --hold {name}={example}")
     return held
-
-
-def _example(argument: Any) -> str:
-    return {"bool": "true", "str": "TEXT"}.get(str(argument.type), "1")
 
 
 def _is_tensor(argument: Any) -> bool:
     return str(argument.type) == "Tensor"
 
 
-def _takes_tensor(overload: Any) -> bool:
-    return any(_is_tensor(argument) for argument in schema_of(overload).arguments)
-
-
 def _writes(overload: Any) -> bool:
     return any(argument.writes for argument in arguments_of(overload))
-
-
-def _refuse(op: str, overload: Any) -> None:
-    """Raise UsageError for an op that no arguments make fit."""
-    if is_random(overload):
-        raise UsageError(f"op {op} draws random numbers: it has no error to measure")
-    if _writes(overload):
-        plain = op.partition(".")[0].removesuffix("_")
-        raise UsageError(f"op {op} writes to its arguments: sweep {plain} instead")
 
 
 def not_elementwise(op: str, why: str) -> UsageError:
@@ -231,3 +221,37 @@ def _try(subject: Subject) -> None:
         raise UsageError(f"op {op} returns {together.dtype}, no floating-point numbers: it has no error in ULP")
     if not torch.allclose(together, torch.cat(apart), rtol=1e-9, atol=0, equal_nan=True):
         raise not_elementwise(op, "mixes its inputs")
+
+
+# Whether an op may work element by element: values for what it needs, and a trial on two shapes.
+
+_GUESSES = {"bool": False, "number": 0.5, "float": 0.5, "int": 1, "str": "none"}
+_SHAPES = ((7,), (3, 3))
+
+
+def _mixing(call: Callable[[Any, torch.Tensor], Any], overload: Any) -> str:
+    """Why an op cannot work element by element; empty where it may.
+
+    call: the op as a function of the overload and one float64 tensor, tried on 7 numbers and on 3 x 3, of
+    which one is then changed; inputs that the op does not take tell nothing."""
+    schema = schema_of(overload)
+    # told from the schema where it can be: batch norm without its statistics crashes the process (torch 2.13)
+    if [str(one.type) for one in schema.returns] != ["Tensor"]:
+        return "returns no single tensor"
+    for begin, what in (("List", "lists"), ("Optional[Tensor]", "tensors that may be missing")):
+        if any(str(one.type).startswith(begin) and not one.has_default_value() for one in schema.arguments):
+            return f"takes {what}"
+    for shape in _SHAPES:
+        probe = torch.linspace(0.25, 1, torch.Size(shape).numel(), dtype=torch.float64).reshape(shape)
+        changed = probe.clone()
+        changed.view(-1)[0] = 0.75
+        try:
+            one, other = call(overload, probe), call(overload, changed)
+        except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
+            continue
+        if one.shape != probe.shape:
+            return f"returns shape {list(one.shape)} for inputs of shape {list(probe.shape)}"
+        rest, others = one.reshape(-1)[1:], other.reshape(-1)[1:]
+        if not bool(((rest == others) | (rest.isnan() & others.isnan())).all()):
+            return "mixes its inputs"
+    return ""

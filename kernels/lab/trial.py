@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -21,8 +21,7 @@ from numdrift.harness.torch_private.operators import decomposition_of, find_over
 
 from ..expectation import Expectations, tensors_in
 from ..native import library
-from ..native.binding import exported
-from ..native.signature import KernelSignature, signature_of
+from ..native.binding import KernelSignature, exported, signature_of
 from ..native.source import user_source
 from ..registry import ANY_DEVICE, Kernel, KernelRegistry
 from ..user import user_kernel
@@ -56,7 +55,11 @@ def tried(path: Path, op: str) -> Trial:
     """Load the file and, for an op, call its kernel for each dtype."""
     try:
         if not op:
-            return Trial(dtypes=_symbols(path))
+            found = tuple(exported(path, compile_library(user_source(path))))
+            if not found:
+                how = "--op OP says how each is declared"
+                raise UsageError(f"{path} defines no kernel_float32 nor kernel_float64; {how}")
+            return Trial(dtypes=found)
         kernel, signature = user_kernel(op, path), signature_of(op)
         expects = signature.in_c(kernel.dtypes[0]) if kernel.native else signature.in_python()
         outcomes, warnings = [], []
@@ -69,53 +72,36 @@ def tried(path: Path, op: str) -> Trial:
         return Trial(error=str(error), exit_code=error.exit_code)
 
 
-def _symbols(path: Path) -> tuple[str, ...]:
-    found = tuple(exported(path, compile_library(user_source(path))))
-    if not found:
-        raise UsageError(f"{path} defines no kernel_float32 nor kernel_float64; --op OP says how each is declared")
-    return found
-
-
 def _outcome(kernel: Kernel, signature: KernelSignature, name: str) -> tuple[str, str]:
     """Call the kernel and the op on the same input: what came out, and a warning or nothing.
 
     Raises UsageError for a kernel that fails.
     """
-    calls, why = _calls(kernel, signature, getattr(torch, name))
-    if not calls:
-        return f"not tried on an input: {why}", ""
+    op, dtype = kernel.op, getattr(torch, name)
+    not_tried = "not tried on an input: "
+    if signature.is_elementwise():
+        args, kwargs = signature.example(dtype)
+        calls = [LabCall(tuple(args), kwargs)]
+    else:
+        try:
+            calls = [call for case in generated(op, ("random",), dtype, SAMPLES, 0) for call in case.calls]
+        except UsageError:
+            if is_random(signature.overload):
+                return f"{not_tried}{op} draws random numbers", ""
+            measure = f"numdrift kernels check {op} --kernel {op}={Path(kernel.path).name} --captured RUN measures it"
+            return f"{not_tried}{op} does not work element by element; {measure}", ""
+        if draws(op, calls[0]):
+            return f"{not_tried}{op} draws random numbers", ""
     device = "cpu" if kernel.supports(name, "cpu") else kernel.devices[0]
-    aten = KernelRegistry().kernel(kernel.op, "aten")
+    aten = KernelRegistry().kernel(op, "aten")
     try:
         wanted = attempt(aten, [call.on(device) for call in calls], device)
-    except (RuntimeError, AssertionError, ImportError, KernelError) as error:
-        return f"not tried on an input: {_line(error, aten)}", ""
+    except (RuntimeError, AssertionError, ImportError, KernelError) as error:  # torch was built without the device
+        return f"{not_tried}{_line(error, aten)}", ""
     try:
         got = attempt(kernel, calls, device)
     except KernelError as error:
         raise UsageError(f"{kernel.path} {_line(error, kernel)}") from error
-    return _compared(kernel, got, wanted)
-
-
-def _calls(kernel: Kernel, signature: KernelSignature, dtype: torch.dtype) -> tuple[Sequence[LabCall], str]:
-    """Calls of the op; or none, and why there are none."""
-    op = kernel.op
-    if signature.is_elementwise():
-        args, kwargs = signature.example(dtype)
-        return [LabCall(tuple(args), kwargs)], ""
-    try:
-        calls = [call for case in generated(op, ("random",), dtype, SAMPLES, 0) for call in case.calls]
-    except UsageError:
-        if is_random(signature.overload):
-            return [], f"{op} draws random numbers"
-        measure = f"numdrift kernels check {op} --kernel {op}={Path(kernel.path).name} --captured RUN measures it"
-        return [], f"{op} does not work element by element; {measure}"
-    if draws(op, calls[0]):
-        return [], f"{op} draws random numbers"
-    return calls, ""
-
-
-def _compared(kernel: Kernel, got: Sequence[Sequence[Output]], wanted: Sequence[Sequence[Output]]) -> tuple[str, str]:
     pairs = [
         pair
         for results in zip(got, wanted, strict=True)
@@ -147,67 +133,44 @@ def attempt(kernel: Kernel, calls: Sequence[LabCall], device: str) -> list[list[
     Raises KernelError when the kernel raises, returns other shapes or dtypes than the op, or writes to
     arguments that the op leaves alone; NotAvailable when it does not compute such a dtype, or says so itself.
     """
-    _check_support(kernel, calls, device)
-    return _attempt(f"{kernel.op}={kernel.name}", kernel.load(), kernel.op, calls, device)
-
-
-def _check_support(kernel: Kernel, calls: Iterable[LabCall], device: str) -> None:
+    name = f"{kernel.op}={kernel.name}"
     for call in calls:
-        dtype = _name(call.dtype())
-        if not kernel.supports(dtype, device.partition(":")[0]):
+        if not kernel.supports(_name(call.dtype()), device.partition(":")[0]):
             offers = f"it computes {', '.join(kernel.dtypes)} on {', '.join(kernel.devices)} device"
-            raise NotAvailable(f"kernel {kernel.op}={kernel.name}", offers)
-
-
-def _attempt(
-    kernel: str, function: Callable[..., Any], op: str, calls: Iterable[LabCall], device: str
-) -> list[list[Output]]:
-    expectations = Expectations()
+            raise NotAvailable(f"kernel {name}", offers)
+    function, expectations = kernel.load(), Expectations()
     results = []
     for call in calls:
         given = call.on(device)
-        overload = find_overload(op, given.args, given.kwargs)
+        overload = find_overload(kernel.op, given.args, given.kwargs)
         own = given.copy()
         try:
             result = function(*own.args, **own.kwargs)
         except NotAvailable:
             raise
         except Exception as error:
-            raise KernelError(kernel, f"raised {_said(error)}") from error
-        _check_result(kernel, result, expectations.of(overload, given.args, given.kwargs))
-        _check_arguments(kernel, overload, given, own)
-        results.append([_on_cpu(output) for output in outputs(overload, own, result)])
+            lines = str(error).strip().splitlines()
+            said = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+            raise KernelError(name, f"raised {said}") from error
+
+        tensors, expected = list(tensors_in(result)), expectations.of(overload, given.args, given.kwargs)
+        if len(tensors) != len(expected):
+            raise KernelError(name, f"returned {len(tensors)} tensors, the op returns {len(expected)}")
+        for position, (tensor, wanted) in enumerate(zip(tensors, expected, strict=True)):
+            which = f" as output {position}" if len(expected) > 1 else ""
+            if tuple(tensor.shape) != wanted.shape:
+                shapes = f"shape {list(tensor.shape)}{which}, the op returns {list(wanted.shape)}"
+                raise KernelError(name, f"returned {shapes}")
+            if tensor.dtype != wanted.dtype:
+                raise KernelError(name, f"returned {_name(tensor.dtype)}{which}, the op returns {_name(wanted.dtype)}")
+        before = dict(unwritten(overload, given))
+        for argument, value in unwritten(overload, own):
+            pairs = zip(tensors_in(before[argument]), tensors_in(value), strict=True)
+            if not all(one.shape == other.shape and bool(same(one, other).all()) for one, other in pairs):
+                raise KernelError(name, f"wrote to its argument {argument!r}, which the op leaves as it is")
+        left = outputs(overload, own, result)
+        results.append([Output(one.name, tuple(each.detach().to("cpu") for each in one.tensors)) for one in left])
     return results
-
-
-def _said(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
-def _check_result(kernel: str, result: Any, expected: Any) -> None:
-    tensors = list(tensors_in(result))
-    if len(tensors) != len(expected):
-        raise KernelError(kernel, f"returned {len(tensors)} tensors, the op returns {len(expected)}")
-    for position, (tensor, wanted) in enumerate(zip(tensors, expected, strict=True)):
-        which = f" as output {position}" if len(expected) > 1 else ""
-        if tuple(tensor.shape) != wanted.shape:
-            shapes = f"shape {list(tensor.shape)}{which}, the op returns {list(wanted.shape)}"
-            raise KernelError(kernel, f"returned {shapes}")
-        if tensor.dtype != wanted.dtype:
-            raise KernelError(kernel, f"returned {_name(tensor.dtype)}{which}, the op returns {_name(wanted.dtype)}")
-
-
-def _check_arguments(kernel: str, overload: Any, given: LabCall, own: LabCall) -> None:
-    before = dict(unwritten(overload, given))
-    for name, value in unwritten(overload, own):
-        pairs = zip(tensors_in(before[name]), tensors_in(value), strict=True)
-        if not all(one.shape == other.shape and bool(same(one, other).all()) for one, other in pairs):
-            raise KernelError(kernel, f"wrote to its argument {name!r}, which the op leaves as it is")
-
-
-def _on_cpu(output: Output) -> Output:
-    return Output(output.name, tuple(one.detach().to("cpu") for one in output.tensors))
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -218,13 +181,19 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def why_not(kernel: Kernel) -> str:
-    """Why a kernel cannot run here; empty when it can. Raises KernelNotFound for an op that torch does not
-    have."""
+    """Why a kernel cannot run here; empty when it can. Raises KernelNotFound for an op that torch does not have."""
     known = overloads(kernel.op)
-    if kernel.devices != ANY_DEVICE and not any(map(_is_here, kernel.devices)):
+    here = kernel.devices == ANY_DEVICE or "cpu" in kernel.devices
+    for device in () if here else kernel.devices:
+        with suppress(RuntimeError, AttributeError):  # torch was built without it
+            here = here or bool(torch.get_device_module(device).is_available())
+    if not here:
         return f"needs a {' or '.join(kernel.devices)} device"
-    if kernel.needs_compiler and (missing := _missing_compiler()):
-        return missing
+    if kernel.needs_compiler:
+        try:
+            find_compiler()
+        except NotAvailable as error:
+            return error.why
     generic = kernel.of_any_op and kernel.name == "decomposed"
     if generic and not any(decomposition_of(overload) for overload in known):
         return "torch ships no decomposition"
@@ -234,23 +203,6 @@ def why_not(kernel: Kernel) -> str:
 def native_status() -> str:
     """Whether C code or torch formulas serve the native kernels."""
     return library.status()
-
-
-def _missing_compiler() -> str:
-    try:
-        find_compiler()
-    except NotAvailable as error:
-        return error.why
-    return ""
-
-
-def _is_here(device: str) -> bool:
-    if device == "cpu":
-        return True
-    try:
-        return bool(torch.get_device_module(device).is_available())
-    except (RuntimeError, AttributeError):
-        return False
 
 
 if __name__ == "__main__":

@@ -65,7 +65,11 @@ def elementwise(name: str, tensors: Sequence[torch.Tensor], scalars: Sequence[fl
     function = _kernel_for(name, tensors)
     if function is None:
         return None
-    operands = _spread(tensors)
+    # Contiguous and of the common shape; tensors that are so already are read where they are.
+    operands, shape = tensors, tensors[0].shape
+    if not all(one.shape == shape and one.is_contiguous() and not one.is_neg() for one in tensors):
+        spread = torch.broadcast_tensors(*(one.resolve_neg() for one in tensors))
+        operands = [one.contiguous() for one in spread]
     result = torch.empty(operands[0].shape, dtype=operands[0].dtype, device="cpu")
     if not all(map(has_memory, (*operands, result))):
         return None
@@ -110,10 +114,14 @@ def bind(library: Library) -> Functions:
     """The functions of a compiled elementwise.c or rows.c, by name and dtype. Raises OSError."""
     handle = ctypes.CDLL(str(library.path))
     found: Functions = {}
-    for name, types in _argument_types().items():
+    pointer, count = ctypes.c_void_p, ctypes.c_int64
+    types: dict[str, list[Any]] = {name: [count, count, pointer, pointer] for name in ROWS}
+    for name, (tensors, scalars) in ELEMENTWISE.items():
+        types[name] = [count, *[pointer] * tensors, *[ctypes.c_double] * scalars, pointer]
+    for name, arguments in types.items():
         for dtype, suffix in SUFFIXES.items():
             if function := getattr(handle, f"numdrift_{name}_{suffix}", None):
-                function.argtypes, function.restype = types, None
+                function.argtypes, function.restype = arguments, None
                 found[name, dtype] = function
     return found
 
@@ -132,35 +140,17 @@ def _native() -> NativeKernels:
         return NativeKernels({}, reason=" ".join(str(error).split()))
 
 
-def _argument_types() -> dict[str, list[Any]]:
-    pointer, count = ctypes.c_void_p, ctypes.c_int64
-    types: dict[str, list[Any]] = {name: [count, count, pointer, pointer] for name in ROWS}
-    for name, (tensors, scalars) in ELEMENTWISE.items():
-        types[name] = [count, *[pointer] * tensors, *[ctypes.c_double] * scalars, pointer]
-    return types
-
-
 def _kernel_for(name: str, tensors: Sequence[torch.Tensor]) -> Callable[..., None] | None:
+    # Where a tracer watches, it would take the result for a constant.
+    if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+        return None
+    tracer = sys.modules.get("torch.fx.experimental.proxy_tensor")  # not imported, where nobody has
+    if tracer is not None and tracer.get_proxy_mode() is not None:
+        return None
     dtype = tensors[0].dtype
-    if _is_traced() or not all(one.dtype == dtype and has_memory(one) for one in tensors):
+    if not all(one.dtype == dtype and has_memory(one) for one in tensors):
         return None
     return _native().functions.get((name, dtype))
-
-
-def _spread(tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-    """Contiguous tensors of the common shape; those that are so already stay what they are."""
-    shape = tensors[0].shape
-    if all(one.shape == shape and one.is_contiguous() and not one.is_neg() for one in tensors):
-        return tensors
-    return [one.contiguous() for one in torch.broadcast_tensors(*(one.resolve_neg() for one in tensors))]
-
-
-def _is_traced() -> bool:
-    """Whether a tracer watches, which would take the result for a constant."""
-    if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
-        return True
-    tracer = sys.modules.get("torch.fx.experimental.proxy_tensor")
-    return tracer is not None and tracer.get_proxy_mode() is not None
 
 
 def has_memory(tensor: torch.Tensor) -> bool:

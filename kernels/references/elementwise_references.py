@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -76,8 +75,7 @@ _SATURATED = 64.0
 
 @dataclass(frozen=True, slots=True)
 class _Zero:
-    """A zero of a derivative, as high and low part, and the Taylor coefficients there from the first power
-    on."""
+    """A zero of a derivative, as high and low part, and the Taylor coefficients there from the first power on."""
 
     high: float
     low: float
@@ -139,9 +137,14 @@ def gelu_backward(grad: torch.Tensor, x: torch.Tensor, *, approximate: str = "no
     """grad*(Phi(x) + x*phi(x)), or the derivative of the tanh form."""
     inside = x.clamp(-_SATURATED, _SATURATED)
     if approximate == "tanh":
-        slope = _near(_TANH_ZERO, inside, _tanh_slope(inside))
+        # s + x*s*(1 - s)*2*u' with s = sigmoid(2*u) and 1 - s = sigmoid(-2*u)
+        high, low = _exponent(inside)
+        value, rest = _logistic((high, low)), _logistic((-high, -low))
+        slope = value * (1 + inside * rest * (_TWO_BETA[0] * (1 + 3 * _KAPPA[0] * (inside * inside))))
+        slope = _near(_TANH_ZERO, inside, slope)
     else:
         slope = _near(_ERF_ZERO, inside, _normal(inside) + inside * _density(inside))
+    # the argument was clamped: what is NaN or infinite has to say so
     return grad * (slope + 0 * x)
 
 
@@ -168,23 +171,13 @@ def _logistic(x: Pair) -> torch.Tensor:
     return torch.where(left, e, torch.ones_like(e)) / (1 + e)
 
 
-def _tanh_slope(x: torch.Tensor) -> torch.Tensor:
-    """s + x*s*(1 - s)*2*u' with s = sigmoid(2*u) and 1 - s = sigmoid(-2*u)."""
-    high, low = _exponent(x)
-    value, rest = _logistic((high, low)), _logistic((-high, -low))
-    return value * (1 + x * rest * (_TWO_BETA[0] * (1 + 3 * _KAPPA[0] * (x * x))))
-
-
 def _near(zero: _Zero, x: torch.Tensor, elsewhere: torch.Tensor) -> torch.Tensor:
+    """The Taylor series of a derivative around its zero, and `elsewhere` further away."""
     offset = (x - zero.high) - zero.low
-    return torch.where(offset.abs() < _NEAR, offset * _series(zero.coefficients, offset), elsewhere)
-
-
-def _series(coefficients: Sequence[float], x: torch.Tensor) -> torch.Tensor:
-    total = torch.full_like(x, coefficients[-1])
-    for coefficient in reversed(coefficients[:-1]):
-        total = total * x + coefficient
-    return total
+    series = torch.full_like(offset, zero.coefficients[-1])
+    for coefficient in reversed(zero.coefficients[:-1]):
+        series = series * offset + coefficient
+    return torch.where(offset.abs() < _NEAR, offset * series, elsewhere)
 
 
 # addcmul, addcdiv and lerp in float64: evaluated with 106 bits and rounded once, so nothing cancels.

@@ -26,8 +26,7 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """softmax(scale * query @ key.T + attn_mask) @ value, [..., L, Ev] from query [..., L, E], key [..., S,
-    E]."""
+    """softmax(scale * query @ key.T + attn_mask) @ value, [..., L, Ev] from query [..., L, E], key [..., S, E]."""
     result: Tensor = aten._scaled_dot_product_attention_math(
         query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
     )[0]

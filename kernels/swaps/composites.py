@@ -7,18 +7,18 @@ lowers the graph, the nodes that torch has traced are put back as they were: wha
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
+from itertools import takewhile
 from typing import Any
 
 import torch
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from numdrift.harness.torch_private import operators
+from numdrift.harness.torch_private import composite_ops, operators
 from numdrift.harness.torch_private.composite_ops import (
     autograd_numbers,
     change_around_inner_compile,
-    replace_python_kernels,
     traced_graph,
     traced_node,
 )
@@ -57,11 +57,20 @@ class WholeComposites:
         return target.composite and not target.writes and target.op in self._ops
 
     def install(self) -> None:
-        self._patches.also(change_around_inner_compile(self._fold, self._unfold))
+        def fold_calls(module: torch.fx.GraphModule) -> None:
+            if groups := groups_of(module.graph, self._calls):
+                module.graph = fold(module.graph, groups, self._opaque_op)
+
+        def unfold_calls(module: torch.fx.GraphModule) -> None:
+            if is_folded(module.graph):
+                unfold(module.graph)
+                module.recompile()
+
+        self._patches.also(change_around_inner_compile(fold_calls, unfold_calls))
 
     def replace_python_kernels(self, target: Target, replacement: Callable[[Original], Original]) -> None:
         """Have what torch has for the op in Python replaced, too."""
-        self._patches.also(replace_python_kernels(target.overload, replacement))
+        self._patches.also(composite_ops.replace_python_kernels(target.overload, replacement))
 
     def close(self) -> None:
         self._patches.undo()
@@ -74,57 +83,42 @@ class WholeComposites:
             graph = traced_graph()
             if graph is None or getattr(self._running, "inside", False):
                 return original(*args, **kwargs)
+            # What a call traces stands behind what was the last node; calls inside of it are a part of it.
             before = next(iter(reversed(graph.nodes)), None)
             self._running.inside = True
             try:
                 result = original(*args, **kwargs)
             finally:
                 self._running.inside = False
-            self._note(target, args, kwargs, result, _nodes_after(graph, before))
+            nodes = list(takewhile(lambda node: node is not before, reversed(graph.nodes)))
+            results = [traced_node(one) for one in tensors_in(result)]
+            if not nodes or not results or any(one not in nodes for one in results):
+                return result
+            number = len(self._calls)
+            for node in nodes:
+                node.meta[CALL] = number
+            inputs = [*tensors_in(list(args)), *tensors_in(list(kwargs.values()))]
+            try:
+                named, keywords = _named(tuple(args)), _named(dict(kwargs))
+            except LookupError:  # then an opaque op stands for the call
+                named, keywords = None, {}
+            self._calls.append(
+                CompositeCall(
+                    number,
+                    target.op.partition(".")[0],
+                    target.overload,
+                    named,
+                    keywords,
+                    {node.name: node.meta["val"] for node in results if node is not None},
+                    autograd_numbers(tensors_in(result), inputs),
+                )
+            )
             return result
 
         return call
 
-    def _note(
-        self,
-        target: Target,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        result: Any,
-        nodes: Sequence[Node],
-    ) -> None:
-        number = len(self._calls)
-        results = [traced_node(one) for one in tensors_in(result)]
-        if not nodes or not results or any(one not in nodes for one in results):
-            return
-        for node in nodes:
-            node.meta[CALL] = number
-        inputs = [*tensors_in(list(args)), *tensors_in(list(kwargs.values()))]
-        named = None if _has_unknown([*args, *kwargs.values()]) else _named(tuple(args))
-        self._calls.append(
-            CompositeCall(
-                number,
-                target.op.partition(".")[0],
-                target.overload,
-                named,
-                {} if named is None else _named(dict(kwargs)),
-                {node.name: node.meta["val"] for node in results if node is not None},
-                autograd_numbers(tensors_in(result), inputs),
-            )
-        )
-
-    def _fold(self, module: torch.fx.GraphModule) -> None:
-        if groups := groups_of(module.graph, self._calls):
-            module.graph = fold(module.graph, groups, self._opaque_op)
-
-    def _unfold(self, module: torch.fx.GraphModule) -> None:
-        if is_folded(module.graph):
-            unfold(module.graph)
-            module.recompile()
-
     def _opaque_op(self, group: Group) -> tuple[Any, int]:
-        """`numdrift::linear_backward(gradients, saved, number)`, which computes what the group's nodes
-        compute."""
+        """`numdrift::linear_backward(gradients, saved, number)`, which computes what the group's nodes compute."""
         number = self._numbers.setdefault(group.text, len(self._numbers))
         self._groups.setdefault(number, group)
         if group.name not in self._opaque:
@@ -146,34 +140,17 @@ class WholeComposites:
         return [values[node] for node in group.outputs]
 
 
-def _nodes_after(graph: torch.fx.Graph, last: Node | None) -> list[Node]:
-    found: list[Node] = []
-    for node in reversed(graph.nodes):
-        if node is last:
-            break
-        found.append(node)
-    return found
-
-
-def _has_unknown(values: Sequence[Any]) -> bool:
-    """Whether an argument is a size that the graph computes, or a tensor that it has no node for."""
-    for value in values:
-        if isinstance(value, (list, tuple)):
-            if _has_unknown(value):
-                return True
-        elif isinstance(value, torch.Tensor):
-            if traced_node(value) is None:
-                return True
-        elif isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            return True
-    return False
-
-
 def _named(value: Any) -> Any:
+    """Arguments with the names of nodes for tensors.
+
+    Raises LookupError for a size that the graph computes, and for a tensor that it has no node for."""
     if isinstance(value, torch.Tensor):
         node = traced_node(value)
-        assert node is not None
+        if node is None:
+            raise LookupError("a tensor without a node")
         return NamedNode(node.name)
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        raise LookupError(f"{value} is computed in the graph")  # noqa: TRY004  (its type is right, it has no name)
     if isinstance(value, dict):
         return {name: _named(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):

@@ -44,6 +44,7 @@ class SwappedDecompositions:
 
     def __init__(self, execution: SwapExecution) -> None:
         self._execution = execution
+        # a copy: what it is changed to counts from `install` to `close`
         self._table = inductor_decompositions()
         self._sites = Sites()
         self._places: list[TracedPlace] = []
@@ -73,10 +74,24 @@ class SwappedDecompositions:
         if target.writes or target.composite:
             return
         before = self._table.get(target.overload)
-        opaque = self._opaque(target)
+        name = str(target.overload).removeprefix("aten.").replace(".", "_")
+        arguments = schema_text(target.overload).partition("(")[2]
+
+        def run(place: int, *args: Any, **kwargs: Any) -> Any:
+            traced = self._places[place]
+            result = self._execution.run(traced.swap, SwappedCall(target, target.overload, args, kwargs), traced.site)
+            # The code around was generated for the meta kernel's strides and dtypes, so these are what counts here.
+            expected = self._promised.of(target.overload, args, kwargs)
+            return conform(str(traced.swap.request), result, expected, strided=True, cast=True)
+
+        def fake(place: int, *args: Any, **kwargs: Any) -> Any:
+            return target.overload(*args, **kwargs)
+
+        opaque: Decomposition = self._opaque_ops.define(name, f"(int place, {arguments}", run, fake)
 
         def decompose(*args: Any, **kwargs: Any) -> Any:
-            swap, site = self._chosen(swaps)
+            site = traced_site()
+            swap = choose(swaps, site, self._sites)
             self._execution.called_at(target.op, site)
             if swap is None or not swap.serves(target):
                 return NotImplemented if before is None else before(*args, **kwargs)
@@ -93,23 +108,3 @@ class SwappedDecompositions:
     def close(self) -> None:
         self._patches.undo()
         self._opaque_ops.close()
-
-    def _chosen(self, swaps: Sequence[Swap]) -> tuple[Swap | None, CallSite]:
-        site = traced_site()
-        return choose(swaps, site, self._sites), site
-
-    def _opaque(self, target: Target) -> Decomposition:
-        name = str(target.overload).removeprefix("aten.").replace(".", "_")
-        schema = schema_text(target.overload).partition("(")[2]
-
-        def run(place: int, *args: Any, **kwargs: Any) -> Any:
-            traced = self._places[place]
-            result = self._execution.run(traced.swap, SwappedCall(target, target.overload, args, kwargs), traced.site)
-            expected = self._promised.of(target.overload, args, kwargs)
-            return conform(str(traced.swap.request), result, expected, strided=True, cast=True)
-
-        def fake(place: int, *args: Any, **kwargs: Any) -> Any:
-            return target.overload(*args, **kwargs)
-
-        opaque: Decomposition = self._opaque_ops.define(name, f"(int place, {schema}", run, fake)
-        return opaque

@@ -77,6 +77,7 @@ class Swaps:
         decompositions.install()
         self._decompositions = decompositions
         whole = {swap.request.op for swap in self._swaps if swap.request.from_decomposition}
+        # An op that Inductor takes apart is opaque already; one that torch takes apart above it has to be put together.
         composites = frozenset(op for op in whole if not decompositions.takes_apart(op))
         if composites:
             self._composites = WholeComposites(composites)
@@ -89,8 +90,7 @@ class Swaps:
         self.sites.backward_ended()
 
     def describe(self) -> list[dict[str, str]]:
-        """Each swap as the manifest has it; `computed_by` says whether C code or torch operations compute
-        it."""
+        """Each swap as the manifest has it; `computed_by` says whether C code or torch operations compute it."""
         return [
             {
                 "swap": str(swap.request),
@@ -137,11 +137,12 @@ class Swaps:
 
     def _override(self, target: Target, key: str) -> None:
         assert self._overrides is not None
+        # above autograd, the forms that write stay torch's own
         if target.writes and target.composite:
             return
         try:
             original = original_kernel(target.overload, key)
-        except NotAvailable:
+        except NotAvailable:  # nothing is dispatched there, so nothing can be called
             return
 
         self._overrides.replace(

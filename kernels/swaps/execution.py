@@ -1,5 +1,4 @@
-"""Executing one call of a swapped op: the swap chosen, its kernel called, what it returned checked, the call
-counted."""
+"""One call of a swapped op: which kernel computes it, whether that kernel keeps its promises, and the count of it."""
 
 from __future__ import annotations
 
@@ -23,7 +22,6 @@ from .swap import Swap, Target, choose
 Arguments = Sequence[Any]
 Keywords = Mapping[str, Any]
 
-
 CALLS_WATCHED = 8
 """Calls of a user's kernel whose arguments are compared before and after."""
 
@@ -40,8 +38,7 @@ class SwapObserver(Protocol):
 
 
 class SwappedCall:
-    """One call of a target: `original` is what torch dispatches to by itself, `tensors` are those in the
-    arguments."""
+    """One call of a target: `original` is what torch dispatches to by itself, `tensors` are those in the arguments."""
 
     __slots__ = ("args", "kwargs", "lazy", "original", "target", "tensors", "traced")
 
@@ -83,10 +80,15 @@ class SwapExecution:
 
     def dispatched(self, call: SwappedCall) -> Any:
         """A call that the dispatcher has handed over."""
-        if self._within_kernel(call.target) or not _swappable(call.tensors):
+        # Calls that a kernel makes itself are torch's; a composite kernel's inner ops may be swapped, all but its own.
+        running = self._running.targets
+        inside = running and (not running[-1].composite or any(one.op == call.target.op for one in running))
+        # Kernels compute floating-point tensors; anything else (a count, a mask) is left to torch.
+        if inside or not any(tensor.is_floating_point() for tensor in call.tensors):
             return call.by_torch()
+        # A compiler looks at what the call gives before it traces it: any kernel gives the same kind of result.
         if call.traced and not is_being_traced():
-            return self._passed_through(call)
+            return call.by_torch()
         site = traced_site() if call.traced else self._sites.here()
         self.called_at(call.target.op, site)
         swap = choose(self._swaps.get(call.target.op, ()), site, self._sites)
@@ -100,33 +102,20 @@ class SwapExecution:
 
     def run(self, swap: Swap | None, call: SwappedCall, site: CallSite) -> Any:
         """Run the call with the swap's kernel (None: torch's own), count it and show it to the observer."""
+        op, observer = call.target.op, self.observer
         self._running.targets.append(call.target)
         try:
-            if self.observer is not None and self.observer.wants(call.target.op, site):
-                return self._observed(self.observer, swap, call, site)
-            return call.by_torch() if swap is None else self._swapped(swap, call, site)
+            if observer is None or not observer.wants(op, site) or call.traced:
+                return call.by_torch() if swap is None else self._swapped(swap, call, site)
+            args, kwargs = call.args, call.kwargs
+            if call.target.writes:  # the observer is shown what they were before
+                args = mapped(list(args), torch.Tensor.clone)
+                kwargs = {name: mapped(value, torch.Tensor.clone) for name, value in kwargs.items()}
+            result = call.by_torch() if swap is None else self._swapped(swap, call, site)
+            observer.called(op, "aten" if swap is None else swap.kernel.name, site, args, kwargs, result)
+            return result
         finally:
             self._running.targets.pop()
-
-    def _observed(self, observer: SwapObserver, swap: Swap | None, call: SwappedCall, site: CallSite) -> Any:
-        if call.traced:
-            return call.by_torch() if swap is None else self._swapped(swap, call, site)
-        args, kwargs = (call.args, call.kwargs) if not call.target.writes else _copied(call)
-        result = call.by_torch() if swap is None else self._swapped(swap, call, site)
-        name = "aten" if swap is None else swap.kernel.name
-        observer.called(call.target.op, name, site, args, kwargs, result)
-        return result
-
-    def _passed_through(self, call: SwappedCall) -> Any:
-        """A compiler looks at what the call gives before it traces it: any kernel gives the same kind of
-        result."""
-        return call.by_torch()
-
-    def _within_kernel(self, target: Target) -> bool:
-        running = self._running.targets
-        if not running:
-            return False
-        return not running[-1].composite or any(one.op == target.op for one in running)
 
     def _swapped(self, swap: Swap, call: SwappedCall, site: CallSite) -> Any:
         if not swap.serves(call.target):
@@ -138,58 +127,34 @@ class SwapExecution:
         if swap.is_aten:
             return call.by_torch()
         refuse_unsupported(swap.kernel, call.tensors)
+        name = f"{swap.request.op}={swap.kernel.name}"
+
+        def conforming(*args: Any, **kwargs: Any) -> Any:
+            expected = self._expectations.of(call.target.functional, args, kwargs)
+            return conform(name, function(*args, **kwargs), expected, strided=not call.lazy)
+
+        # The first calls of a user's kernel are watched; the kernels that are shipped write to nothing.
+        watched: AbstractContextManager[None] = nullcontext()
+        if not call.lazy and swap.kernel.path and swap.watched < CALLS_WATCHED:
+            swap.watched += 1
+            watched = arguments_left_alone(name, call.target, call.args, call.kwargs)
         self._counts.enter(swap.number)
         try:
-            with self._watched(swap, call):
-                return call.target.call(self._checked(swap, call), call.args, call.kwargs)
+            function = swap.function(call.target)
+            if call.lazy and not call.target.composite and not swap.kernel.needs_compiler:
+                # The lazy core has taken views and mutations out before it hands the tensors over, so it knows none.
+                function = torch.func.functionalize(function, remove="mutations_and_views")
+            with watched:
+                return call.target.call(conforming, call.args, call.kwargs)
         except NumdriftError:
             raise
         except Exception as error:
-            raise KernelError(_name(swap), _raised(error, call)) from error
+            first = (str(error).splitlines() or [""])[0]
+            shapes = ", ".join(text_of(tensor.shape, tensor.dtype) for tensor in call.tensors)
+            said = f"raised {type(error).__name__}: {first}".rstrip(": ")
+            raise KernelError(name, f"{said} (called with {shapes})") from error
         finally:
             self._counts.leave(swap.number)
-
-    def _watched(self, swap: Swap, call: SwappedCall) -> AbstractContextManager[None]:
-        """The first calls of a user's kernel are watched; the kernels that are shipped write to nothing."""
-        if call.lazy or not swap.kernel.path or swap.watched >= CALLS_WATCHED:
-            return nullcontext()
-        swap.watched += 1
-        return arguments_left_alone(_name(swap), call.target, call.args, call.kwargs)
-
-    def _checked(self, swap: Swap, call: SwappedCall) -> Callable[..., Any]:
-        """The kernel, its results held against what the op returns and laid out as the op lays them out."""
-        function = swap.function(call.target)
-        if call.lazy and not call.target.composite and not swap.kernel.needs_compiler:
-            # The lazy core has taken views and mutations out before it hands the tensors over, so it knows none.
-            function = torch.func.functionalize(function, remove="mutations_and_views")
-
-        def compute(*args: Any, **kwargs: Any) -> Any:
-            expected = self._expectations.of(call.target.functional, args, kwargs)
-            return conform(_name(swap), function(*args, **kwargs), expected, strided=not call.lazy)
-
-        return compute
-
-
-def _copied(call: SwappedCall) -> tuple[Arguments, Keywords]:
-    """The arguments of a call that writes to some of them, as they are before it."""
-    return mapped(list(call.args), torch.Tensor.clone), {
-        name: mapped(value, torch.Tensor.clone) for name, value in call.kwargs.items()
-    }
-
-
-def _swappable(tensors: Sequence[torch.Tensor]) -> bool:
-    """Kernels compute floating-point tensors; anything else (a count, a mask) is left to torch."""
-    return any(tensor.is_floating_point() for tensor in tensors)
-
-
-def _name(swap: Swap) -> str:
-    return f"{swap.request.op}={swap.kernel.name}"
-
-
-def _raised(error: Exception, call: SwappedCall) -> str:
-    first = (str(error).splitlines() or [""])[0]
-    shapes = ", ".join(text_of(tensor.shape, tensor.dtype) for tensor in call.tensors)
-    return f"raised {type(error).__name__}: {first}".rstrip(": ") + f" (called with {shapes})"
 
 
 # What a kernel owes the op whose place it takes: results of the same kind, and arguments left alone.
@@ -214,14 +179,14 @@ def conform(kernel: str, result: Any, expected: Sequence[ExpectedTensor], *, str
     if not strided:
         return result
     wanted_in_order = iter(expected)
-    return mapped(result, lambda tensor: _laid_out(tensor, next(wanted_in_order)))
 
+    def laid_out(tensor: torch.Tensor) -> torch.Tensor:
+        wanted = next(wanted_in_order)
+        if tensor.dtype == wanted.dtype and (tensor.stride() == wanted.stride or tensor.numel() == 0):
+            return tensor
+        return torch.empty_strided(wanted.shape, wanted.stride, dtype=wanted.dtype, device=tensor.device).copy_(tensor)
 
-def _laid_out(tensor: torch.Tensor, wanted: ExpectedTensor) -> torch.Tensor:
-    if tensor.dtype == wanted.dtype and (tensor.stride() == wanted.stride or tensor.numel() == 0):
-        return tensor
-    laid_out = torch.empty_strided(wanted.shape, wanted.stride, dtype=wanted.dtype, device=tensor.device)
-    return laid_out.copy_(tensor)
+    return mapped(result, laid_out)
 
 
 def mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
@@ -236,10 +201,8 @@ def mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
 
 @contextmanager
 def arguments_left_alone(kernel: str, target: Target, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
-    """Raises KernelError when the kernel has written to an argument that the op does not write to.
-
-    Their values are compared: torch counts no writes below autograd.
-    """
+    """Raises KernelError when the kernel has written to an argument that the op does not write to."""
+    # Values are compared, because torch counts no writes below autograd.
     written = written_names(target.overload)
     names = [one.name for one in arguments_of(target.overload)]
     named = [*zip(names, args, strict=False), *kwargs.items()]

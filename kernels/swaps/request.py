@@ -99,8 +99,7 @@ def check_op(op: str, registry: KernelRegistry) -> None:
 
 
 def find_kernel(request: SwapRequest, registry: KernelRegistry, *, run: bool = True) -> Kernel:
-    """The kernel of a request; `run` executes a user's Python file, without it the record has a name and no
-    more.
+    """The kernel of a request; `run` executes a user's Python file, without it the record has a name and no more.
 
     Raises KernelNotFound, and for a user's kernel what `user_kernel` raises.
     """

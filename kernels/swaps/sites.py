@@ -57,6 +57,7 @@ class Sites:
         node = current_autograd_node()
         if node is not None:
             return CallSite("backward", None if self._modules is None else node.metadata.get(MARK))
+        # An evaluation has no gradients either, but does not stand between a backward and the end of its step.
         optimizing = self._after_backward and not torch.is_grad_enabled()
         path = None if self._modules is None else self._modules.current
         return CallSite("optimizer" if optimizing else "forward", path)
@@ -102,18 +103,17 @@ class ModulePaths:
             self._mark(inputs, self._stack[-1])
         else:
             self._roots = [module]
-        self._stack.append(self._path(self._roots[0], module))
-
-    def _path(self, root: torch.nn.Module, module: torch.nn.Module) -> str:
+        root = self._roots[0]
         names = self._names.get(root)
-        if names is None or id(module) not in names:
+        if names is None or id(module) not in names:  # seen for the first time, or added to its root since
             named = root.named_modules(remove_duplicate=True)
             names = {id(one): without_wrapper(name) for name, one in named}
             self._names[root] = names
-        return names.get(id(module), type(module).__name__)
+        # a module that its root does not hold (one made in a forward) goes by its class
+        self._stack.append(names.get(id(module), type(module).__name__))
 
     def _left(self, module: torch.nn.Module, _: Any, outputs: Any) -> None:
-        if not self._stack:
+        if not self._stack:  # the hooks came while the module ran
             return
         path = self._stack.pop()
         if not self._stack:

@@ -1,12 +1,10 @@
-"""One swap, resolved: the kernel found, its code imported at the first call."""
+"""One swap with its kernel found, which swap a call gets, and which overloads of aten a swap takes over."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-import torch
 
 from numdrift.harness.errors import KernelNotFound
 from numdrift.harness.torch_private.operators import (
@@ -49,8 +47,7 @@ class Swap:
         return self.request.module is not None or self.request.occurrence is not None
 
     def serves(self, target: Target) -> bool:
-        """Whether the kernel, or the one of its name for an op that takes over the op's part, computes
-        `target`."""
+        """Whether the kernel, or the one of its name for an op that takes over the op's part, computes `target`."""
         return target.functional_name in self._functions or self._kernel_for(target) is not None
 
     def function(self, target: Target) -> Callable[..., Any]:
@@ -66,47 +63,37 @@ class Swap:
         op = target.functional_name.partition(".")[0]
         return self.kernel if op == self.request.op.partition(".")[0] else self.alternates.get(op)
 
-    def covers(self, module: str | None) -> bool:
-        wanted = self.request.module
-        return wanted is None or module == wanted or (module or "").startswith(f"{wanted}.")
-
 
 def resolve(requests: Sequence[SwapRequest], registry: KernelRegistry) -> list[Swap]:
-    """Find the kernel of each request. Raises KernelNotFound, and for a user's kernel what `user_kernel`
-    raises."""
-    return [
-        Swap(number, one, find_kernel(one, registry), alternates(one, registry)) for number, one in enumerate(requests)
-    ]
-
-
-def alternates(request: SwapRequest, registry: KernelRegistry) -> dict[str, Kernel]:
-    """The kernels with the request's name of the ops that its op stands for, where they have one."""
-    found = {}
-    for op in registry.operation(request.op).also:
-        for kernel in registry.kernels(op):
-            if kernel.name == request.kernel:
-                found[op] = kernel
-    return found
+    """Find the kernel of each request. Raises KernelNotFound, and for a user's kernel what `user_kernel` raises."""
+    swaps = []
+    for number, request in enumerate(requests):
+        stood_for = registry.operation(request.op).also
+        of_same_name = (one for op in stood_for for one in registry.kernels(op) if one.name == request.kernel)
+        alternates = {kernel.op: kernel for kernel in of_same_name}
+        swaps.append(Swap(number, request, find_kernel(request, registry), alternates))
+    return swaps
 
 
 def choose(swaps: Sequence[Swap], site: CallSite, sites: Sites) -> Swap | None:
     """The swap for an execution at `site`: of those that cover it the one with the narrowest scope."""
+
+    def breadth(swap: Swap) -> tuple[bool, int]:
+        """Sorts occurrences before modules, inner modules before outer ones, and everything last."""
+        module = swap.request.module
+        return swap.request.occurrence is None, -(module.count(".") + 1 if module else 0)
+
     chosen = None
-    for swap in sorted(swaps, key=_breadth):
-        if not swap.covers(site.module):
+    for swap in sorted(swaps, key=breadth):
+        module, wanted = swap.request.module, swap.request.occurrence
+        if module is not None and site.module != module and not (site.module or "").startswith(f"{module}."):
             continue
-        wanted = swap.request.occurrence
         if wanted is None:
             return chosen or swap
+        # No break where one is chosen: each occurrence that is asked for is counted at every execution it covers.
         if sites.occurrence(swap.number) == wanted and chosen is None:
             chosen = swap
     return chosen
-
-
-def _breadth(swap: Swap) -> tuple[bool, int]:
-    """Sorts occurrences before modules, inner modules before outer ones, and everything last."""
-    module = swap.request.module
-    return swap.request.occurrence is None, -(module.count(".") + 1 if module else 0)
 
 
 # Which overloads of aten a swap of an op takes over, and how each calls a kernel of the op.
@@ -139,16 +126,13 @@ class Target:
         named = {name: value for name, value in kwargs.items() if name not in self.writes}
         results = kernel(*args, **named)
         for output, result in zip(tensors_in(outputs), tensors_in(results), strict=True):
-            _write(output, result, resize=output is not args[0])
+            # an `out=` of another shape is made to fit, as torch does it; the first argument never is
+            if output is not args[0] and output.shape != result.shape:
+                output.resize_(result.shape)
+            output.copy_(result)
         if not returns_something(self.overload):
             return None
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
-
-
-def _write(output: torch.Tensor, result: torch.Tensor, *, resize: bool) -> None:
-    if resize and output.shape != result.shape:
-        output.resize_(result.shape)
-    output.copy_(result)
 
 
 def targets_of(op: str, also: Sequence[str] = ()) -> list[Target]:
@@ -170,41 +154,33 @@ def targets_of(op: str, also: Sequence[str] = ()) -> list[Target]:
 
 
 def _family(op: str, name: str) -> Iterator[Target]:
-    own = [one for one in overloads_of(name) if _computes(one)]
-    functional = [one for one in own if not _written(one)]
-    for overload in [*own, *filter(_computes, overloads_of(f"{name}_"))]:
-        yield from _target(op, overload, functional)
+    """The targets among the overloads of `name` and of its in-place form, for a swap of `op`."""
 
+    def computes(overload: Any) -> bool:  # tensors go in, and more than a view of them comes out
+        takes_tensors = any("Tensor" in one.kind for one in arguments_of(overload))
+        return takes_tensors and not returns_view(overload)
 
-def _target(op: str, overload: Any, functional: Sequence[Any]) -> Iterator[Target]:
-    """The target of an overload; one that writes in a form of its own is computed by its own name's kernels."""
-    written = _written(overload)
-    if not written:
-        yield _made(op, overload, overload)
-        return
-    outputs = [one.name for one in arguments_of(overload) if one.writes and one.keyword_only]
-    names = tuple(outputs) if outputs else tuple(written)
-    same = [one for one in functional if _signature(one) == _signature(overload, outputs)]
-    if same and (outputs or len(written) == 1):
-        yield _made(op, overload, same[0], names)
-    elif not outputs and op.partition(".")[0] == str(overload).split(".")[1]:
-        yield _made(op, overload, overload)
+    def signature(overload: Any, without: Sequence[str] = ()) -> list[tuple[str, str]]:
+        return [(one.name, one.kind) for one in arguments_of(overload) if one.name not in without]
 
+    def made(overload: Any, functional: Any, writes: tuple[str, ...] = ()) -> Target:
+        functional_name = str(functional).removeprefix("aten.")
+        return Target(op, overload, functional, functional_name, is_composite(overload), writes)
 
-def _made(op: str, overload: Any, functional: Any, writes: tuple[str, ...] = ()) -> Target:
-    name = str(functional).removeprefix("aten.")
-    return Target(op, overload, functional, name, is_composite(overload), writes)
+    def written(overload: Any) -> list[str]:
+        return [one.name for one in arguments_of(overload) if one.writes]
 
-
-def _computes(overload: Any) -> bool:
-    """Whether there is something to compute: tensors go in, and more than a view of them comes out."""
-    takes_tensors = any("Tensor" in one.kind for one in arguments_of(overload))
-    return takes_tensors and not returns_view(overload)
-
-
-def _written(overload: Any) -> list[str]:
-    return [one.name for one in arguments_of(overload) if one.writes]
-
-
-def _signature(overload: Any, without: Sequence[str] = ()) -> list[tuple[str, str]]:
-    return [(one.name, one.kind) for one in arguments_of(overload) if one.name not in without]
+    own = list(filter(computes, overloads_of(name)))
+    functionals = [one for one in own if not written(one)]
+    for overload in [*own, *filter(computes, overloads_of(f"{name}_"))]:
+        writes = written(overload)
+        if not writes:
+            yield made(overload, overload)
+            continue
+        outputs = [one.name for one in arguments_of(overload) if one.writes and one.keyword_only]
+        same = [one for one in functionals if signature(one) == signature(overload, outputs)]
+        if same and (outputs or len(writes) == 1):
+            yield made(overload, same[0], tuple(outputs or writes))
+        elif not outputs and op.partition(".")[0] == str(overload).split(".")[1]:
+            # One that writes in a form of its own (`_fused_adam_`) is computed by its own name's kernels.
+            yield made(overload, overload)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ..expectation import LAZY_DEVICES, tensors_in
+from .execution import text_of
 from .sites import CallSite
 
 FIRST_CALLS = 5
@@ -20,8 +21,7 @@ MOST_BYTES = 64 * 2**20
 
 
 class CallTrace:
-    """Writes down the first calls of `ops` with `write`, and keeps their inputs in
-    `folder`/<op>/<number>.pt."""
+    """Writes down the first calls of `ops` with `write`, and keeps their inputs in `folder`/<op>/<number>.pt."""
 
     def __init__(self, ops: Sequence[str], folder: Path, write: Callable[..., None]) -> None:
         self._ops = frozenset(ops)
@@ -44,6 +44,17 @@ class CallTrace:
     ) -> None:
         """Write down a call. `args` and `kwargs` are as they were before it."""
         self._seen[op, site.phase] += 1
+        tensors = [*tensors_in(list(args)), *tensors_in(list(kwargs.values()))]
+        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        kept = None
+        # Reading a lazy tensor would execute its graph in the middle of a step.
+        if size <= MOST_BYTES and not any(tensor.device.type in LAZY_DEVICES for tensor in tensors):
+            path = self._folder / op / f"{self._kept[op]}.pt"
+            self._kept[op] += 1
+            path.parent.mkdir(parents=True, exist_ok=True)
+            results = _plain(list(tensors_in(result)))
+            torch.save({"op": op, "args": _plain(list(args)), "kwargs": _plain(dict(kwargs)), "results": results}, path)
+            kept = str(path.relative_to(self._folder))
         self._write(
             op=op,
             kernel=kernel,
@@ -52,32 +63,20 @@ class CallTrace:
             arguments=[describe(value) for value in args]
             + [f"{name}={describe(value)}" for name, value in kwargs.items()],
             results=[describe(tensor) for tensor in tensors_in(result)],
-            inputs=self._keep(op, args, kwargs, result),
+            inputs=kept,
         )
-
-    def _keep(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> str | None:
-        tensors = [*tensors_in(list(args)), *tensors_in(list(kwargs.values()))]
-        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-        if size > MOST_BYTES or any(tensor.device.type in LAZY_DEVICES for tensor in tensors):
-            return None
-        path = self._folder / op / f"{self._kept[op]}.pt"
-        self._kept[op] += 1
-        path.parent.mkdir(parents=True, exist_ok=True)
-        results = _plain(list(tensors_in(result)))
-        torch.save({"op": op, "args": _plain(list(args)), "kwargs": _plain(dict(kwargs)), "results": results}, path)
-        return str(path.relative_to(self._folder))
 
 
 def describe(value: Any) -> str:
-    """A value in one phrase; a tensor by dtype, shape and range (not where reading it would execute a
-    graph)."""
+    """A value in one phrase; a tensor by dtype, shape and range (not where reading it would execute a graph)."""
     if not isinstance(value, torch.Tensor):
         if isinstance(value, (list, tuple)) and any(True for _ in tensors_in(value)):
             return f"[{', '.join(describe(one) for one in value)}]"
         return repr(value)
-    text = f"{str(value.dtype).removeprefix('torch.')}[{', '.join(map(str, value.shape))}]"
+    text = text_of(value.shape, value.dtype)
     if value.device.type in LAZY_DEVICES or value.numel() == 0 or value.is_complex():
         return text
+    # in float64: float8 has no min and max
     wide = value.detach().double()
     finite = wide[torch.isfinite(wide)]
     others = value.numel() - finite.numel()

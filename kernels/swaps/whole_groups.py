@@ -31,7 +31,7 @@ class CompositeCall:
     """One call of a composite op as it was traced.
 
     `results` are its results by the names of their nodes, `sequence` the numbers of its autograd nodes.
-    `args` and `kwargs` are the arguments with `Named` for tensors, None where they cannot be written down.
+    `args` and `kwargs` are the arguments with `NamedNode` for tensors, None where they cannot be written down.
     """
 
     number: int
@@ -42,20 +42,17 @@ class CompositeCall:
     results: Mapping[str, torch.Tensor]
     sequence: frozenset[int]
 
-    def arguments(self, nodes: Mapping[str, Node | None]) -> tuple[Any, Any] | None:
+    def arguments(self, nodes: Mapping[str, Node]) -> tuple[Any, Any] | None:
         """Positional arguments and those by name, with nodes for tensors; None where a node is missing."""
         try:
             return None if self.args is None else (_placed(self.args, nodes), _placed(dict(self.kwargs), nodes))
-        except LookupError:
+        except KeyError:
             return None
 
 
-def _placed(value: Any, nodes: Mapping[str, Node | None]) -> Any:
+def _placed(value: Any, nodes: Mapping[str, Node]) -> Any:
     if isinstance(value, NamedNode):
-        node = nodes[value.name]
-        if node is None:
-            raise LookupError(value.name)
-        return node
+        return nodes[value.name]
     if isinstance(value, dict):
         return {name: _placed(one, nodes) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -89,15 +86,15 @@ class Group:
 
     @property
     def result(self) -> Node | None:
-        """The output that is the call's only result, the other outputs being the same elements in other
-        shapes."""
+        """The output that is the call's only result, the other outputs being the same elements in other shapes."""
         last = self.outputs[-1]
-        expected = next(iter(self.call.results.values()))
-        if self.backward or len(self.call.results) > 1 or not _same_kind(last.meta["val"], expected):
+        got, expected = last.meta["val"], next(iter(self.call.results.values()))
+        same = (got.shape, got.stride(), got.dtype) == (expected.shape, expected.stride(), expected.dtype)
+        if self.backward or len(self.call.results) > 1 or not same:
             return None
         seen = [last]
         while seen[-1].target is RESHAPE and seen[-1] in self.members:
-            seen += inputs_of(seen[-1])[:1]
+            seen += seen[-1].all_input_nodes[:1]
         others = [node for node in self.outputs if node is not last]
         static = all(type(size) is int for node in others for size in node.meta["val"].shape)
         return last if static and all(node in seen for node in others) else None
@@ -106,7 +103,7 @@ class Group:
         """Whether no tensor comes in but these nodes and views of them."""
         for node in filter(is_tensor, self.inputs):
             while node not in nodes and is_view(node):
-                node = inputs_of(node)[0]
+                node = node.all_input_nodes[0]
             if node not in nodes:
                 return False
         return True
@@ -119,109 +116,79 @@ class Group:
 
 
 def groups_of(graph: Graph, calls: Sequence[CompositeCall]) -> list[Group]:
-    """The groups of a graph; calls whose nodes are gone have none.
-
-    What only a call's backward needs of its forward, where the backward computes it again, belongs to its
-    backward."""
+    """The groups of a graph; calls whose nodes are gone have none."""
     by_sequence = {number: call for call in calls for number in call.sequence}
     forward: dict[int, list[Node]] = {}
     backward: dict[int, list[Node]] = {}
     for node in graph.nodes:
-        if node.op != "call_function" or not _gives_tensors(node):
+        value = node.meta.get("val")
+        tensors = value if isinstance(value, (list, tuple)) else (value,)
+        if node.op != "call_function" or not any(isinstance(one, torch.Tensor) for one in tensors):
             continue
         if CALL in node.meta:
             forward.setdefault(node.meta[CALL], []).append(node)
         elif _of_backward(node) and node.meta.get("seq_nr") in by_sequence:
             backward.setdefault(by_sequence[node.meta["seq_nr"]].number, []).append(node)
+
+    # What only a call's backward uses of its forward, which it computes again, belongs to the backward.
     for number in forward.keys() & backward.keys():
-        forward[number], backward[number] = _shared_out(forward[number], backward[number])
+        taken = set(backward[number])
+        for node in reversed(forward[number]):
+            if node.users and all(user in taken for user in node.users):
+                taken.add(node)
+        again = [node for node in forward[number] if node in taken]
+        forward[number] = [node for node in forward[number] if node not in taken]
+        backward[number] = [*again, *backward[number]]
+
+    # Nodes that Inductor has made in place of others say of no call: those that lead from members to members are its.
     place = {node: number for number, node in enumerate(graph.nodes)}
     made = [node for node in place if "seq_nr" not in node.meta and CALL not in node.meta and is_tensor(node)]
     found = []
     for backwards, some in ((False, forward), (True, backward)):
         for number, nodes in some.items():
-            members = sorted([*nodes, *_between(nodes, made)], key=place.__getitem__)
+            behind, inside = set(nodes), set(nodes)
+            for node in made:
+                if any(one in behind for one in node.all_input_nodes):
+                    behind.add(node)
+            for node in reversed(made):
+                if node in behind and node.users and all(user in inside for user in node.users):
+                    inside.add(node)
+            members = sorted([*nodes, *(node for node in made if node in inside)], key=place.__getitem__)
             found.append(_group(calls[number], backwards, members))
     return [group for group in found if group is not None]
 
 
-def _between(members: Sequence[Node], made: Sequence[Node]) -> list[Node]:
-    """Of the nodes that Inductor has `made` in place of others, those that only lead from members to
-    members."""
-    behind = set(members)
-    for node in made:
-        if any(one in behind for one in inputs_of(node)):
-            behind.add(node)
-    inside = set(members)
-    for node in reversed(made):
-        if node in behind and node.users and all(user in inside for user in node.users):
-            inside.add(node)
-    return [node for node in made if node in inside]
-
-
-def _shared_out(forward: Sequence[Node], backward: Sequence[Node]) -> tuple[list[Node], list[Node]]:
-    """Both with those of the forward that nothing but the backward uses moved to it."""
-    taken = set(backward)
-    for node in reversed(forward):
-        if node.users and all(user in taken for user in node.users):
-            taken.add(node)
-    return [node for node in forward if node not in taken], [
-        *(node for node in forward if node in taken),
-        *backward,
-    ]
-
-
 def _group(call: CompositeCall, backward: bool, nodes: Iterable[Node]) -> Group | None:
-    """None for one that no node can stand for: it computes nothing, or takes or gives something else than
-    tensors."""
+    """None for one that no node can stand for: it computes nothing, or takes or gives something else than tensors."""
     members = dict.fromkeys(nodes)
-    views = _views_of_the_outside(members, () if backward else call.results)
-    for view in views:
-        del members[view]
-    inputs = tuple(dict.fromkeys(one for node in members for one in inputs_of(node) if one not in members))
-    outputs = tuple(node for node in members if any(user not in members for user in node.users))
-    computing = [node for node in members if not is_view(node)]
-    known = all(is_tensor(node) for node in outputs) and all(is_tensor(node) or _is_size(node) for node in inputs)
-    if not outputs or not computing or not known:
-        return None
-    return Group(call, backward, tuple(members), tuple(views), inputs, outputs)
-
-
-def _views_of_the_outside(members: Mapping[Node, None], results: Container[str]) -> list[Node]:
-    """Views of what comes from outside that are used outside, too, and the views that those are made of."""
+    # Views of what comes from outside that are used outside, too, and the views that those are made of, stay outside.
+    results: Container[str] = () if backward else call.results
     outer: list[Node] = []
     for node in members:
-        of_outside = all(one not in members or one in outer for one in inputs_of(node))
+        of_outside = all(one not in members or one in outer for one in node.all_input_nodes)
         if is_view(node) and node.name not in results and of_outside:
             outer.append(node)
-    used: list[Node] = []
+    views: list[Node] = []
     for node in reversed(outer):
-        if any(user not in members or user in used for user in node.users):
-            used.append(node)
-    return used
+        if any(user not in members or user in views for user in node.users):
+            views.append(node)
+    for view in views:
+        del members[view]
 
-
-def inputs_of(node: Node) -> list[Node]:
-    """The nodes that a node takes."""
-    return node.all_input_nodes
+    inputs = tuple(dict.fromkeys(one for node in members for one in node.all_input_nodes if one not in members))
+    outputs = tuple(node for node in members if any(user not in members for user in node.users))
+    sizes = [node.meta.get("val") for node in inputs if not is_tensor(node)]
+    # a bool is an int to Python, and no size
+    known = all(isinstance(size, (int, torch.SymInt)) and not isinstance(size, bool) for size in sizes)
+    computes = any(not is_view(node) for node in members)
+    if not outputs or not computes or not known or not all(map(is_tensor, outputs)):
+        return None
+    return Group(call, backward, tuple(members), tuple(views), inputs, outputs)
 
 
 def is_tensor(node: Node) -> bool:
     """Whether a node gives one tensor."""
     return isinstance(node.meta.get("val"), torch.Tensor)
-
-
-def _same_kind(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return (one.shape, one.stride(), one.dtype) == (other.shape, other.stride(), other.dtype)
-
-
-def _is_size(node: Node) -> bool:
-    return isinstance(node.meta.get("val"), (int, torch.SymInt)) and not isinstance(node.meta.get("val"), bool)
-
-
-def _gives_tensors(node: Node) -> bool:
-    value = node.meta.get("val")
-    return is_tensor(node) or (isinstance(value, (list, tuple)) and any(isinstance(one, torch.Tensor) for one in value))
 
 
 def is_view(node: Node) -> bool:

@@ -12,7 +12,7 @@ import torch
 
 from numdrift.harness.errors import CompileError, KernelError, KernelNotFound, NotAvailable, UsageError
 from numdrift.kernels.native import library
-from numdrift.kernels.native.signature import signature_of
+from numdrift.kernels.native.binding import signature_of
 from numdrift.kernels.user import user_kernel
 
 aten = torch.ops.aten

@@ -11,9 +11,8 @@ import torch
 from rich.table import Table
 from rich.text import Text
 
-from numdrift.kernels.lab.check import ABSENT, FAILED, CheckRow
+from numdrift.kernels.lab.check import ABSENT, FAILED, SCHEMA, CheckRow, as_data, by_kernel, summary
 from numdrift.kernels.lab.measures import BIASED
-from numdrift.kernels.lab.report import SCHEMA, as_data, by_kernel, summary
 from numdrift.kernels.lab.sweep_result import BinErrors, KernelErrors, as_json
 from numdrift.plots.appearance import save
 from numdrift.plots.kernel_errors import ErrorsOfKernel, kernel_errors

@@ -5,8 +5,7 @@ import torch
 
 from numdrift.harness.errors import KernelNotFound, UsageError
 from numdrift.harness.torch_private.operators import find_overload
-from numdrift.kernels.lab.arguments import generated
-from numdrift.kernels.lab.elementwise import ELEMENTWISE
+from numdrift.kernels.lab.arguments import ELEMENTWISE, generated
 from numdrift.kernels.lab.input_sets import INPUT_SETS
 from numdrift.kernels.lab.recipes import RECIPES
 from numdrift.kernels.registry import built_in

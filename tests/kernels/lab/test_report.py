@@ -4,9 +4,8 @@ import json
 import math
 from dataclasses import replace
 
-from numdrift.kernels.lab.check import CheckRow
+from numdrift.kernels.lab.check import CheckRow, as_data, by_kernel, summary
 from numdrift.kernels.lab.measures import QUANTILES, Bias, Measures
-from numdrift.kernels.lab.report import as_data, by_kernel, summary
 
 NONE = Bias(0.0, 0.0, "up")
 

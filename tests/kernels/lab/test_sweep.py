@@ -14,15 +14,13 @@ from numpy.typing import NDArray
 
 from numdrift.harness.errors import KernelError
 from numdrift.kernels.lab import sweep_state
-from numdrift.kernels.lab.sweep import Reduction, Sweep
-from numdrift.kernels.lab.sweep_bins import reduce_run
+from numdrift.kernels.lab.sweep import Sweep
+from numdrift.kernels.lab.sweep_bins import Reduction, fastest_reduction, reduce_run
 from numdrift.kernels.lab.sweep_candidates import Candidate
 from numdrift.kernels.lab.sweep_domain import ENCODINGS, Domain
-from numdrift.kernels.lab.sweep_native import fastest_reduction
-from numdrift.kernels.lab.sweep_result import BinErrors, KernelErrors, as_json
+from numdrift.kernels.lab.sweep_result import BinErrors, KernelErrors, as_json, zoom_on_worst
 from numdrift.kernels.lab.sweep_state import SweepProgress
 from numdrift.kernels.lab.sweep_subject import subject_of
-from numdrift.kernels.lab.sweep_zoom import zoom_on_worst
 
 Kernel = Callable[..., Any]
 

@@ -15,14 +15,16 @@ from numdrift.kernels.lab.sweep_bins import (
     LANES,
     WORST,
     WORST_INPUT,
+    NativeReduction,
     empty_bins,
     errors_of,
+    fastest_reduction,
     lane_sums,
     merged_worst,
+    native_reduction,
     reduce_run,
 )
 from numdrift.kernels.lab.sweep_domain import ENCODINGS, Encoding
-from numdrift.kernels.lab.sweep_native import NativeReduction, fastest_reduction, native_reduction
 
 NAMES = list(ENCODINGS)
 

@@ -9,7 +9,7 @@ import torch
 
 from numdrift.kernels.lab.trial import tried
 from numdrift.kernels.native import library
-from numdrift.kernels.native.signature import signature_of
+from numdrift.kernels.native.binding import signature_of
 
 needs_compiler = pytest.mark.skipif(
     not library.status().startswith("native"), reason=f"no C compiler here: {library.status()}"
