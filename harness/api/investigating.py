@@ -75,7 +75,8 @@ def investigate(
     in one.
 
     Prints nothing unless `progress`. Writes `investigation.json` into the folder. Raises UsageError before anything is
-    started, KeyboardInterrupt when Ctrl-C ended the runs.
+    started (for `steps` that the training does not have: after the first runs, which say how many there are), and
+    KeyboardInterrupt when Ctrl-C ended the runs.
     """
     if isinstance(localize, bool):
         localize = "all" if localize else "none"

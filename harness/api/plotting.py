@@ -46,7 +46,7 @@ def drawn(
     if what in ("envelope", "drift"):
         return _pair_figures(folder, what, output)
     runs = runs_with_suffixes(folder, suffixes)
-    draw = _loss_figures if what == "loss" else _timeline_figures
+    draw = {"loss": _loss_figures, "timeline": _timeline_figures}[what]
     return draw(folder, runs, tuple(dict.fromkeys(run.manifest.suffix for run in runs)), output), []
 
 

@@ -31,7 +31,8 @@ class Mode(Protocol):
     `device` is the torch device that the script is to use; the environment variable DEVICE carries it.
 
     A mode may have a method `adopt_function(function)`, which gives what it executes in place of a function
-    that computes loss and gradients in one.
+    that computes loss and gradients in one, and a method `require_here()`, which raises NotAvailable or UsageError where
+    this machine lacks the mode's device, package or backend. The tools ask it before anything is started.
     """
 
     device: str  # known before `prepare`: the script reads DEVICE at its first line

@@ -24,7 +24,7 @@ from ...torch_private.compiling import (
     set_inductor_options,
     undo_compile_in_place,
 )
-from ..eager.mode import EagerMode
+from ..eager.mode import EagerMode, require_device
 
 
 class CompileMode:
@@ -39,6 +39,10 @@ class CompileMode:
         self._compiled: list[weakref.ref[torch.nn.Module]] = []
         self._left: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self.device = self.eager.device = spec.device or "cpu"
+
+    def require_here(self) -> None:
+        require_backend(self.spec.name, self.backend)
+        require_device(self.device)
 
     def prepare(self, script: ScriptFacts, swaps: Swaps) -> None:
         self.eager.set_up(swaps)

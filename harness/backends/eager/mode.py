@@ -49,6 +49,9 @@ class EagerMode:
         self.device = spec.device or spec.base
         self.swaps: Swaps | None = None
 
+    def require_here(self) -> None:
+        require_device(self.device)
+
     def prepare(self, script: ScriptFacts, swaps: Swaps) -> None:
         self.set_up(swaps)
         swaps.install(self.device)

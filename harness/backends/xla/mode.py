@@ -28,6 +28,9 @@ class XlaMode:
         self.eager = EagerMode(spec)
         self._model: Any = None
 
+    def require_here(self) -> None:
+        require_xla()
+
     def prepare(self, script: ScriptFacts, swaps: Swaps) -> None:
         require_xla()
         self._model = importlib.import_module("torch_xla.core.xla_model")
