@@ -31,7 +31,7 @@ class Mode(Protocol):
     `device` is the torch device that the script is to use; the environment variable DEVICE carries it.
 
     A mode may have a method `adopt_function(function)`, which gives what it executes in place of a function
-    that computes loss and gradients in one, and a method `require_here()`, which raises NotAvailable or UsageError where
+    that computes loss and gradients in one, and a method `require_here()`, which raises NotAvailable or UsageError if
     this machine lacks the mode's device, package or backend. The tools ask it before anything is started.
     """
 
