@@ -44,8 +44,8 @@ from .lazy_pre import TECHNICAL
 ADOPTION = {
     str(Path(HARNESS, "script", f"{name}.py"))
     for name in (
-        "adoption", "autocast", "cuda", "devices", "parallel", "placement", "script_api", "script_compiling",
-        "understood",
+        "adoption", "autocast", "cuda", "devices", "meeting", "parallel", "placement", "script_api",
+        "script_compiling", "understood",
     )
 }  # fmt: skip
 """Where calls of the script's own are led through; what else lies there reads for numdrift."""

@@ -5,8 +5,13 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+from pathlib import Path
 
+from numdrift.harness.backends.called_operators import ON_BEHALF
+from numdrift.harness.backends.lazy.adapter import ADOPTION
 from numdrift.harness.records.mode_registry import registry
+from numdrift.harness.script.meeting import Meeting
+from numdrift.harness.script.placement import Placement
 
 from ...levels import ROOT
 
@@ -38,3 +43,10 @@ def test_every_class_that_is_named_by_a_string_is_there() -> None:
 def test_every_mode_has_its_class() -> None:
     for base in registry.names():
         assert callable(registry.load(base).prepare), base
+
+
+def test_files_whose_frames_are_passed_over_are_where_the_code_is() -> None:
+    """By them the script's own operators are told from those that numdrift executes to read a value."""
+    assert Meeting.__torch_function__.__code__.co_filename == ON_BEHALF
+    assert {Placement.__init__.__code__.co_filename, ON_BEHALF} < ADOPTION
+    assert [path for path in ADOPTION if not Path(path).is_file()] == []
