@@ -53,7 +53,9 @@ class TanhMLP(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 10))
+        self.layers = nn.Sequential(
+            nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 10)
+        )  # fmt: skip
 
     def forward(self, x: Tensor) -> Tensor:  # [N, 64] -> [N, 10]
         logits: Tensor = self.layers(x)
