@@ -23,7 +23,11 @@ SCRIPT = ROOT / "tests" / "e2e" / "scripts" / "ranks.py"
 STEPS = 4
 
 
-pytestmark = pytest.mark.own_processes
+@pytest.fixture(autouse=True)
+def forked_with_one_thread(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks have one thread each. Said here, they are forked off a process that was started with one."""
+    if request.node.get_closest_marker("own_processes") is None:
+        monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
 def rarely(*values: object) -> Any:
@@ -53,6 +57,7 @@ def ranks(tmp_path: Path, mode: str = "cpu") -> list[RecordedRun]:
 
 
 @pytest.mark.slow
+@pytest.mark.own_processes
 @pytest.mark.parametrize("wrap", ["ddp", "fully", rarely("tensor")])
 def test_every_rank_computes_the_bits_of_torchrun(wrap: str, numdrift: Numdrift, tmp_path: Path) -> None:
     # given what plain torchrun gives

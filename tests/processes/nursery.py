@@ -46,11 +46,14 @@ READ_LATE = (
     "LTC_SAVE_TENSORS_FILE", "LTC_SAVE_TENSORS_FMT", "COLUMNS", "DEVICE", "PWD", "OLDPWD", "PYTHONPATH", "SHLVL", "_",
     "A", "AT", "BARE", "BARE_COMPILE", "BARE_MODE", "BARE_RESULT", "CASE", "COMPILE", "DISTURBED", "FAULT", "HERE", "ME",
     "NAME", "OTHER", "PIDS", "REPRODUCERS", "WAY", "X",
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME", "ROLE_RANK",
+    "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
+    "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_USE_AGENT_STORE",
     "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR", "CUBLAS_WORKSPACE_CONFIG", "DISABLE_CUPTI_LAZY_REINIT", "TEARDOWN_CUPTI",
 )  # fmt: skip
 """Variables that nothing reads when it is loaded, or that are set right here, and those of the scripts of the tests; besides
-those of pytest. The lazy core reads its own at its first graph; those of the last line Inductor and
-the profiler set in the process of the tests itself, for what it has loaded or for CUDA."""
+those of pytest. The lazy core reads its own at its first graph, torch.distributed those of the ranks when they meet; those of
+the last line Inductor and the profiler set in the process of the tests itself, for what it has loaded or for CUDA."""
 
 BEFORE = (
     "torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codegen.cpp", "torch._functorch.aot_autograd",
