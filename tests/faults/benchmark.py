@@ -33,7 +33,7 @@ LOCALIZE = ("--localize", "faults", "--no-scripts", "--no-confirm")
 PAGE = ROOT / "docs/reference/score.md"
 
 
-DAY = 86400.0
+DAY = 86400.0  # seconds
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -98,10 +98,10 @@ def investigate(model: str, chosen: Sequence[Trial], folder: Path, jobs: int) ->
     modes = [part for trial in chosen for part in ("--mode", trial.spec)]
     script = str(MODELS / f"{model}.py")
     named_here = ["--name", model, "--out", str(folder), "--jobs", str(jobs)]
-    done = nursery(os.environ["OMP_NUM_THREADS"]).run(
+    done = nursery("1").run(
         ["-m", "numdrift", "investigate", script, "--mode", "cpu", *modes, *named_here, *LOCALIZE, "--json", "-"],
         cwd=ROOT,
-        env=os.environ,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
         timeout=DAY,
         stderr=sys.stderr.fileno(),
     )
