@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
-from ..errors import GraphsNotFound, MetricsNotFound, RunNotFound, UsageError, nearest
+from ..errors import GraphsNotFound, MetricsNotFound, NumdriftError, RunNotFound, UsageError, nearest
 from ..graphs.run_graphs import GraphEntry, RunGraphs, graphs_of
 from ..investigate.evidence import EvidenceFolder
 from ..records.findings import INVESTIGATION
@@ -15,6 +16,8 @@ from ..records.graph_record import STAGES
 from ..runs.recorded_run import RecordedRun, find_investigation, is_there, load_run, runs_in, runs_with_suffixes
 from ..runs.run_layout import EVIDENCE, MANIFEST, InvestigationFolder
 from ..tools.metrics.run_metrics import RunMetrics, metrics_of
+
+Read = TypeVar("Read")
 
 PREFERRED = ("pre", "stream", "dynamo", "post")
 """Stages in the order in which one is taken where none is asked for."""
@@ -42,20 +45,22 @@ def runs_meant(target: str | None, out: Path, mode: str | None = None) -> list[R
 
 def metrics_of_runs(runs: Sequence[RecordedRun]) -> list[RunMetrics]:
     """The metrics of those runs that took some. Raises MetricsNotFound where none did."""
-    found = []
-    for run in runs:
-        with suppress(MetricsNotFound):
-            found.append(metrics_of(run))
-    return found or [metrics_of(runs[0])]  # which raises, and says how they are taken
+    return _of_those_that_have(runs, metrics_of, MetricsNotFound)
 
 
 def graphs_of_runs(runs: Sequence[RecordedRun]) -> list[RunGraphs]:
     """The graphs of those runs that recorded some. Raises GraphsNotFound where none did."""
+    return _of_those_that_have(runs, graphs_of, GraphsNotFound)
+
+
+def _of_those_that_have(
+    runs: Sequence[RecordedRun], read: Callable[[RecordedRun], Read], lacking: type[NumdriftError]
+) -> list[Read]:
     found = []
     for run in runs:
-        with suppress(GraphsNotFound):
-            found.append(graphs_of(run))
-    return found or [graphs_of(runs[0])]  # which raises, and says how they are recorded
+        with suppress(lacking):
+            found.append(read(run))
+    return found or [read(runs[0])]  # which raises, and says how one comes to it
 
 
 def graphs_of_one(target: str | None, out: Path, mode: str | None) -> RunGraphs:

@@ -21,8 +21,14 @@ Taken = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], None]
 
 
 class UnorderedMode(TorchDispatchMode):
-    """A dispatch mode that may be left while one that was entered after it goes on: each takes out itself
-    only."""
+    """A dispatch mode that may be left while one that was entered after it goes on: each takes out itself only.
+
+    Compilers ignore it, so what they build stays what it is.
+    """
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
 
     def __exit__(self, *raised: object) -> None:
         modes = dispatch_modes()
@@ -42,17 +48,12 @@ def dispatch_modes() -> list[Any]:
 
 
 class ShownOps(UnorderedMode):
-    """Shows each op that has run to `taken`, and one that has raised to `failed`; compilers ignore it, so
-    what they build stays what it is."""
+    """Shows each op that has run to `taken`, and one that has raised to `failed`."""
 
     def __init__(self, taken: Taken, failed: Taken | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._taken = taken
         self._failed = failed
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        return True
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -193,17 +194,13 @@ Around = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Any]
 
 
 class InterceptedOps(UnorderedMode):
-    """Hands each op to `around`, higher-order ones included; compilers ignore it."""
+    """Hands each op to `around`, higher-order ones included."""
 
     supports_higher_order_operators = True
 
     def __init__(self, around: Around) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._around = around
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        return True
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None

@@ -31,14 +31,12 @@ from .score import Judged, Score
 ROOT = FAULTS.parents[1]
 LOCALIZE = ("--localize", "faults", "--no-scripts", "--no-confirm")
 PAGE = ROOT / "docs/reference/score.md"
-
-
 DAY = 86400.0  # seconds
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = parse_arguments(argv)
-    os.environ |= {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "1"}  # before the process that all are forked from
+    os.environ["OMP_WAIT_POLICY"] = "passive"  # before the process is started that all are forked from
     judged: list[Judged] = []
     with tempfile.TemporaryDirectory() as folder:
         for model in args.models:
