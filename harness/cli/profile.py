@@ -179,7 +179,7 @@ def _show_profiles(runs: Sequence[RecordedRun], profiles: Sequence[RunProfile], 
             out.print(f"{profile.mode}: {run.path / PROFILE / TRACE} opens in https://ui.perfetto.dev", soft_wrap=True)
 
 
-def _json(runs: Sequence[RecordedRun], profiles: Sequence[RunProfile]) -> dict[str, Any]:
+def _json(runs: Sequence[RecordedRun], profiles: Sequence[RunProfile]) -> dict[str, object]:
     traced = [one for one in profiles if one.steps]
     tables = {"phases": by_phase, "blocks": by_block, "modules": by_module, "lines": by_line, "ops": by_op}
     return {

@@ -190,7 +190,7 @@ def _show_kernel_calls(result: BatchResult, out: Console, ops: Sequence[str]) ->
         out.print("Their inputs are kept: numdrift kernels check OP --captured RUN measures every kernel on them.")
 
 
-def _json(plan: BatchPlan, result: BatchResult) -> dict[str, Any]:
+def _json(plan: BatchPlan, result: BatchResult) -> dict[str, object]:
     runs = [
         {"path": str(run.folder.path), **run.manifest.to_json(), "kernel_calls": run.journal.events("kernel-call")}
         for run in result.runs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -88,7 +87,7 @@ def rm(target: str, suffix: str | None, yes: bool, out: Path) -> int:
     return 0
 
 
-def _summary(run: RecordedRun) -> dict[str, Any]:
+def _summary(run: RecordedRun) -> dict[str, object]:
     losses = run.journal.losses
     facts = run.manifest.to_json() | {
         "path": str(run.path),

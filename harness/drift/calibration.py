@@ -66,7 +66,7 @@ class CalibrationTable:
     default: Calibration
     backends: Mapping[str, Calibration] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The table as it stands in its file."""
         return {
             "schema": SCHEMA,

@@ -117,7 +117,7 @@ class Envelope:
             said.append(f"the envelope is of {runs} only ({MEMBERS} are asked for)")
         return "; ".join(said)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return it as plain values; None where the envelope is unknown."""
         return {
             "horizon": self.horizon,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -70,7 +69,7 @@ class RunComparison:
             and not (self.parameters and any(drift.differing for drift in self.parameters.drifts))
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """What it says, as plain values."""
         content = asdict(self) | {"identical": self.identical}
         return content if self.whole_batch else {key: one for key, one in content.items() if key != "whole_batch"}

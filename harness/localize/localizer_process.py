@@ -80,7 +80,7 @@ def _held(config: LocalizerConfig, side: LocalizedSide, stack: ExitStack) -> Hel
     return replace(held, digests=worker.digests(config.step), calls=calls, notes=worker.notes(config.step))
 
 
-def _facts(found: LocalizedStep, sides: Mapping[Side, Held]) -> dict[str, Any]:
+def _facts(found: LocalizedStep, sides: Mapping[Side, Held]) -> dict[str, object]:
     kernels = {
         side: {"foreign": len(one.foreign), "in_context": len(one.in_context), "unknown": len(one.unknown)}
         for side, one in found.kernels.items()

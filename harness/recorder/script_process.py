@@ -12,7 +12,6 @@ import traceback
 import types
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -132,7 +131,7 @@ def swaps_of(config: RunConfig, log: EventLog) -> Swaps:
     return swaps
 
 
-def fingerprint() -> dict[str, Any]:
+def fingerprint() -> dict[str, object]:
     """What may change a run's numbers: versions, threads, CPU capability and flags, as plain JSON values."""
     return {
         "python": platform.python_version(),

@@ -86,7 +86,7 @@ def plain(value: Any) -> Any:
     return of_fields(value) if is_dataclass(value) else value
 
 
-def of_fields(record: Any) -> dict[str, Any]:
+def of_fields(record: Any) -> dict[str, object]:
     """The fields of a record by their names, for a class whose `to_json` changes little of that."""
     found = {}
     kind: Any = type(record)

@@ -127,7 +127,7 @@ class Culprit:
         """Whether it is more than a suspect: swapped in the drift comes, swapped out it goes."""
         return self.proof is not None and self.status == "culprit"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The file's content: each sort has its own fields, in its own order."""
         of_kind = WRITTEN_OF_MODE.get(self.kind, WRITTEN_OF_WAY if self.name else WRITTEN_OF_OP)
         # only a difference in the set-up has no proof: it was seen, and needs no experiment

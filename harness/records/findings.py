@@ -143,7 +143,7 @@ class PartScores:
     left_out: Sequence[str] = ()
     carriers: Sequence[PartCarrier] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         content = of_fields(self)
         written = ("step", "reason") if self.reason else [name for name in content if name != "reason"]
         return {name: content[name] for name in written}
@@ -166,7 +166,7 @@ class TrainedWithout:
     text: str = ""
     left: Sequence[str] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         content = of_fields(self)
         written = ("text", "left") if self.left else [name for name in content if name != "left"]
         return {name: content[name] for name in written}

@@ -57,7 +57,7 @@ class ModeSpec:
     decompose: Mapping[str, str] = field(default_factory=dict)
     inductor: Mapping[str, str] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Give the fields that are set, as plain JSON values."""
         return of_fields(self)
 

@@ -81,7 +81,7 @@ class GraphPartition:
     def percentage(self) -> float:
         return 100.0 * self.supported / self.total if self.total else 100.0
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return of_fields(self) | {
             "supported": self.supported,
             "total": self.total,
@@ -156,7 +156,7 @@ class PartitionConfig:
         """`ops_to_partition`, each as `aten::name`."""
         return frozenset(self.ops_to_partition)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return of_fields(self) | {"ops_to_partition": sorted(self.moved)}
 
     @classmethod

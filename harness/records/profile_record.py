@@ -161,7 +161,7 @@ class TraceRequest:
         ends = [last for _, last in self.steps.ranges]
         return None if not ends or None in ends else max(last for last in ends if last is not None)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return of_fields(self)
 
     @classmethod

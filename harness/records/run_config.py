@@ -32,7 +32,7 @@ class RunConfig(RunRequest):
     rank: int = 0
     world_size: int = 1
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return of_fields(self)
 
     @classmethod

@@ -76,7 +76,7 @@ class RunManifest:
         label = f"{self.suffix}: {self.mode}" if self.suffix else self.mode
         return f"{self.place}/{label}" if self.place else label
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return of_fields(self)
 
     def write(self, path: Path) -> None:

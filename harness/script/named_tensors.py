@@ -31,9 +31,14 @@ class NamedTensor:
     kind: str
     tensor: torch.Tensor
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         dtype = str(self.tensor.dtype).removeprefix("torch.")
-        described = {"name": self.name, "kind": self.kind, "shape": list(self.tensor.shape), "dtype": dtype}
+        described: dict[str, object] = {
+            "name": self.name,
+            "kind": self.kind,
+            "shape": list(self.tensor.shape),
+            "dtype": dtype,
+        }
         shard = shard_of(self.tensor)
         if shard is None:
             return described

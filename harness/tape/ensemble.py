@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 
@@ -61,7 +60,7 @@ class StepNoise:
     unmoved: Sequence[str] = ()
     edge_replays: int = 0
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         tensors = {
             name: {"rms": one.rms, "flips": one.flips, "norm": one.norm, "reach": one.reach}
             for name, one in self.tensors.items()

@@ -9,7 +9,6 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ..drift.run_comparison import RunComparison, compare_runs
 from ..errors import NumdriftError, UsageError
@@ -40,7 +39,7 @@ class Partitioned:
     steps: int | None = None
     comparison: RunComparison | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return self.record.to_json() | {
             "target": self.target,
             "path": str(self.path),

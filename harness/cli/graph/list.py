@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
@@ -207,7 +206,7 @@ def _totals(graphs: RunGraphs) -> dict[str, int]:
     return {}
 
 
-def _record(graphs: RunGraphs) -> dict[str, Any]:
+def _record(graphs: RunGraphs) -> dict[str, object]:
     return {
         "path": str(graphs.run.path),
         "mode": graphs.run.manifest.mode,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 import click
 
@@ -73,7 +72,7 @@ def command(op: str | None, json_path: str | None) -> int:
     return 0
 
 
-def _record(kernel: Kernel) -> dict[str, Any]:
+def _record(kernel: Kernel) -> dict[str, object]:
     return {
         "name": kernel.name,
         "description": kernel.description,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -90,7 +89,7 @@ def _ports(out: Console, title: str, ports: Sequence[PortFacts]) -> None:
         out.print(f"and {len(ports) - MOST_ROWS} more, which --json has")
 
 
-def as_json(path: Path, snapshot: Snapshot, contents: Contents) -> dict[str, Any]:
+def as_json(path: Path, snapshot: Snapshot, contents: Contents) -> dict[str, object]:
     """Everything that is said of a snapshot, without its values."""
     return {
         "schema": SCHEMA,

@@ -202,7 +202,7 @@ def _nothing(run: FinishedRun, on: str) -> str:
     return f"no snapshot was taken: {what}; there were {ran} in {event['steps']} steps"
 
 
-def _record(run: FinishedRun, taken: dict[str, list[SnapshotEntry]]) -> dict[str, Any]:
+def _record(run: FinishedRun, taken: dict[str, list[SnapshotEntry]]) -> dict[str, object]:
     snapshots = [
         {"path": str(one.path), "bytes": one.size, "incomplete": one.incomplete, **one.facts}
         for one in taken[run.manifest.mode]

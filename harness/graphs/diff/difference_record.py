@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from ...records.graph_record import PHASES
 
@@ -103,6 +102,6 @@ class Diff:
     post_changed: bool | None = None
     """Whether the post graphs differ: None where they cannot be compared (other modes, or not captured)."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The record as plain JSON values, under the names of its fields."""
         return asdict(self)

@@ -119,7 +119,7 @@ class PartitionRecord:
         """What the first graph that breaks a limit has against it, "" where none does."""
         return next((one.violated for one in self.graphs if one.violated), "")
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "schema": SCHEMA,
             "mode": self.mode,

@@ -62,7 +62,7 @@ class Choice:
         ends = [last for _, last in self.steps.ranges]
         return None if None in ends else max(one for one in ends if one is not None)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return of_fields(self)
 
     @classmethod

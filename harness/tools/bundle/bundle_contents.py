@@ -139,7 +139,7 @@ def digests_of(path: Path) -> bytes:
     return json_text({"schema": 1, "redacted": path.name, "tensors": described, "facts": dict(file.facts)}).encode()
 
 
-def _digest(array: Array) -> dict[str, Any]:
+def _digest(array: Array) -> dict[str, object]:
     """min, max, mean and L2 norm are of the finite elements, in float64; None where there are none."""
     facts: dict[str, Any] = {"sha256": hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()}
     # A complex number counts as its two parts: one NaN of them is one NaN.

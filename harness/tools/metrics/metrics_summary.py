@@ -37,7 +37,7 @@ class Distribution:
         # 100 % would be one beyond the last.
         return ordered[min(len(ordered) - 1, int(share / 100 * len(ordered)))] if ordered else None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "count": len(self.values),
             "total": self.total,
@@ -54,7 +54,7 @@ class Transfers:
     bytes: int
     timed: Distribution
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {"count": self.count, "bytes": self.bytes, "seconds": self.timed.to_json()}
 
 
@@ -206,7 +206,7 @@ class _Place:
         return Fragmentation(what, call, self.count, steps, seconds, self.graphs, text)
 
 
-def _step(part: StepMetrics) -> dict[str, Any]:
+def _step(part: StepMetrics) -> dict[str, object]:
     return {
         "step": part.step,
         "name": part.name,

@@ -104,7 +104,7 @@ class SupportAnalysis:
         frame: pd.DataFrame = pandas.DataFrame([*without, *rows], columns=columns)
         return frame
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """What `numdrift analyze` writes, with the backend's instructions where `verbosity` is 1."""
         return report_json(self.report, self.mode, self._facts(), _version(), self.verbosity)
 

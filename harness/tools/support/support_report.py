@@ -147,7 +147,7 @@ def report_json(
     return made
 
 
-def _instruction_json(row: InstructionRow) -> dict[str, Any]:
+def _instruction_json(row: InstructionRow) -> dict[str, object]:
     return {"instruction": row.text, "aten_op": row.kind, "count": row.count}
 
 
