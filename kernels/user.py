@@ -199,17 +199,18 @@ def module_of(path: Path, content: bytes) -> ModuleType:
     importlib.invalidate_caches()  # a helper may be younger than what was found there before
     helpers: list[Path] = []
     try:
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        finally:
+            sys.path.remove(str(folder))  # raises where the file itself took it out: that file is refused as well
+            sys.dont_write_bytecode = writes
+            for one in sys.modules.keys() - before:
+                if _is_beside(folder, one, sys.modules[one]):
+                    helpers.append(Path(str(sys.modules.pop(one).__file__)))
+            sys.modules.update(hidden)
     except BaseException:
         del sys.modules[name]
         raise
-    finally:
-        sys.path.remove(str(folder))
-        sys.dont_write_bytecode = writes
-        for one in sys.modules.keys() - before:
-            if _is_beside(folder, one, sys.modules[one]):
-                helpers.append(Path(str(sys.modules.pop(one).__file__)))
-        sys.modules.update(hidden)
     setattr(module, _HELPERS, tuple(sorted(helpers)))
     return module
 

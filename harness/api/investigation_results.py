@@ -231,7 +231,7 @@ def load_investigation(path: Path | str) -> Investigation:
 
 
 def investigation_of(content: Mapping[str, Any], folder: Path, said: Sequence[str] = ()) -> Investigation:
-    """What the content of an `investigation.json` says. Raises JournalError where it lacks what schema 1 has."""
+    """What the content of an `investigation.json` says. Raises JournalError for what is not as in schema 1."""
     try:
         found = Findings.from_json(content)
     except Unreadable as error:  # written by another version, or by hand

@@ -11,7 +11,6 @@ from ..errors import JournalError
 from ..runs.journal import StepDigests, TensorEntry
 from ..runs.recorded_run import RecordedRun
 from .recorded_drift import bits, common_digests
-from .wholes import entries_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +102,8 @@ def _place(entry: TensorEntry) -> tuple[object, ...] | None:
 
 
 def _parameters(run: RecordedRun) -> dict[str, TensorEntry]:
-    return {name: one for name, one in entries_of(run).items() if one.kind == "parameter"}
+    # Not the last entry of a name: a layer that is frozen in time goes on as a buffer, and was a parameter before.
+    return {one.name: one for table in run.journal.tables.values() for one in table if one.kind == "parameter"}
 
 
 def _differences(

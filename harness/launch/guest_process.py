@@ -116,6 +116,11 @@ def check_interpreter(spec: ModeSpec) -> None:
             check=False,
             timeout=PATIENCE,
         )
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise UsageError(
+            f"mode {spec.name!r}: python={spec.python} is no Python that can be started ({type(error).__name__})"
+        ) from None
+    try:
         # Only the last line is the answer: a `sitecustomize` of that Python may print what it likes before it.
         found: dict[str, Any] = json.loads(done.stdout.strip().rpartition("\n")[2])
         version = tuple(found["python"])
@@ -126,8 +131,6 @@ def check_interpreter(spec: ModeSpec) -> None:
         # Of `2.13.0a0+git1234` the first two numbers count.
         elif tuple(int(part) for part in re.findall(r"\d+", found["torch"])[:2]) < OLDEST_TORCH:
             wrong = f"has torch {found['torch']}, numdrift needs {_dotted(OLDEST_TORCH)} or later"
-    except (OSError, subprocess.TimeoutExpired) as error:
-        wrong = f"is no Python that can be started ({type(error).__name__})"
     except (ValueError, TypeError, KeyError):
         wrong = f"is no Python: {(done.stderr.strip().splitlines() or ['it printed no version'])[-1]}"
     if wrong:

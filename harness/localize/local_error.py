@@ -61,7 +61,7 @@ class ExactBlock:
         self._spread = {}
         for name, value in self.values.items():
             alike = [one[name] for one in moved if one[name].shape == value.shape and value.is_floating_point()]
-            apart = [(one.double() - value.double()).reshape(-1) for one in alike]
+            apart = ((one.double() - value.double()).reshape(-1) for one in alike)  # one at a time in memory
             squares = (float(one[torch.isfinite(one)].norm()) ** 2 for one in apart)
             self._spread[name] = math.sqrt(sum(squares) / SAMPLES)
 

@@ -44,11 +44,7 @@ def main(path: Path) -> int:
             found = localize_step(
                 sides, read_noise(config.noise, config.step) or Noise(config.step, 0, {}), config.threshold, _say
             )
-            # The values that the tape of b gives and the mode itself does not: what it executes is not what it was told
-            outcome = config.b.outcome
-            expected = sides["b"].tape.expected() if outcome else {}
-            values = read_tensors(Path(outcome))[0] if outcome else {}
-            differs = [name for name, one in expected.items() if name not in values or not is_same(values[name], one)]
+            differs = _differs_op_by_op(sides["b"], config.b.outcome)
             if config.scripts:
                 facts["scripts"] = write_scripts(found, modes, config.folder)
             facts |= _facts(found, sides) | {"op_by_op_differs": differs}
@@ -58,6 +54,17 @@ def main(path: Path) -> int:
     facts["seconds"] = round(time.monotonic() - began, 3)
     write_localization(config.folder, facts)
     return 0
+
+
+def _differs_op_by_op(held: Held, outcome: str) -> list[str]:
+    """The values that the tape gives and the mode itself does not: what it executes is not what it was told.
+
+    A function of its own, so that a second set of the step's values is not kept while scripts are tried.
+    """
+    if not outcome:
+        return []
+    values = read_tensors(Path(outcome))[0]
+    return [name for name, one in held.tape.expected().items() if name not in values or not is_same(values[name], one)]
 
 
 def _held(config: LocalizerConfig, side: LocalizedSide, stack: ExitStack) -> Held:

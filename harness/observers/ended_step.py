@@ -85,9 +85,8 @@ class LoggedValues:
         self.used = True
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
             for name, value in values.items():
-                kept, shape = None, ""
+                kept = None
                 if isinstance(value, torch.Tensor):
-                    shape = f" of shape {list(value.shape)}"
                     plain = unwrapped(value)
                     # Only a loss may have several elements: it is summed up, as `backward` does with its gradient.
                     fits = plain is not None and (plain.numel() == 1 or (name == LOSS and plain.numel()))
@@ -97,6 +96,7 @@ class LoggedValues:
                     with suppress(TypeError, ValueError, OverflowError):
                         kept = torch.tensor(float(value), dtype=torch.float64, device="cpu")
                 if kept is None:
+                    shape = f" of shape {list(value.shape)}" if isinstance(value, torch.Tensor) else ""
                     what = type(value).__name__ + shape
                     self._doubt(f"numdrift.log: {name} is no single number ({what}) and is not recorded")
                 elif name == LOSS:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from ..backends.captures import CaptureRequest, capture_for
-from ..hooks.mode_protocol import Capture, CuttingMode, Moment, compiles
+from ..hooks.mode_protocol import Capture, Moment, compiles
 from ..hooks.observer import Observer, Progress, RecordingSurroundings
 from ..records.graph_record import FOLDER, GraphFolder
 
@@ -28,9 +28,10 @@ class GraphRecording(Observer):
             reason = f"graphs cannot be captured on {mode.device}"
             self._folder.unavailable("pre", reason)
             around.notice(reason)
-        # A mode that cuts graphs tells of it: what a script's own mark_step executes is seen before it is gone.
-        if isinstance(mode, CuttingMode):
-            mode.observe_cuts(self.about_to_cut)
+        # A mode that cuts graphs tells of it: what a script's own mark_step executes is seen before it is gone. That
+        # it tells is all that is asked of it here, also of a plug-in that has no policy.
+        if (observe := getattr(mode, "observe_cuts", None)) is not None:
+            observe(self.about_to_cut)
 
     def install(self) -> None:
         if self._capture is not None:

@@ -111,7 +111,7 @@ class StepMetrics:
 
     It began `at` seconds after the script and took `seconds`; `phases` has the seconds of its parts by name.
     `counters` are what the backend's counters grew by, `memory` bytes at the end of the step (see
-    observing/memory.py)."""
+    observers/metrics_instrument.py)."""
 
     step: int | None
     name: str

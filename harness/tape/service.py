@@ -214,6 +214,7 @@ class Service:
                             send(connection, answer)
                         except ValueError as error:  # what cannot be sent is told, and the connection is still good
                             send(connection, Message({"error": str(error)}))
+                        del request, answer  # their tensors would wait with us for the next request
                 except TimeoutError:  # before OSError, of which it is one: a client that is silent for long has hung
                     return
                 except ConnectionEnded:

@@ -25,6 +25,8 @@ logger = logging.getLogger("numdrift.partition")
 
 def log_graph(partition: GraphPartition) -> None:
     """Log, at INFO, what is supported, what is not, and every subgraph with its operators."""
+    if not logger.isEnabledFor(logging.INFO):
+        return
     lines = [
         f"Graph {partition.graph} of {partition.module}, {partition.phase}",
         "The following operations are currently supported:",

@@ -169,8 +169,9 @@ class _Building:
                 raise NotReplayable(f"{call.op} is given a generator of its own")
             return torch.device("cpu") if isinstance(recorded, torch.device) else recorded
 
-        keywords = {name: mapped(value, one) for name, one in call.keywords.items()}
-        return operation, mapped(value, call.arguments), keywords
+        # Arguments first: a view that is met for the first time becomes a node here, and nodes stand in this order.
+        arguments = mapped(value, call.arguments)
+        return operation, arguments, {name: mapped(value, one) for name, one in call.keywords.items()}
 
     def _call(self, call: Call) -> None:
         if call.outputs and not any(isinstance(one, View) for one in call.outputs):

@@ -154,8 +154,8 @@ def _as_graph(snapshot: Snapshot, spec: ModeSpec) -> list[torch.Tensor]:
     graph = graph_of(snapshot, keep_draws=own and was_compiled)
     for state in graph.generators:
         set_generator_state(state.device, state.state)
-    inputs = graph.inputs()
     if own and was_compiled and graph.is_functional:
+        inputs = graph.inputs()
         with inductor_as_stated(spec), torch.no_grad():
             mode = fake_mode()
             fakes = [mode.from_tensor(one) for one in inputs]
@@ -164,7 +164,7 @@ def _as_graph(snapshot: Snapshot, spec: ModeSpec) -> list[torch.Tensor]:
             outputs = list(compile_graph(graph.module, fakes, backward=backward)(list(inputs)))
             return [one.detach().cpu() for one in outputs]
     # The adapter may execute the graph on its examples, which writes to them: they are made anew for the real one.
-    execute = adapter_for(spec).compile_graph(graph.module, inputs)
+    execute = adapter_for(spec).compile_graph(graph.module, graph.inputs())
     with torch.no_grad():
         outputs = execute(*graph.inputs())
     return [one.detach().cpu() for one in outputs]

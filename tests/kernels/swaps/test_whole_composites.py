@@ -16,9 +16,12 @@ import torch
 import torch._dynamo
 import torch._inductor.config
 from torch import nn
+from torch._dynamo.source import ConstantSource
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.graph import GraphLowering
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.nn import functional
 
 from numdrift.harness.errors import UsageError
@@ -27,7 +30,7 @@ from numdrift.kernels.swaps.counts import SwapCounts
 from numdrift.kernels.swaps.engine import Swaps
 from numdrift.kernels.swaps.request import swap_requests
 from numdrift.kernels.swaps.whole_graph import WHOLE, fold, is_folded, unfold
-from numdrift.kernels.swaps.whole_groups import CALL, CompositeCall, NamedNode, groups_of
+from numdrift.kernels.swaps.whole_groups import CALL, CompositeCall, Group, NamedNode, groups_of
 
 Numdrift = Callable[..., "subprocess.CompletedProcess[str]"]
 Model = Callable[[], nn.Module]
@@ -332,6 +335,23 @@ def test_folding_shows_the_call_and_unfolding_gives_the_same_graph() -> None:
     unfold(module.graph)
     module.graph.lint()
     assert str(module.graph) == before and not is_folded(module.graph)
+
+
+def test_sizes_of_a_gradient_are_not_compared_with_those_of_the_result() -> None:
+    """Where they are symbols a comparison leaves a guard, and a batch of another size is compiled anew."""
+    # given the result of a linear layer on a batch of any size, and the gradient of its weight
+    known = ShapeEnv()
+    with FakeTensorMode(shape_env=known):
+        size = known.create_symintnode(known.create_symbol(6, ConstantSource("batch")), hint=6)
+        result, gradient = torch.empty(size, 10), torch.empty(10, 10)
+    graph = torch.fx.Graph()
+    nodes = {name: graph.placeholder(name) for name in ("result", "gradient")}
+    nodes["result"].meta["val"], nodes["gradient"].meta["val"] = result, gradient
+    call = CompositeCall(0, "linear", torch.ops.aten.linear.default, (), {}, {"result": result}, frozenset())
+    # when
+    backward = Group(call, True, (nodes["gradient"],), (), (nodes["result"],), (nodes["gradient"],))
+    # then
+    assert backward.result is None and not known.guards
 
 
 def test_what_is_added_to_a_folded_graph_stays_when_it_is_unfolded() -> None:
