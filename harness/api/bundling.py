@@ -31,20 +31,18 @@ def bundled(
     return write_bundle(folder, Path(to), kinds, redact=redact, packed=packed), Path(to).stat().st_size
 
 
-def sensitive_in(bundle: Bundle, folder: Path) -> list[str]:
-    """What a stranger could learn from the bundle, and how it is left out."""
-    told = []
+def sensitive_in(bundle: Bundle, folder: Path) -> Iterator[str]:
+    """What a stranger could learn from the bundle, and how it is left out; each is told as it is found."""
     for kind, what in SENSITIVE.items():
         # a redacted bundle has digests in place of data, but scripts as they are
         files = bundle.of_kind(kind) if kind == "source" or not bundle.redacted else []
         if files:
             remedy = f"--leave-out {kind}" if kind == "source" else f"--redact or --leave-out {kind}"
             count = f"{len(files)} file{'s' if len(files) > 1 else ''}"
-            told.append(f"{kind} ({count}): {what}; {remedy} leaves it out")
+            yield f"{kind} ({count}): {what}; {remedy} leaves it out"
     variables = sorted({name for run in runs_in(folder) for name in parse_mode(run.manifest.spec).env})
     if variables:
-        told.append(f"the modes state environment variables with their values: {', '.join(variables)}")
-    return told
+        yield f"the modes state environment variables with their values: {', '.join(variables)}"
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -50,20 +50,22 @@ def drawn(
     return draw(folder, runs, tuple(dict.fromkeys(run.manifest.suffix for run in runs)), output), []
 
 
-def write_figures(figures: Figures, *, force: bool) -> list[Path]:
-    """Write each figure in all formats, or none where a file is there. Raises CollisionError and UsageError."""
+def write_figures(figures: Figures, *, force: bool) -> Iterator[Path]:
+    """Write each figure in all formats, or none where a file is there; each is told when it is written.
+
+    Raises CollisionError and UsageError.
+    """
     for stem in figures:
         for kind in FORMATS:
             path = stem.with_name(f"{stem.name}.{kind}")
             if path.exists() and not force:
                 raise CollisionError(path, "choose another --output, or replace it with --force")
-    written: list[Path] = []
     for stem, figure in figures.items():
         try:
-            written += save(figure, stem, FORMATS)
+            written = save(figure, stem, FORMATS)
         except OSError as error:
             raise UsageError(f"{stem} cannot be written: {error.strerror}") from None
-    return written
+        yield from written
 
 
 def _loss_figures(folder: Path, runs: Sequence[RecordedRun], suffixes: tuple[str, ...], output: Path | None) -> Figures:

@@ -71,15 +71,15 @@ def first_differing_steps(runs: Sequence[tuple[str, Journal]]) -> dict[str, int]
 
     A run that never differs has none.
     """
-    # what identifies each step: its loss, as text since NaN equals nothing, and the digests of its tensors
-    sides: list[tuple[str, dict[int, object]]] = []
-    for name, journal in runs:
+
+    def told(journal: Journal) -> dict[int, object]:
+        """What identifies each step: its loss, as text since NaN equals nothing, and the digests of its tensors."""
         digests = dict(journal.digests())
-        sides.append((name, {one.step: (str(one.loss), digests.get(one.step)) for one in journal.steps}))
-    reference = sides[0][1]
-    found = {}
-    for name, steps in sides[1:]:
-        differing = [step for step, one in steps.items() if step in reference and one != reference[step]]
+        return {one.step: (str(one.loss), digests.get(one.step)) for one in journal.steps}
+
+    reference, found = told(runs[0][1]), {}
+    for name, journal in runs[1:]:  # one at a time: the digests of a long run are large
+        differing = [step for step, one in told(journal).items() if step in reference and one != reference[step]]
         if differing:
             found[name] = min(differing)
     return found
@@ -137,7 +137,7 @@ def _checked_callback(text: str) -> str:
     if not colon or not name.isidentifier():
         raise UsageError(f"--callback {text!r} is not FILE.py:FUNCTION")
     if not path.is_file():
-        raise UsageError(f"--callback {text!r}: there is no file {path}")
+        raise UsageError(f"--callback {text!r}: there is no file {place}")
     try:
         tree = ast.parse(path.read_bytes(), str(path))
     except (SyntaxError, ValueError) as error:

@@ -69,7 +69,7 @@ def localize_runs(runs: Sequence[RecordedRun], plan: InvestigationPlan, laborato
 
 def _found(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
     if plan.partition_bisect:
-        check_parts([spec_of(run) for run in runs], plan)
+        check_parts([spec_of(run) for run in runs], plan, nproc=max(run.manifest.world_size for run in runs))
     try:
         decide(runs, plan, laboratory)
         findings = judge(runs, plan.step)

@@ -41,7 +41,7 @@ def check_parts(specs: Sequence[ModeSpec], plan: InvestigationPlan, *, nproc: in
             "a bisection by partitions looks for a cause, and none is to be looked for: leave one of both out"
         )
     if nproc > 1:
-        raise UsageError("a bisection by partitions is of one process: leave --nproc out")
+        raise UsageError(f"a bisection by partitions is of one process, and a run has {nproc}")
     reference, *others = specs
     if reference.base != "cpu":
         raise UsageError(

@@ -276,6 +276,10 @@ def test_a_pair_is_judged_rank_by_rank(numdrift: Numdrift, tmp_path: Path) -> No
     said = "ops of several ranks are not replayed; the verdict stands on the rank-by-rank comparison"
     assert any(note.endswith(said) for note in pair["notes"])
     assert pair["culprits"] == []
+    # and parts of the model are not put elsewhere in several processes, also where these are recorded
+    refused = numdrift("localize", "runs/ranks/cpu", "runs/ranks/b", "--partition-bisect")
+    assert refused.returncode == 2
+    assert "is of one process, and a run has 2" in refused.stderr
 
 
 @pytest.mark.slow

@@ -131,7 +131,7 @@ def _pack(
     done, whole = 0, sum(item.path.stat().st_size for item in items)
     files = []
     for item in items:
-        name, digests = item.name, b""
+        name, digests = item.name, None
         if redact and item.is_tensors:
             name = f"{item.name}{SUFFIX}"
             try:
@@ -143,7 +143,7 @@ def _pack(
         changed = datetime.fromtimestamp(item.path.stat().st_mtime, UTC)
         moment = (max(changed.year, 1980), changed.month, changed.day, changed.hour, changed.minute, changed.second)
         hashed, size = hashlib.sha256(), 0
-        source: BinaryIO = io.BytesIO(digests) if digests else item.path.open("rb")
+        source: BinaryIO = item.path.open("rb") if digests is None else io.BytesIO(digests)
         # A file may be larger than 4 GiB, which a member's header has to say before its size is known.
         with source, archive.open(zipfile.ZipInfo(name, moment), "w", force_zip64=True) as member:
             while piece := source.read(PIECE):
