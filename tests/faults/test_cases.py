@@ -29,8 +29,15 @@ BENIGN_DISTANCE_BF16 = 2e-2
 Steps = list[dict[str, Tensor]]
 
 
+EVERYDAY = ("tanh_sam", "gru")
+"""The models that are trained in every run of the tests; the others where a case has changed, in the exhaustive one."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("model", all_models())
+@pytest.mark.parametrize(
+    "model",
+    [pytest.param(model, marks=[] if model in EVERYDAY else pytest.mark.exhaustive) for model in all_models()],
+)
 def test_cases_do_what_they_say(model: str, tmp_path: Path) -> None:
     # Given the model trained as it is, from one ULP off, and with each case that needs no compiler.
     planted = [trial for trial in trials(model) if trial.mode.partition(",")[0] == "cpu"]
