@@ -21,6 +21,7 @@ from ..launch.batch_kernels import OwnKernels, own_kernels
 from ..launch.batch_plan import asked_for, planned
 from ..records.findings import Findings
 from ..records.mode_spec import ModeSpec, parse_modes
+from ..records.run_request import requested
 from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun, find_investigation
 from .api_running import loaded, passive_threads, specs_of, told
@@ -49,6 +50,7 @@ def investigate(
     kernels: OwnKernels | None = None,
     nproc: int = 1,
     against_single: bool = False,
+    max_steps: int | None = None,
     timeout: float | None = None,
     jobs: int = 2,
     localize: Localized = True,
@@ -70,9 +72,9 @@ def investigate(
     `modes` are as in `numdrift.run` (default cpu and compile). `script` may also be the folder of an
     investigation that is recorded, and `suffix` one of its batches. What was run already under this `name` is
     not run again. `localize=False` judges and looks for no cause. The other options are the command's
-    (docs/guide/investigate.md): `state_budget` in MiB, `timeout` in seconds a run, `envelope` and `seeds`
-    count further trainings. Each run has `nproc` processes, with `against_single` held against the first mode
-    in one.
+    (docs/guide/investigate.md): `state_budget` in MiB, `timeout` in seconds a run, `max_steps` ends each training,
+    `envelope` and `seeds` count further ones. Each run has `nproc` processes, with `against_single` held against the
+    first mode in one.
 
     Prints nothing unless `progress`. Writes `investigation.json` into the folder. Raises UsageError before anything is
     started (for `steps` that the training does not have: after the first runs, which say how many there are), and
@@ -99,6 +101,7 @@ def investigate(
         kernels=kernels,
         nproc=nproc,
         against_single=against_single,
+        max_steps=max_steps,
         timeout=timeout,
         jobs=jobs,
         localize=localize,
@@ -127,6 +130,7 @@ def investigated(
     kernels: OwnKernels | None,
     nproc: int,
     against_single: bool,
+    max_steps: int | None,
     jobs: int,
     timeout: float | None,
     strict: bool,
@@ -142,9 +146,10 @@ def investigated(
     laboratory = Laboratory(progress, jobs, timeout)
     if reproducer.path.is_dir():
         find_investigation(Path(out), str(reproducer.path))  # a folder without runs is refused as such first
-        if modes or words or name or kernels or nproc > 1 or against_single:
+        if modes or words or name or kernels or nproc > 1 or against_single or max_steps is not None:
             raise UsageError(
-                f"{reproducer.path} is recorded: its modes, arguments and processes are what they were; leave them out"
+                f"{reproducer.path} is recorded: its modes, arguments, steps and processes are what they were; leave "
+                "them out"
             )
         runs = recorded_runs(Path(out), reproducer.path, suffix)
         # in passive threads: rounds of several runs share the processor
@@ -157,6 +162,7 @@ def investigated(
     batch = planned(
         script, module, arguments, specs, out, name,
         kernels=own_kernels(kernels), nproc=nproc, jobs=jobs, timeout=timeout, strict=strict, force=force,
+        **requested({"max_steps": max_steps}),
     )  # fmt: skip
     with passive_threads():
         return investigate_plan(batch, plan, laboratory), batch.investigation.path

@@ -162,6 +162,7 @@ def repeating(run: RecordedRun, experiment: Experiment, **changes: Any) -> Batch
         "investigation": InvestigationFolder(EvidenceFolder.of(run).path),
         "arguments": config.arguments,
         "kernels": [(op, Path(path)) for op, path in config.kernels],
+        "max_steps": config.max_steps,
         "keep_params": KeepParams.parse("last"),  # what it is made for is in states and outcomes, not in the journal
         "nproc": config.world_size,
     }

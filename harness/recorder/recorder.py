@@ -276,7 +276,8 @@ class Recorder:
         self._begun = True  # with the end of the step before it; only step 0 begins with a model or a backward
         self._tell(Observer.begins, self.step)
         self._facts.check()
-        if self._config.until is not None and number > self._config.until:
+        config = self._config
+        if self.step == config.max_steps or (config.until is not None and number > config.until):
             raise SystemExit(0)
 
     def _understood(self) -> None:

@@ -71,6 +71,13 @@ def _steps(flag: str, remedy: str, every: str | None = None) -> Callable[[str], 
     return read
 
 
+def _count(given: int | str) -> int:
+    """A number of steps as Python gives it, or as it is typed."""
+    if not str(given).isdecimal() or not int(given):
+        raise UsageError(f"--max-steps {given} is no number of steps: 1 is the least")
+    return int(given)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
     """What is recorded of a run, and in what its training differs from the script's own. `value_budget` is in bytes.
@@ -87,6 +94,7 @@ class RunRequest:
 
     `perturb` moves the initial parameters (those of each forced step, where steps start from another run's
     states) by one ULP, drawn with this seed. `seed_shift` is added to every seed that the script sets.
+    After `max_steps` steps the script is left, as by `sys.exit()`, and the run is complete.
     `until` is the last step that is needed: the script is left, as by `sys.exit()`, when the step after it
     has ended. `module` is the name behind `-m` when the script was asked for as a module. `strict` makes an
     error of what was not understood of the script."""
@@ -180,6 +188,16 @@ class RunRequest:
             "are compared with these.",
         ),
     )
+    max_steps: int | None = field(
+        default=None,
+        metadata=option(
+            "max_steps",
+            None,
+            "End each training as complete after so many steps, whatever the script's own options say.",
+            _count,
+            metavar="N",
+        ),
+    )
     outcomes: StepSelection | None = None
     tapes: StepSelection | None = None
     noise_replays: int = NOISE_REPLAYS
@@ -208,6 +226,7 @@ class RunOptions(TypedDict, total=False):
     states: str | None
     metrics: bool
     sketches: bool
+    max_steps: int | None
 
 
 def user_options() -> dict[str, UserOption]:

@@ -103,13 +103,13 @@ def test_run_with_every_option(tmp_path: Path) -> None:
     batch = numdrift.run(
         TINY, ["cpu", FAULT], WORDS, out=tmp_path / "function", name="all", suffix="tag", record="ops", steps="0-1",
         keep_params="every=2", keep_budget=1.5, trace_kernels=["tanh_backward"], states="all", metrics=True,
-        sketches=True, strict=True, timeout=600, jobs=2,
+        sketches=True, max_steps=2, strict=True, timeout=600, jobs=2,
     )  # fmt: skip
     # when the command is given the same
     found, code = command(
         "run", TINY, *spoken(MODES), "--out", tmp_path / "command", "--name", "all", "--suffix", "tag",
         "--record", "ops", "--steps", "0-1", "--keep-params", "every=2", "--keep-budget", "1.5",
-        "--trace-kernel", "tanh_backward", "--states", "all", "--metrics", "--sketches", "--strict",
+        "--trace-kernel", "tanh_backward", "--states", "all", "--metrics", "--sketches", "--max-steps", "2", "--strict",
         "--timeout", "600", "--jobs", "2", "--", *WORDS,
     )  # fmt: skip
     # then the processes were told the same, and the runs went alike
@@ -133,6 +133,10 @@ def test_run_with_every_option(tmp_path: Path) -> None:
             ["run", TINY, "--mode", "cpu", "--suffix", "a/b"],
         ),
         (lambda: numdrift.run(TINY, ["cpu", "cpu"]), ["run", TINY, "--mode", "cpu", "--mode", "cpu"]),
+        (
+            lambda: numdrift.investigate(TINY, max_steps=0),
+            ["investigate", TINY, "--max-steps", "0"],
+        ),
         (lambda: numdrift.investigate(TINY, ["cpu"]), ["investigate", TINY, "--mode", "cpu"]),
         (
             lambda: numdrift.investigate(TINY, against_single=True),

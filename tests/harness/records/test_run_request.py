@@ -107,6 +107,8 @@ def test_options_as_users_give_them_become_fields() -> None:
         ({"states": ""}, "--states names no step; write all, or steps"),
         ({"states": "x"}, "--states 'x': 'x' is no step"),
         ({"metrics": True, "graphs": True}, "would measure the capture of the graphs"),
+        ({"max_steps": 0}, "--max-steps 0 is no number of steps: 1 is the least"),
+        ({"max_steps": -1}, "--max-steps -1 is no number of steps"),
         ({"keep_params": "some"}, "--keep-params 'some': write all, last or every=N"),
     ],
 )
