@@ -116,7 +116,7 @@ def is_left_over(runs: Sequence[RecordedRun], findings: Findings, trained: Round
     for run, pair in zip(runs[1:], findings.pairs, strict=True):
         if pair.verdict == "beyond-rounding" and run.path.name in names:
             made = evidence_for(runs[0], run).only("b", "without")
-            if made is not None and not compare_runs(runs[0], made).identical:
+            if made is not None and made.journal.steps and not compare_runs(runs[0], made).identical:
                 return True
     return False
 
@@ -129,8 +129,15 @@ def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Seque
     if fix.left and verdict == "beyond-rounding":
         why = f"not trained to the end without them: no key of a mode takes {', '.join(fix.left)} out"
         return TrainedWithout(text=why, left=fix.left)
-    if run is None or not run.journal.steps or fix.left or replace(spec_of(run), name=spec.name) != fix.spec:
+    if run is None or fix.left or replace(spec_of(run), name=spec.name) != fix.spec:
         return None
+    swaps = ", ".join(fix.swaps)
+    begun = (
+        f"trained to the end {swaps if swaps.startswith('without ') else f'with {swaps}'}, {evidence.b.manifest.label}"
+    )
+    if not run.journal.steps:  # it says nothing of the culprits, and takes nothing from what is proven of them
+        text = f"{begun} ended in its first step: {run.manifest.status}, {run.manifest.message}"
+        return TrainedWithout(spec=str(fix.spec), swaps=fix.swaps, status=run.manifest.status, text=text)
     compared, perturbed = compare_runs(evidence.a, run), evidence.several("a", "perturbed")
     envelope = None
     if perturbed and not compared.identical:
@@ -138,9 +145,7 @@ def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Seque
     judged = envelope is not None and bool(envelope.judged.size)
     inside = envelope.onset is None if envelope is not None and judged else None
 
-    a, b = evidence.a.manifest.label, evidence.b.manifest.label
-    swaps = ", ".join(fix.swaps)
-    text = f"trained to the end {swaps if swaps.startswith('without ') else f'with {swaps}'}, {b}"
+    a, b, text = evidence.a.manifest.label, evidence.b.manifest.label, begun
     if run.manifest.failed and run.manifest.status != "nonfinite":
         text += f" ended after {len(run.journal.steps)} steps: {run.manifest.status}, {run.manifest.message}"
     elif compared.identical:

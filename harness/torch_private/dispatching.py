@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -98,11 +100,50 @@ def original_kernel(overload: Any, key: str) -> Callable[..., Any]:
     except RuntimeError as error:
         raise NotAvailable(f"{overload} for {key}", str(error).splitlines()[0]) from error
     keys = private("torch._C", "DispatchKeySet")(getattr(private("torch._C", "DispatchKey"), key))
+    tensors = [(place, one.name) for place, one in enumerate(overload._schema.arguments) if str(one.type) == "Tensor"]
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        # `x * 2` is a call of mul.Tensor, and an override is given the number itself.
+        for place, name in tensors:
+            given = args[place] if place < len(args) else kwargs.get(name)
+            if isinstance(given, (int, float, complex)):
+                return _with_numbers(functools.partial(kernel.call_boxed, keys, *args, **kwargs))
         return kernel.call_boxed(keys, *args, **kwargs)
 
     return call
+
+
+def _with_numbers(call: Callable[[], Any]) -> Any:
+    """Make a call in which torch takes numbers for tensors, and remembers that they are numbers.
+
+    A tensor made of the number would be another one: its dtype counts, and in low precision it is rounded first. Torch
+    makes the right one while an op of `prims` is under way, whatever that op does (`ToIValueAllowNumbersAsTensors` in
+    torch/csrc/jit/python/pybind_utils.h, torch 2.13).
+    """
+    results: list[Any] = []
+    before = getattr(_under_way, "call", None)  # a kernel may call others with numbers
+    _under_way.call = lambda: results.append(call())
+    try:
+        _number_taker()()
+    finally:
+        _under_way.call = before
+    return results[0]
+
+
+_under_way = threading.local()
+
+
+@functools.cache
+def _number_taker() -> Any:
+    """An op of `prims` that makes the call that is under way in its thread."""
+    _PRIMS.append(torch.library.Library("prims", "FRAGMENT"))
+    _PRIMS[0].define("numdrift_takes_numbers() -> ()")
+    _PRIMS[0].impl("numdrift_takes_numbers", lambda: _under_way.call(), "CompositeExplicitAutograd")
+    return torch.ops.prims.numdrift_takes_numbers.default
+
+
+_PRIMS: list[Any] = []
+"""What defines the op, which is there as long as this is."""
 
 
 class Overrides:

@@ -119,3 +119,33 @@ def test_localize_takes_two_runs_of_one_investigation(numdrift: Numdrift, tiny: 
     missing = numdrift("localize", "runs/one/cpu", "runs/one/compile")
     assert missing.returncode == 2
     assert "runs/one/compile" in missing.stderr
+
+
+ENDS_WITHOUT = """
+import runpy, sys
+from pathlib import Path
+
+# Of all trainings of an investigation only the one without the culprits fails.
+if any(Path("runs").rglob("*without*")):
+    raise ValueError("planted")
+sys.argv = [TINY, "--steps", "4"]
+runpy.run_path(TINY, run_name="__main__")
+"""
+
+
+@pytest.mark.slow
+def test_a_training_without_the_culprits_that_fails_takes_nothing_from_what_is_proven(
+    numdrift: Numdrift, tiny: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(ENDS_WITHOUT.replace("TINY", repr(str(tiny))))
+    modes = ["--mode", "cpu", "--mode", "bad=cpu,kernel.tanh_backward=bf16"]
+    done = numdrift("investigate", script, *modes, "--no-scripts", "--name", "f")
+    assert done.returncode == 1, done.stdout + done.stderr
+    pair = pairs_of(tmp_path / "runs" / "f")["bad"]
+    assert pair["verdict"] == "beyond-rounding"
+    assert [one["op"] for one in pair["culprits"]] == ["aten.tanh_backward"]
+    assert pair["culprits"][0]["proof"]["swap_out"]["holds"]
+    assert pair["without"]["status"] == "crashed" and not pair["without"]["identical"]
+    said = "trained to the end without kernel.tanh_backward=bf16, bad ended in its first step: crashed, ValueError: planted"
+    assert said in pair["without"]["text"] and said in done.stdout
