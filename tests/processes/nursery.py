@@ -50,10 +50,11 @@ READ_LATE = (
     "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
     "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_USE_AGENT_STORE",
     "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR", "CUBLAS_WORKSPACE_CONFIG", "DISABLE_CUPTI_LAZY_REINIT", "TEARDOWN_CUPTI",
+    "TORCHINDUCTOR_COMPILE_THREADS",
 )  # fmt: skip
 """Variables that nothing reads when it is loaded, or that are set right here, and those of the scripts of the tests; besides
 those of pytest. The lazy core reads its own at its first graph, torch.distributed those of the ranks when they meet; those of
-the last line Inductor and the profiler set in the process of the tests itself, for what it has loaded or for CUDA."""
+the last line but one Inductor and the profiler set in the process of the tests itself, for what it has loaded or for CUDA."""
 
 BEFORE = (
     "torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codegen.cpp", "torch._functorch.aot_autograd",
@@ -207,9 +208,10 @@ class Cradle:
         subprocess.Popen._execute_child = execute  # type: ignore[attr-defined]
 
     def can_fork(self, command: Sequence[str], environment: Mapping[str, str], options: Mapping[str, Any]) -> bool:
-        """Whether it is one of numdrift's own processes, in an environment like the nursery's."""
+        """Whether it is one of numdrift's own processes or scripts, in an environment like the nursery's."""
         kind = command[1] if len(command) > 1 and command[0] == sys.executable else ""
-        if not (kind.endswith("/recorder/bootstrap.py") or (kind == "-m" and command[2].startswith("numdrift."))):
+        own = kind.endswith("/recorder/bootstrap.py") or (kind == "-m" and command[2].startswith("numdrift."))
+        if not own and kind != "-I":  # a culprit's standalone script
             return False
         if any(options[one] for one in ("preexec_fn", "pass_fds", "shell")):
             return False
@@ -263,12 +265,15 @@ def become(request: Mapping[str, Any], streams: Sequence[int], *, keep: int = -1
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    set_path(environment.get("PYTHONPATH", ""))
+    isolated = command[1] == "-I"
+    set_path("" if isolated else environment.get("PYTHONPATH", ""))
+    if threads := environment.get("TORCHINDUCTOR_COMPILE_THREADS"):
+        sys.modules["torch._inductor.config"].compile_threads = int(threads)  # type: ignore[attr-defined]
     importlib.invalidate_caches()
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()  # from the operating system, as at its import
     main = sys.modules["__main__"] = types.ModuleType("__main__")
-    arguments = list(command[1:])
+    arguments = list(command[2 if isolated else 1 :])
     try:
         if arguments[0] == "-m":
             sys.argv, sys.path[0] = arguments[1:], folder
@@ -276,6 +281,8 @@ def become(request: Mapping[str, Any], streams: Sequence[int], *, keep: int = -1
         else:
             path = Path(folder, arguments[0])
             sys.argv, sys.path[0] = arguments, str(path.parent)
+            if isolated:
+                del sys.path[0]  # the folder of an isolated script is not looked into
             main.__dict__.update(__file__=str(path), __builtins__=__builtins__)
             exec(compile(path.read_bytes(), str(path), "exec"), main.__dict__)  # noqa: S102, as the interpreter
     except BaseException as error:  # noqa: BLE001, the interpreter would end with it
