@@ -25,6 +25,7 @@ SEGFAULT = "import ctypes\ndef mul(x, y):\n    if x[0, 0] == 0: ctypes.string_at
 EXIT = "import os\ndef mul(x, y):\n    os._exit(5)\n"
 HANG = "import time\ndef mul(x, y):\n    time.sleep(600)\n"
 
+pytestmark = pytest.mark.usefixtures("trainings_are_forked")
 needs_compiler = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
 
 
@@ -67,12 +68,12 @@ def test_an_exit_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_kernel_that_never_returns_is_stopped(tmp_path: Path) -> None:
-    with IsolatedKernel("mul", source(tmp_path, HANG), seconds=10) as kernel:
-        with pytest.raises(KernelError, match="had not returned after 10 s; --timeout SECONDS gives it more"):
+    with IsolatedKernel("mul", source(tmp_path, HANG), seconds=5) as kernel:
+        with pytest.raises(KernelError, match="had not returned after 5 s; --timeout SECONDS gives it more"):
             kernel.run([CALL])
         # and it is not waited for again
         before = time.monotonic()
-        with pytest.raises(KernelError, match="had not returned after 10 s"):
+        with pytest.raises(KernelError, match="had not returned after 5 s"):
             kernel.run([CALL])
         assert time.monotonic() - before < 1
 
