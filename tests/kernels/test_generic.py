@@ -75,7 +75,8 @@ def test_inductor_is_what_compile_generates(registry: KernelRegistry) -> None:
     gradient, y = randn(17, 59), torch.tanh(3 * randn(17, 59, seed=1))
     found = registry.kernel("tanh_backward", "inductor").load()(gradient, y)
     assert torch.equal(found, gradient * (1 - y * y))
-    assert not torch.equal(found, torch.ops.aten.tanh_backward(gradient, y))
+    # which is not the fused one that eager mode has where ATen has vector code for the processor
+    assert not torch.equal(found, registry.kernel("tanh_backward", "fma").load()(gradient, y))
 
 
 @pytest.mark.slow
