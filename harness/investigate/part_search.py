@@ -41,7 +41,9 @@ def check_parts(specs: Sequence[ModeSpec], plan: InvestigationPlan, *, nproc: in
             "a bisection by partitions looks for a cause, and none is to be looked for: leave one of both out"
         )
     if nproc > 1:
-        raise UsageError(f"a bisection by partitions is of one process, and a run has {nproc}")
+        raise UsageError(
+            f"a bisection by partitions is of one process, and a run has {nproc}: leave --nproc out, or take runs of one"
+        )
     reference, *others = specs
     if reference.base != "cpu":
         raise UsageError(
