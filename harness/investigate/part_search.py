@@ -42,7 +42,7 @@ def check_parts(specs: Sequence[ModeSpec], plan: InvestigationPlan, *, nproc: in
         )
     if nproc > 1:
         raise UsageError(
-            f"a bisection by partitions is of one process, and a run has {nproc}: leave --nproc out, or take runs of one"
+            f"a bisection by partitions is of one process, and a run has {nproc}: leave --nproc out, or take others"
         )
     reference, *others = specs
     if reference.base != "cpu":
