@@ -75,6 +75,8 @@ def run(config: RunConfig) -> int:
     os.register_at_fork(after_in_child=swaps.forget)
     process = os.getpid()
     exit_code = _record(config, code, recorder, swaps, log)
+    if config.world_size > 1 and not exit_code:
+        parallel.leave()
     # A fork that the script made and that ends here as well is not the process that is asked.
     if config.serve and not exit_code and os.getpid() == process:
         swaps.forget()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -128,3 +129,13 @@ def plain_name(name: str, wrappers: frozenset[str]) -> str:
         for place, part in enumerate(parts)
         if part not in HIDDEN and not (part == "module" and ".".join(parts[:place]) in wrappers)
     )
+
+
+def leave() -> None:
+    """Leave the process group, if the script has ended well and has not, as where it is ended after some steps.
+
+    What is left of it at the end of the process aborts that process now and then: its threads are still there.
+    """
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        with suppress(Exception):
+            torch.distributed.destroy_process_group()
