@@ -68,6 +68,11 @@ def recording_options(**before: Decorator) -> Decorator:
     return decorate
 
 
+def recording_option(field: str) -> Decorator:
+    """The option of one such field, for a command that has few of them."""
+    return _click_option(user_options()[field])
+
+
 def _click_option(option: UserOption) -> Decorator:
     flag = option.flag or f"--{option.name.replace('_', '-')}"
     facts: dict[str, Any] = {"help": option.help, "metavar": option.metavar}

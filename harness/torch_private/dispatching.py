@@ -15,7 +15,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..errors import NotAvailable
-from .operators import dispatched_names
+from .operators import arguments_of, dispatched_names
 from .presence import private, require
 
 Taken = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], None]
@@ -89,6 +89,10 @@ def dispatch_key(device: str) -> str:
     return str(private("torch._C", "_dispatch_key_for_device")(device))
 
 
+_libraries: list[Any] = []
+"""An op lives as long as the library that defines it."""
+
+
 def original_kernel(overload: Any, key: str) -> Callable[..., Any]:
     """What torch dispatches to for a key now, callable also once the key is overridden.
 
@@ -100,7 +104,7 @@ def original_kernel(overload: Any, key: str) -> Callable[..., Any]:
     except RuntimeError as error:
         raise NotAvailable(f"{overload} for {key}", str(error).splitlines()[0]) from error
     keys = private("torch._C", "DispatchKeySet")(getattr(private("torch._C", "DispatchKey"), key))
-    tensors = [(place, one.name) for place, one in enumerate(overload._schema.arguments) if str(one.type) == "Tensor"]
+    tensors = [(place, one.name) for place, one in enumerate(arguments_of(overload)) if one.kind == "Tensor"]
 
     def call(*args: Any, **kwargs: Any) -> Any:
         # `x * 2` is a call of mul.Tensor, and an override is given the number itself.
@@ -136,14 +140,11 @@ _under_way = threading.local()
 @functools.cache
 def _number_taker() -> Any:
     """An op of `prims` that makes the call that is under way in its thread."""
-    _PRIMS.append(torch.library.Library("prims", "FRAGMENT"))
-    _PRIMS[0].define("numdrift_takes_numbers() -> ()")
-    _PRIMS[0].impl("numdrift_takes_numbers", lambda: _under_way.call(), "CompositeExplicitAutograd")
+    library: Any = torch.library.Library("prims", "FRAGMENT")
+    library.define("numdrift_takes_numbers() -> ()")
+    library.impl("numdrift_takes_numbers", lambda: _under_way.call(), "CompositeExplicitAutograd")
+    _libraries.append(library)
     return torch.ops.prims.numdrift_takes_numbers.default
-
-
-_PRIMS: list[Any] = []
-"""What defines the op, which is there as long as this is."""
 
 
 class Overrides:
@@ -206,9 +207,6 @@ def version_of(tensor: torch.Tensor) -> int | None:
 
 
 # An op that shows values of a compiled graph to Python, and returns nothing: no graph breaks there.
-
-_libraries: list[Any] = []
-"""An op lives as long as the library that defines it."""
 
 
 def define_show_op(seen: Callable[[Sequence[torch.Tensor], str], None]) -> Any:
