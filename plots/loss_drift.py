@@ -35,13 +35,16 @@ class CurveDrift:
     absolute: Floats
     relative: Floats
     first_differing_step: int | None
+    lengths_differ: bool = False
 
     def described(self) -> str:
         """Say where the curve leaves its reference and how far it goes."""
         if not self.steps.size:
             return f"no step in common with {self.reference}"
         if self.first_differing_step is None:
-            return f"identical to {self.reference}"
+            # of a shorter run nobody knows how it would have gone on
+            known = f" in {self.steps.size:,} common steps" if self.lengths_differ else ""
+            return f"identical to {self.reference}{known}"
         finite = self.absolute[np.isfinite(self.absolute)]
         partly = finite.size < self.absolute.size and finite.any()
         largest = f"{finite.max():.1e} where finite" if partly else f"{self.absolute.max():.1e}"
@@ -127,4 +130,6 @@ def _drift(reference: Curve, curve: Curve) -> CurveDrift:
         absolute=absolute_difference(a, b),
         relative=relative_difference(a, b),
         first_differing_step=int(steps[differing[0]]) if differing.size else None,
+        # how far a run that failed came is in its title
+        lengths_differ=len(reference.steps) != len(curve.steps) and curve.status == reference.status == "complete",
     )

@@ -14,6 +14,7 @@ from ..launch.supervise import Reporter
 from ..records.mode_registry import registry
 from ..records.mode_spec import ModeSpec, parse_mode
 from ..records.partition_record import PartitionConfig, refuse_swaps
+from ..records.run_request import requested
 from ..tools.partition_run import Partitioned, is_factory, partition_module, partition_script
 from ..tools.support.support_analysis import SupportAnalysis, analysis_plan, analyzed
 from .api_running import passive_threads, told
@@ -34,7 +35,8 @@ def analyze(
     *,
     module: str | None = None,
     dry: bool = False,
-    steps: int | None = None,
+    max_steps: int | None = None,
+    max_seconds: float | None = None,
     verbosity: int = 2,
     out: Path | str | None = None,
     runs: Path | str = "runs",
@@ -48,10 +50,10 @@ def analyze(
         numdrift.analyze("train.py", mode="lazy", dry=True, verbosity=1, out="result.json").operators()
 
     `mode` is one mode in full (`"compile,contract=fast"`), `module` the name behind `-m` in place of a
-    script. `dry` captures and lowers, and executes nothing. With `verbosity=1` what is written lists the
-    backend's own instructions, too. `out` is the report's file, beside which a page is written; nothing is
-    without it. `runs` is the folder that the run itself is recorded in, `timeout` in seconds
-    (docs/guide/analyze.md).
+    script. `max_steps` and `max_seconds` end the training. `dry` captures and lowers, and executes nothing. With
+    `verbosity=1` what is written lists the backend's own instructions, too. `out` is the report's file, beside
+    which a page is written; nothing is without it. `runs` is the folder that the run itself is recorded in,
+    `timeout` in seconds (docs/guide/analyze.md).
 
     Prints nothing unless `progress`. A script that fails leaves what it was given until then (`exit_code`,
     `ended_early`). Raises UsageError, also for a mode or backend that there is not, NotAvailable for what the
@@ -59,13 +61,12 @@ def analyze(
     when Ctrl-C ended the run."""
     if verbosity not in (1, 2):
         raise UsageError(f"verbosity={verbosity} is none of 1 and 2")
-    if steps is not None and steps < 1:
-        raise UsageError(f"steps={steps} is no number of steps; at least 1 is run")
     report = None if out is None else Path(out)
     with passive_threads():
         plan = planned_analysis(
             script, mode, arguments,
-            module=module, dry=dry, steps=steps, out=report, runs=Path(runs), timeout=timeout,
+            module=module, dry=dry, max_steps=max_steps, max_seconds=max_seconds, out=report, runs=Path(runs),
+            timeout=timeout,
         )  # fmt: skip
         found = analyzed(plan, told(progress), verbosity)
     if report is not None:
@@ -80,7 +81,8 @@ def planned_analysis(
     *,
     module: str | None,
     dry: bool,
-    steps: int | None,
+    max_steps: int | None,
+    max_seconds: float | None,
     out: Path | None,
     runs: Path,
     timeout: float | None,
@@ -94,7 +96,8 @@ def planned_analysis(
         what = f"{out} is a folder" if out.is_dir() else f"{there} is no folder"
         raise UsageError(f"--out {out}: {what}; name a file, as model_analysis_result/result.json")
     reproducer, words = asked_for(None if script is None else str(script), module, tuple(arguments))
-    return analysis_plan(reproducer, words, spec, dry=dry, steps=steps, runs=runs, timeout=timeout)
+    limits = requested({"max_steps": max_steps, "max_seconds": max_seconds})
+    return analysis_plan(reproducer, words, spec, dry=dry, limits=limits, runs=runs, timeout=timeout)
 
 
 def partitioned(
@@ -109,7 +112,8 @@ def partitioned(
     inference: bool,
     bisect: bool,
     check: bool,
-    steps: int | None,
+    max_steps: int | None,
+    max_seconds: float | None,
     out: Path,
     name: str | None,
     timeout: float | None,
@@ -122,8 +126,8 @@ def partitioned(
     registry.entry(spec.base)
     require_mode(spec)
     if module is None and target is not None and is_factory(target):
-        if check or steps or arguments:
-            raise UsageError(f"{target} is a module: --check, --steps and arguments are of a script")
+        if check or max_steps is not None or max_seconds is not None or arguments:
+            raise UsageError(f"{target} is a module: --check, --max-steps, --max-seconds and arguments are of a script")
         place = target.rpartition(":")[0]
         if place.endswith(".py") and not Path(place).is_file():
             raise UsageError(f"there is no file {place}; give it as FILE.py:FACTORY")
@@ -135,11 +139,12 @@ def partitioned(
         raise UsageError(
             "--bisect is of a module (FILE.py:FACTORY); of a script: `numdrift investigate --partition-bisect`"
         )
+    limits = requested({"max_steps": max_steps, "max_seconds": max_seconds})
     # --check runs the script on the CPU besides, as it is
     with told([f"partitioned-{spec.name}", *(["cpu"] if check else [])]) as reporter:
         return partition_script(
             target, module, arguments, spec, config, reporter,
-            check=check, steps=steps, out=out, name=name, timeout=timeout,
+            check=check, limits=limits, out=out, name=name, timeout=timeout,
         )  # fmt: skip
 
 

@@ -51,6 +51,7 @@ def investigate(
     nproc: int = 1,
     against_single: bool = False,
     max_steps: int | None = None,
+    max_seconds: float | None = None,
     timeout: float | None = None,
     jobs: int = 2,
     localize: Localized = True,
@@ -72,9 +73,9 @@ def investigate(
     `modes` are as in `numdrift.run` (default cpu and compile). `script` may also be the folder of an
     investigation that is recorded, and `suffix` one of its batches. What was run already under this `name` is
     not run again. `localize=False` judges and looks for no cause. The other options are the command's
-    (docs/guide/investigate.md): `state_budget` in MiB, `timeout` in seconds a run, `max_steps` ends each training,
-    `envelope` and `seeds` count further ones. Each run has `nproc` processes, with `against_single` held against the
-    first mode in one.
+    (docs/guide/investigate.md): `state_budget` in MiB, `timeout` in seconds a run, `max_steps` and `max_seconds` end
+    each training, `envelope` and `seeds` count further ones. Each run has `nproc` processes, with `against_single` held
+    against the first mode in one.
 
     Prints nothing unless `progress`. Writes `investigation.json` into the folder. Raises UsageError before anything is
     started (for `steps` that the training does not have: after the first runs, which say how many there are), and
@@ -102,6 +103,7 @@ def investigate(
         nproc=nproc,
         against_single=against_single,
         max_steps=max_steps,
+        max_seconds=max_seconds,
         timeout=timeout,
         jobs=jobs,
         localize=localize,
@@ -131,6 +133,7 @@ def investigated(
     nproc: int,
     against_single: bool,
     max_steps: int | None,
+    max_seconds: float | None,
     jobs: int,
     timeout: float | None,
     strict: bool,
@@ -146,7 +149,8 @@ def investigated(
     laboratory = Laboratory(progress, jobs, timeout)
     if reproducer.path.is_dir():
         find_investigation(Path(out), str(reproducer.path))  # a folder without runs is refused as such first
-        if modes or words or name or kernels or nproc > 1 or against_single or max_steps is not None:
+        limited = max_steps is not None or max_seconds is not None
+        if modes or words or name or kernels or nproc > 1 or against_single or limited:
             raise UsageError(
                 f"{reproducer.path} is recorded: its modes, arguments, steps and processes are what they were; leave "
                 "them out"
@@ -162,7 +166,7 @@ def investigated(
     batch = planned(
         script, module, arguments, specs, out, name,
         kernels=own_kernels(kernels), nproc=nproc, jobs=jobs, timeout=timeout, strict=strict, force=force,
-        **requested({"max_steps": max_steps}),
+        **requested({"max_steps": max_steps, "max_seconds": max_seconds}),
     )  # fmt: skip
     with passive_threads():
         return investigate_plan(batch, plan, laboratory), batch.investigation.path

@@ -10,6 +10,7 @@ from ..launch.batch_plan import BatchPlan, planned
 from ..launch.execute_batch import BatchResult
 from ..records.mode_spec import ModeSpec
 from ..records.profile_record import DEFAULT_STEPS, MEBIBYTE, PROFILE, Kind, RunProfile, TraceRequest
+from ..records.run_request import requested
 from ..records.step_selection import KeepParams, StepSelection
 from ..runs.recorded_run import RecordedRun, is_there, load_run, runs_in
 from ..runs.run_layout import MANIFEST
@@ -30,6 +31,8 @@ def planned_profile(
     out: Path,
     timeout: float | None,
     force: bool,
+    max_steps: int | None,
+    max_seconds: float | None,
 ) -> BatchPlan:
     """The runs whose `steps` are traced, from the first of them on for `duration` seconds where that is given.
 
@@ -53,6 +56,7 @@ def planned_profile(
         timeout=timeout,
         force=force,
         instruments={"profile": request.to_json()},
+        **requested({"max_steps": max_steps, "max_seconds": max_seconds}),
     )
 
 

@@ -6,12 +6,14 @@ import ast
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ..errors import UsageError, nearest
 from ..launch.batch_plan import BatchPlan, planned
 from ..observers.snapshots.snapshot_choice import Choice
 from ..records.execution_facts import KEYWORDS, MIB
 from ..records.mode_spec import ModeSpec
+from ..records.run_request import requested
 from ..records.step_selection import KeepParams, StepSelection
 from ..runs.journal import Journal
 
@@ -29,6 +31,8 @@ def planned_snapshots(
     timeout: float | None,
     out: Path,
     force: bool,
+    max_steps: int | None,
+    max_seconds: float | None,
 ) -> BatchPlan:
     """The trainings that take the snapshots; `until_drift` those that find out of which step they are to be taken.
 
@@ -49,6 +53,7 @@ def planned_snapshots(
         force=force,
         nproc=nproc,
         instruments={} if until_drift else {"snapshots": choice.to_json()},
+        **requested({"max_steps": max_steps, "max_seconds": max_seconds}),
     )
 
 
@@ -56,8 +61,11 @@ def planned_again(plan: BatchPlan, spec: ModeSpec, step: int, choice: Choice) ->
     """One mode of a plan once more, in place of its run there: this time snapshots are taken of a step."""
     data = choice.to_json()
     at = Choice.from_json({**data, "on": "", "steps": str(StepSelection(((step, step),)))})
+    # seconds may end the second training before that step, which the first has reached
+    limits: dict[str, Any] = {} if plan.max_seconds is None else {"max_seconds": None, "max_steps": step + 1}
     return replace(
         plan,
+        **limits,
         modes=[spec],
         record="losses",
         instruments={"snapshots": at.to_json()},

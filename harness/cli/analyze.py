@@ -11,7 +11,14 @@ from rich.console import Console
 
 from ..api.backend_support import planned_analysis
 from ..tools.support.support_analysis import DRY_STEPS, SupportAnalysis, analyzed
-from .command_options import arguments_argument, json_option, module_option, quiet_option, script_argument
+from .command_options import (
+    arguments_argument,
+    json_option,
+    limit_options,
+    module_option,
+    quiet_option,
+    script_argument,
+)
 from .output import console, table, write_json
 from .progress import reporter_for
 
@@ -20,7 +27,7 @@ Examples:
   numdrift analyze train.py -- --epochs 2
   numdrift analyze train.py --mode compile --dry
   numdrift analyze train.py --mode lazy --analyze-verbosity 1 --json -
-  numdrift analyze train.py --mode "cuda,dtype=bfloat16" --steps 1 --out reports/cuda.json
+  numdrift analyze train.py --mode "cuda,dtype=bfloat16" --max-steps 1 --out reports/cuda.json
   numdrift analyze -m package.train --mode compile -- --config tiny
 
 \b
@@ -42,9 +49,7 @@ gave the backend nothing.
     is_flag=True,
     help=f"Capture and lower, and execute nothing on the backend: what is read is zeros (default {DRY_STEPS} steps).",
 )
-@click.option(
-    "--steps", type=click.IntRange(min=1), metavar="N", help="End the script after N steps (default: its own end)."
-)
+@limit_options
 @click.option(
     "--analyze-verbosity", "verbosity", type=click.Choice(["1", "2"]), default="2", show_default=True,
     help="2: aten operators. 1: the backend's instructions, too, and which operator each came from.",

@@ -68,9 +68,9 @@ def recording_options(**before: Decorator) -> Decorator:
     return decorate
 
 
-def recording_option(field: str) -> Decorator:
-    """The option of one such field, for a command that has few of them."""
-    return _click_option(user_options()[field])
+def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """After how many steps or seconds each training is ended, for commands that have no other option of recording."""
+    return _click_option(user_options()["max_steps"])(_click_option(user_options()["max_seconds"])(command))
 
 
 def _click_option(option: UserOption) -> Decorator:

@@ -91,7 +91,7 @@ partition_bisect_option = click.option(
     is_flag=True,
     help="With --nproc: the reference is the first mode in one process, which takes the whole batch at each step.",
 )
-@options.recording_option("max_steps")
+@options.limit_options
 @options.timeout_option
 @options.jobs_option(2)
 @click.option(

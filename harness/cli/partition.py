@@ -13,14 +13,22 @@ from ..observers.partition.partition_journal import TensorCheck
 from ..records.mode_spec import parse_mode
 from ..records.partition_record import UNLIMITED, GraphPartition, PartitionConfig, PartitionedOperator
 from ..tools.partition_run import Partitioned
-from .command_options import arguments_argument, json_option, module_option, name_option, out_option, quiet_option
+from .command_options import (
+    arguments_argument,
+    json_option,
+    limit_options,
+    module_option,
+    name_option,
+    out_option,
+    quiet_option,
+)
 from .output import console, number, table, write_json
 from .progress import reporter_for
 
 EXAMPLES = """\b
 Examples:
   numdrift partition train.py --mode lazy -- --epochs 2
-  numdrift partition train.py --mode compile --steps 2 --check
+  numdrift partition train.py --mode compile --max-steps 2 --check
   numdrift partition model.py:MLP --inference --max-subgraph-count 2
   numdrift partition model.py:MLP --bisect
   numdrift partition package.model:make --ops-to-partition aten::log_softmax --min-operator-percentage-threshold 0.8
@@ -66,9 +74,7 @@ Exit codes: 0 partitioned, 2 wrong usage or a limit that is broken, 3 the script
     help="Of a module: find the operators that carry its drift, by moving parts of it to the CPU.",
 )
 @click.option("--check", is_flag=True, help="Of a script: run it unpartitioned, too, and say how far apart both are.")
-@click.option(
-    "--steps", type=click.IntRange(min=1), metavar="N", help="End the script after N steps (default: its own end)."
-)
+@limit_options
 @name_option
 @click.option("--timeout", type=float, metavar="SECONDS", help="End a process that takes longer.")
 @module_option
@@ -144,7 +150,8 @@ def _show(out: Console, done: Partitioned) -> None:
         out.print(f"The whole module drifts by {whole} (relative); {bisection.asked} partitions were executed.")
     found = done.comparison
     if found is not None and found.identical:
-        out.print(f"Identical to the unpartitioned run on the CPU, in all {found.steps_b:,} steps.", soft_wrap=True)
+        which = f"{found.common_steps:,} common steps" if found.cut_short else f"all {found.steps_b:,} steps"
+        out.print(f"Identical to the unpartitioned run on the CPU, in {which}.", soft_wrap=True)
     elif found is not None:
         step, relative = found.first_differing_step, found.losses.max_relative
         first = "" if step is None else f" from step {step} on"

@@ -72,6 +72,7 @@ Traces are runs/<name>/<mode>/profile/trace.json: open them in https://ui.perfet
 @click.option("--top", type=click.IntRange(min=1), default=12, show_default=True, help="Rows of a table.")
 @options.name_option
 @options.module_option
+@options.limit_options
 @options.timeout_option
 @options.quiet_option
 @options.out_option
@@ -91,7 +92,8 @@ def command(
 ) -> int:
     shown: dict[str, Any] = {"tensorboard": tensorboard, "top": top, "quiet": quiet, "json_path": json_path}
     if script is not None and asked["module"] is None:  # what may be a run that was profiled before
-        runs_asked_for = bool(single) or any(one is not None for one in (listed, asked["steps"], asked["duration"]))
+        of_runs = (listed, *(asked[one] for one in ("steps", "duration", "max_steps", "max_seconds")))
+        runs_asked_for = bool(single) or any(one is not None for one in of_runs)
         recorded = profiled_before(script, asks_for_runs=runs_asked_for)
         if recorded is not None:
             return _report(recorded, [profile_of(run) for run in recorded], **shown)

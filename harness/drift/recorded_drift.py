@@ -49,6 +49,16 @@ def bits(digest: Digest | None) -> tuple[int, int] | None:
     return None if digest is None else (digest.hash, digest.numel)
 
 
+def cut_short(a: RecordedRun, b: RecordedRun) -> RecordedRun | None:
+    """The run that has fewer steps than the other because its seconds were over: the two are compared on their common
+    steps. None where they have as many, or differ in length for a reason of their own."""
+    short, long = sorted((a, b), key=lambda run: len(run.journal.steps))
+    # an experiment has the length of its run, which is told to it in steps: another time the seconds end elsewhere
+    by = "max_steps" if short.manifest.experiment else "max_seconds"
+    ended = by in short.journal.limits and len(short.journal.steps) < len(long.journal.steps)
+    return short if ended else None
+
+
 def differences(a: RecordedRun, b: RecordedRun) -> Iterator[RecordedDifference]:
     """The first difference of the initial values, then those of every step, then missing steps.
 
@@ -62,7 +72,7 @@ def differences(a: RecordedRun, b: RecordedRun) -> Iterator[RecordedDifference]:
             if (name := _first(left, right)) is not None:
                 yield RecordedDifference(step, what, name)
     counts = [len(run.journal.steps) for run in (a, b)]
-    if counts[0] != counts[1] and not (a.journal.damage or b.journal.damage):
+    if counts[0] != counts[1] and not (a.journal.damage or b.journal.damage or cut_short(a, b)):
         yield RecordedDifference(min(counts), "steps", f"{counts[0]} against {counts[1]} steps")
 
 

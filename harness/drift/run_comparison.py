@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ..runs.recorded_run import RecordedRun
 from .loss_distance import LossDrift, loss_drift
 from .parameter_distance import ParameterComparison, parameter_drift
-from .recorded_drift import bits
+from .recorded_drift import bits, cut_short
 from .ulp import max_ulp
 
 SCHEMA = 1
@@ -35,7 +35,8 @@ class RunComparison:
 
     `first_tensor` is the first differing tensor by digests; `parameters_step` is the last step of which both
     runs kept their values, and `parameters` the distances there; None where a run did not record them. With
-    `whole_batch` several ranks were held against one process, whose bits are not to be compared.
+    `whole_batch` several ranks were held against one process, whose bits are not to be compared. `cut_short` is the run
+    that has fewer steps because its seconds were over.
     """
 
     a: str
@@ -51,6 +52,12 @@ class RunComparison:
     parameters: ParameterComparison | None
     notes: Sequence[str]
     whole_batch: bool = False
+    cut_short: str = ""
+
+    @property
+    def common_steps(self) -> int:
+        """How many steps both runs have."""
+        return min(self.steps_a, self.steps_b)
 
     @property
     def first_differing_step(self) -> int | None:
@@ -60,10 +67,11 @@ class RunComparison:
 
     @property
     def identical(self) -> bool:
-        """Whether nothing differs that both runs recorded, and they recorded the same steps."""
+        """Whether nothing differs that both runs recorded, and they recorded the same steps; of a run that was cut
+        short, those that both have."""
         return (
             not self.whole_batch
-            and self.steps_a == self.steps_b
+            and (self.steps_a == self.steps_b or bool(self.cut_short))
             and self.losses.first_differing_step is None
             and self.first_tensor is None
             and not (self.parameters and any(drift.differing for drift in self.parameters.drifts))
@@ -72,7 +80,8 @@ class RunComparison:
     def to_json(self) -> dict[str, object]:
         """What it says, as plain values."""
         content = asdict(self) | {"identical": self.identical}
-        return content if self.whole_batch else {key: one for key, one in content.items() if key != "whole_batch"}
+        seldom = ("whole_batch", "cut_short")
+        return {key: one for key, one in content.items() if one or key not in seldom}
 
 
 def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:
@@ -84,6 +93,12 @@ def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:
     common = set(a.journal.value_steps) & set(b.journal.value_steps)
     step = max(common) if common else None
     notes = []
+    short = cut_short(a, b)
+    if short is not None:
+        count = len(short.journal.steps)
+        seconds = short.journal.limits.get("max_seconds")
+        why = "as its run was" if seconds is None else f"after {seconds:g} s (--max-seconds)"
+        notes.append(f"compared on their {count:,} common steps: {short.manifest.label} was ended {why}")
     for run in (a, b):
         if run.manifest.failed:
             notes.append(f"{run.manifest.label} is {run.manifest.status}: {run.manifest.message}")
@@ -112,6 +127,7 @@ def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:
         parameters_step=step,
         parameters=None if step is None else _parameters(a, b, step),
         notes=notes,
+        cut_short="" if short is None else short.manifest.label,
     )
 
 

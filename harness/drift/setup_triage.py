@@ -13,7 +13,7 @@ from ..runs.journal import InitialTensor
 from ..runs.mapped_tensors import TensorFile
 from ..runs.recorded_run import RecordedRun
 from .norms import as_float, difference, is_floating
-from .recorded_drift import bits, first_computed_difference
+from .recorded_drift import bits, cut_short, first_computed_difference
 from .setup_difference import KINDS, SetupDifference, batch_setup, generator_setup, hyper_differences
 from .step_score import UNIT_ROUNDOFF
 from .ulp import max_ulp
@@ -171,7 +171,8 @@ def setup_differences(
     counts = [len(run.journal.steps) for run in (a, b)]
     # A run that failed is shorter for that reason
     failed = any(one.failed and one.status != "nonfinite" for one in (left, right))
-    if counts[0] != counts[1] and not (a.journal.damage or b.journal.damage or failed):
+    unlike = counts[0] != counts[1] and cut_short(a, b) is None
+    if unlike and not (a.journal.damage or b.journal.damage or failed):
         found.append(SetupDifference("steps", min(counts), "steps", f"{counts[0]} against {counts[1]} steps"))
     # What follows is marked: batches are drawn from generators, and the length comes of everything before.
     linked: list[SetupDifference] = []

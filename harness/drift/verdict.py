@@ -33,6 +33,7 @@ class VerdictEvidence:
     `failed` are sentences about runs that did not get through (one whose loss is not finite did). `identical` and
     `first_differing_step` are of the free runs. `steps` are the scores of steps that both modes made from one state;
     `unscored` says why there are none, and `command` makes them; `stateless` says why nothing can make them.
+    `common_steps` is how many steps both have of runs of which one was cut short, else None.
     """
 
     a: str
@@ -48,6 +49,7 @@ class VerdictEvidence:
     unscored: str = ""
     stateless: str = ""
     command: str = "numdrift investigate"
+    common_steps: int | None = None
 
 
 def decide(evidence: VerdictEvidence) -> Verdict:
@@ -94,7 +96,9 @@ def _void(evidence: VerdictEvidence) -> Verdict | None:
     if found is not None and value is not None:
         return Verdict("nonfinite", f"nonfinite: {found.text}", step=value.step)
     if evidence.identical:
-        return Verdict("identical", f"identical: all that {evidence.a} and {evidence.b} recorded has the same bits")
+        of = "" if evidence.common_steps is None else f" of their {evidence.common_steps:,} common steps"
+        text = f"identical: all that {evidence.a} and {evidence.b} recorded{of} has the same bits"
+        return Verdict("identical", text)
     return None
 
 

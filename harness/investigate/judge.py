@@ -187,6 +187,7 @@ def _weigh(evidence: PairEvidence, failed: Sequence[str]) -> _Weighed:
             unscored=scores.why,
             stateless=f"no step of this script can be started from another run's state: {why}" if why else "",
             command=command,
+            common_steps=compared.common_steps if compared.cut_short else None,
         )
     )
     alike = compared.identical or several

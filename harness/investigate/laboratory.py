@@ -153,6 +153,8 @@ def repeating(run: RecordedRun, experiment: Experiment, **changes: Any) -> Batch
     (`spec`) or of its recording."""
     config = RunConfig.load(run.path / "config.json")
     spec = changes.pop("spec", config.mode)
+    # Seconds end another training at another step: one that was ended by them is repeated for as many steps.
+    timed = "max_seconds" in run.journal.limits
     asked: dict[str, Any] = {
         "script": Path(config.script),
         "module": config.module,
@@ -162,7 +164,7 @@ def repeating(run: RecordedRun, experiment: Experiment, **changes: Any) -> Batch
         "investigation": InvestigationFolder(EvidenceFolder.of(run).path),
         "arguments": config.arguments,
         "kernels": [(op, Path(path)) for op, path in config.kernels],
-        "max_steps": config.max_steps,
+        "max_steps": run.manifest.steps if timed else config.max_steps,
         "keep_params": KeepParams.parse("last"),  # what it is made for is in states and outcomes, not in the journal
         "nproc": config.world_size,
     }

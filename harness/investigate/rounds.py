@@ -63,19 +63,24 @@ in three."""
 FROM_THE_STATE = "from the reference's state"
 
 
-def forced_steps(count: int, first_differing: Iterable[int], bytes_a_step: int, budget: int) -> tuple[int, ...]:
+def forced_steps(
+    count: int, first_differing: Iterable[int], bytes_a_step: int, budget: int, shorter: Iterable[int] = ()
+) -> tuple[int, ...]:
     """The steps of a training of `count` steps to start from the reference's state.
 
     The first ones, where pairs first differed, the last, and the rest evenly spaced, as many as
-    MOST_FORCED and the `budget` in bytes allow; at least two.
+    MOST_FORCED and the `budget` in bytes allow; at least two. Of pairs that have fewer steps in common, the `shorter`
+    counts, the last, and as many evenly spaced ones.
     """
+    counts = sorted({*shorter, count})
     most = max(2, min(MOST_FORCED, budget // max(1, bytes_a_step)))
     if count <= most:
         return tuple(range(count))
     # In the order in which they matter, since a small budget cuts the list off
-    wanted = [0, *sorted(set(first_differing)), 1, count - 1]
+    wanted = [0, *sorted(set(first_differing)), 1, *(one - 1 for one in reversed(counts))]
     chosen = list(dict.fromkeys(step for step in wanted if 0 <= step < count))[:most]
-    others = [step for step in evenly(count, most) if step not in chosen]
+    shares = (step for one in counts for step in evenly(one, most // len(counts)))
+    others = [step for step in dict.fromkeys(shares) if step not in chosen]
     return tuple(sorted([*chosen, *others[: most - len(chosen)]]))
 
 
@@ -109,14 +114,15 @@ def choose(
     reference: RecordedRun, compared: Sequence[RunComparison], plan: InvestigationPlan, progress: Progress
 ) -> ChosenSteps:
     """Choose the steps, and say what their states take on the disk."""
-    count = len(reference.journal.steps)
+    counts = {one.common_steps if one.cut_short else len(reference.journal.steps) for one in compared}
+    count = max(counts)
     firsts = sorted({first for one in compared if (first := one.first_differing_step) is not None})
     size = bytes_of_state(reference) * STATE_SHARE
     if plan.steps is not None:
         steps = tuple(step for step in range(count) if step in plan.steps)
     else:
         free = shutil.disk_usage(reference.path).free
-        steps = forced_steps(count, firsts, size, min(plan.state_budget, free // 4))
+        steps = forced_steps(count, firsts, size, min(plan.state_budget, free // 4), counts)
     if not steps:
         raise UsageError(f"--steps {plan.steps} names no step of this training, which has the steps 0 to {count - 1}")
     progress.say(

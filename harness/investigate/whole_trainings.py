@@ -149,7 +149,7 @@ def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Seque
     if run.manifest.failed and run.manifest.status != "nonfinite":
         text += f" ended after {len(run.journal.steps)} steps: {run.manifest.status}, {run.manifest.message}"
     elif compared.identical:
-        text += f" is {a} bit for bit"
+        text += f" is {a} bit for bit" + (f" in {compared.common_steps:,} common steps" if compared.cut_short else "")
     else:
         text += f" differs from {a} from step {compared.first_differing_step} on"
         text += "" if envelope is None else f"; {envelope.words(f'{b} without them')}"

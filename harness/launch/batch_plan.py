@@ -75,6 +75,11 @@ def planned(
     for those are what a resync is for. `asked` are fields of the plan. Raises UsageError, also for a run that
     kept no state of a step that is asked for."""
     suffix = check_name("--suffix", suffix) if suffix else ""
+    if asked.get("nproc", 1) > 1 and asked.get("max_seconds") is not None:
+        raise UsageError(
+            f"--max-seconds would end each of --nproc {asked['nproc']} processes at a step of its own, and the others "
+            "would wait for it; end them after so many steps, as with --max-steps 20"
+        )
     reproducer, words = asked_for(None if script is None else str(script), module, tuple(arguments))
     plan = BatchPlan(
         script=reproducer.path,

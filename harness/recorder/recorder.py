@@ -71,6 +71,7 @@ class Recorder:
         self._nonfinite: list[int] = []
         self._adopting = True
         self._ended_by = ""
+        self._limit: dict[str, float] = {}
         self._words = ScriptWords(
             self, mode, facts, config.script, self._guard("hearing the script"), lambda: self.losses.seen
         )
@@ -135,7 +136,7 @@ class Recorder:
             status = "nonfinite"
             facts["message"] = f"the loss is not finite from step {self._nonfinite[0]} on"
         with self._guard("closing the journal"):
-            self._log.write("end", status=status, steps=self.step, seconds=self._elapsed(), **facts)
+            self._log.write("end", status=status, steps=self.step, seconds=self._elapsed(), **self._limit, **facts)
 
     def _surroundings(self, seat: Seat) -> RecordingSurroundings:
         return RecordingSurroundings(
@@ -277,7 +278,11 @@ class Recorder:
         self._tell(Observer.begins, self.step)
         self._facts.check()
         config = self._config
-        if self.step == config.max_steps or (config.until is not None and number > config.until):
+        if self.step == config.max_steps:
+            self._limit = {"max_steps": self.step}
+        elif config.max_seconds is not None and self._elapsed() >= config.max_seconds:
+            self._limit = {"max_seconds": config.max_seconds}
+        if self._limit or (config.until is not None and number > config.until):
             raise SystemExit(0)
 
     def _understood(self) -> None:

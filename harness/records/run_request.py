@@ -9,6 +9,7 @@ true` in config.json. What remains is the observer that heeds it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypedDict
@@ -78,6 +79,17 @@ def _count(given: int | str) -> int:
     return int(given)
 
 
+def _seconds(given: float | str) -> float:
+    """A time as Python gives it, or as it is typed."""
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = math.nan
+    if not (seconds > 0 and math.isfinite(seconds)):
+        raise UsageError(f"--max-seconds {given} is no positive number of seconds")
+    return seconds
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
     """What is recorded of a run, and in what its training differs from the script's own. `value_budget` is in bytes.
@@ -94,7 +106,8 @@ class RunRequest:
 
     `perturb` moves the initial parameters (those of each forced step, where steps start from another run's
     states) by one ULP, drawn with this seed. `seed_shift` is added to every seed that the script sets.
-    After `max_steps` steps the script is left, as by `sys.exit()`, and the run is complete.
+    After `max_steps` steps the script is left, as by `sys.exit()`, and the run is complete; so it is at the end of the
+    first step that ends `max_seconds` or more after the script began (as the `seconds` of the journal's steps count).
     `until` is the last step that is needed: the script is left, as by `sys.exit()`, when the step after it
     has ended. `module` is the name behind `-m` when the script was asked for as a module. `strict` makes an
     error of what was not understood of the script."""
@@ -198,6 +211,16 @@ class RunRequest:
             metavar="N",
         ),
     )
+    max_seconds: float | None = field(
+        default=None,
+        metadata=option(
+            "max_seconds",
+            None,
+            "End each training as complete with the first step that ends so many seconds after the script began.",
+            _seconds,
+            metavar="SECONDS",
+        ),
+    )
     outcomes: StepSelection | None = None
     tapes: StepSelection | None = None
     noise_replays: int = NOISE_REPLAYS
@@ -227,6 +250,7 @@ class RunOptions(TypedDict, total=False):
     metrics: bool
     sketches: bool
     max_steps: int | None
+    max_seconds: float | None
 
 
 def user_options() -> dict[str, UserOption]:

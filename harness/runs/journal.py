@@ -32,6 +32,9 @@ NUMPY_TYPES["bfloat16"] = "uint16"
 """The NumPy dtype of each torch dtype that has one, bfloat16 as its bits."""
 
 
+LIMITS = ("max_steps", "max_seconds")
+"""What may have ended a training before the script did: the end of its journal has the one that it was."""
+
 Batches = tuple[tuple[tuple[str, tuple[int, ...], str], ...], ...]
 """Of each call of a root module its tensor arguments, as dtype, shape and hash. The hash is empty for one
 that was computed from parameters, and for one whose value was gone before it could be read."""
@@ -160,6 +163,7 @@ class Journal:
             _a(str, event["text"])
         elif kind == "end":
             _a(str, event["status"])
+            _numbers({limit: event[limit] for limit in LIMITS if limit in event})
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         return [event for event in self._events if event["event"] == kind]
@@ -176,6 +180,12 @@ class Journal:
     def losses(self) -> list[float]:
         """The losses of the steps that have one, in order."""
         return [record.loss for record in self.steps if record.loss is not None]
+
+    @property
+    def limits(self) -> Mapping[str, float]:
+        """The limit that has ended the training, by its name; empty where the script ended otherwise."""
+        end = self.end or {}
+        return {limit: float(end[limit]) for limit in LIMITS if limit in end}
 
     @property
     def end(self) -> dict[str, Any] | None:

@@ -6,9 +6,10 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ..drift.run_comparison import RunComparison, compare_runs
 from ..errors import NumdriftError, UsageError
@@ -63,12 +64,13 @@ def partition_script(
     reporter: Reporter,
     *,
     check: bool,
-    steps: int | None,
+    limits: Mapping[str, Any],
     out: Path,
     name: str | None,
     timeout: float | None,
 ) -> Partitioned:
-    """Run a training whose models are partitioned; with `check` also as it is, on the CPU. Raises UsageError."""
+    """Run a training whose models are partitioned; with `check` also as it is, on the CPU.
+    `limits` are fields of a run that end it. Raises UsageError."""
     reproducer, words = asked_for(script, module, tuple(arguments))
     chosen = choose_investigation(out, reproducer.named_after, name, "")
     # The process is one of mode `cpu`: the backend of the mode is asked by the partitions, not by the process.
@@ -81,8 +83,8 @@ def partition_script(
         arguments=words,
         record="params" if check else "losses",
         timeout=timeout,
-        until=None if steps is None else steps - 2,  # a run ends with the step after `until`
         instruments={"partition": {"mode": spec.to_json(), "config": config.to_json()}},
+        **limits,
     )
     # The unpartitioned run has the same threads, environment and interpreter, so that nothing else differs.
     plans = [plan, replace(plan, modes=[replace(own, name="cpu")], instruments={})] if check else [plan]

@@ -109,7 +109,7 @@ def test_the_supported_case_in_python(tmp_path: Path) -> None:
         ({"mode": "mps"}, NotAvailable, "device 'mps' is not available"),
         ({"mode": "cpu", "dry": True}, NotAvailable, "a dry run in mode 'cpu'"),
         ({"verbosity": 3}, UsageError, "verbosity=3"),
-        ({"steps": 0}, UsageError, "steps=0"),
+        ({"max_steps": 0}, UsageError, "--max-steps 0"),
     ],
 )
 def test_in_python_wrong_input_raises_before_anything_starts(

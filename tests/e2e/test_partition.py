@@ -84,7 +84,7 @@ def written(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_a_training_whose_batch_norm_is_on_the_cpu_is_the_training(numdrift: Numdrift, written: Path) -> None:
     # when
-    done = numdrift("partition", written, "--mode", "lazy", "--check", "--steps", "3", "--json", "found.json")
+    done = numdrift("partition", written, "--mode", "lazy", "--check", "--max-steps", "3", "--json", "found.json")
     assert done.returncode == 0, done.stderr
     # then the lazy core's fallback is on the CPU, with its line
     found = json.loads((written.parent / "found.json").read_text())

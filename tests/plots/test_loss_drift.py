@@ -31,6 +31,7 @@ def line_data(curves: list[Curve], *, relative: bool = False) -> list[tuple[list
     [
         (CPU, "complete", "compile: identical to cpu"),
         (CPU[:2], "crashed", "compile (crashed after step 1): identical to cpu"),
+        (CPU[:2], "complete", "compile: identical to cpu in 2 common steps"),
         ([4.0, 3.0, 2.5, 1.25], "complete", "compile: from step 2, max 5.0e-01"),
         (
             [4.0, 3.5, math.nan, math.nan],

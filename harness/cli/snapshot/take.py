@@ -90,6 +90,7 @@ Exit codes: 0 done, 2 wrong usage (or nothing was there to be taken), 3 a run fa
 @click.option("--limit-count", type=click.IntRange(min=1), metavar="N", help="Snapshots of a run at most.")
 @options.name_option
 @options.nproc_option
+@options.limit_options
 @options.module_option
 @options.timeout_option
 @options.quiet_option
@@ -105,6 +106,8 @@ def command(
     module: str | None,
     name: str | None,
     nproc: int,
+    max_steps: int | None,
+    max_seconds: float | None,
     timeout: float | None,
     quiet: bool,
     out: Path,
@@ -117,6 +120,7 @@ def command(
     plan = planned_snapshots(
         script, options.chosen_modes(listed, single, "compile,lazy"), arguments, choice,
         until_drift=until_drift, module=module, name=name, nproc=nproc, timeout=timeout, out=out, force=force,
+        max_steps=max_steps, max_seconds=max_seconds,
     )  # fmt: skip
     with reporter_for([spec.name for spec in plan.modes], quiet=quiet) as reporter:
         result = execute(plan, reporter)

@@ -147,12 +147,12 @@ def analysis_plan(
     spec: ModeSpec,
     *,
     dry: bool,
-    steps: int | None,
+    limits: Mapping[str, Any],
     runs: Path,
     timeout: float | None,
 ) -> BatchPlan:
-    """The run of an analysis. Raises UsageError, and NotAvailable for what the mode does not have."""
-    last = steps or (DRY_STEPS if dry else None)
+    """The run of an analysis, ended by `limits`, fields of a run. Raises UsageError, and NotAvailable for what the mode
+    does not have."""
     plan = BatchPlan(
         script=reproducer.path,
         module=reproducer.module,
@@ -161,8 +161,8 @@ def analysis_plan(
         arguments=tuple(arguments),
         record="losses",
         timeout=timeout,
-        until=None if last is None else last - 2,  # the step after it is the last
         instruments={"support": {"dry": dry}},
+        **{**({"max_steps": DRY_STEPS} if dry else {}), **limits},
     )
     # Whether the mode is there and its backend can be asked is found out here: a run takes minutes to fail.
     load_target(PRESENCE)(spec)

@@ -103,14 +103,14 @@ def test_run_with_every_option(tmp_path: Path) -> None:
     batch = numdrift.run(
         TINY, ["cpu", FAULT], WORDS, out=tmp_path / "function", name="all", suffix="tag", record="ops", steps="0-1",
         keep_params="every=2", keep_budget=1.5, trace_kernels=["tanh_backward"], states="all", metrics=True,
-        sketches=True, max_steps=2, strict=True, timeout=600, jobs=2,
+        sketches=True, max_steps=2, max_seconds=600, strict=True, timeout=600, jobs=2,
     )  # fmt: skip
     # when the command is given the same
     found, code = command(
         "run", TINY, *spoken(MODES), "--out", tmp_path / "command", "--name", "all", "--suffix", "tag",
         "--record", "ops", "--steps", "0-1", "--keep-params", "every=2", "--keep-budget", "1.5",
-        "--trace-kernel", "tanh_backward", "--states", "all", "--metrics", "--sketches", "--max-steps", "2", "--strict",
-        "--timeout", "600", "--jobs", "2", "--", *WORDS,
+        "--trace-kernel", "tanh_backward", "--states", "all", "--metrics", "--sketches", "--max-steps", "2",
+        "--max-seconds", "600", "--strict", "--timeout", "600", "--jobs", "2", "--", *WORDS,
     )  # fmt: skip
     # then the processes were told the same, and the runs went alike
     assert code == batch.exit_code == 0
@@ -136,6 +136,14 @@ def test_run_with_every_option(tmp_path: Path) -> None:
         (
             lambda: numdrift.investigate(TINY, max_steps=0),
             ["investigate", TINY, "--max-steps", "0"],
+        ),
+        (
+            lambda: numdrift.investigate(TINY, nproc=2, against_single=True, max_seconds=9),
+            ["investigate", TINY, "--nproc", "2", "--against-single", "--max-seconds", "9"],
+        ),
+        (
+            lambda: numdrift.analyze(TINY, mode="compile", max_seconds=-1),
+            ["analyze", TINY, "--mode", "compile", "--max-seconds", "-1"],
         ),
         (lambda: numdrift.investigate(TINY, ["cpu"]), ["investigate", TINY, "--mode", "cpu"]),
         (

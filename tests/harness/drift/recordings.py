@@ -58,9 +58,10 @@ def record(
     initial: Mapping[str, Array] | None = None,
     hyper: Sequence[tuple[int, Any]] = (),
     label: str | None = None,
+    end: Mapping[str, Any] | None = None,
     **manifest: Any,
 ) -> RecordedRun:
-    """Write a run's journal and give the run; `hyper` holds (step, optimizers)."""
+    """Write a run's journal and give the run; `hyper` holds (step, optimizers), `end` what its last line says."""
     journal = path / "journal"
     journal.mkdir(parents=True)
     events: list[dict[str, Any]] = []
@@ -100,6 +101,8 @@ def record(
             known = step.gradients.get(name)
             payload += ABSENT if known is None else pack(digest(np.array(known, np.float32)))
         digests += frames.header(number, number, len(payload)) + payload + frames.trailer(number, number)
+    if end is not None:
+        events.append({"event": "end", "status": "complete", **end})
     (journal / frames.EVENTS).write_text("".join(json.dumps(event) + "\n" for event in events))
     (journal / frames.DIGESTS).write_bytes(digests)
     return RecordedRun(path, a_manifest(label or path.name, **manifest))

@@ -46,6 +46,13 @@ def test_a_small_disk_makes_few_steps() -> None:
     assert forced_steps(1000, [15], 1 << 20, 4 << 20) == (0, 1, 15, 999)
 
 
+def test_a_pair_with_fewer_common_steps_has_its_share() -> None:
+    steps = forced_steps(10_000, [], 1, 1 << 30, shorter=[40])
+    assert len(steps) <= MOST_FORCED and {0, 1, 39, 9999} <= set(steps)
+    assert 20 <= sum(step < 40 for step in steps) <= 40
+    assert sum(step > 5000 for step in steps) >= 10
+
+
 def test_evenly() -> None:
     assert evenly(10, 4) == [0, 3, 6, 9]
     assert evenly(3, 1) == [0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import re
 from pathlib import Path
 
@@ -109,6 +110,8 @@ def test_options_as_users_give_them_become_fields() -> None:
         ({"metrics": True, "graphs": True}, "would measure the capture of the graphs"),
         ({"max_steps": 0}, "--max-steps 0 is no number of steps: 1 is the least"),
         ({"max_steps": -1}, "--max-steps -1 is no number of steps"),
+        ({"max_seconds": 0}, "--max-seconds 0 is no positive number of seconds"),
+        ({"max_seconds": math.nan}, "--max-seconds nan is no positive number of seconds"),
         ({"keep_params": "some"}, "--keep-params 'some': write all, last or every=N"),
     ],
 )

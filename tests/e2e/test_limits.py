@@ -1,0 +1,134 @@
+"""`--max-steps`, `--max-seconds`: a training that would go on for ever is ended as complete, and is what it was until
+there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from numdrift import load_run
+from numdrift.harness.api.snapshot_taking import planned_again, planned_snapshots
+from numdrift.harness.observers.snapshots.snapshot_choice import Choice
+from numdrift.harness.records.mode_spec import parse_modes
+
+from ..conftest import ROOT, Numdrift
+
+ENDLESS = ("--steps", "1000000000")
+SCRIPTS = ROOT / "tests" / "e2e" / "scripts"
+RANKS, LATE = SCRIPTS / "ranks.py", SCRIPTS / "late.py"
+
+
+@pytest.mark.slow
+def test_an_endless_training_has_the_steps_of_one_that_ends(numdrift: Numdrift, tiny: Path, tmp_path: Path) -> None:
+    modes = ("--modes", "cpu,compile,lazy")
+    done = numdrift("run", tiny, *modes, "--max-steps", "4", "--name", "endless", "--", *ENDLESS, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert numdrift("run", tiny, *modes, "--name", "whole", "--", "--steps", "4").returncode == 0
+    for mode in ("cpu", "compile", "lazy"):
+        ended, whole = (load_run(tmp_path / "runs" / name / mode) for name in ("endless", "whole"))
+        assert ended.manifest.status == "complete" and len(ended.journal.steps) == 4
+        assert ended.journal.losses == whole.journal.losses
+        assert list(ended.journal.digests()) == list(whole.journal.digests())
+        assert ended.journal.value_steps == whole.journal.value_steps == [0, 1, 2, 3]
+
+
+@pytest.mark.slow
+def test_an_endless_training_is_investigated(numdrift: Numdrift, tiny: Path, tmp_path: Path) -> None:
+    modes = ("--mode", "cpu", "--mode", "bad=cpu,kernel.tanh_backward=bf16")
+    asked = ("investigate", tiny, *modes, "--max-steps", "3", "--no-scripts", "--name", "endless")
+    done = numdrift(*asked, "--", *ENDLESS, timeout=300)
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = json.loads((tmp_path / "runs/endless/investigation.json").read_text())
+    assert [run["steps"] for run in found["runs"].values()] == [3, 3]
+    (pair,) = found["pairs"]
+    assert pair["verdict"] == "beyond-rounding"
+    assert [culprit["op"] for culprit in pair["culprits"]] == ["aten.tanh_backward"]
+    # and the training without its culprit ends as well
+    assert pair["without"]["identical"]
+    # and what is recorded has the steps that it has
+    refused = numdrift("investigate", "runs/endless", "--max-steps", "2")
+    assert refused.returncode == 2 and "is recorded" in refused.stderr
+
+
+@pytest.mark.slow
+def test_all_ranks_end_at_the_same_step(numdrift: Numdrift, tmp_path: Path) -> None:
+    asked = ("run", RANKS, "--modes", "cpu", "--nproc", "2", "--max-steps", "2", "--name", "r")
+    done = numdrift(*asked, "--", "--steps", "100", timeout=300)
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((tmp_path / "runs/r/cpu/run.json").read_text())
+    assert manifest["status"] == "complete"
+    assert [rank["steps"] for rank in manifest["ranks"]] == [2, 2]
+
+
+@pytest.mark.slow
+def test_trainings_that_were_ended_by_time_are_investigated_on_their_common_steps(
+    numdrift: Numdrift, tmp_path: Path
+) -> None:
+    # given two modes whose half hour is over after four and five steps, and a reference that ends by itself
+    modes = ("--mode", "cpu", "--mode", "same=cpu,env.LATE=3", "--mode", "bad=cpu,env.LATE=4,kernel.tanh_backward=bf16")
+    asked = ("investigate", LATE, *modes, "--max-seconds", "1800", "--no-scripts", "--name", "late")
+    done = numdrift(*asked, "--", "--steps", "8", timeout=300)
+    # then each pair is judged as far as both came, and says so
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = json.loads((tmp_path / "runs/late/investigation.json").read_text())
+    assert {name: run["steps"] for name, run in found["runs"].items()} == {"cpu": 8, "same": 4, "bad": 5}
+    same, bad = found["pairs"]
+    assert same["verdict"] == "identical" and "of their 4 common steps" in same["text"][0]
+    assert "compared on their 4 common steps: same was ended after 1800 s (--max-seconds)" in same["notes"]
+    assert "compared on their 5 common steps: bad was ended after 1800 s (--max-seconds)" in bad["notes"]
+    assert bad["verdict"] == "beyond-rounding" and [step["step"] for step in bad["steps"]] == [0, 1, 2, 3, 4]
+    assert bad["without"]["identical"] and bad["without"]["text"].endswith("is cpu bit for bit in 5 common steps")
+    # and every experiment is as long as its run: its own time is not limited
+    assert all(control["repeatable"] for pair in (same, bad) for control in pair["controls"].values())
+    lengths = {
+        path.name: load_run(path).manifest.steps
+        for path in (tmp_path / "runs/late/evidence").iterdir()
+        if (path / "run.json").exists()
+    }
+    assert (lengths["cpu-again"], lengths["same-again"], lengths["bad-again"]) == (8, 4, 5)
+    assert lengths["bad-without-cpu"] == 5
+    # and the same call finds all of it
+    again = numdrift(*asked, "--json", "-", "--quiet", "--", "--steps", "8", timeout=300)
+    assert again.returncode == 1 and json.loads(again.stdout)["training_runs"] == 0
+    compared = numdrift("compare", "runs/late", "--json", "-")
+    assert [one["identical"] for one in json.loads(compared.stdout)["distances"]] == [True, False]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("profile", "--modes", "cpu", "--steps", "1"),
+        ("analyze", "--mode", "compile"),
+        ("partition", "--mode", "compile", "--check"),
+        ("snapshot", "take", "--modes", "cpu"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_every_command_that_trains_takes_both_limits(
+    numdrift: Numdrift, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    limits = ("--max-steps", "3", "--max-seconds", "600")
+    done = numdrift(*command, LATE, *limits, "--", "--steps", "1000000000", timeout=300)
+    runs = [load_run(path.parent) for path in tmp_path.glob("runs/*/*/run.json")]
+    assert runs, done.stdout + done.stderr
+    for run in runs:
+        assert run.manifest.status == "complete" and run.manifest.steps == 3
+        assert json.loads((run.path / "config.json").read_text())["max_seconds"] == 600
+
+
+def test_the_step_that_differs_is_reached_again_without_a_limit_of_time(tmp_path: Path) -> None:
+    first = planned_snapshots(
+        str(LATE), parse_modes("cpu,compile"), (), Choice(on="drift"), until_drift=True, module=None, name=None, nproc=1,
+        timeout=None, out=tmp_path, force=False, max_steps=None, max_seconds=60,
+    )  # fmt: skip
+    again = planned_again(first, first.modes[1], 4, Choice(on="drift"))
+    assert (first.max_seconds, again.max_seconds, again.max_steps) == (60, None, 5)
+
+
+def test_seconds_of_several_processes_are_refused(numdrift: Numdrift, tmp_path: Path) -> None:
+    done = numdrift("run", RANKS, "--modes", "cpu", "--nproc", "2", "--max-seconds", "5")
+    assert done.returncode == 2 and "--max-steps 20" in done.stderr
+    assert not (tmp_path / "runs").exists()
