@@ -157,7 +157,7 @@ def investigated(
             )
         runs = recorded_runs(Path(out), reproducer.path, suffix)
         # in passive threads: rounds of several runs share the processor
-        with passive_threads():
+        with passive_threads(), laboratory:
             return investigate_runs(runs, plan, laboratory), runs[0].path.parent
     if against_single and nproc < 2:
         raise UsageError("--against-single holds several processes against one: say how many, as in --nproc 2")
@@ -168,7 +168,7 @@ def investigated(
         kernels=own_kernels(kernels), nproc=nproc, jobs=jobs, timeout=timeout, strict=strict, force=force,
         **requested({"max_steps": max_steps, "max_seconds": max_seconds}),
     )  # fmt: skip
-    with passive_threads():
+    with passive_threads(), laboratory:
         return investigate_plan(batch, plan, laboratory), batch.investigation.path
 
 
@@ -214,6 +214,6 @@ def localized(
     """What `numdrift.localize` and `numdrift localize` do; `asked` are fields of the plan. Gives the findings
     and their folder."""
     runs = pair_to_localize(a, b)
-    with passive_threads():
-        findings = localize_runs(runs, InvestigationPlan(**asked), Laboratory(progress, jobs, timeout))
+    with passive_threads(), Laboratory(progress, jobs, timeout) as laboratory:
+        findings = localize_runs(runs, InvestigationPlan(**asked), laboratory)
     return findings, a.path.parent

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from ..errors import NumdriftError, UsageError
 from ..launch.batch_plan import BatchPlan, check_plan, script_sha256
 from ..launch.execute_batch import execute_together, run_config
-from ..launch.guest_process import guest_command
+from ..launch.guest_process import EAGER, Guest, environment
+from ..launch.preloaded import PreloadedProcesses
 from ..launch.supervise import Reporter
 from ..records.experiment import Experiment
 from ..records.mode_spec import ModeSpec
@@ -30,6 +30,8 @@ from .evidence import EvidenceFolder
 REFEREE = "numdrift.harness.tape.in_double"
 LONGEST = 600.0
 """Seconds after which the referee is given up."""
+
+LOOK_SECONDS = 0.02
 
 
 class Interrupted(Exception):
@@ -56,8 +58,8 @@ class Round:
 
 @dataclass
 class Laboratory:
-    """Runs experiments beside the recorded runs. `timeout` is in seconds a run. `made` and `steps` count
-    what it has run itself, `reused` what was there from an earlier call."""
+    """Runs experiments beside the recorded runs, each as one of `processes`, which end with its context. `timeout` is
+    in seconds a run. `made` and `steps` count what it has run itself, `reused` what was there from an earlier call."""
 
     progress: Progress
     jobs: int
@@ -65,7 +67,14 @@ class Laboratory:
     made: int = 0
     reused: int = 0
     steps: int = 0
+    processes: PreloadedProcesses = field(default_factory=lambda: PreloadedProcesses(lasting=True))
     began: float = field(default_factory=time.monotonic)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.processes.close()
 
     @property
     def elapsed(self) -> float:
@@ -109,7 +118,7 @@ class Laboratory:
             check_plan(plan)
         names = [spec.name for plan in plans for spec in plan.modes]
         with self.progress.round(title, names) as reporter:
-            result = execute_together(plans, reporter, self.jobs)
+            result = execute_together(plans, reporter, self.jobs, processes=self.processes)
         for run in result.runs:
             self.made += 1
             self.steps += run.manifest.steps
@@ -179,41 +188,48 @@ def begun_in(states: Path, run: RecordedRun, experiment: Experiment, steps: Sequ
     )
 
 
-def run_referee(folder: EvidenceFolder, runs: Sequence[RecordedRun], progress: Progress) -> None:
+def run_referee(
+    folder: EvidenceFolder, runs: Sequence[RecordedRun], laboratory: Laboratory, given_up: threading.Event | None = None
+) -> None:
     """Write the exact values beside each tape that has none yet: a clean process replays it in double. A failure is
-    said, and the verdict goes without."""
+    said, and the verdict goes without. It ends early once it is `given_up`."""
     tapes = [tape for run in runs for tape in sorted((run.path / "tapes").glob("tape-*.safetensors"))]
     missing = [tape for tape in tapes if not tape.with_name(tape.name.replace("tape-", "exact-", 1)).exists()]
     if not missing:
         return
     config, log = folder.path / "referee.json", folder.path / "referee.log"
     config.write_text(json.dumps({"tapes": [str(tape.absolute()) for tape in missing], "kernels": []}))
-    command = guest_command(config, module=REFEREE)
+    guest = Guest(config, environment(ModeSpec("cpu", "cpu"), os.environ), module=REFEREE, imports=EAGER)
+    until = time.monotonic() + LONGEST
     try:
         with log.open("wb") as written:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=written,
-                stderr=subprocess.STDOUT,
-                env={"PYTHONHASHSEED": "0", **os.environ},
-                timeout=LONGEST,
-                check=False,
-            )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        progress.say(f"the fp64 referee gave no answer: {error}")
+            process = laboratory.processes.start(guest, written.fileno(), written.fileno())
+        while (code := process.poll()) is None:
+            if time.monotonic() > until or (given_up is not None and given_up.is_set()):
+                process.kill()
+            time.sleep(LOOK_SECONDS)
+    except OSError as error:
+        laboratory.progress.say(f"the fp64 referee gave no answer: {error}")
         return
-    if done.returncode:
+    if given_up is not None and given_up.is_set():
+        return
+    if code and time.monotonic() > until:
+        laboratory.progress.say(f"the fp64 referee gave no answer: it was ended after {LONGEST:.0f} s")
+    elif code:
         said = (log.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
-        progress.say(f"the fp64 referee failed (exit code {done.returncode}): {said}; all of it is in {log}")
+        laboratory.progress.say(f"the fp64 referee failed (exit code {code}): {said}; all of it is in {log}")
 
 
 @contextmanager
-def referee_beside(folder: EvidenceFolder, runs: Sequence[RecordedRun], progress: Progress) -> Iterator[None]:
+def referee_beside(folder: EvidenceFolder, runs: Sequence[RecordedRun], laboratory: Laboratory) -> Iterator[None]:
     """The referee at work beside what is done in this context, which ends with it."""
-    beside = threading.Thread(target=run_referee, args=(folder, runs, progress))
+    given_up = threading.Event()
+    beside = threading.Thread(target=run_referee, args=(folder, runs, laboratory, given_up))
     beside.start()
     try:
         yield
+    except BaseException:
+        given_up.set()  # it has a session of its own, which Ctrl-C does not reach
+        raise
     finally:
         beside.join()

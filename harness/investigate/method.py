@@ -103,12 +103,12 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Lab
     if differing and is_repeatable(reference):
         folder, progress = EvidenceFolder.of(reference), laboratory.progress
         # The referee takes one processor for as long as the forced steps take the others.
-        with referee_beside(folder, evidence_for(reference, differing[0]).taped, progress):
+        with referee_beside(folder, evidence_for(reference, differing[0]).taped, laboratory):
             laboratory.make(forced(reference, differing, chosen))
         laboratory.make(noise_without_tape(reference, chosen, progress))
         date_onset(laboratory, reference, differing, plan)
         laboratory.make(suspicious(reference, differing))
-        run_referee(folder, evidence_for(reference, differing[0]).taped, progress)  # of tapes that are new since
+        run_referee(folder, evidence_for(reference, differing[0]).taped, laboratory)  # of tapes that are new since
     laboratory.make(envelope(reference, plan.envelope))
     laboratory.make(seeds([reference, *others], plan.seeds))
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import JournalError
-from ..launch.guest_process import environment, guest_command
+from ..launch.guest_process import EAGER, Guest, environment
 from ..records.codec import json_text
 from ..records.culprit import Culprit, CulpritScript
 from ..records.experiment import Experiment
@@ -29,7 +29,7 @@ from ..runs.step_outcomes import outcome_path, outcome_steps, read_noise_record,
 from ..tape.op_names import UNREPLAYED
 from .evidence import EvidenceFolder, PairEvidence
 from .investigation_plan import InvestigationPlan
-from .laboratory import Laboratory, Progress, Round, begun_in, repeating
+from .laboratory import Laboratory, Round, begun_in, repeating
 from .pair_scores import spec_of
 from .question import Inquiry, QuestionAnswer
 
@@ -102,7 +102,7 @@ def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: Invest
             )
             path = run.investigation.run(run.modes[0].name, "").path
             config = _config(inquiry, tapes, path, socket, scripts=plan.scripts)
-            stack.enter_context(_localizer(inquiry, config, laboratory.progress))
+            stack.enter_context(_localizer(inquiry, config, laboratory))
             runs.append(run)
         if runs:
             said = ", ".join(f"step {inquiry.step} of {inquiry.evidence.b.manifest.label}" for inquiry in inquiries)
@@ -179,23 +179,22 @@ def _config(inquiry: Inquiry, reference: Path, other: Path, socket: Path, *, scr
 
 
 @contextmanager
-def _localizer(inquiry: Inquiry, config: LocalizerConfig, progress: Progress) -> Iterator[None]:
+def _localizer(inquiry: Inquiry, config: LocalizerConfig, laboratory: Laboratory) -> Iterator[None]:
     """The localizer beside what is done in this context; what it says is passed on, and it ends with the context."""
     path = folder_of(inquiry) / "localizer.json"
     path.write_text(json_text(config, indent=1), encoding="utf-8")
-    with (folder_of(inquiry) / "localizer.log").open("wb") as errors:
-        process = subprocess.Popen(
-            guest_command(path, module=LOCALIZER),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            env=environment(spec_of(inquiry.evidence.a), os.environ),  # with the threads of the reference
-            text=True,
-        )
+    threads = environment(spec_of(inquiry.evidence.a), os.environ)  # with the threads of the reference
+    guest = Guest(path, threads, module=LOCALIZER, imports=EAGER)
+    progress, (reading, writing) = laboratory.progress, os.pipe()
+    said = os.fdopen(reading, encoding="utf-8", errors="replace")
+    try:
+        with (folder_of(inquiry) / "localizer.log").open("wb") as errors:
+            process = laboratory.processes.start(guest, writing, errors.fileno())
+    finally:
+        os.close(writing)
 
     def pass_on() -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
+        for line in said:
             progress.say(f"  {inquiry.evidence.b.manifest.label}: {line.rstrip()}")
 
     # Read all the time, for a process whose pipe is full waits
@@ -210,6 +209,7 @@ def _localizer(inquiry: Inquiry, config: LocalizerConfig, progress: Progress) ->
         process.kill()
         process.wait()
         passing.join()
+        said.close()
 
 
 def localizations(evidence: PairEvidence) -> list[Localization]:

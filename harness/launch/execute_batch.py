@@ -6,7 +6,7 @@ import importlib
 import json
 import os
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 
@@ -25,7 +25,8 @@ from ..runs.recorded_run import RecordedRun
 from ..runs.run_layout import RunFolder, rank_folder
 from .batch_kernels import inside_kernel, never_executed, swaps_of_run
 from .batch_plan import BatchPlan, check_plan, script_sha256
-from .guest_process import Launch
+from .guest_process import Launch, Processes, guest_of
+from .preloaded import PreloadedProcesses
 from .run_ending import ending, run_manifest
 from .running_process import ProcessEnd
 from .supervise import Reporter, supervise
@@ -69,7 +70,9 @@ def execute(plan: BatchPlan, reporter: Reporter) -> BatchResult:
     return execute_together([plan], reporter, plan.jobs)
 
 
-def execute_together(plans: Sequence[BatchPlan], reporter: Reporter, jobs: int) -> BatchResult:
+def execute_together(
+    plans: Sequence[BatchPlan], reporter: Reporter, jobs: int, processes: Processes | None = None
+) -> BatchResult:
     """Run several plans at a time, at most `jobs` processes at once; the names of their modes must differ.
 
     Raises UsageError before anything is started.
@@ -85,7 +88,11 @@ def execute_together(plans: Sequence[BatchPlan], reporter: Reporter, jobs: int) 
     def write_down(launch: Launch, end: ProcessEnd) -> None:
         finished[launch.name] = close_run(prepared[launch.name], end)
 
-    completed = supervise([run.launch for run in prepared.values()], reporter, write_down, jobs)
+    launches = [run.launch for run in prepared.values()]
+    with ExitStack() as stack:
+        processes = processes or stack.enter_context(PreloadedProcesses())
+        processes.expect([guest_of(one) for one in launches if not one.others])
+        completed = supervise(launches, reporter, write_down, jobs, processes)
     for name, run in prepared.items():
         if name not in finished:
             _withdraw(run.folder)

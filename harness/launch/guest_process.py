@@ -1,4 +1,4 @@
-"""How the process of one run is started, and what is wrong with the Python that it is to run in."""
+"""How the processes of guests are started, and what is wrong with the Python that one is to run in."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import UsageError
 from ..records.mode_spec import ModeSpec
@@ -66,16 +66,80 @@ def guest_command(config: Path, *, python: str = sys.executable, module: str = "
     return [*command, module] if module else command
 
 
-def start(launch: Launch) -> subprocess.Popen[bytes]:
-    """Start the process in a session of its own, so that signals of the terminal reach it through us."""
-    with launch.stdout.open("ab") as stdout, launch.stderr.open("ab") as stderr:
+EAGER = ("torch", "torch._dynamo")
+"""What a training imports anyway, before its script or with its first optimizer."""
+
+IMPORTS = {"cpu": EAGER, "lazy": EAGER, "compile": (*EAGER, "torch._inductor.compile_fx")}
+"""By base, what a process may have imported already when it becomes a training. Other devices, and the modes of
+plug-ins, want a process of their own: drivers do not survive a fork."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """One process of ours: its configuration, all of its variables, and the module of numdrift that is its `main`
+    (empty: the recorder). `imports` is what it may find imported; empty where it has to be started."""
+
+    config: Path
+    environment: Mapping[str, str]
+    python: str = sys.executable
+    module: str = ""
+    imports: tuple[str, ...] = ()
+
+
+def guest_of(launch: Launch) -> Guest:
+    spec = launch.spec
+    return Guest(
+        config=launch.config,
+        environment=environment(spec, os.environ) | dict(launch.variables),
+        python=interpreter(spec),
+        imports=IMPORTS.get(spec.base, ()) if spec.device in (None, "cpu") and not launch.reads_input else (),
+    )
+
+
+class GuestProcess(Protocol):
+    """A process that was started, of which `subprocess.Popen` is one kind."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def kill(self) -> None: ...
+
+
+class Processes(Protocol):
+    """Where the processes of guests come from."""
+
+    def expect(self, guests: Sequence[Guest]) -> None:
+        """These will be started soon."""
+
+    def start(self, guest: Guest, stdout: int, stderr: int, *, stdin: int | None = subprocess.DEVNULL) -> GuestProcess:
+        """Start a process, in a session of its own, so that signals of the terminal reach it through us."""
+
+
+class StartedProcesses:
+    """Each is started, as from a shell."""
+
+    def expect(self, guests: Sequence[Guest]) -> None:
+        pass
+
+    def start(self, guest: Guest, stdout: int, stderr: int, *, stdin: int | None = subprocess.DEVNULL) -> GuestProcess:
         return subprocess.Popen(
-            guest_command(launch.config, python=interpreter(launch.spec)),
-            stdin=None if launch.reads_input else subprocess.DEVNULL,
+            guest_command(guest.config, python=guest.python, module=guest.module),
+            stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            env=environment(launch.spec, os.environ) | dict(launch.variables),
+            env=guest.environment,
             start_new_session=True,
+        )
+
+
+def start(launch: Launch, processes: Processes | None = None) -> GuestProcess:
+    """Start the process of a launch, with its files for its streams."""
+    with launch.stdout.open("ab") as stdout, launch.stderr.open("ab") as stderr:
+        return (processes or StartedProcesses()).start(
+            guest_of(launch), stdout.fileno(), stderr.fileno(), stdin=None if launch.reads_input else subprocess.DEVNULL
         )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..records.mode_spec import ModeSpec
-from .guest_process import Launch, start
+from .guest_process import GuestProcess, Launch, Processes, start
 
 GRACE_SECONDS = 5.0
 """How long a process may take to end after it was asked to, before it is killed."""
@@ -101,12 +101,12 @@ class Tail:
 class Running:
     """One process under way."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: Launch, processes: Processes | None = None) -> None:
         self.launch = launch
         self.tail = Tail(launch.events)
         self.began = time.monotonic()
         self._oom_kills = _oom_kills()
-        self._process: subprocess.Popen[bytes] = start(launch)
+        self._process: GuestProcess = start(launch, processes)
 
     def poll(self) -> ProcessEnd | None:
         """The way it ended, or None while it runs; a run past its time is ended here."""
@@ -202,7 +202,7 @@ class RunningRanks:
     all of them at once.
     """
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: Launch, processes: Processes | None = None) -> None:
         self.launch = launch
         ranks = [replace(launch, others=()), *launch.others]
         port = free_port()
@@ -212,7 +212,7 @@ class RunningRanks:
             given = thread_variables(one.spec, os.environ) | dict(one.variables)
             given |= rank_variables(rank, len(ranks), port)
             # No time limit of its own: that of the run is over for all ranks at once.
-            self._running.append(Running(replace(one, timeout=None, variables=given, others=())))
+            self._running.append(Running(replace(one, timeout=None, variables=given, others=()), processes))
         self.tail = self._running[0].tail
         self._ends: dict[int, ProcessEnd] = {}
         self._failed_at: float | None = None

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import BinaryIO, Protocol
 
-from .guest_process import Launch
+from .guest_process import Launch, Processes
 from .running_process import JournalProgress, ProcessEnd, Running, RunningRanks
 
 POLL_SECONDS = 0.05
@@ -33,8 +33,9 @@ def supervise(
     reporter: Reporter,
     finished: Callable[[Launch, ProcessEnd], None],
     jobs: int = 1,
+    processes: Processes | None = None,
 ) -> bool:
-    """Run every launch, at most `jobs` at a time; `finished` is called as each ends.
+    """Run every launch, at most `jobs` at a time, as one of `processes`; `finished` is called as each ends.
 
     Gives False when Ctrl-C or a signal ended it early: what runs gets it and is stopped, what waits is not started.
     """
@@ -58,7 +59,7 @@ def supervise(
             while waiting or running:
                 while waiting and len(running) < jobs:
                     launch = waiting.popleft()
-                    running.append(RunningRanks(launch) if launch.others else Running(launch))
+                    running.append((RunningRanks if launch.others else Running)(launch, processes))
                     reporter.started(launch.name)
                 for one in list(running):
                     end = one.poll()

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from numdrift.harness.launch.preloaded import SWITCH
+
 from .nursery import BE_REAPER, EXECUTE, Cradle, is_alike, send
 
 PROGRAM = Path(__file__).with_name("nursery.py")
@@ -114,7 +116,7 @@ def numdrift_in(
     folder: Path, *arguments: str | Path, timeout: float = 900, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the command line in a folder, with these variables besides our own, in processes that are forked."""
-    environment = os.environ | {"COLUMNS": "200"} | variables
+    environment = os.environ | {"COLUMNS": "200", SWITCH: "0"} | variables
     ready = nursery(environment.get("OMP_NUM_THREADS", ""))
     command = ["-m", "numdrift", *map(str, arguments)]
     return as_text(ready.run(command, cwd=folder, env=environment, timeout=timeout))
@@ -131,9 +133,15 @@ def forked_trainings() -> Iterator[None]:
         with its:
             send(connection, {"command": []}, [its.fileno()])
         Cradle(mine, ready.environment).install()
+        before = os.environ.get(SWITCH)
+        os.environ[SWITCH] = "0"
         try:
             yield
         finally:
+            if before is None:
+                del os.environ[SWITCH]
+            else:
+                os.environ[SWITCH] = before
             subprocess.Popen._execute_child = EXECUTE  # type: ignore[attr-defined]
 
 

@@ -1,0 +1,232 @@
+"""Trainings that begin in milliseconds: forked off a process that has torch imported, in place of started.
+
+`recorder/preloaded_process.py` is the other side. A fork is what a started process would be, bit for bit; where that
+cannot be had (another system, an accelerator, a thread in the preloaded process), and whenever something fails on the
+way, the process is started. `NUMDRIFT_PRELOAD=0` has all of them started.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+from .guest_process import PACKAGE, Guest, GuestProcess, StartedProcesses
+
+logger = logging.getLogger("numdrift.preloaded")
+
+SWITCH = "NUMDRIFT_PRELOAD"
+
+PROGRAM = PACKAGE / "harness/recorder/preloaded_process.py"
+
+READ_LATE = frozenset(
+    (
+        "DEVICE", "LTC_SAVE_TENSORS_FILE", "LTC_SAVE_TENSORS_FMT",
+        "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME",
+        "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
+        "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_USE_AGENT_STORE",
+    )
+)  # fmt: skip
+"""The variables that numdrift itself gives a process and nothing reads when torch is imported: scripts read their
+device, the lazy core its dump at its first graph, torch.distributed those of the ranks when they meet. Any other may be
+read early."""
+
+MOST = 3
+"""Preloaded processes at a time: each holds some 200 MB that no other has."""
+
+PATIENCE = 120.0
+"""Seconds until a preloaded process that was asked for a fork is given up: the imports of torch are in them."""
+
+
+def can_preload() -> bool:
+    return sys.platform == "linux" and hasattr(os, "pidfd_open") and os.environ.get(SWITCH) != "0"
+
+
+def circumstances() -> tuple[object, ...]:
+    """What a process takes over from the one that starts it, besides its variables."""
+    taken = ("Umask:", "Groups:", "SigBlk:", "SigIgn:", "Cpus_allowed:", "Mems_allowed:")
+    status = Path("/proc/thread-self/status").read_text(encoding="utf-8").splitlines()
+    limits = Path("/proc/self/limits").read_text(encoding="utf-8")
+    # A fork has the folder that was the current one when its preloaded process was started.
+    return (Path.cwd(), limits, os.getpriority(os.PRIO_PROCESS, 0), *(one for one in status if one.startswith(taken)))
+
+
+Key = tuple[object, ...]
+
+
+class PreloadedProcesses:
+    """A preloaded process for each interpreter, environment and circumstances that several guests have in common.
+
+    Those that are told to `expect` several, or with `lasting` all that any guest asks for. They end with the context.
+    """
+
+    def __init__(self, *, lasting: bool = False) -> None:
+        self._lasting = lasting
+        self._known: dict[Key, PreloadedProcess | None] = {}  # the last used one last; None has failed
+        self._started = StartedProcesses()
+        self._turn = threading.RLock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for one in self._known.values():
+            if one is not None:
+                one.close()
+        self._known.clear()
+
+    def expect(self, guests: Sequence[Guest]) -> None:
+        """Begin to load what these guests have in common, so that several preloaded processes load at one time."""
+        keys = [self._key(guest) for guest in guests]
+        counts = Counter(keys)
+        for guest, key in zip(guests, keys, strict=True):
+            if key is not None and (self._lasting or counts[key] > 1):
+                self._preloaded(key, guest)
+
+    def start(self, guest: Guest, stdout: int, stderr: int, *, stdin: int | None = subprocess.DEVNULL) -> GuestProcess:
+        key = self._key(guest) if stdin == subprocess.DEVNULL else None
+        if key is not None and (self._lasting or key in self._known):
+            preloaded = self._preloaded(key, guest)
+            if preloaded is not None:
+                try:
+                    return preloaded.fork(guest, stdout, stderr)
+                except OSError as error:
+                    logger.info("started, as no fork could be had: %s; %s", error, preloaded.said())
+                    with self._turn:
+                        self._known[key] = None
+                    if not preloaded.is_busy():
+                        preloaded.close()
+        return self._started.start(guest, stdout, stderr, stdin=stdin)
+
+    def _key(self, guest: Guest) -> Key | None:
+        """Guests with one key may be forked off one process; None for one that has to be started."""
+        if not guest.imports or not can_preload():
+            return None
+        early = frozenset((name, value) for name, value in guest.environment.items() if name not in READ_LATE)
+        return guest.python, early, *circumstances()
+
+    def _preloaded(self, key: Key, guest: Guest) -> PreloadedProcess | None:
+        with self._turn:
+            if key in self._known:
+                self._known[key] = found = self._known.pop(key)
+                return found
+            idle = [other for other, one in self._known.items() if one is not None and not one.is_busy()]
+            alive = sum(one is not None for one in self._known.values())
+            if alive >= MOST and idle:
+                gone = self._known.pop(idle[0])
+                assert gone is not None
+                gone.close()
+            try:
+                self._known[key] = PreloadedProcess(guest)
+            except OSError as error:
+                logger.info("no process could be preloaded: %s", error)
+                self._known[key] = None
+            return self._known[key]
+
+
+class PreloadedProcess:
+    """One process that imports what `guest` needs, and the connection on which it is asked for forks."""
+
+    def __init__(self, guest: Guest) -> None:
+        self._forks: list[ForkedProcess] = []
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115, open as long as the process
+        self._connection, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        early = {name: value for name, value in guest.environment.items() if name not in READ_LATE}
+        with its, tempfile.TemporaryFile() as stdout:
+            self._process = subprocess.Popen(
+                [guest.python, str(PROGRAM), str(its.fileno()), ",".join(guest.imports)],
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=self._said,
+                env=early,
+                pass_fds=[its.fileno()],
+                start_new_session=True,
+            )
+
+    def fork(self, guest: Guest, stdout: int, stderr: int) -> ForkedProcess:
+        """Raises OSError where none could be had; then nothing of the guest has begun."""
+        connection, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with its:
+                asked = json.dumps(guest.imports).encode()
+                socket.send_fds(self._connection, [asked], [stdout, stderr, its.fileno()])
+            connection.settimeout(PATIENCE)
+            number = connection.recv(32)
+            if not number:
+                raise ConnectionError("the preloaded process gave no answer")
+            # Only now the fork knows what it is to be: had we given up before, it would have done nothing.
+            variables = {name: value for name, value in guest.environment.items() if name in READ_LATE}
+            arguments = [str(PACKAGE), str(guest.config), *([guest.module] if guest.module else [])]
+            connection.sendall(json.dumps({"arguments": arguments, "variables": variables}).encode())
+        except BaseException:
+            connection.close()
+            raise
+        forked = ForkedProcess(int(number), connection)
+        self._forks = [*(one for one in self._forks if one.poll() is None), forked]
+        return forked
+
+    def is_busy(self) -> bool:
+        return any(one.poll() is None for one in self._forks)
+
+    def said(self) -> str:
+        """What it has printed on its standard error."""
+        descriptor = self._said.fileno()  # read where we say: the process goes on writing where it was
+        return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode(errors="replace").strip()
+
+    def close(self) -> None:
+        """End it, and with it all forks that still run."""
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()
+        self._said.close()
+
+
+class ForkedProcess:
+    """A fork of a preloaded process, which is its parent and tells us on the connection how it ended."""
+
+    def __init__(self, pid: int, connection: socket.socket) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._connection = connection
+
+    def poll(self) -> int | None:
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0.0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code, negative for a signal. Raises subprocess.TimeoutExpired."""
+        if self.returncode is None:
+            self._connection.settimeout(timeout)
+            try:
+                told = self._connection.recv(32)
+            except (TimeoutError, BlockingIOError):
+                raise subprocess.TimeoutExpired(["fork"], timeout or 0.0) from None
+            except OSError:
+                told = b""
+            self._connection.close()
+            if not told:
+                # The preloaded process was killed. The kernel has asked its forks to end: none is to go on unseen.
+                with suppress(OSError):
+                    os.killpg(self.pid, signal.SIGKILL)
+            self.returncode = int(told or -signal.SIGKILL)
+        return self.returncode
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
