@@ -209,12 +209,13 @@ def fill_pools() -> list[object]:
 
 
 def elsewhere() -> list[object]:
-    """Take some pools: objects made from here on have other addresses than in another fork.
+    """Take some pools, and fill those before them: objects made from here on have other addresses than in another fork.
 
     The kernel gives each started process other addresses, which differ by whole pages. A training whose bits depend on
     them, by the order of a large set of parameters for one, is not deterministic, and is to be found out as such.
     """
-    return objects(512, random.SystemRandom().randrange(128) * ((POOL - HEAD) // 512))
+    taken = objects(512, random.SystemRandom().randrange(128) * ((POOL - HEAD) // 512))
+    return [taken, fill_pools()]
 
 
 def main() -> None:
