@@ -1,0 +1,154 @@
+"""docs/reference/performance.md: what an investigation takes, and whether that is what is aimed at."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from .workloads import DEEP, MOST_MEMORY, ROOT, TRAININGS_A_MODE, WORKLOADS, Workload
+
+PAGE = ROOT / "docs/reference/performance.md"
+
+HEAD = """# What an investigation takes
+
+`scripts/bench investigate` measures `numdrift investigate --no-confirm` beside the bare trainings of the same two modes, which it
+runs in turns with it. {provenance}; this page is what the command wrote.
+
+| training | rounds | bare, both modes | investigation | times bare | processor times bare | trainings | steps | verdict | first cause |
+|---|--:|--:|--:|--:|--:|--:|--:|---|---|
+"""
+
+READING = """
+Seconds are medians, with the smallest and the largest, of whole processes: Python and torch are started in them, too. A ratio is the
+median of those of the rounds. The bare trainings are the two scripts, run one after the other without numdrift; *trainings* and *steps* are what
+numdrift trains itself, as `training_runs` and `steps_trained` of `investigation.json` count them. Inductor's cache is warm on both
+sides. An investigation gives the verdict, the causes with their proofs and a script for each, and leaves out the whole training
+without the causes.
+
+{trainings}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """One execution: of the bare script of a mode (`bare 0`, `bare 1`), of `numdrift`, or of the `bisector`."""
+
+    workload: str
+    round: int
+    way: str
+    seconds: float
+    processor: float
+    trainings: int
+    steps: int
+    verdict: str | None = None
+    cause: str = ""
+    gib: float | None = None
+
+    def line(self) -> str:
+        peak = "" if self.gib is None else f", {self.gib:.2f} GiB"
+        found = f": {self.verdict}, {self.cause}" if self.verdict else ""
+        return f"{self.workload}, {self.way}: {self.seconds:.2f} s, {self.processor:.2f} processor s{peak}{found}"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All rounds of a workload that are complete."""
+
+    workload: Workload
+    rounds: Sequence[Sequence[Taken]]
+
+    @classmethod
+    def of(cls, workload: Workload, taken: Sequence[Taken]) -> Measured:
+        ours = [one for one in taken if one.workload == workload.name]
+        rounds = [[one for one in ours if one.round == number] for number in sorted({one.round for one in ours})]
+        return cls(workload, [each for each in rounds if any(one.way == "numdrift" for one in each)])
+
+    def of_way(self, way: str, value: Callable[[Taken], float] = lambda one: one.seconds) -> list[float]:
+        """The sum of each round over what begins so."""
+        return [sum(value(one) for one in each if one.way.startswith(way)) for each in self.rounds]
+
+    def ratio(self, way: str, value: Callable[[Taken], float] = lambda one: one.seconds) -> float:
+        pairs = zip(self.of_way("numdrift", value), self.of_way(way, value), strict=True)
+        return statistics.median(ours / theirs for ours, theirs in pairs if theirs)
+
+    @property
+    def answers(self) -> list[Taken]:
+        return [one for each in self.rounds for one in each if one.way == "numdrift"]
+
+
+def page(taken: Sequence[Taken], provenance: str) -> str:
+    measured = [one for workload in WORKLOADS if (one := Measured.of(workload, taken)).rounds]
+    trained = "\n".join(
+        f"- *{one.workload.name}*: {one.workload.what} (`{command_of(one.workload)}`)" for one in measured
+    )
+    aims = [line for one in measured for line in goals(one)]
+    peaks = [one.gib for one in taken if one.workload == DEEP.name and one.gib is not None]
+    if peaks:
+        aims.append(
+            f"- memory: {met(max(peaks) <= MOST_MEMORY)}, {max(peaks):.2f} GiB at the peak of all processes together, where "
+            f"{MOST_MEMORY:g} GiB are allowed; each shared page is counted once. {DEEP.what[0].upper()}{DEEP.what[1:]}"
+        )
+    return "\n".join(
+        [
+            HEAD.format(provenance=provenance) + "\n".join(row(one) for one in measured),
+            READING.format(trainings=trained).rstrip(),
+            "\n## The goals\n",
+            *aims,
+            "",
+        ]
+    )
+
+
+def command_of(workload: Workload) -> str:
+    return " ".join([workload.script, *workload.arguments])
+
+
+def row(measured: Measured) -> str:
+    answers = measured.answers
+    cells = (
+        measured.workload.name,
+        str(len(measured.rounds)),
+        spread(measured.of_way("bare")),
+        spread(measured.of_way("numdrift")),
+        f"{measured.ratio('bare'):.2f}",
+        f"{measured.ratio('bare', lambda one: one.processor):.2f}",
+        said(str(one.trainings) for one in answers),
+        said(str(one.steps) for one in answers),
+        said(one.verdict or "undecided" for one in answers),
+        said(one.cause for one in answers),
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def goals(measured: Measured) -> list[str]:
+    """Each goal of a workload, met or missed, and by how much."""
+    workload, lines = measured.workload, []
+    if (most := workload.times_bare) is not None:
+        ratio = measured.ratio("bare")
+        lines.append(f"{met(ratio <= most)}, {ratio:.2f} times its bare trainings, where {most:g} are allowed")
+    if (share := workload.times_bisector) is not None and all(measured.of_way("bisector")):
+        ratio, theirs = measured.ratio("bisector"), spread(measured.of_way("bisector"))
+        lines.append(
+            f"{met(ratio <= share)}, {ratio:.2f} of the seconds of CompilerBisector's `run` ({theirs}), where {share:g} are allowed"
+        )
+    if (seconds := workload.seconds) is not None:
+        median = statistics.median(measured.of_way("numdrift"))
+        lines.append(f"{met(median <= seconds)}, {median:.1f} s, where {seconds:g} s are allowed")
+    most_trained, allowed = max(one.trainings for one in measured.answers), TRAININGS_A_MODE * len(workload.modes)
+    lines.append(
+        f"{met(most_trained <= allowed)}, {most_trained} trainings of {len(workload.modes)} modes, where {allowed} are allowed"
+    )
+    return [f"- {workload.name}: {line}" for line in lines]
+
+
+def spread(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.1f} s ({min(values):.1f} to {max(values):.1f})"
+
+
+def said(values: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(values))
+
+
+def met(is_met: bool) -> str:
+    return "met" if is_met else "**missed**"

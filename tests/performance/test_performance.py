@@ -1,0 +1,84 @@
+"""What is measured of an investigation, and what the page makes of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from .memory import peak_of
+from .page import Taken, page
+from .workloads import DEEP, ROOT, WORKLOADS
+
+
+def taken(way: str, seconds: float, number: int = 0, trainings: int = 4) -> Taken:
+    return Taken("sam_tanh", number, way, seconds, 2 * seconds, trainings, 40, "rounding", "aten.sum (backward)")
+
+
+def test_a_row_has_the_medians_of_the_rounds_and_of_their_ratios() -> None:
+    rounds = [(1.0, 3.0, 8.0), (2.0, 3.0, 20.0), (2.0, 2.0, 24.0)]
+    text = page(
+        [
+            taken(way, seconds, number)
+            for number, values in enumerate(rounds)
+            for way, seconds in zip(("bare 0", "bare 1", "numdrift"), values, strict=True)
+        ],
+        "Measured today",
+    )
+    assert "| sam_tanh | 3 | 4.0 s (4.0 to 5.0) | 20.0 s (8.0 to 24.0) | 4.00 | 4.00 | 4 | 40 | rounding |" in text
+    assert "- sam_tanh: met, 4.00 times its bare trainings, where 4 are allowed" in text
+    assert "- sam_tanh: met, 4 trainings of 2 modes, where 4 are allowed" in text
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(10.0, "met, 0.50 of"), (11.0, "**missed**, 0.55 of")])
+def test_half_the_bisectors_time_meets_the_goal(seconds: float, words: str) -> None:
+    text = page([taken("bare 0", 1), taken("numdrift", seconds), taken("bisector", 20)], "Measured today")
+    assert f"- sam_tanh: {words} the seconds of CompilerBisector's `run`" in text
+
+
+def test_a_page_says_what_is_missed() -> None:
+    deep = Taken(DEEP.name, 0, "numdrift", 60, 0, 0, 0, gib=9.0)
+    text = page([taken("bare 0", 1), taken("numdrift", 5, trainings=5), deep], "Measured today")
+    assert "- sam_tanh: **missed**, 5.00 times" in text
+    assert "- sam_tanh: **missed**, 5 trainings of 2 modes" in text
+    assert "- memory: **missed**, 9.00 GiB" in text
+
+
+def test_a_round_that_was_cut_off_does_not_count() -> None:
+    text = page([taken("bare 0", 1), taken("numdrift", 2), taken("bare 0", 9, number=1)], "Measured today")
+    assert "| sam_tanh | 1 | 1.0 s (1.0 to 1.0) | 2.0 s (2.0 to 2.0) |" in text
+
+
+def test_memory_is_that_of_all_processes_and_what_they_share_counts_once() -> None:
+    # given 64 MiB in a process, which two children share with it, and 32 MiB more in one of these
+    script = """
+import os, time
+shared = bytearray(2**26)
+shared[::4096] = b"x" * 2**14
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        own = bytearray(2**25)
+        own[::4096] = b"x" * 2**13
+        time.sleep(1)
+        os._exit(0)
+    time.sleep(1)
+    os._exit(0)
+time.sleep(1)
+raise SystemExit(5)
+"""
+    # when
+    alone, _ = peak_of([sys.executable, "-c", "import time; time.sleep(0.5)"], os.environ, Path.cwd())
+    peak, code = peak_of([sys.executable, "-c", script], os.environ, Path.cwd())
+    # then
+    assert code == 5
+    assert 2**26 + 2**25 <= peak - alone < 2**26 + 2**25 + 2**24
+
+
+def test_every_workload_is_there_and_aims_at_something() -> None:
+    for one in WORKLOADS:
+        assert (ROOT / one.script).exists(), one.script
+        assert len(one.bare) == len(one.modes)
+        assert one.times_bare or one.seconds

@@ -1,0 +1,105 @@
+"""What `scripts/bench investigate` measures: pairs of modes, how their bare scripts are started, and what is aimed at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Bare:
+    """A mode's training without numdrift: arguments after the workload's own, and variables."""
+
+    arguments: Sequence[str] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+COMPILED = (Bare(), Bare(("--compile",)))
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A pair of modes. The limits are of the investigation's seconds: `times_bare` those of its modes' bare scripts,
+    `times_bisector` those of CompilerBisector on the same, `seconds` as they are."""
+
+    name: str
+    what: str
+    script: str
+    arguments: Sequence[str]
+    modes: Sequence[str] = ("cpu", "compile")
+    bare: Sequence[Bare] = COMPILED
+    times_bare: float | None = None
+    times_bisector: float | None = None
+    seconds: float | None = None
+    long: bool = False
+
+
+FAULT = "FAULT", "tanh_backward"
+
+WORKLOADS = (
+    Workload(
+        "sam_tanh",
+        "an MLP under SAM, 10 steps, cpu against compile",
+        "reproducers/sam_tanh.py",
+        ("--epochs", "10"),
+        times_bare=4,
+        times_bisector=0.5,
+    ),
+    Workload(
+        "eager pair",
+        "a small network, 20 steps, cpu against cpu with a kernel of the script's own",
+        "tests/e2e/scripts/own_kernel.py",
+        ("--steps", "20"),
+        modes=("cpu", f"own=cpu,env.{FAULT[0]}={FAULT[1]}"),
+        bare=(Bare(), Bare(variables=dict([FAULT]))),
+        seconds=8,
+    ),
+    Workload(
+        "char_gpt",
+        "a character transformer of 0.8 million parameters, 30 steps, cpu against compile",
+        "reproducers/char_gpt.py",
+        ("--steps", "30"),
+        times_bare=4,
+    ),
+    Workload(
+        "resnet_digits",
+        "a residual network on scikit-learn's digits, 30 steps, cpu against compile",
+        "reproducers/resnet_digits.py",
+        ("--steps", "30"),
+        times_bare=4,
+    ),
+    Workload(
+        "mnist",
+        "the convolutional network of pytorch/examples' mnist on random images, 10 steps of 64, cpu against compile",
+        "tests/performance/mnist.py",
+        ("--images", "640"),
+        times_bare=4,
+    ),
+    Workload(
+        "long training",
+        "10,000 steps of an MLP that take about 5 ms each, cpu against compile",
+        "tests/performance/long_training.py",
+        ("--steps", "10000"),
+        times_bare=2.3,
+        long=True,
+    ),
+)
+
+TRAININGS_A_MODE = 2
+"""Trainings of a mode at most, the confirming one left out."""
+
+MOST_MEMORY = 7.54
+"""GiB: what all processes together took at their peak when a step of DEEP was first localized, each shared page
+counted once."""
+
+DEEP = Workload(
+    "12 layers",
+    "a transformer of 12 layers, 512 wide (38 million parameters), 1,024 words a step, 2 steps, cpu against compile",
+    "tests/e2e/scripts/deep_transformer.py",
+    ("--width", "512", "--batch", "8", "--context", "128"),
+    bare=(),
+)
