@@ -4,7 +4,8 @@
     scripts/bench faults --models gru,cnn --kinds loop,benign
     scripts/bench faults --keep runs/faults                 # leaves the investigations there, and goes on with them
 
-Each model is one investigation: the script as it is in cpu mode, and one mode for each case.
+Each model is one investigation: the script as it is in cpu mode, and one mode for each case. A case that is the reference
+itself has an investigation of its own.
 """
 
 from __future__ import annotations
@@ -91,23 +92,38 @@ def named(trial: Trial, args: argparse.Namespace) -> bool:
 
 
 def investigate(model: str, chosen: Sequence[Trial], folder: Path, jobs: int) -> list[Judged]:
-    """Hold each trial against the model as it is."""
+    """Hold each trial against the model as it is, and that against each that is the reference itself."""
+    together = [trial for trial in chosen if trial.against is None]
+    specs = ["cpu", *(trial.spec for trial in together)]
+    judged = pairs_of(model, model, specs, together, folder, jobs) if together else []
+    for trial in chosen:
+        if trial.against is not None:
+            specs = [trial.spec, f"plain={trial.against}"]
+            judged += pairs_of(model, f"{model}-{trial.name}", specs, [trial], folder, jobs)
+    return judged
+
+
+def pairs_of(
+    model: str, name: str, specs: Sequence[str], chosen: Sequence[Trial], folder: Path, jobs: int
+) -> list[Judged]:
+    """One investigation; its pairs are the chosen trials, one after the other."""
     began = time.monotonic()
-    modes = [part for trial in chosen for part in ("--mode", trial.spec)]
+    modes = [part for spec in specs for part in ("--mode", spec)]
     script = str(MODELS / f"{model}.py")
-    named_here = ["--name", model, "--out", str(folder), "--jobs", str(jobs)]
+    named_here = ["--name", name, "--out", str(folder), "--jobs", str(jobs)]
     done = nursery("1").run(
-        ["-m", "numdrift", "investigate", script, "--mode", "cpu", *modes, *named_here, *LOCALIZE, "--json", "-"],
+        ["-m", "numdrift", "investigate", script, *modes, *named_here, *LOCALIZE, "--json", "-"],
         cwd=ROOT,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         timeout=DAY,
         stderr=sys.stderr.fileno(),
     )
-    seconds = altogether(folder / f"{model}.seconds", time.monotonic() - began)
+    seconds = altogether(folder / f"{name}.seconds", time.monotonic() - began)
     if not done.stdout:
-        raise SystemExit(f"the investigation of {model} ended with exit code {done.returncode}")
+        raise SystemExit(f"the investigation of {name} ended with exit code {done.returncode}")
     pairs = {pair["b"]: pair for pair in json.loads(done.stdout)["pairs"]}
-    return [Judged.of(trial, pairs.get(trial.name, {}), seconds / len(chosen)) for trial in chosen]
+    found = [pairs.get("plain" if trial.against else trial.name, {}) for trial in chosen]
+    return [Judged.of(trial, pair, seconds / len(chosen)) for trial, pair in zip(chosen, found, strict=True)]
 
 
 def altogether(path: Path, seconds: float) -> float:

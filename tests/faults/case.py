@@ -4,7 +4,8 @@ A case is read without being executed:
 
     MODELS    scripts of `models/` that it changes
     MODES     modes that it is tried in, by default ("cpu",); CASE is added where it has something to plant
-    EXPECTED  the verdict against the unchanged script in cpu mode
+    AGAINST   optional: modes of the unchanged script that are held against the case, which is the reference then
+    EXPECTED  the verdict against the unchanged script in cpu mode, or in those modes against the case
     CULPRIT   optional: the phase, the module, the op or the step that is to blame; a tuple of them where a case
               plants several faults at once, which no culprit can be taken for at the same time
 """
@@ -32,6 +33,7 @@ class Case:
     summary: str
     models: tuple[str, ...]
     modes: tuple[str, ...]
+    against: tuple[str, ...]
     expected: str
     planted: bool
     culprits: tuple[Mapping[str, Any], ...]
@@ -51,15 +53,19 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A case on one model in one mode: one pair of an investigation."""
+    """A case on one model in one mode: one pair of an investigation. The case is the reference where it says `against` which
+    mode of the unchanged script."""
 
     case: Case
     model: str
     mode: str
+    against: str | None = None
 
     @property
     def name(self) -> str:
         """The mode's name: that of the case, and in what its modes differ where it has several."""
+        if self.against is not None:
+            return f"{self.case.name}-against-{self.against}"
         if len(self.case.modes) == 1:
             return self.case.name
         base, _, keys = self.mode.partition(",")
@@ -92,6 +98,7 @@ def read_case(path: Path) -> Case:
         summary=ast.get_docstring(tree) or "",
         models=stated["MODELS"],
         modes=stated.get("MODES", ("cpu",)),
+        against=stated.get("AGAINST", ()),
         expected=stated["EXPECTED"],
         planted=any(isinstance(node, ast.FunctionDef) and node.name == "plant" for node in tree.body),
         culprits=(culprit,) if isinstance(culprit, dict) else culprit,
@@ -108,4 +115,10 @@ def all_models() -> list[str]:
 
 def trials(model: str) -> list[Trial]:
     """Every trial on `model`."""
-    return [Trial(case, model, mode) for case in all_cases() if model in case.models for mode in case.modes]
+    return [
+        Trial(case, model, mode, against)
+        for case in all_cases()
+        if model in case.models
+        for mode in case.modes
+        for against in case.against or (None,)
+    ]

@@ -57,7 +57,7 @@ class Judged:
 
     @property
     def backend(self) -> str:
-        return backend_of(parse_mode(self.trial.spec))
+        return backend_of(parse_mode(self.trial.against or self.trial.spec))
 
 
 @dataclass(frozen=True, slots=True)

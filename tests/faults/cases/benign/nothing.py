@@ -2,7 +2,19 @@
 
 from tests.faults.training import Training
 
-MODELS = ("tanh_sam", "transformer", "cnn", "gru", "autoencoder", "mixed", "bag", "unet")
+MODELS = (
+    "tanh_sam",
+    "transformer",
+    "cnn",
+    "gru",
+    "autoencoder",
+    "mixed",
+    "bag",
+    "unet",
+    "memory",
+    "bookkeeping",
+    "settings",
+)
 EXPECTED = "identical"
 
 
