@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..records.digest_record import Digest
@@ -59,16 +59,33 @@ def cut_short(a: RecordedRun, b: RecordedRun) -> RecordedRun | None:
     return short if ended else None
 
 
+def own_steps(run: RecordedRun) -> set[int]:
+    """The steps that a run took from the state that it had come to by itself.
+
+        resynced 2, rejoined 3, resynced 5     steps 2, and 5 and all after it, began in another run's state
+    """
+    changes = {int(event["step"]): False for event in run.journal.events("resynced") if not event.get("equal")}
+    changes |= {int(event["step"]): True for event in run.journal.events("rejoined")}
+    own, found = True, set()
+    for record in run.journal.steps:
+        own = changes.get(record.step, own)
+        if own:
+            found.add(record.step)
+    return found
+
+
 def differences(a: RecordedRun, b: RecordedRun) -> Iterator[RecordedDifference]:
-    """The first difference of the initial values, then those of every step, then missing steps.
+    """The first difference of the initial values, then those of every step, then missing steps; steps that b began in
+    another run's state are left out.
 
     Of one step the first of the generators, batches, losses, gradients and values each. What one run did not
     record is left out, and so is what a damaged journal lacks.
     """
     if (name := _first(*_readable(_initial(a.journal), _initial(b.journal)))) is not None:
         yield RecordedDifference(0, "initial", name)
+    own = own_steps(b)
     for step, groups in _groups_of_steps(a.journal, b.journal):
-        for what, left, right in groups:
+        for what, left, right in groups if step in own else ():
             if (name := _first(left, right)) is not None:
                 yield RecordedDifference(step, what, name)
     counts = [len(run.journal.steps) for run in (a, b)]
@@ -166,9 +183,11 @@ class GeneratorDifference:
     used: bool
 
 
-def generator_differences(a: RecordedRun, b: RecordedRun) -> list[GeneratorDifference]:
-    """The first difference of each generator, in the order of steps."""
-    records = common_steps(a.journal, b.journal)
+def generator_differences(
+    a: RecordedRun, b: RecordedRun, steps: Container[int] | None = None
+) -> list[GeneratorDifference]:
+    """The first difference of each generator in these steps, in their order."""
+    records = [pair for pair in common_steps(a.journal, b.journal) if steps is None or pair[0].step in steps]
     names = dict.fromkeys(name for ours, theirs in records for name in ours.generators if name in theirs.generators)
     found = []
     for name in names:
@@ -227,7 +246,7 @@ def repetition(first: RecordedRun, again: RecordedRun) -> Repetition:
     found = next((one for one in differences(first, again) if one.what != "generator"), None)
     if found is None:
         return Repetition(True, text=f"{first.manifest.label} repeats bit for bit")
-    before = [one for one in generator_differences(first, again) if one.used and one.step <= found.step]
+    before = [one for one in generator_differences(first, again, own_steps(again)) if one.used and one.step <= found.step]
     if before and found.what != "steps":
         found = RecordedDifference(before[0].step, "generator", before[0].generator)
     what, name, step = found.what, found.name, found.step

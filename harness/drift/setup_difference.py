@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,7 +62,35 @@ def generator_setup(a: RecordedRun, b: RecordedRun) -> list[SetupDifference]:
     return found
 
 
-def batch_setup(a: RecordedRun, b: RecordedRun, drifting_from: int | None) -> list[SetupDifference]:
+def made_by_the_training(free: RecordedRun, forced: RecordedRun | None) -> set[int]:
+    """The arguments of the models that the training makes itself (a memory, a prediction), by their places.
+
+    They are told by an intervention: where a training was begun in another state, what comes from outside is what it
+    was, and what descends from the training is not.
+    """
+    found = set[int]()
+    if forced is None:
+        return found
+    records = {record.step: record for record in free.journal.steps}
+    given = {
+        (int(event["step"]), int(place)): str(hash_)
+        for event in forced.journal.events("given")
+        for place, hash_ in event["arguments"]
+    }
+    replaced = {step for step, _ in given}
+    for record in forced.journal.steps:
+        if record.step not in replaced and record.step in records:
+            given |= {(record.step, place): one[2] for place, one in enumerate(next(iter(record.batches or ()), ()))}
+    for (step, place), hash_ in given.items():
+        own = next(iter(records[step].batches or ()), ()) if step in records else ()
+        if place < len(own) and hash_ and own[place][2] and hash_ != own[place][2]:
+            found.add(place)
+    return found
+
+
+def batch_setup(
+    a: RecordedRun, b: RecordedRun, drifting_from: int | None, from_the_model: Collection[int] = ()
+) -> list[SetupDifference]:
     """The first batch that differs, and the first that differs though it does not come from the model.
 
     `drifting_from` is the first step that computed something else.
@@ -81,7 +109,7 @@ def batch_setup(a: RecordedRun, b: RecordedRun, drifting_from: int | None) -> li
         for place, left, equal in compared:
             if equal and late:
                 equal_after_drift.add(place)
-            elif not equal and (not late or place in equal_after_drift):
+            elif not equal and place not in from_the_model and (not late or place in equal_after_drift):
                 return [*([follows] if follows else []), _differing(ours.step, place, left)]
             elif not equal and follows is None:
                 follows = _differing(ours.step, place, left, follows=True)

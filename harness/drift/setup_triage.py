@@ -4,7 +4,7 @@ compute."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from ..records.adoption_facts import NO_AUTOCAST
@@ -140,12 +140,16 @@ FACTS = {
 
 
 def setup_differences(
-    a: RecordedRun, b: RecordedRun, state_a: TensorFile | None = None, state_b: TensorFile | None = None
+    a: RecordedRun,
+    b: RecordedRun,
+    state_a: TensorFile | None = None,
+    state_b: TensorFile | None = None,
+    from_the_model: Collection[int] = (),
 ) -> list[SetupDifference]:
     """Compare what went into two runs, the first occurrence of each kind and name, a cause before its consequence.
 
     `state_a` and `state_b` are the states that step 0 began with; without them distances between initial
-    values are told by their digests.
+    values are told by their digests. The arguments `from_the_model` are known to be made by the training itself.
     """
     drifting_from = first_computed_difference(a, b)
     found, left, right = [], a.manifest, b.manifest
@@ -167,7 +171,7 @@ def setup_differences(
     found += initial_differences(a, b, state_a, state_b)
     found += hyper_differences(a, b, drifting_from)
     found += generator_setup(a, b)
-    found += batch_setup(a, b, drifting_from)
+    found += batch_setup(a, b, drifting_from, from_the_model)
     counts = [len(run.journal.steps) for run in (a, b)]
     # A run that failed is shorter for that reason
     failed = any(one.failed and one.status != "nonfinite" for one in (left, right))

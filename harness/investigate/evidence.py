@@ -89,7 +89,12 @@ class PairEvidence:
 
     @property
     def b_again(self) -> RecordedRun | None:
-        return self.only("b", "again")
+        """The other mode's control: a repetition of its own, else the run that takes chosen steps from the reference's
+        state and all others from its own."""
+        again, forced = self.only("b", "again"), self.forced
+        if again is None and forced is not None and forced.journal.events("rejoined"):
+            return forced
+        return again
 
     @property
     def forced(self) -> RecordedRun | None:

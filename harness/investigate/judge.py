@@ -4,6 +4,7 @@ is run here."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import TypeVar
@@ -14,7 +15,7 @@ from ..drift.nonfinite import nonfinite
 from ..drift.recorded_drift import Repetition, repetition
 from ..drift.referee_accuracy import Accuracy
 from ..drift.run_comparison import RunComparison, compare_runs
-from ..drift.setup_difference import SetupDifference
+from ..drift.setup_difference import SetupDifference, made_by_the_training
 from ..drift.setup_triage import environment_differences, setup_differences
 from ..drift.step_score import StepScore
 from ..drift.verdict import VerdictEvidence, decide
@@ -150,7 +151,8 @@ def _weigh(evidence: PairEvidence, failed: Sequence[str]) -> _Weighed:
     unreadable: list[str] = []
     several = evidence.one_against_several
     compared = whole_batch_compared(a, b) if several else compare_runs(a, b)
-    setup = setup_differences(a, b, _first_state(evidence.a_again), _first_state(evidence.b_again))
+    states = (_first_state(a, evidence.a_again), _first_state(b, evidence.b_again))
+    setup = setup_differences(a, b, *states, from_the_model=made_by_the_training(b, evidence.forced))
     if several:
         setup = [one for one in setup if one.kind not in OF_ONE_RANK]
     localized = localizations(evidence)
@@ -201,7 +203,7 @@ def _failed(evidence: PairEvidence) -> list[str]:
         (evidence.a, evidence.a.manifest.label),
         (evidence.b, evidence.b.manifest.label),
         (evidence.a_again, f"the repetition of {evidence.a.manifest.label}"),
-        (evidence.b_again, f"the repetition of {evidence.b.manifest.label}"),
+        (evidence.only("b", "again"), f"the repetition of {evidence.b.manifest.label}"),
         (evidence.forced, f"{evidence.b.manifest.label}, started from the reference's state,"),
     ]
     said = [
@@ -213,13 +215,12 @@ def _failed(evidence: PairEvidence) -> list[str]:
     return said[:1]
 
 
-def _first_state(run: RecordedRun | None) -> TensorFile | None:
-    if run is None or 0 not in state_steps(run.path):
-        return None
-    try:
-        return read_state(run.path, 0)
-    except JournalError:
-        return None
+def _first_state(*runs: RecordedRun | None) -> TensorFile | None:
+    for run in runs:
+        if run is not None and 0 in state_steps(run.path):
+            with suppress(JournalError):
+                return read_state(run.path, 0)
+    return None
 
 
 def _readable(read: Callable[[], Kind], otherwise: Kind, unreadable: list[str]) -> Kind:

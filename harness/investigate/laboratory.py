@@ -17,7 +17,9 @@ from ..errors import NumdriftError, UsageError
 from ..launch.batch_plan import BatchPlan, check_plan, script_sha256
 from ..launch.execute_batch import execute_together, run_config
 from ..launch.guest_process import EAGER, Guest, environment
+from ..launch.held_processes import HeldProcesses
 from ..launch.preloaded import PreloadedProcesses
+from ..launch.running_process import Running
 from ..launch.supervise import Reporter
 from ..records.experiment import Experiment
 from ..records.mode_spec import ModeSpec
@@ -58,8 +60,9 @@ class Round:
 
 @dataclass
 class Laboratory:
-    """Runs experiments beside the recorded runs, each as one of `processes`, which end with its context. `timeout` is
-    in seconds a run. `made` and `steps` count what it has run itself, `reused` what was there from an earlier call."""
+    """Runs experiments beside the recorded runs, each as one of `processes`. `timeout` is in seconds a run. `made` and
+    `steps` count what it has run itself, `reused` what was there from an earlier call. The processes of some runs are
+    `held`. All of them end with its context."""
 
     progress: Progress
     jobs: int
@@ -68,12 +71,14 @@ class Laboratory:
     reused: int = 0
     steps: int = 0
     processes: PreloadedProcesses = field(default_factory=lambda: PreloadedProcesses(lasting=True))
+    held: HeldProcesses = field(default_factory=HeldProcesses)
     began: float = field(default_factory=time.monotonic)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.held.close()
         self.processes.close()
 
     @property
@@ -108,8 +113,12 @@ class Laboratory:
         plans = [replace(plan, timeout=self.timeout) for plan in experiments.plans]
         missing = [plan for plan in plans if not self._is_there(plan, plan.modes[0].name)]
         self.reused += len(plans) - len(missing)
-        for plan in missing:  # half done by an earlier call, or asked for otherwise
-            _remove(plan.investigation.run(plan.modes[0].name, ""))
+        for place, plan in enumerate(missing):  # half done by an earlier call, or asked for otherwise
+            folder = plan.investigation.run(plan.modes[0].name, "")
+            self.held.let_go(folder.path)
+            _remove(folder)
+            if plan.held:
+                missing[place] = replace(plan, serve=self.held.address())
         if missing:
             self._execute(experiments.title, missing)
 
@@ -118,7 +127,14 @@ class Laboratory:
             check_plan(plan)
         names = [spec.name for plan in plans for spec in plan.modes]
         with self.progress.round(title, names) as reporter:
-            result = execute_together(plans, reporter, self.jobs, processes=self.processes)
+            keeping = {plan.modes[0].name: plan for plan in plans if plan.serve is not None}
+
+            def keep(name: str, process: Running) -> None:
+                plan = keeping[name]
+                assert plan.serve is not None
+                self.held.keep(plan.investigation.run(name, plan.suffix).path, process, plan.serve)
+
+            result = execute_together(plans, reporter, self.jobs, processes=self.processes, keep=keep)
         for run in result.runs:
             self.made += 1
             self.steps += run.manifest.steps
@@ -146,7 +162,12 @@ class Laboratory:
             wanted = replace(wanted, until=None)
         unchanged = run.manifest.script_sha256 == script_sha256(plan.script)
         # Compared as JSON, where a tuple is a list; where the script lies and where it writes may be otherwise
-        elsewhere = {"script": "", "invoked": "", "journal": ""}
+        elsewhere = {"script": "", "invoked": "", "journal": "", "serve": "", "checkpoints": 0}
+        # as does the folder of the whole investigation
+        elsewhere |= {name: "/".join(Path(getattr(wanted, name)).parts[-2:]) for name in ("resync", "rejoin")}
+        for name in ("resync", "rejoin"):
+            if "/".join(Path(getattr(asked, name)).parts[-2:]) != elsewhere[name]:
+                return None
         one, other = (json.loads(json.dumps(config.to_json())) | elsewhere for config in (asked, wanted))
         return run if unchanged and one == other else None
 

@@ -14,6 +14,7 @@ from ..records.findings import Findings, PairFindings
 from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import state_steps
+from .chosen_steps import choose
 from .evidence import EvidenceFolder, PairEvidence, evidence_for
 from .investigation_plan import InvestigationPlan
 from .judge import judge, judge_pair
@@ -22,7 +23,19 @@ from .pair_scores import spec_of
 from .part_search import check_parts
 from .question import SEARCHED, Inquiry, Question
 from .question_table import LAST_QUESTIONS, QUESTIONS
-from .rounds import choose, controls, date_onset, envelope, forced, is_repeatable, noise_without_tape, seeds, suspicious
+from .rounds import (
+    apart,
+    date_onset,
+    envelope,
+    is_repeatable,
+    look_closer,
+    noise_without_tape,
+    not_of_itself,
+    once_more,
+    seeds,
+    suspicious,
+    unsure,
+)
 from .whole_trainings import MEMBERS, is_left_over, without_culprits
 
 SINGLE = "single"
@@ -46,6 +59,9 @@ def investigate(batch: BatchPlan, plan: InvestigationPlan, laboratory: Laborator
             single = replace(batch.modes[0], name=SINGLE)
             alone = replace(batch, modes=[single], nproc=1, sketches=True, positions=names)
             runs = [*laboratory.free(alone), *laboratory.free(replace(batch, positions=names))]
+        elif plan.steps is None:
+            # half of the budget is for what the second training keeps of the steps that begin in these states
+            runs = laboratory.free(replace(batch, checkpoints=plan.state_budget // 2))
         else:
             runs = laboratory.free(batch)
     except Interrupted:
@@ -89,24 +105,35 @@ def _found(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Lab
 
 
 def decide(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory) -> None:
-    """Make the experiments that a verdict needs: each mode repeated, chosen steps begun in one state, the
-    noise of these steps and their values in double, and whole trainings where they are asked for."""
+    """Make the experiments that a verdict needs: each mode once more, which is its control, takes chosen steps from one
+    state and holds its process; the noise of these steps and their values in double, and whole trainings where they are
+    asked for."""
     reference = runs[0]
     others = [run for run in runs[1:] if run.journal.steps and run.manifest.status in ("complete", "nonfinite")]
     if not reference.journal.steps or not others:
         return
     compared = [compare_runs(reference, run) for run in others]
-    chosen = choose(reference, compared, plan, laboratory.progress)
-    laboratory.make(controls(reference, others, chosen))
+    chosen = choose(reference, others, compared, plan, laboratory.progress)
+    laboratory.make(once_more(reference, others, chosen))
     differing = [run for run, one in zip(others, compared, strict=True) if not one.identical]
     # Of a reference that does not repeat itself no step can be held against another mode's.
     if differing and is_repeatable(reference):
         folder, progress = EvidenceFolder.of(reference), laboratory.progress
-        # The referee takes one processor for as long as the forced steps take the others.
+        # The referee takes one processor for as long as what is made here takes the others.
         with referee_beside(folder, evidence_for(reference, differing[0]).taped, laboratory):
-            laboratory.make(forced(reference, differing, chosen))
+            doubtful = not_of_itself(reference, differing, chosen)
+            for run in doubtful:
+                progress.say(
+                    f"{run.manifest.label} does not go on as before after steps that it began in the reference's state: "
+                    "it carries something that is in no state, or does not repeat itself; its control is a run of its own"
+                )
+            alone = [run for run in differing if run in doubtful or run.path not in chosen.of]
+            laboratory.make(apart(reference, alone, doubtful, chosen))
+            laboratory.make(unsure(reference, differing))
         laboratory.make(noise_without_tape(reference, chosen, progress))
         date_onset(laboratory, reference, differing, plan)
+        for run in differing:
+            look_closer(laboratory, reference, run)
         laboratory.make(suspicious(reference, differing))
         run_referee(folder, evidence_for(reference, differing[0]).taped, laboratory)  # of tapes that are new since
     laboratory.make(envelope(reference, plan.envelope))

@@ -1,8 +1,8 @@
 """Localizing a step of a pair: which ops compute other bits on the same inputs, and which of them make the drift.
 
-the reference's run      has a tape of the step, or is run again for it
-the other mode's run     begins in the reference's state, takes the step, and then answers at a socket
-the localizer            a clean process: reads both tapes, asks the held run, writes localization.json
+the runs of both modes   have tapes of the step, and their processes are held; where that is not so, or a process has
+                         died, the step is taken once more
+the localizer            a clean process: reads both tapes, asks both held runs, writes localization.json
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import JournalError
+from ..launch.batch_plan import BatchPlan
 from ..launch.guest_process import EAGER, Guest, environment
 from ..records.codec import json_text
 from ..records.culprit import Culprit, CulpritScript
 from ..records.experiment import Experiment
 from ..records.localization_record import Localization, LocalizedSide, LocalizerConfig, read_localization
 from ..records.step_selection import StepSelection
-from ..runs.step_outcomes import outcome_path, outcome_steps, read_noise_record, tape_path
+from ..runs.step_outcomes import noise_path, outcome_path, outcome_steps, read_noise_record, tape_path
 from ..tape.op_names import UNREPLAYED
 from .evidence import EvidenceFolder, PairEvidence
 from .investigation_plan import InvestigationPlan
@@ -37,10 +37,7 @@ AGAINST_ONE = "ops of several ranks are not replayed, so its cause is not looked
 
 LOCALIZER = "numdrift.harness.localize.localizer_process"
 PATIENCE = 24 * 3600.0
-"""Seconds that the localizer waits for a held run: it is told when the run has ended otherwise."""
-
-LAST_WORDS = 30.0
-"""Seconds in which the localizer ends after the runs that it asked."""
+"""Seconds that a localization may take."""
 
 
 class Ops:
@@ -76,37 +73,70 @@ class Ops:
 
 def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
     """Localize steps of different modes at one time."""
-    runs = []
+    made: dict[str, BatchPlan] = {}
+    asked = []
+    for inquiry in inquiries:
+        if _cannot(laboratory, inquiry):
+            continue
+        asked.append(inquiry)
+        for side in SIDES:
+            if _holding(laboratory, inquiry, side) is None:
+                again = _once_more(inquiry, side)
+                made[again.modes[0].name] = again  # one reference for several inquiries
+    if not asked:
+        return
+    said = ", ".join(f"step {inquiry.step} of {inquiry.evidence.b.manifest.label}" for inquiry in asked)
+    if made:
+        laboratory.make(Round(f"processes to be asked about {said}", list(made.values())))
+    laboratory.progress.say(f"localizing {said}")
     with ExitStack() as stack:
-        sockets = stack.enter_context(tempfile.TemporaryDirectory(prefix="numdrift-"))
-        for number, inquiry in enumerate(inquiries):
-            tapes = _reference_tape(laboratory, inquiry)
-            if tapes is None:
+        for inquiry in asked:
+            a, b = (_holding(laboratory, inquiry, side) for side in SIDES)
+            if a is None or b is None:
+                which = inquiry.evidence.a if a is None else inquiry.evidence.b
+                said = f"step {inquiry.step} of {which.manifest.label} has no tape, or no process that answers"
+                laboratory.progress.say(f"{said}: its cause is not looked for")
                 continue
             folder_of(inquiry).mkdir(parents=True, exist_ok=True)
-            socket = Path(sockets) / f"{number}.sock"  # beside the runs its name could exceed the 108 bytes of one
-            spec = spec_of(inquiry.evidence.b)
-            if spec.base == "lazy":
-                # Lazy tensors have no values op by op: in their place the same ops are executed on the CPU with the
-                # same kernels, and the localizer sees whether that gives every bit of the lazy step.
-                spec = replace(spec, base="cpu", device=None, mark_step=None)
-            run = begun_in(
-                inquiry.states,
-                inquiry.evidence.b,
-                inquiry.experiment("held"),
-                [inquiry.step],
-                spec=spec,
-                tapes=StepSelection.of([inquiry.step]),
-                noise_replays=0,
-                serve=socket,
-            )
-            path = run.investigation.run(run.modes[0].name, "").path
-            config = _config(inquiry, tapes, path, socket, scripts=plan.scripts)
-            stack.enter_context(_localizer(inquiry, config, laboratory))
-            runs.append(run)
-        if runs:
-            said = ", ".join(f"step {inquiry.step} of {inquiry.evidence.b.manifest.label}" for inquiry in inquiries)
-            laboratory.make(Round(f"localizing {said}", runs))
+            stack.enter_context(_localizer(inquiry, _config(inquiry, a, b, scripts=plan.scripts), laboratory))
+
+
+SIDES: tuple[Literal["a", "b"], ...] = ("a", "b")
+
+
+def _holding(laboratory: Laboratory, inquiry: Inquiry, side: Literal["a", "b"]) -> tuple[Path, Path] | None:
+    """The folder of the side's run that has a tape of the step, and where its process listens; None without one."""
+    evidence, step = inquiry.evidence, inquiry.step
+    if side == "a":
+        runs = [*evidence.taped, EvidenceFolder.of(evidence.a).find(Experiment("taped-at", evidence.a.path.name, step=step))]
+    else:
+        runs = [evidence.forced, EvidenceFolder.of(evidence.a).find(inquiry.experiment("held"))]
+    for run in runs:
+        # a failed tape is a result, too: its reason lies where the tape would
+        if run is None or not (tape_path(run.path, step).exists() or noise_path(run.path, step).exists()):
+            continue
+        address = laboratory.held.address_of(run.path)
+        if address is not None:
+            return run.path, address
+    return None
+
+
+def _once_more(inquiry: Inquiry, side: Literal["a", "b"]) -> BatchPlan:
+    """The step taken once more, with its tape, by a process that is then held."""
+    a, b, step = inquiry.evidence.a, inquiry.evidence.b, inquiry.step
+    steps = StepSelection.of([step])
+    if side == "a":
+        taped = Experiment("taped-at", a.path.name, step=step)
+        return repeating(a, taped, outcomes=steps, tapes=steps, until=step, held=True)
+    spec = spec_of(b)
+    if spec.base == "lazy":
+        # Lazy tensors have no values op by op: in their place the same ops are executed on the CPU with the
+        # same kernels, and the localizer sees whether that gives every bit of the lazy step.
+        spec = replace(spec, base="cpu", device=None, mark_step=None)
+    experiment = inquiry.experiment("held")
+    return begun_in(
+        inquiry.states, b, experiment, [step], spec=spec, tapes=steps, noise_replays=0, held=True
+    )
 
 
 def folder_of(inquiry: Inquiry) -> Path:
@@ -133,46 +163,41 @@ def _inputs(inquiry: Inquiry) -> dict[str, Any]:
     return {**inputs_of(inquiry.evidence), "threshold": inquiry.threshold}
 
 
-def _reference_tape(laboratory: Laboratory, inquiry: Inquiry) -> Path | None:
-    """The folder of the run that has the reference's tape of the step, which is made where there is none."""
+def _cannot(laboratory: Laboratory, inquiry: Inquiry) -> bool:
+    """Say why a step cannot be localized, if it cannot."""
     a, step, say = inquiry.evidence.a, inquiry.step, laboratory.progress.say
     if inquiry.evidence.one_against_several:
         say(f"step {step} of {inquiry.evidence.b.manifest.label} is held against one process: {AGAINST_ONE}")
-        return None
-    for run in inquiry.evidence.taped:
-        if tape_path(run.path, step).exists():
-            return run.path
+        return True
+    if any(tape_path(run.path, step).exists() for run in inquiry.evidence.taped):
+        return False
     # Where its ranks speak with one another in each step, no step of the reference can have a tape.
     for run in inquiry.evidence.taped:
         for other in outcome_steps(run.path):
             reason = str((read_noise_record(run.path, other) or {}).get("reason", ""))
             if reason.endswith(UNREPLAYED):
                 say(f"step {step} of {a.manifest.label}: {reason}; its cause is not looked for")
-                return None
-    steps, taped = StepSelection.of([step]), Experiment("taped-at", a.path.name, step=step)
-    plan = repeating(a, taped, outcomes=steps, tapes=steps, until=step)
-    laboratory.make(Round(f"tape of step {step}", [plan]))
-    made = EvidenceFolder.of(a).find(taped)
-    if made is None or not tape_path(made.path, step).exists():
-        say(f"step {step} of {a.manifest.label} has no tape: its cause is not looked for")
-        return None
-    return made.path
+                return True
+    return False
 
 
-def _config(inquiry: Inquiry, reference: Path, other: Path, socket: Path, *, scripts: bool) -> LocalizerConfig:
+def _config(
+    inquiry: Inquiry, ours: tuple[Path, Path], theirs: tuple[Path, Path], *, scripts: bool
+) -> LocalizerConfig:
+    """`ours` and `theirs` are a folder with the tape and where its process listens, of the reference and the mode."""
+    (reference, socket_a), (other, socket_b) = ours, theirs
     a, b = inquiry.evidence.a.manifest, inquiry.evidence.b.manifest
     threads = a.environment.get("threads")
     started = [run for run in inquiry.evidence.started if inquiry.step in outcome_steps(run.path)]
     outcome = str(outcome_path(started[0].path, inquiry.step).absolute()) if started else ""
     return LocalizerConfig(
-        a=LocalizedSide(a.label, (reference / "tapes").absolute(), "", "", a.spec),
-        b=LocalizedSide(b.label, (other / "tapes").absolute(), str(socket), outcome, b.spec),
+        a=LocalizedSide(a.label, (reference / "tapes").absolute(), str(socket_a), "", a.spec),
+        b=LocalizedSide(b.label, (other / "tapes").absolute(), str(socket_b), outcome, b.spec),
         step=inquiry.step,
         noise=reference.absolute(),
         threshold=inquiry.threshold,
         folder=folder_of(inquiry).absolute(),
         threads=threads if isinstance(threads, int) else 1,
-        patience=PATIENCE,
         scripts=scripts,
         inputs=_inputs(inquiry),
     )
@@ -202,9 +227,9 @@ def _localizer(inquiry: Inquiry, config: LocalizerConfig, laboratory: Laboratory
     passing.start()
     try:
         yield
-        process.wait(LAST_WORDS)
+        process.wait(PATIENCE)
     except subprocess.TimeoutExpired:
-        progress.say(f"step {inquiry.step} could not be localized: the held run ended without an answer")
+        progress.say(f"step {inquiry.step} could not be localized: no answer came in {PATIENCE:.0f} s")
     finally:
         process.kill()
         process.wait()

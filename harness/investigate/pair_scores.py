@@ -22,7 +22,7 @@ from ..records.sketch_record import Shard
 from ..runs.journal import Array, TensorEntry
 from ..runs.mapped_tensors import TensorFile
 from ..runs.recorded_run import RecordedRun, ranks_of
-from ..runs.step_outcomes import exact_steps, outcome_steps, read_exact, read_outcome
+from ..runs.step_outcomes import exact_steps, outcome_steps, read_exact, read_outcome, read_state, state_steps
 from .evidence import PairEvidence
 
 ANEW = " (remove that run's folder, and `numdrift investigate` makes it anew)"
@@ -51,7 +51,7 @@ def scores_of(evidence: PairEvidence) -> Scores:
     threshold = threshold_for(spec_of(evidence.b))
     outcomes = _reference_outcomes(evidence)
     noises, reasons = _taped_noise(evidence)
-    started = {step: run for run in evidence.started for step in outcome_steps(run.path)}
+    started = _started(evidence)
     if not started or not outcomes:
         return Scores((), threshold, "", reasons, "no step of it was started from the reference's state")
     scored, unusable = [], list(reasons)
@@ -157,6 +157,36 @@ def _listed(steps: Sequence[int]) -> str:
     return ", ".join(map(str, steps))
 
 
+def _started(evidence: PairEvidence) -> dict[int, RecordedRun]:
+    """The run that has the outcome of each step that the other mode began in the reference's state.
+
+    The first step that differs may be one that it came to by itself in that very state: then both have kept theirs.
+    """
+    found: dict[int, RecordedRun] = {}
+    for run in evidence.started:
+        put = {int(event["step"]) for event in run.journal.events("resynced")}
+        for step in outcome_steps(run.path):
+            if step in put or _in_one_state(evidence, run, step):
+                found[step] = run
+    return found
+
+
+def _in_one_state(evidence: PairEvidence, run: RecordedRun, step: int) -> bool:
+    states = []
+    for runs in ((evidence.a, *evidence.kept), (evidence.b, run)):
+        having = next((one for one in runs if step in state_steps(one.path)), None)
+        if having is None:
+            return False
+        states.append(read_state(having.path, step))
+    left, right = (
+        {key: one for key, one in state.tensors.items() if not key.startswith("generator ")} for state in states
+    )
+    return left.keys() == right.keys() and all(
+        one.dtype == right[key].dtype and one.shape == right[key].shape and one.tobytes() == right[key].tobytes()
+        for key, one in left.items()
+    )
+
+
 def _reference_outcomes(evidence: PairEvidence) -> dict[int, RecordedRun]:
     """The run that has the reference's outcome of each step."""
     # reversed, so that the first of several runs with a step is the one that stays
@@ -184,7 +214,7 @@ def _taped_noise(evidence: PairEvidence) -> tuple[dict[int, Noise], tuple[str, .
 
 def accuracy_of(evidence: PairEvidence) -> Accuracy | None:
     """The referee's word over all steps that have one; None without. Raises JournalError for damaged files."""
-    started = {step: run for run in evidence.started for step in outcome_steps(run.path)}
+    started = _started(evidence)
     if not started:
         return None
     steps = []

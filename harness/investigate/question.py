@@ -42,7 +42,7 @@ class Inquiry:
     @property
     def states(self) -> Path:
         """The folder of the reference's run that has the state of the step, or would have it."""
-        runs = [run for run in (self.evidence.a_again, *self.evidence.kept) if run is not None]
+        runs = [self.evidence.a, *self.evidence.kept]
         having = [run for run in runs if self.step in state_steps(run.path)]  # a round of onsets may have kept it
         return (having[0] if having else runs[0]).path / "states"
 

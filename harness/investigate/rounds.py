@@ -1,7 +1,8 @@
-"""The experiments that a verdict needs, round by round, and which steps of a training they look at.
+"""The experiments that a verdict needs, round by round.
 
-controls     each mode once more; the reference keeps states, outcomes and tapes of chosen steps
-forced       these steps of the other modes, each begun in the reference's state
+once_more    each mode trains once more, bit for bit, and is held; the reference keeps outcomes and tapes of chosen
+             steps, the others begin these in the reference's state, and each goes on as itself
+apart        where the two cannot be had of one training: a control, and the chosen steps
 suspicious   tapes of the steps that drift, with stronger rounding
 onset        further steps, between the last within rounding and the first beyond
 envelope, seeds     whole trainings
@@ -9,40 +10,29 @@ envelope, seeds     whole trainings
 
 from __future__ import annotations
 
-import math
-import shutil
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from ..drift.recorded_drift import repetition
-from ..drift.run_comparison import RunComparison
+from ..drift.recorded_drift import own_steps, repetition
 from ..drift.step_noise import read_noise
 from ..drift.step_score import StepScore
 from ..drift.verdict import worst_of
-from ..drift.wholes import entries_of
-from ..errors import UsageError
+from ..launch.batch_plan import BatchPlan
 from ..records.experiment import Experiment
+from ..records.run_request import NOISE_REPLAYS
 from ..records.step_files import steps_in
 from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun
 from ..runs.run_layout import STATES
+from ..runs.step_outcomes import noise_path, state_steps, tape_path
 from ..search import between, evenly
+from .chosen_steps import MOST_FORCED, STATE_SHARE, ChosenSteps, bytes_of_state
 from .evidence import EvidenceFolder, evidence_for
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Progress, Round, begun_in, repeating
-from .pair_scores import scores_of, suspicious_steps
-
-MOST_FORCED = 64
-"""Steps that are started from the reference's state: enough to see a fault that begins late."""
-
-MOST_TAPES = 4
-"""Steps recorded as tapes: a tape with its replays costs about as much as 60 steps."""
-
-STATE_SHARE = 9
-"""State and outcome of a step over the bytes of its parameters and buffers: three times them for the state
-(parameters and Adam's two moments), once for the gradients left over, five times for the outcome."""
-
+from .pair_scores import scores_of, spec_of, suspicious_steps
 
 RERUNS = 4
 """Perturbed re-runs that stand in for the tape where no step replays."""
@@ -63,83 +53,98 @@ in three."""
 FROM_THE_STATE = "from the reference's state"
 
 
-def forced_steps(
-    count: int, first_differing: Iterable[int], bytes_a_step: int, budget: int, shorter: Iterable[int] = ()
-) -> tuple[int, ...]:
-    """The steps of a training of `count` steps to start from the reference's state.
-
-    The first ones, where pairs first differed, the last, and the rest evenly spaced, as many as
-    MOST_FORCED and the `budget` in bytes allow; at least two. Of pairs that have fewer steps in common, the `shorter`
-    counts, the last, and as many evenly spaced ones.
-    """
-    counts = sorted({*shorter, count})
-    most = max(2, min(MOST_FORCED, budget // max(1, bytes_a_step)))
-    if count <= most:
-        return tuple(range(count))
-    # In the order in which they matter, since a small budget cuts the list off
-    wanted = [0, *sorted(set(first_differing)), 1, *(one - 1 for one in reversed(counts))]
-    chosen = list(dict.fromkeys(step for step in wanted if 0 <= step < count))[:most]
-    shares = (step for one in counts for step in evenly(one, most // len(counts)))
-    others = [step for step in dict.fromkeys(shares) if step not in chosen]
-    return tuple(sorted([*chosen, *others[: most - len(chosen)]]))
-
-
-def taped_steps(forced: Sequence[int], first_differing: Iterable[int]) -> tuple[int, ...]:
-    """The forced steps that are recorded as tapes: the first, where a pair first differed, the middle, the last."""
-    wanted = [forced[0], *sorted(set(first_differing)), forced[len(forced) // 2], forced[-1]]
-    return tuple(sorted(dict.fromkeys(step for step in wanted if step in forced)))[:MOST_TAPES]
-
-
 def steps_between(steps: Sequence[StepScore], threshold: float, most: int) -> list[int]:
     """At most so many steps between the first one beyond the threshold and the scored one before it."""
     return between(((one.step, worst_of([one]) > threshold) for one in steps), most)
 
 
-def bytes_of_state(run: RecordedRun) -> int:
-    """What a state's parameters and buffers take."""
-    # float32 and whatever is not listed take 4
-    sizes = {"float64": 8, "int64": 8, "complex64": 8, "complex128": 16, "bfloat16": 2, "float16": 2, "bool": 1}
-    return sum(math.prod(entry.shape) * sizes.get(entry.dtype, 4) for entry in entries_of(run).values())
+def once_more(reference: RecordedRun, others: Sequence[RecordedRun], chosen: ChosenSteps) -> Round:
+    """Each mode once more, which is its control; the others begin chosen steps in the reference's state meanwhile.
 
+        step        0      1      2        3      4        5
+        reference   own    own    own      own    own      own       keeps outcomes of 0, 2, 4, and tapes
+        mode        own    own    forced   own    forced   own       and before 3 and 5 its own state is put back
 
-@dataclass(frozen=True, slots=True)
-class ChosenSteps:
-    """The steps of one investigation: `forced` start from the reference's state, `taped` are recorded as tapes."""
-
-    forced: tuple[int, ...]
-    taped: tuple[int, ...]
-
-
-def choose(
-    reference: RecordedRun, compared: Sequence[RunComparison], plan: InvestigationPlan, progress: Progress
-) -> ChosenSteps:
-    """Choose the steps, and say what their states take on the disk."""
-    counts = {one.common_steps if one.cut_short else len(reference.journal.steps) for one in compared}
-    count = max(counts)
-    firsts = sorted({first for one in compared if (first := one.first_differing_step) is not None})
-    size = bytes_of_state(reference) * STATE_SHARE
-    if plan.steps is not None:
-        steps = tuple(step for step in range(count) if step in plan.steps)
-    else:
-        free = shutil.disk_usage(reference.path).free
-        steps = forced_steps(count, firsts, size, min(plan.state_budget, free // 4), counts)
-    if not steps:
-        raise UsageError(f"--steps {plan.steps} names no step of this training, which has the steps 0 to {count - 1}")
-    progress.say(
-        f"{len(steps)} of {count} steps are started from the state of {reference.manifest.label}; their states take "
-        f"about {max(0.1, len(steps) * size / 2**20):,.1f} MiB a mode in {EvidenceFolder.of(reference).path}"
-    )
-    return ChosenSteps(steps, taped_steps(steps, firsts))
-
-
-def controls(reference: RecordedRun, others: Sequence[RecordedRun], chosen: ChosenSteps) -> Round:
-    """Each mode against itself; the reference keeps states, outcomes and tapes while it is at it."""
-    steps, first = StepSelection.of(chosen.forced), StepSelection.of(chosen.forced[:1])
+    What of a mode cannot be had so waits for `apart`.
+    """
+    apart = [run for run in others if run.path not in chosen.of]
+    steps, known = StepSelection.of(chosen.forced), set(state_steps(reference.path))
+    lacking = [step for step in chosen.forced if step not in known]
     plans = [
-        repeating(reference, _again(reference), states=steps, outcomes=steps, tapes=StepSelection.of(chosen.taped))
+        repeating(
+            reference,
+            _again(reference),
+            states=steps if apart else StepSelection.of(lacking) if lacking else None,
+            outcomes=steps,
+            tapes=StepSelection.of(chosen.taped),
+            keep_inputs=bool(apart),
+            held=True,
+        )
     ]
-    plans += [repeating(run, _again(run), states=first) for run in others]
-    return Round("controls", plans)
+    for run in others:
+        if run in apart:
+            plans.append(repeating(run, _again(run), states=StepSelection.of(chosen.forced[:1])))
+            continue
+        forced = chosen.of[run.path]
+        lacking = [step for step in forced if step not in state_steps(run.path)]
+        plan = _forced(reference, run, reference.path / STATES, forced, chosen)
+        own = StepSelection.of(lacking) if lacking else None
+        plans.append(replace(plan, rejoin=run.path / STATES, states=own, until=None))
+    return Round("each once more", plans)
+
+
+def not_of_itself(reference: RecordedRun, others: Sequence[RecordedRun], chosen: ChosenSteps) -> list[RecordedRun]:
+    """The runs whose control `once_more` could not have beside the forced steps: something that the script carries from
+    step to step is in no state, or the mode does not repeat itself at all. A control alone tells which."""
+    found = []
+    for run in others:
+        made = evidence_for(reference, run).forced if run.path in chosen.of else None
+        if made is not None and made.manifest.status != "running" and not repetition(run, made).repeatable:
+            found.append(run)
+    return found
+
+
+def apart(
+    reference: RecordedRun,
+    others: Sequence[RecordedRun],
+    again: Sequence[RecordedRun],
+    chosen: ChosenSteps,
+) -> Round:
+    """The chosen steps of every mode, each begun in the reference's state, in one training until the last of them:
+    what the script carries from one to the next stays near to the reference's. None where no state could be kept.
+    The modes `again` have their controls beside."""
+    plans = [repeating(run, _again(run)) for run in again]
+    for run in others:
+        states = _states_of(reference) if run.path not in chosen.of else reference.path / STATES
+        if steps_in(states):  # the state of a training that torch.func transforms cannot be read
+            plans.append(_forced(reference, run, states, chosen.of.get(run.path, chosen.forced), chosen))
+    return Round(FROM_THE_STATE, plans)
+
+
+def _forced(
+    reference: RecordedRun, run: RecordedRun, states: Path, steps: Sequence[int], chosen: ChosenSteps
+) -> BatchPlan:
+    experiment = Experiment("forced", run.path.name, reference.path.name)
+    taped = [step for step in chosen.taped if step in steps]
+    # Lazy tensors have no values op by op: another process stands in for them (see `ops`).
+    if not taped or spec_of(run).base == "lazy":
+        return begun_in(states, run, experiment, steps)
+    return begun_in(states, run, experiment, steps, tapes=StepSelection.of(taped), noise_replays=0, held=True)
+
+
+def unsure(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
+    """A control of its own for each mode whose first significant step no control has seen: it was begun in the
+    reference's state, and what it gave might be chance."""
+    plans = []
+    for run in others:
+        evidence = evidence_for(reference, run)
+        if evidence.forced is None or evidence.only("b", "again") is not None:
+            continue
+        scores = scores_of(evidence)
+        beyond = [one.step for one in scores.steps if worst_of([one]) > scores.threshold.fault]
+        if beyond and beyond[0] not in own_steps(evidence.forced):
+            plans.append(repeating(run, _again(run)))
+    return Round("a control of the steps that were begun in the reference's state", plans)
 
 
 def is_repeatable(reference: RecordedRun) -> bool:
@@ -147,18 +152,11 @@ def is_repeatable(reference: RecordedRun) -> bool:
     return repeated is not None and repetition(reference, repeated).repeatable
 
 
-def forced(reference: RecordedRun, others: Sequence[RecordedRun], chosen: ChosenSteps) -> Round:
-    """The chosen steps of every mode, each begun in the reference's state: none where it could not be kept."""
-    states = _states_of(reference)
-    if not steps_in(states):  # the state of a training that torch.func transforms cannot be read
-        return Round(FROM_THE_STATE)
-    made = [(run, Experiment("forced", run.path.name, reference.path.name)) for run in others]
-    return Round(FROM_THE_STATE, [begun_in(states, run, one, chosen.forced) for run, one in made])
-
-
 def noise_without_tape(reference: RecordedRun, chosen: ChosenSteps, progress: Progress) -> Round:
     """Where no step replays, measure the noise by starting the reference's steps from states that are one ULP off."""
     repeated, states = EvidenceFolder.of(reference).find(_again(reference)), _states_of(reference)
+    if not steps_in(states):
+        states = reference.path / STATES
     if repeated is None or not steps_in(states):
         return Round("noise")
     noises = [read_noise(repeated.path, step) for step in chosen.taped]
@@ -201,6 +199,22 @@ def date_onset(
             states = EvidenceFolder.of(reference).path / ours.name / STATES
             if states.is_dir():
                 laboratory.make(Round(FROM_THE_STATE, [begun_in(states, run, theirs, steps)]))
+
+
+def look_closer(laboratory: Laboratory, reference: RecordedRun, run: RecordedRun) -> None:
+    """Have the suspicious steps replayed with stronger rounding by the process that holds their tapes."""
+    evidence = evidence_for(reference, run)
+    for step in suspicious_steps(scores_of(evidence)):
+        holding = evidence.a_again
+        if holding is None or not tape_path(holding.path, step).exists():
+            continue
+        request = {"request": "noise", "step": step, "replays": NOISE_REPLAYS, "edge": EDGE_REPLAYS}
+        found = laboratory.held.ask(holding.path, request)
+        if found is not None:
+            path = noise_path(holding.path, step)
+            written = path.with_name(f"{path.name}.part")
+            written.write_text(json.dumps(found["noise"]), encoding="utf-8")
+            written.replace(path)
 
 
 def suspicious(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:

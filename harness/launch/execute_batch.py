@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 from ..errors import JournalError, NumdriftError, UsageError
 from ..graphs.run_graphs import RunGraphs
@@ -28,7 +29,7 @@ from .batch_plan import BatchPlan, check_plan, script_sha256
 from .guest_process import Launch, Processes, guest_of
 from .preloaded import PreloadedProcesses
 from .run_ending import ending, run_manifest
-from .running_process import ProcessEnd
+from .running_process import ProcessEnd, Running
 from .supervise import Reporter, supervise
 
 
@@ -71,9 +72,15 @@ def execute(plan: BatchPlan, reporter: Reporter) -> BatchResult:
 
 
 def execute_together(
-    plans: Sequence[BatchPlan], reporter: Reporter, jobs: int, processes: Processes | None = None
+    plans: Sequence[BatchPlan],
+    reporter: Reporter,
+    jobs: int,
+    processes: Processes | None = None,
+    keep: Callable[[str, Running], None] | None = None,
 ) -> BatchResult:
     """Run several plans at a time, at most `jobs` processes at once; the names of their modes must differ.
+
+    A process that is held when its script has ended is given to `keep`, with the name of its mode.
 
     Raises UsageError before anything is started.
     """
@@ -92,7 +99,7 @@ def execute_together(
     with ExitStack() as stack:
         processes = processes or stack.enter_context(PreloadedProcesses())
         processes.expect([guest_of(one) for one in launches if not one.others])
-        completed = supervise(launches, reporter, write_down, jobs, processes)
+        completed = supervise(launches, reporter, write_down, jobs, processes, keep)
     for name, run in prepared.items():
         if name not in finished:
             _withdraw(run.folder)
@@ -152,6 +159,7 @@ def _prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int)
         stderr=folder.stderr,
         timeout=spec.timeout if spec.timeout is not None else plan.timeout,
         reads_input=plan.pass_through,
+        held=plan.serve is not None and not rank,
         variables=lazy_dump(folder.path.absolute()) if plan.graphs and spec.base == "lazy" else {},
     )
     return PreparedRun(folder, manifest, launch)
@@ -160,11 +168,15 @@ def _prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int)
 def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int = 0) -> RunConfig:
     """What the process of one run of a plan is told, or of one rank of it: only rank 0 is served and keeps graphs."""
     asked = {one.name: getattr(plan, one.name) for one in fields(RunRequest)}
-    resync = None if plan.resync is None else plan.resync.absolute()
-    if resync is not None:
+
+    def states(of_run: Path | None) -> str:
+        if of_run is None:
+            return ""
         # A rank takes up the states of the same rank, or those of a reference that had one process.
-        of_rank = rank_folder(resync.parent, rank) / resync.name
-        resync = of_rank if of_rank.is_dir() else resync
+        of_run = of_run.absolute()
+        of_rank = rank_folder(of_run.parent, rank) / of_run.name
+        return str(of_rank if of_rank.is_dir() else of_run)
+
     return RunConfig(
         **asked | {"graphs": plan.graphs and not rank},
         script=str(plan.script.absolute()),
@@ -173,7 +185,8 @@ def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int = 0
         journal=str(folder.journal.absolute()),
         arguments=tuple(plan.arguments),
         kernels=tuple((op, str(path.absolute())) for op, path in plan.kernels),
-        resync="" if resync is None else str(resync),
+        resync=states(plan.resync),
+        rejoin=states(plan.rejoin),
         serve="" if plan.serve is None or rank else str(plan.serve.absolute()),
         rank=rank,
         world_size=plan.nproc,

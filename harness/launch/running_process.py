@@ -68,6 +68,7 @@ class Tail:
     def __init__(self, events: Path) -> None:
         self._events = events
         self._offset = 0
+        self.ended_well = False
         self.progress = JournalProgress(0, None, 0.0)
 
     def advance(self) -> bool:
@@ -86,6 +87,8 @@ class Tail:
             if line.startswith((b'{"event":"adoption"', b'{"event":"doubt"')):
                 event: dict[str, Any] = json.loads(line)
                 understood.append(Understood(event.get("kind", "doubt"), event["text"], event["source"]))
+        if lines and lines[-1].startswith(b'{"event":"end"'):
+            self.ended_well = json.loads(lines[-1]).get("exit_code") == 0
         # Steps are told by their first bytes and only the last is parsed: a fast script writes thousands between looks.
         steps = [line for line in lines if line.startswith(b'{"event":"step"')]
         if not steps:
@@ -119,6 +122,21 @@ class Running:
         # The kernel tells nobody whom it has killed: a SIGKILL while its count of kills went up is taken for one.
         killed_for_memory = code == -signal.SIGKILL and _oom_kills() > self._oom_kills
         return ProcessEnd(code, "out-of-memory" if killed_for_memory else "exited", elapsed, time.time())
+
+    @property
+    def first(self) -> Running:
+        """The process that is followed."""
+        return self
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def held(self) -> ProcessEnd | None:
+        """How the run ended, where its script has and its process goes on; None otherwise."""
+        if not self.launch.held or not self.tail.ended_well:
+            return None
+        return ProcessEnd(0, "exited", time.monotonic() - self.began, time.time())
 
     def stop(self, how: signal.Signals, why: Ended) -> ProcessEnd:
         """Ask the process and all that it started to end, then kill what is left."""
@@ -235,6 +253,19 @@ class RunningRanks:
             self._stop_rest(signal.SIGTERM, "with-another")
             return self._together("exited")
         return None
+
+    @property
+    def first(self) -> Running:
+        """The process that is followed: rank 0."""
+        return self._running[0]
+
+    def held(self) -> ProcessEnd | None:
+        """How the run ended, where rank 0 alone goes on, its script having ended well; None otherwise."""
+        end = self.first.held() if self._ends.keys() == set(range(1, len(self._running))) else None
+        if end is None or any(one.returncode for one in self._ends.values()):
+            return None
+        self._ends[0] = end
+        return self._together("exited")
 
     def stop(self, how: signal.Signals, why: Ended) -> ProcessEnd:
         """Ask every rank that still runs to end, then kill what is left."""

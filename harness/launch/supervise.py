@@ -34,8 +34,11 @@ def supervise(
     finished: Callable[[Launch, ProcessEnd], None],
     jobs: int = 1,
     processes: Processes | None = None,
+    keep: Callable[[str, Running], None] | None = None,
 ) -> bool:
     """Run every launch, at most `jobs` at a time, as one of `processes`; `finished` is called as each ends.
+
+    With `keep`, a launch that is held ends with its script, and its process, which goes on, is given to that.
 
     Gives False when Ctrl-C or a signal ended it early: what runs gets it and is stopped, what waits is not started.
     """
@@ -64,6 +67,9 @@ def supervise(
                 for one in list(running):
                     end = one.poll()
                     follow(one)
+                    if end is None and keep is not None and (held := one.held()) is not None:
+                        end = held
+                        keep(one.launch.name, one.first)
                     if end is not None:
                         # Removed before it is closed: Ctrl-C within `finished` must not stop and close it once more.
                         running.remove(one)

@@ -22,6 +22,7 @@ from ..records.codec import read
 from ..records.localization_record import SCHEMA, LocalizedSide, LocalizerConfig, write_localization
 from ..tape.ensemble import in_words
 from ..tape.replay import is_same
+from ..tape.step_settings import settings_of_step
 from ..tape.tape import NotReplayable
 from ..tape.tape_file import noise_file, read_tape, tape_file
 from ..tape.tensor_file import read_tensors
@@ -30,17 +31,23 @@ from .localize_step import Held, LocalizedStep, localize_step
 from .standalone_scripts import write_scripts
 from .storage_flow import SIDES, Side
 
+CONNECT_SECONDS = 60.0
+"""A held process answers one after the other: another localization may be asking it."""
+
 
 def main(path: Path) -> int:
     """Localize as the file says; gives the exit code. Whatever goes wrong is the result's `reason`."""
     config = read(LocalizerConfig, json.loads(path.read_text(encoding="utf-8")))
     modes: dict[Side, LocalizedSide] = {"a": config.a, "b": config.b}
-    torch.set_num_threads(config.threads)
+    torch.set_num_threads(config.threads)  # until a tape says what its step was set to
     began = time.monotonic()
     facts: dict[str, Any] = {"schema": SCHEMA, "step": config.step, "inputs": config.inputs, "culprits": []}
     try:
         with ExitStack() as stack:
             sides = {side: _held(config, modes[side], stack) for side in SIDES}
+            # As in the reference's step; what the other side was set to otherwise shows as other bits of its ops, which
+            # are executed in its own process then.
+            stack.enter_context(settings_of_step(sides["a"].tape.settings))
             found = localize_step(
                 sides, read_noise(config.noise, config.step) or Noise(config.step, 0, {}), config.threshold, _say
             )
@@ -71,9 +78,8 @@ def _held(config: LocalizerConfig, side: LocalizedSide, stack: ExitStack) -> Hel
     """Raises NotReplayable where no tape was written, with the reason, and JournalError for one that is damaged."""
     worker = None
     if side.socket:
-        # It serves once it has taken the step: before that there is no tape either.
-        worker = Worker.connect(side.socket, config.patience)
-        stack.callback(worker.quit)
+        worker = Worker.connect(side.socket, CONNECT_SECONDS)
+        stack.callback(worker.close)
         _say(f"{side.label} is held at step {config.step}")
     path, noise = tape_file(side.tapes, config.step), noise_file(side.tapes, config.step)
     if not path.exists() and noise.exists():

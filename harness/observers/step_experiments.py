@@ -7,77 +7,32 @@ method returns at once.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.nn.parameter import is_lazy
 
-from ..errors import JournalError, NotAvailable, UsageError
+from ..errors import NotAvailable
 from ..hooks.mode_protocol import Mode, Moment
 from ..hooks.observer import Observer, RecordingSurroundings
-from ..records.run_config import RunConfig
-from ..records.step_files import STATE, outcome_file, state_file, steps_in
+from ..records.step_files import STATE, STATES, inputs_file, outcome_file
 from ..records.step_selection import StepSelection
 from ..script.named_tensors import TrainingTensors, gradients
 from ..tape.shards import local_tensor
-from ..tape.tensor_file import read_tensors, write_tensors
+from ..tape.tensor_file import write_tensors
 from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
 from ..torch_private.untraced import transformation_level
+from .batches import has_value, tensors_in
+from .forced_steps import ForcedSteps
 from .operations import WITHOUT_VALUES
 from .optimizer_state import state_tensors
-from .training_state import StateFiles, TrainingState, load_generators, load_state, training_state
-from .variation import perturb_
+from .training_state import Checkpoints, StateFiles, training_state
 
 SCHEMA = 1
 """Of the files of outcomes."""
-
-MOST_NAMED = 5
-"""Names that a notice lists before it only counts."""
-
-
-class Resync:
-    """Starts steps from another run's states, so that what they give can be compared step by step.
-
-    It puts the recorded state of each step that has one in place; `execute` carries out what is pending. Raises
-    UsageError when the folder has no states.
-    """
-
-    def __init__(self, config: RunConfig, device: str, execute: Callable[[], None]) -> None:
-        self._folder = Path(config.resync)
-        self._device = device
-        self._execute = execute
-        self._perturb = config.perturb
-        chosen = config.steps if config.outcomes is None else config.outcomes
-        recorded = steps_in(self._folder)
-        if not recorded:
-            raise UsageError(f"{self._folder} holds no states to start from: run the reference with --states first")
-        self._steps = frozenset(step for step in recorded if step in chosen)
-
-    def wants(self, step: int) -> bool:
-        return step in self._steps
-
-    def load(self, step: int, training: TrainingTensors) -> list[str]:
-        """Put the state of a step in place; gives the names of what has no counterpart on either side.
-
-        Raises JournalError when its file is damaged.
-        """
-        path = state_file(self._folder.parent, step)
-        tensors, facts = read_tensors(path)
-        if self._perturb is not None:
-            # In the order of their names, so that each rank and mode draws the same for each of them.
-            parameters = [key for key in sorted(tensors) if key.startswith("parameter ")]
-            perturb_([tensors[key] for key in parameters], self._perturb)
-        state = TrainingState(tensors, facts)
-        self._execute()
-        try:
-            missing = load_state(state, training)
-            # What was put in place must not be a part of the step's first graph.
-            self._execute()
-            return missing + load_generators(state, self._device)
-        except (KeyError, TypeError, ValueError) as error:
-            raise JournalError(path, f"holds no state ({type(error).__name__}: {error})") from error
-
 
 class OutcomeFiles(Observer):
     """Copies what it is shown of a step; `write` puts the copies of ended steps into files, one a step.
@@ -126,10 +81,16 @@ class Experiments(Observer):
         config, mode = around.config, around.mode
         self._mode = mode
         self._training = around.training
-        self._write = around.write
         self._notice = around.notice
-        self._states = StateFiles(around.folder, config.states, around.notice)
-        self._resync = Resync(config, mode.device, self._execute) if config.resync else None
+        self._folder = around.folder
+        # A lazy mode that marks no step has no state between two steps: to keep one would cut its graph.
+        kept = Checkpoints(config.checkpoints) if config.checkpoints and not self._holds_back() else None
+        self._states = StateFiles(around.folder, config.states, around.notice, kept)
+        self._forced = None
+        if config.resync:
+            self._forced = ForcedSteps(config, mode, self._execute, around.write, around.notice, around.digester)
+        self._keeps_inputs = config.keep_inputs
+        self._roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._outcomes: OutcomeFiles | None = None
         self._watchers: list[tuple[StepSelection, Observer]] = []
         if config.outcomes is not None:
@@ -141,36 +102,49 @@ class Experiments(Observer):
             self._watchers.append((config.tapes, recording.TapeRecording(config, mode, around.notice)))
         self._watching: list[Observer] = []
         self._step = -1
+        self._called = True
         self._losses = self._backwards = 0
-        self._told: set[tuple[str, ...]] = set()
 
     def install(self) -> None:
         self.doing = "beginning to watch"
         for _, watcher in self._watchers:
             watcher.install()
 
+    def taken_over(self, module: torch.nn.Module, step: int) -> None:
+        self._roots.add(module)
+
     def begins(self, step: int) -> None:
-        self._step, self._losses, self._backwards = step, 0, 0
+        self._step, self._losses, self._backwards, self._called = step, 0, 0, False
         self.doing = "starting a step from another run's state"
-        resynced = self._resync is not None and self._resync.wants(step)
-        if self._resync is not None and resynced:
-            missing = self._resync.load(step, self._training)
-            self._write("resynced", step=step, missing=missing)
-            if missing and tuple(missing) not in self._told:
-                self._told.add(tuple(missing))
-                more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
-                self._notice(
-                    f"step {step} starts from another run's state except for {', '.join(missing[:MOST_NAMED])}{more}: "
-                    "these are in one of the two runs only, or differ in shape"
-                )
+        changed = self._forced is not None and self._forced.begins(step, self._training)
         # The states of all other steps are kept when the step before them has settled.
-        if self._states.wants(step) and (resynced or step == 0):
+        if self._states.wants(step) and (changed or step == 0):
             self._execute()
             self._keep_state(step)
         self.doing = "beginning to watch a step"
         self._watching = [watcher for steps, watcher in self._watchers if step in steps]
         for watcher in self._watching:
             watcher.begins(step)
+
+    def watches_calls(self, step: int) -> bool:
+        return self._keeps_inputs or (self._forced is not None and self._forced.has_inputs)
+
+    def given(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        if module not in self._roots or self._called:
+            return
+        self._called = True
+        self.doing = "looking at what a model is given"
+        if self._forced is not None:
+            self._forced.given(args, kwargs)
+        if self._keeps_inputs and self._states.wants(self._step):
+            with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+                tensors = enumerate(tensors_in((*args, *kwargs.values())))
+                # what was computed from parameters in this step is computed anew
+                kept = {f"input {place}": one for place, one in tensors if one.grad_fn is None and has_value(one)}
+                values = dict(zip(kept, self._mode.read(list(kept.values())), strict=True))
+            path = inputs_file(self._folder / STATES, self._step)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_tensors(path, values, {"schema": SCHEMA, "step": self._step})
 
     def backward_started(self, step: int, started: Sequence[torch.Tensor], losses: Sequence[torch.Tensor]) -> None:
         if self._watching:
@@ -189,12 +163,14 @@ class Experiments(Observer):
         if self._watching:
             named = {f"{one.kind} {one.name}": one.tensor for one in self._training.named()}
             self._show({**named, **state_tensors(self._training)})
+        if self._forced is not None:
+            self._forced.step_ended()
         self.doing = "watching the end of a step"
         watching, self._watching = self._watching, []
         for watcher in watching:
             watcher.step_ended(step)
         # A lazy mode that marks no step would execute this one together with later ones.
-        if (watching or self._states.wants(step + 1)) and getattr(self._mode, "policy", "") == "off":
+        if (watching or self._states.wants(step + 1)) and self._holds_back():
             self._execute()
 
     def settled(self, moment: Moment, step: int) -> None:
@@ -205,10 +181,11 @@ class Experiments(Observer):
             self._outcomes.write()
         self.doing = "keeping a state"
         after = step + 1
-        if not self._states.wants(after) or (self._resync is not None and self._resync.wants(after)):
+        if not self._states.wants(after) or (self._forced is not None and self._forced.wants(after)):
             return
         if self._step > after:
-            self._notice(f"the state of step {after} is not kept: it was executed together with later ones")
+            if not self._states.unasked:
+                self._notice(f"the state of step {after} is not kept: it was executed together with later ones")
         else:
             self._keep_state(after)
 
@@ -227,6 +204,9 @@ class Experiments(Observer):
 
     def _keep_state(self, step: int) -> None:
         if transformation_level():
+            if self._states.unasked:  # who needs one will ask for it, and is told then
+                self._states.give_up()
+                return
             raise NotAvailable(STATE, "it begins within a transformation of torch.func, where tensors have no values")
         state = training_state(self._training, self._mode.device, step)
         values = {name: local_tensor(one) for name, one in state.tensors.items()}
@@ -240,6 +220,10 @@ class Experiments(Observer):
             if not is_lazy(tensor) and not tensor.is_meta:
                 for watcher in self._watching:
                     watcher.saw(name, local_tensor(tensor))
+
+    def _holds_back(self) -> bool:
+        """Whether the mode executes a step together with later ones."""
+        return getattr(self._mode, "policy", "") == "off"
 
     def _execute(self) -> None:
         """Have the mode execute what is pending, where it holds something back."""

@@ -120,21 +120,75 @@ def load_generators(state: TrainingState, device: str) -> list[str]:
         return set_generators(states, state.facts["generators"], device)
 
 
+MOST_CHECKPOINTS = 64
+"""Steps of a training from which another mode may begin: enough to see a fault that begins late."""
+
+
+class Checkpoints:
+    """Which states to keep of a training whose length nobody knows, in so many bytes: pairs of steps, evenly spread.
+
+        0 1 2 3 4 5 6 7 8 9     at first all: the even steps, from which another mode may begin, and each one's next,
+                                from which that mode goes on
+        0 1     4 5     8 9     every second pair goes when they are too many, or take too many bytes; and so on
+    """
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._stride = 2
+        self._sizes: dict[int, int] = {}
+
+    def wants(self, step: int) -> bool:
+        return step % self._stride < 2
+
+    def kept(self, step: int, size: int) -> list[int]:
+        """A state was kept, which took so many bytes; gives the steps whose states are to be let go."""
+        self._sizes[step] = size
+        gone: list[int] = []
+        # The first pair always stays: a mode that begins elsewhere than the reference is told by it.
+        while self._stride < 2 * max(self._sizes, default=0) and (
+            sum(one % self._stride == 0 for one in self._sizes) > MOST_CHECKPOINTS
+            or sum(self._sizes.values()) > self._budget
+        ):
+            self._stride *= 2
+            left = [one for one in self._sizes if not self.wants(one)]
+            gone += left
+            for one in left:
+                del self._sizes[one]
+        return gone
+
+
 class StateFiles:
-    """Writes states into a run's folder, a file for each chosen step as it is when the step begins.
+    """Writes states into a run's folder, a file for each chosen step as it is when the step begins. `checkpoints` are
+    kept for what may be asked later, unasked: nothing is said of them.
 
     That goes on as long as the disk has room for all that are still to come. `notice` is told how much they take,
     and when they are given up.
     """
 
-    def __init__(self, run: Path, steps: StepSelection | None, notice: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        run: Path,
+        steps: StepSelection | None,
+        notice: Callable[[str], None],
+        checkpoints: Checkpoints | None = None,
+    ) -> None:
         self._run = run
         self._steps = steps
+        self._checkpoints = checkpoints
         self._notice = notice
         self._asked_for = self._announced = -1
 
+    @property
+    def unasked(self) -> bool:
+        return self._checkpoints is not None
+
     def wants(self, step: int) -> bool:
-        return self._steps is not None and step in self._steps
+        wanted = self._steps is not None and step in self._steps
+        return wanted or (self._checkpoints is not None and self._checkpoints.wants(step))
+
+    def give_up(self) -> None:
+        """Keep none any more."""
+        self._steps = self._checkpoints = None
 
     def write(self, step: int, state: TrainingState, values: Mapping[str, torch.Tensor]) -> None:
         """Write one state; `values` are its tensors, readable. A full disk is told, not raised."""
@@ -142,6 +196,14 @@ class StateFiles:
         folder = path.parent
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            if self._checkpoints is not None:
+                if size > shutil.disk_usage(folder).free // 4:
+                    self.give_up()
+                    return
+                write_tensors(path, values, state.facts)
+                for gone in self._checkpoints.kept(step, size):
+                    state_file(self._run, gone).unlink(missing_ok=True)
+                return
             # The disk is asked anew when states grow, as in the first steps, where the optimizers' state comes to be.
             if size > self._asked_for:
                 self._asked_for = size
@@ -160,6 +222,10 @@ class StateFiles:
                     self._notice(f"each state takes {in_units(size)}{later}; {in_units(free)} are free in {folder}")
             write_tensors(path, values, state.facts)
         except OSError as error:
+            if self.unasked:
+                path.unlink(missing_ok=True)
+                self.give_up()
+                return
             self._steps = None
             self._notice(f"the state of step {step} cannot be written: {error.strerror}; no more are kept")
 

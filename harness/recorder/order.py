@@ -33,7 +33,7 @@ def _tool(name: str) -> Callable[[RunConfig], bool]:
 
 def _experiments(config: RunConfig) -> bool:
     kept = (config.states, config.outcomes, config.tapes)
-    return bool(config.resync) or any(one is not None for one in kept)
+    return bool(config.resync or config.checkpoints) or any(one is not None for one in kept)
 
 
 ORDER = (

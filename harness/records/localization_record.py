@@ -40,7 +40,6 @@ class LocalizerConfig:
     threshold: float
     folder: Path
     threads: int
-    patience: float
     scripts: bool
     inputs: Mapping[str, Any]
 

@@ -104,6 +104,10 @@ class RunRequest:
     with random rounding; None means none. `edge_replays` more have the rounding 16 times as strong, to see whether a
     discrete choice hangs on it.
 
+    `checkpoints` are the bytes in which a training keeps states that may be asked for later, spread evenly over it
+    however long it turns out to be; 0 keeps none. With `keep_inputs` the tensors that the models are first called with
+    in a step of `states` are kept beside its state.
+
     `perturb` moves the initial parameters (those of each forced step, where steps start from another run's
     states) by one ULP, drawn with this seed. `seed_shift` is added to every seed that the script sets.
     After `max_steps` steps the script is left, as by `sys.exit()`, and the run is complete; so it is at the end of the
@@ -225,6 +229,8 @@ class RunRequest:
     tapes: StepSelection | None = None
     noise_replays: int = NOISE_REPLAYS
     edge_replays: int = 0
+    checkpoints: int = 0
+    keep_inputs: bool = False
     perturb: int | None = None
     seed_shift: int = 0
     until: int | None = None

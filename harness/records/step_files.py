@@ -18,6 +18,11 @@ def state_file(run: Path, step: int) -> Path:
     return run / STATES / f"state-{step:06d}.safetensors"
 
 
+def inputs_file(states: Path, step: int) -> Path:
+    """What the models were first called with in a step, beside its state in a folder of states."""
+    return states / f"inputs-{step:06d}.safetensors"
+
+
 def outcome_file(run: Path, step: int) -> Path:
     """What a step gave: losses, gradients, and the state after it."""
     return run / OUTCOMES / f"outcome-{step:06d}.safetensors"

@@ -18,8 +18,9 @@ import torch
 
 from ..records.run_config import RunConfig
 from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
-from .ensemble import in_words
+from .ensemble import in_words, measure_noise
 from .replay import Computation, executions
+from .step_settings import settings_of_step
 from .step_kernels import CallMemory, ReplayedKernels, StepKernels
 from .tape import Tape
 from .tape_arguments import whole
@@ -29,6 +30,7 @@ from .wire import ConnectionEnded, Message, WireError, described, receive, send
 # What a held run is asked for, with the fields of the request, and what it answers (`wire` says how they travel):
 #
 #     facts                            torch, threads, mode, pid, and the steps that were recorded
+#     noise     step replays edge      what replays of the step with random rounding give, as in its noise file
 #     digests   step                   the digests of what each call gave in the recorded step
 #     notes     step                   what of that could not be observed, and why
 #     prepare   step positions         nothing: it says which calls will be executed
@@ -70,8 +72,15 @@ class Requests:
                     "pid": os.getpid(),
                     "steps": sorted(steps),
                 })  # fmt: skip
+            case "noise":
+                step, asked = self._step(request), request.fields
+                with settings_of_step(step.tape.settings):
+                    found = measure_noise(step.tape, whole(asked["replays"]), whole(asked["edge"]))
+                return Message({"noise": found.to_json()})
             case "digests":
-                return Message({"digests": self._step(request).kernels.digests()})
+                step = self._step(request)
+                with settings_of_step(step.tape.settings):
+                    return Message({"digests": step.kernels.digests()})
             case "notes":
                 return Message({"notes": list(self._step(request).kernels.notes)})
             case "prepare":
@@ -108,8 +117,10 @@ class Requests:
                 content[slot] = whole(start), segment
             memory = CallMemory(one.call, step.tape.slots, content)
             arguments, keywords = memory.given()
-        # The kernel itself is executed as in the step: under the modes that the script has left on.
-        outputs = step.kernels.execute(one, arguments, keywords)
+        # The kernel itself is executed as in the step: as torch was set there, under the modes that the script has
+        # left on.
+        with settings_of_step(step.tape.settings):
+            outputs = step.kernels.execute(one, arguments, keywords)
         if len(outputs) != len(one.call.outputs):
             raise ValueError(f"{one.call.op} gives {len(outputs)} results, recorded were {len(one.call.outputs)}")
         fresh = [output if new else None for output, new in zip(outputs, one.call.fresh, strict=True)]
@@ -141,11 +152,9 @@ def _unseen() -> Iterator[None]:
         yield
 
 
-FIRST_WAIT = 120.0
-"""Seconds until the first connection must have come."""
-
-NEXT_WAIT = 600.0
-"""Seconds until the next request must have come."""
+FIRST_WAIT = NEXT_WAIT = 24 * 3600.0
+"""Seconds until somebody must have connected, and until the next request must have come: other modes may train for
+long before they can be held against this one. Whose asker dies is ended by the system (see recorder/bootstrap.py)."""
 
 LONGEST_PATH = 100
 """Bytes of a unix socket's path; Linux takes 107."""

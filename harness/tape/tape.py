@@ -27,7 +27,7 @@ Slot 0 holds the weight, from before the step; expand gives another view of slot
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -145,13 +145,15 @@ class Watched:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tape:
-    """One step. `inputs` are the bytes of the storages that came from before it, by slot."""
+    """One step. `inputs` are the bytes of the storages that came from before it, by slot; `settings` are what torch
+    was set to in it (see `step_settings`)."""
 
     step: int
     slots: tuple[Slot, ...]
     inputs: Mapping[int, torch.Tensor]
     calls: tuple[Call, ...]
     watched: tuple[Watched, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def expected(self) -> dict[str, torch.Tensor]:
         """The recorded values by their names."""

@@ -80,6 +80,7 @@ def described_tape(tape: Tape) -> tuple[dict[str, torch.Tensor], dict[str, Any]]
         "schema": SCHEMA,
         "step": tape.step,
         "torch": torch.__version__,
+        "settings": dict(tape.settings),
         "slots": [[slot.size, slot.device, name_of(slot.dtype)] for slot in tape.slots],
         "calls": calls,
         "watched": [[one.position, one.name, encoder.encode(one.view)] for one in tape.watched],
@@ -120,7 +121,10 @@ def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any
         if slot >= len(slots) or data.numel() > slots[slot].size:
             raise ValueError(f"input {slot} is larger than its storage")
         inputs[slot] = data.to(slots[slot].device)
-    return Tape(whole(facts["step"]), slots, inputs, calls, tuple(watched))
+    settings = facts.get("settings", {})  # tapes of before have none
+    if not isinstance(settings, dict) or not all(isinstance(one, (bool, int, str)) for one in settings.values()):
+        raise TypeError("settings that are none")
+    return Tape(whole(facts["step"]), slots, inputs, calls, tuple(watched), settings)
 
 
 def _call(

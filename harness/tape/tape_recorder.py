@@ -22,6 +22,7 @@ from .op_names import NAMESPACES, SHARDED, unreplayed
 from .op_places import StepPlaces, owners_of
 from .origin import script_line
 from .shards import is_sharded
+from .step_settings import current_settings
 from .tape import Call, NotReplayable, Tape, View, Watched, leaves
 
 OFF_TAPE = ("profiler", "prim")
@@ -60,8 +61,10 @@ class TapeRecorder:
         self._mode = InterceptedOps(self._around)
         self._places: StepPlaces | None = None
         self._suspended = False
+        self._settings: Mapping[str, Any] = {}
 
     def start(self) -> None:
+        self._settings = current_settings()
         self._places = StepPlaces(modules=self._modules)
         self._mode.__enter__()  # type: ignore[no-untyped-call]
 
@@ -113,7 +116,7 @@ class TapeRecorder:
             replace(call, owners=found) if found else call for call, found in zip(self._log.calls, owners, strict=True)
         )
         table = self._log.table
-        return Tape(self._step, table.slots, table.inputs, calls, tuple(self._watched))
+        return Tape(self._step, table.slots, table.inputs, calls, tuple(self._watched), self._settings)
 
     def view_of(self, tensor: torch.Tensor) -> View | None:
         """What the tape knows a tensor by; None where it has not met the tensor's memory."""

@@ -39,7 +39,7 @@ def found(
 ) -> list[SetupDifference]:
     left = record(folder / "cpu", a, initial[0], hyper[0])
     right = record(folder / "compile", b, initial[1], hyper[1], **manifest)
-    states = [state(one) for one in initial] if with_states else [None, None]
+    states = (state(initial[0]), state(initial[1])) if with_states else (None, None)
     return setup_differences(left, right, *states)
 
 

@@ -23,7 +23,6 @@ def config(folder: Path, **sides: Path) -> Path:
         "threshold": 16.0,
         "folder": str(folder),
         "threads": torch.get_num_threads(),  # it sets those of this process
-        "patience": 1.0,
         "scripts": False,
         "inputs": {},
     }

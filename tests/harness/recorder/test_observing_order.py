@@ -21,11 +21,12 @@ from numdrift.harness.backends.eager.capture import EagerCapture
 from numdrift.harness.backends.eager.mode import EagerMode
 from numdrift.harness.observers import tape_recording
 from numdrift.harness.observers.batches import Batches
+from numdrift.harness.observers.forced_steps import ForcedSteps
 from numdrift.harness.observers.metrics_instrument import MetricsInstrument
 from numdrift.harness.observers.operations import OperationRecorder
 from numdrift.harness.observers.script_generators import GeneratorDigests
 from numdrift.harness.observers.setup_facts import InitialTensors
-from numdrift.harness.observers.step_experiments import OutcomeFiles, Resync
+from numdrift.harness.observers.step_experiments import OutcomeFiles
 from numdrift.harness.observers.step_writer import StepWriter
 from numdrift.harness.observers.training_state import StateFiles
 from numdrift.harness.recorder.session import Session
@@ -51,7 +52,7 @@ TOLD: list[tuple[type, str, str]] = [
     (EagerCapture, "remove", "graphs end"),
     (OperationRecorder, "enter", "ops are listened to"),
     (OperationRecorder, "leave", "ops are left"),
-    (Resync, "load", "a state is loaded"),
+    (ForcedSteps, "_load", "a state is loaded"),
     (StateFiles, "write", "state {0} is kept"),
     (TapeRecorder, "start", "a tape begins"),
     (TapeRecorder, "stop", "a tape ends"),

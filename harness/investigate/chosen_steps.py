@@ -1,0 +1,186 @@
+"""Which steps of a training are looked at: those that the other mode starts from the reference's state, and of which
+tapes are recorded.
+
+What decides is how far the free runs come: where a pair first differs, where it comes apart most suddenly, and of
+which steps states were kept.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..drift.recorded_drift import common_digests, common_steps, first_computed_difference
+from ..drift.run_comparison import RunComparison
+from ..drift.wholes import entries_of
+from ..errors import UsageError
+from ..runs.recorded_run import RecordedRun
+from ..runs.step_outcomes import state_steps
+from ..search import evenly
+from .evidence import EvidenceFolder
+from .investigation_plan import InvestigationPlan
+from .laboratory import Progress
+
+MOST_FORCED = 64
+"""Steps that are started from the reference's state: enough to see a fault that begins late."""
+
+MOST_TAPES = 4
+"""Steps recorded as tapes: a tape with its replays costs about as much as 60 steps."""
+
+STATE_SHARE = 9
+"""State and outcome of a step over the bytes of its parameters and buffers: three times them for the state
+(parameters and Adam's two moments), once for the gradients left over, five times for the outcome."""
+
+SUDDEN = 8.0
+"""A drift that grows so many times from what it was in the steps before has come apart there."""
+
+BEFORE = 8
+"""Steps before, of which the median is taken."""
+
+
+def forced_steps(
+    count: int, first_differing: Iterable[int], bytes_a_step: int, budget: int, shorter: Iterable[int] = ()
+) -> tuple[int, ...]:
+    """The steps of a training of `count` steps to start from the reference's state.
+
+    The first ones, where pairs first differed, the last, and the rest evenly spaced, as many as
+    MOST_FORCED and the `budget` in bytes allow; at least two. Of pairs that have fewer steps in common, the `shorter`
+    counts, the last, and as many evenly spaced ones.
+    """
+    counts = sorted({*shorter, count})
+    most = max(2, min(MOST_FORCED, budget // max(1, bytes_a_step)))
+    if count <= most:
+        return tuple(range(count))
+    # In the order in which they matter, since a small budget cuts the list off
+    wanted = [0, *sorted(set(first_differing)), 1, *(one - 1 for one in reversed(counts))]
+    chosen = list(dict.fromkeys(step for step in wanted if 0 <= step < count))[:most]
+    shares = (step for one in counts for step in evenly(one, most // len(counts)))
+    others = [step for step in dict.fromkeys(shares) if step not in chosen]
+    return tuple(sorted([*chosen, *others[: most - len(chosen)]]))
+
+
+def taped_steps(forced: Sequence[int], first_differing: Iterable[int]) -> tuple[int, ...]:
+    """The forced steps that are recorded as tapes: the first, where a pair first differed, the middle, the last."""
+    wanted = [forced[0], *sorted(set(first_differing)), forced[len(forced) // 2], forced[-1]]
+    return tuple(sorted(dict.fromkeys(step for step in wanted if step in forced)))[:MOST_TAPES]
+
+
+def bytes_of_state(run: RecordedRun) -> int:
+    """What a state's parameters and buffers take."""
+    # float32 and whatever is not listed take 4
+    sizes = {"float64": 8, "int64": 8, "complex64": 8, "complex128": 16, "bfloat16": 2, "float16": 2, "bool": 1}
+    return sum(math.prod(entry.shape) * sizes.get(entry.dtype, 4) for entry in entries_of(run).values())
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenSteps:
+    """The steps of one investigation: `forced` start from the reference's state, `taped` are recorded as tapes.
+
+    `of` has, by the path of a run, the steps that one further training of it may begin in the reference's state and
+    still be its control in all others; a run that is not in it takes all `forced` in one training and is repeated in
+    another.
+    """
+
+    forced: tuple[int, ...]
+    taped: tuple[int, ...]
+    of: Mapping[Path, tuple[int, ...]] = field(default_factory=dict)
+
+
+def choose(
+    reference: RecordedRun,
+    others: Sequence[RecordedRun],
+    compared: Sequence[RunComparison],
+    plan: InvestigationPlan,
+    progress: Progress,
+) -> ChosenSteps:
+    """Choose the steps, and say what their states take on the disk."""
+    counts = {one.common_steps if one.cut_short else len(reference.journal.steps) for one in compared}
+    count = max(counts)
+    firsts = sorted({first for one in compared if (first := one.first_differing_step) is not None})
+    size = bytes_of_state(reference) * STATE_SHARE
+    free = shutil.disk_usage(reference.path).free
+    budget = min(plan.state_budget, free // 4)
+    if plan.steps is not None:
+        steps = tuple(step for step in range(count) if step in plan.steps)
+    else:
+        steps = forced_steps(count, firsts, size, budget, counts)
+    if not steps:
+        raise UsageError(f"--steps {plan.steps} names no step of this training, which has the steps 0 to {count - 1}")
+    sudden = [found for run in others if (found := sudden_step(reference, run)) is not None]
+    of: dict[Path, tuple[int, ...]] = {}
+    if plan.steps is None:
+        for run, one in zip(others, compared, strict=True):
+            most = max(2, min(MOST_FORCED, budget // max(1, size)))
+            within = within_control(reference, run, one.first_differing_step, most)
+            if within:
+                of[run.path] = within
+    if of and all(run.path in of or one.identical for run, one in zip(others, compared, strict=True)):
+        steps = tuple(sorted({step for within in of.values() for step in within}))
+    progress.say(
+        f"{len(steps)} of {count} steps are started from the state of {reference.manifest.label}; their states take "
+        f"about {max(0.1, len(steps) * size / 2**20):,.1f} MiB a mode in {EvidenceFolder.of(reference).path}"
+    )
+    return ChosenSteps(steps, taped_steps(steps, [*firsts, *sudden]), of)
+
+
+def within_control(reference: RecordedRun, run: RecordedRun, first: int | None, most: int) -> tuple[int, ...]:
+    """The steps that a repetition of the run may begin in the reference's state, and still be one in the others: none
+    where that cannot be had.
+
+    Both runs have kept the state of each, and the run that of the step after it, in which it goes on as its own; no
+    two of them are neighbours, but where the pair comes apart. In the first step that differs both are in one state
+    anyway. None at all where a batch comes apart late: what a training is fed with that it has made itself (a
+    memory, a prediction) is in no state.
+    """
+    if first is None or late_arguments(reference, run):
+        return ()
+    count = min(len(one.journal.steps) for one in (reference, run))
+    begun, own = set(state_steps(reference.path)), set(state_steps(run.path))
+    able = [step for step in range(first + 1, count) if step in begun and (step + 1 in own or step == count - 1)]
+    if first not in begun and not able:
+        return ()
+    sudden = sudden_step(reference, run)
+    wanted = {step for step in (sudden, None if sudden is None else sudden - 1) if step in able}
+    found = {first, *wanted}
+    for step in able:
+        if not found & {step - 1, step, step + 1}:
+            found.add(step)
+    rest = sorted(found - {first, *wanted})
+    kept = [rest[place] for place in evenly(len(rest), min(len(rest), max(0, most - 1 - len(wanted))))]
+    return tuple(sorted({first, *wanted, *kept}))
+
+
+def late_arguments(a: RecordedRun, b: RecordedRun) -> bool:
+    """Whether what the models are called with comes apart after the trainings have."""
+    since = first_computed_difference(a, b)
+    if since is None:
+        return False
+    for ours, theirs in common_steps(a.journal, b.journal):
+        if ours.step > since and ours.batches and theirs.batches:
+            given = zip(ours.batches[0], theirs.batches[0], strict=False)
+            if any(x[2] and y[2] and x[0] == y[0] and x != y for x, y in given):
+                return True
+    return False
+
+
+def sudden_step(a: RecordedRun, b: RecordedRun) -> int | None:
+    """The step in which the gradients of two runs come apart most suddenly, None where they do so steadily."""
+    drifts: list[tuple[int, float]] = []
+    for step, ours, theirs in common_digests(a.journal, b.journal):
+        apart = 0.0
+        for name, left in ours.gradients.items():
+            right = theirs.gradients.get(name)
+            if left is not None and right is not None and left.l2 and math.isfinite(left.l2 + right.l2):
+                apart = max(apart, abs(left.l2 - right.l2) / left.l2)
+        drifts.append((step, apart))
+    found: tuple[float, int] | None = None
+    for place in range(1, len(drifts)):
+        usual = statistics.median(apart for _, apart in drifts[max(0, place - BEFORE) : place])
+        step, apart = drifts[place]
+        if usual and apart > SUDDEN * usual and (found is None or apart / usual > found[0]):
+            found = apart / usual, step
+    return None if found is None else found[1]

@@ -1,0 +1,79 @@
+"""Processes of runs whose scripts have ended and that go on, with all that the script has set up, to answer questions.
+
+What is asked travels as `tape/wire.py` says; here without tensors, for who asks from here has no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .running_process import GRACE_SECONDS, Running
+
+LENGTH = struct.Struct(">Q")
+ANSWER_SECONDS = 600.0
+
+
+class HeldProcesses:
+    """The processes by the folders of their runs. `close` lets all of them end."""
+
+    def __init__(self) -> None:
+        # beside the runs the name of a socket could exceed the 108 bytes that it may have
+        self._folder = tempfile.TemporaryDirectory(prefix="numdrift-")
+        self._count = 0
+        self._held: dict[Path, tuple[Running, Path]] = {}
+
+    def address(self) -> Path:
+        """Where one more process may listen."""
+        self._count += 1
+        return Path(self._folder.name) / f"{self._count}.sock"
+
+    def keep(self, run: Path, process: Running, address: Path) -> None:
+        """Hold the process of a run, in place of one that was held for it before."""
+        self.let_go(run)
+        self._held[run.absolute()] = process, address
+
+    def address_of(self, run: Path) -> Path | None:
+        """Where the process of a run listens, None where none is alive."""
+        process, address = self._held.get(run.absolute(), (None, Path()))
+        return address if process is not None and process.poll() is None else None
+
+    def ask(self, run: Path, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The answer of a run's process; None where there is no process, or none that answers so."""
+        address = self.address_of(run)
+        return None if address is None else _answer(address, request)
+
+    def let_go(self, run: Path) -> None:
+        """Let the process of a run end as it would have after its script: its files are written to their ends."""
+        process, address = self._held.pop(run.absolute(), (None, Path()))
+        if process is None:
+            return
+        if process.poll() is None:
+            _answer(address, {"request": "quit"})
+        process.end("exited", GRACE_SECONDS)
+        address.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        for run in list(self._held):
+            self.let_go(run)
+        self._folder.cleanup()
+
+
+def _answer(address: Path, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    header = json.dumps({"fields": request, "segments": []}).encode()
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(ANSWER_SECONDS)
+            connection.connect(str(address))
+            connection.sendall(LENGTH.pack(len(header)) + header)
+            with connection.makefile("rb") as answer:
+                (length,) = LENGTH.unpack(answer.read(LENGTH.size))
+                fields: Mapping[str, Any] = json.loads(answer.read(length))["fields"]
+    except (OSError, ValueError, KeyError, TypeError, struct.error):
+        return None
+    return None if "error" in fields else fields

@@ -1,0 +1,175 @@
+"""Steps that start from another run's states, and a training that goes on afterwards as if they had been its own.
+
+    step            0    1    2    3    4    5
+    begins in       own  own  a's  own  a's  own       a's are those of the reference, in `resync`
+    and is          both      forced    forced         of step 0 both states are the same: nothing is put in place
+
+Before step 3 the training's own state of that step, which an earlier run of it has left in `rejoin`, is put back. So
+the steps 0, 1, 3 and 5 are the training's own once more, and can be held against that earlier run bit for bit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.parameter import is_lazy
+
+from ..errors import JournalError, UsageError
+from ..hooks.mode_protocol import Mode
+from ..records.run_config import RunConfig
+from ..records.step_files import inputs_file, state_file, steps_in
+from ..script.named_tensors import TrainingTensors
+from ..tape.replay import is_same
+from ..tape.tensor_file import read_tensors
+from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
+from .batches import has_value, tensors_in
+from .digest import Digester, hash_text
+from .operations import WITHOUT_VALUES
+from .training_state import GENERATOR, TrainingState, load_generators, load_state, training_state
+from .variation import perturb_
+
+MOST_NAMED = 5
+"""Names that a notice lists before it only counts."""
+
+
+class ForcedSteps:
+    """Puts states in place at the beginnings of steps; `execute` carries out what is pending. Raises UsageError when
+    the reference's folder has no states."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        mode: Mode,
+        execute: Callable[[], None],
+        write: Callable[..., None],
+        notice: Callable[[str], None],
+        digester: Digester,
+    ) -> None:
+        self._folder = Path(config.resync)
+        self._own = Path(config.rejoin) if config.rejoin else None
+        self._mode = mode
+        self._execute = execute
+        self._write = write
+        self._notice = notice
+        self._digester = digester
+        self._step = -1
+        self._perturb = config.perturb
+        chosen = config.steps if config.outcomes is None else config.outcomes
+        recorded = steps_in(self._folder)
+        if not recorded:
+            raise UsageError(f"{self._folder} holds no states to start from: run the reference with --states first")
+        self._steps = frozenset(step for step in recorded if step in chosen)
+        self.has_inputs = any(self._folder.glob("inputs-*.safetensors"))
+        self._inputs: Mapping[str, torch.Tensor] = {}
+        self._given: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._away = False
+        self._told: set[tuple[str, ...]] = set()
+
+    def wants(self, step: int) -> bool:
+        return step in self._steps
+
+    def begins(self, step: int, training: TrainingTensors) -> bool:
+        """Put the state in place that the step is to begin in; says whether it is now another than it was.
+
+        Raises JournalError when a file is damaged.
+        """
+        self._inputs, self._step = {}, step
+        if step in self._steps:
+            path = state_file(self._folder.parent, step)
+            tensors, facts = read_tensors(path)
+            if self._perturb is not None:
+                # In the order of their names, so that each rank and mode draws the same for each of them.
+                parameters = [key for key in sorted(tensors) if key.startswith("parameter ")]
+                perturb_([tensors[key] for key in parameters], self._perturb)
+            elif self._own is not None and not self._away and self._is_own(tensors, facts, training, step):
+                self._write("resynced", step=step, missing=[], equal=True)
+                return False
+            self._take(path, step)
+            missing = self._load(path, TrainingState(tensors, facts), training)
+            self._away = self._own is not None
+            self._write("resynced", step=step, missing=missing)
+            if missing and tuple(missing) not in self._told:
+                self._told.add(tuple(missing))
+                more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
+                self._notice(
+                    f"step {step} starts from another run's state except for {', '.join(missing[:MOST_NAMED])}{more}: "
+                    "these are in one of the two runs only, or differ in shape"
+                )
+            return True
+        if self._away and self._own is not None:
+            path = state_file(self._own.parent, step)
+            if path.exists():
+                self._load(path, TrainingState(*read_tensors(path)), training)
+                self._away = False
+                self._write("rejoined", step=step)
+                return True
+        return False
+
+    def given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """A root module is about to be called, for the first time in the step: give it what the reference's was given,
+        where that is known and was not computed within the step."""
+        inputs, self._inputs = self._inputs, {}
+        if not inputs:
+            return
+        replaced: list[tuple[int, str]] = []
+        with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+            for place, tensor in enumerate(tensors_in((*args, *kwargs.values()))):
+                wanted = inputs.get(f"input {place}")
+                fits = wanted is not None and wanted.shape == tensor.shape and tensor.layout == torch.strided
+                if wanted is None or not fits or tensor.grad_fn is not None or not has_value(tensor):
+                    continue
+                own = tensor.detach().clone()
+                read = self._mode.read([own])
+                if not is_same(read[0], wanted):
+                    replaced.append((place, hash_text(self._digester.digest(read))))
+                    # Past autograd and its count of versions, as parameters are put in place
+                    tensor.data.copy_(wanted)
+                    self._given.append((tensor, own))
+        if replaced:  # with the hashes of what the script would have given itself
+            self._write("given", step=self._step, arguments=replaced)
+
+    def step_ended(self) -> None:
+        """Give the script back what it has given: it may be a part of its data."""
+        given, self._given = self._given, []
+        with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+            for tensor, own in given:
+                tensor.data.copy_(own)
+
+    def _take(self, path: Path, step: int) -> None:
+        file = inputs_file(path.parent, step)
+        self._inputs = read_tensors(file)[0] if file.exists() else {}
+
+    def _load(self, path: Path, state: TrainingState, training: TrainingTensors) -> list[str]:
+        """Gives the names of what has no counterpart on either side."""
+        self._execute()
+        try:
+            missing = load_state(state, training)
+            # What was put in place must not be a part of the step's first graph.
+            self._execute()
+            return missing + load_generators(state, self._mode.device)
+        except (KeyError, TypeError, ValueError) as error:
+            raise JournalError(path, f"holds no state ({type(error).__name__}: {error})") from error
+
+    def _is_own(
+        self, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any], training: TrainingTensors, step: int
+    ) -> bool:
+        """Whether the training is in this very state already, bit for bit."""
+        self._execute()
+        state = training_state(training, self._mode.device, step)
+        own = {key: one for key, one in state.tensors.items() if not is_lazy(one)}
+        shared = own.keys() & tensors.keys()
+        # a generator that one of the two has not drawn from yet may be known there only
+        if any(not key.startswith(GENERATOR) for key in own.keys() ^ tensors.keys()):
+            return False
+        if json.loads(json.dumps(state.facts)) != json.loads(json.dumps(facts)):
+            return False
+        names = sorted(shared)
+        values = [own[name] for name in names]
+        if self._mode.device in WITHOUT_VALUES:
+            values = self._mode.read(values)
+        with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+            return all(is_same(one.cpu(), tensors[name]) for name, one in zip(names, values, strict=True))
