@@ -1,8 +1,9 @@
 """Which stage or setting of torch.compile the drift comes with: one step, taken with others from the reference's state.
 
 The stages are torch's own ladder (capture, autograd capture, decompositions, code generation); where the score rises
-from one to the next, that stage makes the drift. The settings are those of Inductor's code generation that change its
-rounding.
+from one to the next, that stage makes the drift. Where the mode differs from the reference in more than that it
+compiles (a variable, a kernel), the ladder begins with the mode without torch.compile: what differs there is not the
+compiler's. The settings are those of Inductor's code generation that change its rounding.
 
     cpu 0, eager 0, aot_eager 0, aot_eager_decomp_partition 2, inductor 400      code generation makes the drift
     contract=fast 400, inductor.cpp.simdlen=1 3                                  without vectors it is gone
@@ -25,6 +26,9 @@ from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Round, begun_in
 from .pair_scores import score_of, spec_of
 from .question import Inquiry, QuestionAnswer, mode_culprit, proven
+
+UNCOMPILED = "none"
+"""In place of a stage: the mode as it is, but for torch.compile."""
 
 STAGES = {
     "eager": "capture by dynamo",
@@ -51,13 +55,14 @@ class CompilerSettings:
         """Not of a mode that Inductor does not compile: it has no settings."""
         pair = inquiry.pair
         unexplained = pair.verdict == "beyond-rounding" and not proven(pair.verdict, pair.culprits)
-        return (plan.knobs or unexplained) and any(variants_of(spec_of(inquiry.evidence.b)))
+        specs = (spec_of(run) for run in (inquiry.evidence.b, inquiry.evidence.a))
+        return (plan.knobs or unexplained) and any(variants_of(*specs))
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
         for inquiry in inquiries:
             b, step = inquiry.evidence.b, inquiry.step
             plans = []
-            for text, spec in variants_of(spec_of(b)):
+            for text, spec in variants_of(spec_of(b), spec_of(inquiry.evidence.a)):
                 experiment = inquiry.experiment("set", text.replace("=", "."))
                 plans.append(begun_in(inquiry.states, b, experiment, [step], spec=spec))
             title = f"stages and settings of the compiler in step {step} of {b.manifest.label}"
@@ -73,10 +78,14 @@ class CompilerSettings:
         )
 
 
-def variants_of(spec: ModeSpec) -> Iterator[tuple[str, ModeSpec]]:
+def variants_of(spec: ModeSpec, reference: ModeSpec) -> Iterator[tuple[str, ModeSpec]]:
     """Every other stage and setting, as `KEY=VALUE`, and the mode with it."""
     if spec.base != "compile" or spec.backend not in (None, "inductor"):
         return
+    text = f"backend={UNCOMPILED}"
+    uncompiled = with_setting(spec, text)
+    if replace(uncompiled, name="", timeout=None) != replace(reference, name="", timeout=None):
+        yield text, uncompiled
     for stage in LADDER[:-1]:
         text = f"backend={stage}"
         yield text, with_setting(spec, text)
@@ -95,9 +104,11 @@ def with_setting(spec: ModeSpec, text: str) -> ModeSpec:
         return replace(spec, inductor={**spec.inductor, inner: value})
     if key != "backend":
         return ModeSpec.from_json({**spec.to_json(), key: value})
+    uncompiled = value == UNCOMPILED
     return replace(  # a stage before Inductor, without what only Inductor understands
         spec,
-        backend=value,
+        base=(spec.device or "cpu").partition(":")[0] if uncompiled else spec.base,
+        backend=None if uncompiled else value,
         contract=None,
         emulate_casts=None,
         fallback_random=None,
@@ -118,7 +129,7 @@ def settings_of(evidence: PairEvidence) -> CompilerScores | None:
         return None if scored is None else worst_of([scored])
 
     made = evidence.experiments("b", "set")
-    texts = [text for text, _ in variants_of(spec_of(evidence.b))]
+    texts = [text for text, _ in variants_of(spec_of(evidence.b), spec_of(evidence.a))]
     for step in sorted({one.step for one in made if one.step is not None}):
         whole = next((found for run in evidence.started if (found := score(run, step)) is not None), None)
         if whole is None:
@@ -146,8 +157,12 @@ def setting_sentences(found: CompilerScores | None, threshold: float) -> list[st
     said, step = [], found.step
     if found.stages:
         stages = {**found.stages, "inductor": found.score}
-        listed = ", ".join(f"{stage} {score:.3g}" for stage, score in stages.items())
+        listed = ", ".join(
+            f"{'not compiled' if stage == UNCOMPILED else stage} {score:.3g}" for stage, score in stages.items()
+        )
         said.append(f"step {step} by the compiler's stages: z {listed}")
+        if stages.get(UNCOMPILED, 0.0) > threshold:
+            said.append("the mode drifts without torch.compile as well: the compiler's stages are not the cause")
     if found.settings:
         listed = ", ".join(f"{text} {score:.3g}" for text, score in found.settings.items())
         gone = [text for text, score in found.settings.items() if score <= threshold < found.score]
@@ -165,17 +180,19 @@ def setting_culprits(found: CompilerScores | None, labels: Sequence[str], thresh
     stages = {labels[0]: 0.0, **found.stages, "inductor": found.score}
     beyond = next(stage for stage, score in stages.items() if score > threshold)
     before = list(stages)[list(stages).index(beyond) - 1]  # the reference is the first, at 0, so there is one
-    if found.stages:
+    # what drifts without the compiler is none of its stages
+    if found.stages and beyond != UNCOMPILED:
+        said = "the mode without torch.compile" if before == UNCOMPILED else before
         culprits.append(
             mode_culprit(
                 kind=COMPILER_STAGE,
                 step=found.step,
                 name=f"torch.compile's stage {beyond}",
-                reasons=[f"{STAGES[beyond]} makes the drift: {before} is within rounding"],
+                reasons=[f"{STAGES[beyond]} makes the drift: {said} is within rounding"],
                 before=stages[beyond],
                 after=stages[before],
                 threshold=threshold,
-                why=f"z {stages[before]:.3g} with {before}, {stages[beyond]:.3g} with {beyond}",
+                why=f"z {stages[before]:.3g} with {said}, {stages[beyond]:.3g} with {beyond}",
                 swapped=f"backend={before}" if before in STAGES else None,
             )
         )

@@ -224,6 +224,9 @@ def suspicious(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
         scores = scores_of(evidence_for(reference, run))
         known |= {one.step for one in scores.steps if one.looked_closer}
         found = suspicious_steps(scores)
+        first = next((one for one in scores.steps if worst_of([one]) > scores.threshold.fault), None)
+        if first is not None and first.looked_closer:
+            continue  # a fault is there whatever the others are
         # a kink is rare: where most steps drift it explains none of them, and the tapes would be in vain
         if len(found) <= ALWAYS_CONFIRMED or 2 * len(found) <= len(scores.steps):
             wanted |= {found[place] for place in evenly(len(found), min(len(found), MOST_CONFIRMED))}

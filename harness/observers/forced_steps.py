@@ -161,14 +161,14 @@ class ForcedSteps:
         self._execute()
         state = training_state(training, self._mode.device, step)
         own = {key: one for key, one in state.tensors.items() if not is_lazy(one)}
-        shared = own.keys() & tensors.keys()
         # a generator that one of the two has not drawn from yet may be known there only
         if any(not key.startswith(GENERATOR) for key in own.keys() ^ tensors.keys()):
             return False
         if json.loads(json.dumps(state.facts)) != json.loads(json.dumps(facts)):
             return False
-        names = sorted(shared)
-        values = [own[name] for name in names]
+        names = sorted(own.keys() & tensors.keys())
+        # files hold dense tensors only
+        values = [one if one.layout == torch.strided else one.to_dense() for one in map(own.__getitem__, names)]
         if self._mode.device in WITHOUT_VALUES:
             values = self._mode.read(values)
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():

@@ -16,7 +16,7 @@ from numdrift.harness.records.mode_spec import LADDER, parse_mode
 @pytest.mark.parametrize("text", ["compile", "compile,contract=fast", "c=compile,inductor.cpp.simdlen=1"])
 def test_every_other_stage_and_setting_is_a_mode(text: str) -> None:
     spec = parse_mode(text)
-    found = dict(variants_of(spec))
+    found = dict(variants_of(spec, parse_mode("cpu")))
     assert len(found) == len(LADDER) - 1 + len(SETTINGS)
     assert spec not in found.values()
     assert all(parse_mode(str(one)) == one for one in found.values())
@@ -25,7 +25,7 @@ def test_every_other_stage_and_setting_is_a_mode(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["cpu", "lazy", "compile,backend=aot_eager"])
 def test_what_inductor_does_not_compile_has_none(text: str) -> None:
-    assert not list(variants_of(parse_mode(text)))
+    assert not list(variants_of(parse_mode(text), parse_mode("cpu")))
 
 
 def test_a_stage_before_inductor_has_none_of_its_settings() -> None:
