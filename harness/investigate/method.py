@@ -90,6 +90,8 @@ def _found(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Lab
         decide(runs, plan, laboratory)
         findings = judge(runs, plan.step)
         if plan.localize != "none":
+            for pair in findings.pairs:
+                laboratory.progress.say(f"{pair.b} against {pair.a}: {pair.text[0]}")
             findings = explain(findings, runs, plan, laboratory)
             if plan.confirm:
                 findings = confirm(findings, runs, plan, laboratory)
@@ -211,8 +213,7 @@ def _next(
         step = pair.first_significant_step
     elif plan.step is not None:
         step = plan.step
-        runs = (evidence.a_again, *evidence.kept)
-        kept = sorted({one for run in runs if run is not None for one in state_steps(run.path)})
+        kept = sorted({one for run in (evidence.a, *evidence.kept) for one in state_steps(run.path)})
         if step not in kept:
             raise UsageError(
                 f"step {step} was not started from the reference's state; there are {StepSelection.of(kept)}: "

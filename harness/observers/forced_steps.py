@@ -150,6 +150,9 @@ class ForcedSteps:
             missing = load_state(state, training)
             # What was put in place must not be a part of the step's first graph.
             self._execute()
+            if self._mode.device in WITHOUT_VALUES:
+                # Lazy tensors that were written past autograd are else one step behind when they are read.
+                self._mode.read([one.tensor for one in training.named()])
             return missing + load_generators(state, self._mode.device)
         except (KeyError, TypeError, ValueError) as error:
             raise JournalError(path, f"holds no state ({type(error).__name__}: {error})") from error

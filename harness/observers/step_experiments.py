@@ -116,9 +116,11 @@ class Experiments(Observer):
     def begins(self, step: int) -> None:
         self._step, self._losses, self._backwards, self._called = step, 0, 0, False
         self.doing = "starting a step from another run's state"
-        changed = self._forced is not None and self._forced.begins(step, self._training)
+        put = False
+        if self._forced is not None:
+            put = self._forced.begins(step, self._training) or self._forced.wants(step)
         # The states of all other steps are kept when the step before them has settled.
-        if self._states.wants(step) and (changed or step == 0):
+        if self._states.wants(step) and (put or step == 0):
             self._execute()
             self._keep_state(step)
         self.doing = "beginning to watch a step"

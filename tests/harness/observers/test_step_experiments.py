@@ -6,9 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.harness.drift.recordings import a_manifest
 from tests.harness.recorder.trainings import ALL, STEPS, Ran, differing, plain, run, write_script
 
+from numdrift.harness.drift.recorded_drift import differences, own_steps
 from numdrift.harness.records.step_selection import StepSelection
+from numdrift.harness.runs.recorded_run import RecordedRun
 
 MODES = {
     "cpu": ("cpu", "cpu", []),
@@ -71,6 +74,27 @@ def test_each_step_from_its_own_state_gives_what_it_gave(free: Ran, mode: str, s
     assert [bool(differing(one, free.outcomes[step])) for step, one in alone.outcomes.items()] == [
         step > 4 for step in range(STEPS)
     ]
+
+
+def test_a_training_goes_on_as_itself_after_steps_in_another_state(
+    free: Ran, mode: str, script: Path, tmp_path: Path
+) -> None:
+    # given another training that comes apart from this one after step 1, and then takes the same steps
+    other = run(script, tmp_path / "other", f"{MODES[mode][0]},env.DISTURBED=1", states=ALL, outcomes=ALL)
+    assert differing(other.outcomes[4], free.outcomes[4]) and differing(other.outcomes[7], free.outcomes[7])
+    # when this one takes some steps in the other's states, and has its own back afterwards
+    chosen = StepSelection.of([1, 4, 7])
+    states = {"resync": str(other.path / "states"), "rejoin": str(free.path / "states")}
+    ran = run(script, tmp_path / "ran", MODES[mode][0], outcomes=chosen, **states)
+    assert ran.exit_code == 0
+    # then these steps are the other's, and in step 1 nothing had to be put in place
+    assert {step: differing(one, other.outcomes[step]) for step, one in ran.outcomes.items()} == {1: [], 4: [], 7: []}
+    resynced = {event["step"]: event.get("equal", False) for event in ran.journal.events("resynced")}
+    assert resynced == {1: True, 4: False, 7: False}
+    # and all others its own, bit for bit
+    ours, theirs = (RecordedRun(one.path, a_manifest("cpu")) for one in (free, ran))
+    assert own_steps(theirs) >= set(range(STEPS)) - {1, 4, 7}
+    assert list(differences(ours, theirs)) == []
 
 
 @pytest.mark.parametrize("until", [0, 4, STEPS - 1])
