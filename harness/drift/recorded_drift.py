@@ -62,7 +62,7 @@ def cut_short(a: RecordedRun, b: RecordedRun) -> RecordedRun | None:
 def own_steps(run: RecordedRun) -> set[int]:
     """The steps that a run took from the state that it had come to by itself.
 
-        resynced 2, rejoined 3, resynced 5     steps 2, and 5 and all after it, began in another run's state
+    resynced 2, rejoined 3, resynced 5     steps 2, and 5 and all after it, began in another run's state
     """
     changes = {int(event["step"]): False for event in run.journal.events("resynced") if not event.get("equal")}
     changes |= {int(event["step"]): True for event in run.journal.events("rejoined")}
@@ -246,7 +246,9 @@ def repetition(first: RecordedRun, again: RecordedRun) -> Repetition:
     found = next((one for one in differences(first, again) if one.what != "generator"), None)
     if found is None:
         return Repetition(True, text=f"{first.manifest.label} repeats bit for bit")
-    before = [one for one in generator_differences(first, again, own_steps(again)) if one.used and one.step <= found.step]
+    before = [
+        one for one in generator_differences(first, again, own_steps(again)) if one.used and one.step <= found.step
+    ]
     if before and found.what != "steps":
         found = RecordedDifference(before[0].step, "generator", before[0].generator)
     what, name, step = found.what, found.name, found.step

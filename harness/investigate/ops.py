@@ -108,7 +108,10 @@ def _holding(laboratory: Laboratory, inquiry: Inquiry, side: Literal["a", "b"]) 
     """The folder of the side's run that has a tape of the step, and where its process listens; None without one."""
     evidence, step = inquiry.evidence, inquiry.step
     if side == "a":
-        runs = [*evidence.taped, EvidenceFolder.of(evidence.a).find(Experiment("taped-at", evidence.a.path.name, step=step))]
+        runs = [
+            *evidence.taped,
+            EvidenceFolder.of(evidence.a).find(Experiment("taped-at", evidence.a.path.name, step=step)),
+        ]
     else:
         runs = [evidence.forced, EvidenceFolder.of(evidence.a).find(inquiry.experiment("held"))]
     for run in runs:
@@ -134,9 +137,7 @@ def _once_more(inquiry: Inquiry, side: Literal["a", "b"]) -> BatchPlan:
         # same kernels, and the localizer sees whether that gives every bit of the lazy step.
         spec = replace(spec, base="cpu", device=None, mark_step=None)
     experiment = inquiry.experiment("held")
-    return begun_in(
-        inquiry.states, b, experiment, [step], spec=spec, tapes=steps, noise_replays=0, held=True
-    )
+    return begun_in(inquiry.states, b, experiment, [step], spec=spec, tapes=steps, noise_replays=0, held=True)
 
 
 def folder_of(inquiry: Inquiry) -> Path:
@@ -181,9 +182,7 @@ def _cannot(laboratory: Laboratory, inquiry: Inquiry) -> bool:
     return False
 
 
-def _config(
-    inquiry: Inquiry, ours: tuple[Path, Path], theirs: tuple[Path, Path], *, scripts: bool
-) -> LocalizerConfig:
+def _config(inquiry: Inquiry, ours: tuple[Path, Path], theirs: tuple[Path, Path], *, scripts: bool) -> LocalizerConfig:
     """`ours` and `theirs` are a folder with the tape and where its process listens, of the reference and the mode."""
     (reference, socket_a), (other, socket_b) = ours, theirs
     a, b = inquiry.evidence.a.manifest, inquiry.evidence.b.manifest

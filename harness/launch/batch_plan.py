@@ -35,10 +35,10 @@ class BatchPlan(RunRequest):
     in seconds a run.
 
     `kernels` are the user's own, as (op, path). `resync` is the folder of another run's states, from which the steps
-    that have one there start, and `rejoin` those of the run's own of an earlier time, from which it goes on after such a
-    step. `positions` are all modes of the batch that this plan is a part of (empty: its own). Of a
-    plan of one mode, `experiment` is what it makes for an investigation, and `serve` the path of a unix socket; `held` asks for one. Each
-    run has `nproc` processes, its ranks. With `pass_through` the one run has our standard input."""
+    that have one there start, and `rejoin` that of the run's own states of an earlier time, from which it goes on after
+    such a step. `positions` are all modes of the batch that this plan is a part of (empty: its own). Of a plan of one
+    mode, `experiment` is what it makes for an investigation, and `serve` the path of a unix socket; a laboratory gives
+    one to a plan that is `held`. Each run has `nproc` processes, its ranks. With `pass_through` the one run has our standard input."""
 
     script: Path
     modes: Sequence[ModeSpec]

@@ -25,8 +25,8 @@ class Launch:
     """One process to start. `timeout` is in seconds; the streams go to files, straight from the process.
 
     `variables` are added to its environment: what must be there before torch is imported. `others` are the ranks from
-    1 on of a run of several processes, of which this is rank 0. `reads_input` gives it our standard input. The process of
-    one that is `held` goes on when its script has ended well, and answers questions.
+    1 on of a run of several processes, of which this is rank 0. `reads_input` gives it our standard input. The process
+    of one that is `held` goes on when its script has ended well, and answers questions.
     """
 
     name: str

@@ -20,7 +20,7 @@ from ..hooks.mode_protocol import Mode, Moment
 from ..hooks.observer import Observer, RecordingSurroundings
 from ..records.step_files import STATE, STATES, inputs_file, outcome_file
 from ..records.step_selection import StepSelection
-from ..script.named_tensors import TrainingTensors, gradients
+from ..script.named_tensors import gradients
 from ..tape.shards import local_tensor
 from ..tape.tensor_file import write_tensors
 from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
@@ -33,6 +33,7 @@ from .training_state import Checkpoints, StateFiles, training_state
 
 SCHEMA = 1
 """Of the files of outcomes."""
+
 
 class OutcomeFiles(Observer):
     """Copies what it is shown of a step; `write` puts the copies of ended steps into files, one a step.

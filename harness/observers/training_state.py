@@ -127,9 +127,9 @@ MOST_CHECKPOINTS = 64
 class Checkpoints:
     """Which states to keep of a training whose length nobody knows, in so many bytes: pairs of steps, evenly spread.
 
-        0 1 2 3 4 5 6 7 8 9     at first all: the even steps, from which another mode may begin, and each one's next,
-                                from which that mode goes on
-        0 1     4 5     8 9     every second pair goes when they are too many, or take too many bytes; and so on
+    0 1 2 3 4 5 6 7 8 9     at first all: the even steps, from which another mode may begin, and each one's next,
+                            from which that mode goes on
+    0 1     4 5     8 9     every second pair goes when they are too many, or take too many bytes; and so on
     """
 
     def __init__(self, budget: int) -> None:

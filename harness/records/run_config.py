@@ -19,8 +19,9 @@ class RunConfig(RunRequest):
     `script` is the file to run, of `-m` that of the module; `invoked` is its path as the user gave it. `kernels` are
     the user's own, as (op, path). `resync` is the folder of another run's states: each step that has one there starts
     from it, and where `rejoin` names the folder of this training's own states, it goes on after such a step from the
-    one of these that comes next. `rank` is this process's among `world_size` processes of the run. `serve` is the path of a unix socket at
-    which the process answers after the script has ended well; "" means that it exits then, as ever."""
+    one of these that comes next. `rank` is this process's among `world_size` processes of the run. `serve` is the path
+    of a unix socket at which the process answers after the script has ended well; "" means that it exits then, as
+    ever."""
 
     script: str
     mode: ModeSpec

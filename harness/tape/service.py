@@ -20,8 +20,8 @@ from ..records.run_config import RunConfig
 from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
 from .ensemble import in_words, measure_noise
 from .replay import Computation, executions
-from .step_settings import settings_of_step
 from .step_kernels import CallMemory, ReplayedKernels, StepKernels
+from .step_settings import settings_of_step
 from .tape import Tape
 from .tape_arguments import whole
 from .tape_file import TAPES, read_tape, tape_file

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -55,10 +55,8 @@ def current_settings() -> dict[str, Any]:
     """What is set now, as plain JSON values. What this torch does not know is left out."""
     found = {}
     for name, (read, _) in SETTINGS.items():
-        try:
+        with suppress(Exception):  # a backend that is not there, or a torch that has it elsewhere
             found[name] = read()
-        except Exception:  # noqa: BLE001, a backend that is not there, or a torch that has it elsewhere
-            continue
     return found
 
 
@@ -77,7 +75,5 @@ def settings_of_step(wanted: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _put(name: str, value: Any) -> None:
-    try:
+    with suppress(Exception):  # as in `current_settings`; torch itself refuses a wrong value of a damaged file
         SETTINGS[name][1](value)
-    except Exception:  # noqa: BLE001, as in `current_settings`; a wrong value of a damaged file is refused by torch
-        return

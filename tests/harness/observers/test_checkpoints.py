@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,7 +30,7 @@ def test_a_long_one_keeps_pairs_that_are_evenly_spread(steps: int) -> None:
     begun = [step for step in kept if step % 2 == 0]
     # then each has its next, but the last of the training, and between two lies always as much
     assert all(step + 1 in kept for step in begun if step + 1 < steps)
-    assert len({after - before for before, after in zip(begun, begun[1:], strict=False)}) <= 1
+    assert len({after - before for before, after in pairwise(begun)}) <= 1
     # and there are as many as another mode may begin in, and no fewer than half of that
     assert min(steps, MOST_CHECKPOINTS) // 2 <= len(begun) <= MOST_CHECKPOINTS + 1
 
