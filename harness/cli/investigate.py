@@ -36,7 +36,7 @@ Examples:
   numdrift investigate -m package.train --modes cpu,compile -- --epochs 10
 
 \b
-The first mode is the reference. Every mode runs twice (the control), then once more with chosen steps started
+The first mode is the reference. Every mode trains twice: the second time is its control, and takes chosen steps
 from the reference's state. A drift counts as more than rounding when one step's result is 16 times farther away
 than random rounding of the same step takes it. What was run already in the investigation is not run again.
 Exit codes: 0 no drift beyond rounding, 1 drift beyond rounding or a verdict that needs a person, 2 wrong usage,

@@ -106,6 +106,15 @@ def threshold_for(spec: ModeSpec, table: CalibrationTable | None = None) -> Thre
     return Threshold(used.fault, used.inspect, row is not None, text)
 
 
+def threshold_of_pair(a: ModeSpec, b: ModeSpec, table: CalibrationTable | None = None) -> Threshold:
+    """The threshold of two modes, whichever of them is the reference: that of the one that is not plain eager, of two
+    such the larger."""
+    thresholds = {backend_of(spec): threshold_for(spec, table) for spec in (b, a)}
+    if len(thresholds) > 1:
+        thresholds.pop("cpu", None)
+    return max(thresholds.values(), key=lambda one: one.fault)
+
+
 def calibrated(
     table: CalibrationTable,
     backend: str,

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import TypeVar
 
-from ..drift.calibration import threshold_for
+from ..drift.calibration import threshold_of_pair
 from ..drift.global_batch import whole_batch_compared
 from ..drift.nonfinite import nonfinite
 from ..drift.recorded_drift import Repetition, repetition
@@ -158,7 +158,7 @@ def _weigh(evidence: PairEvidence, failed: Sequence[str]) -> _Weighed:
     localized = localizations(evidence)
     if any(culprit.kind == MARK_STEP for one in localized for culprit in one.culprits):
         setup = [one for one in setup if one.kind != "generator"]  # the mode drew again what it had drawn
-    empty = Scores((), threshold_for(spec_of(b)), "", (), "its experiments cannot be read")
+    empty = Scores((), threshold_of_pair(spec_of(a), spec_of(b)), "", (), "its experiments cannot be read")
     scores = with_choices(_readable(lambda: scores_of(evidence), empty, unreadable), localized)
     repeated = ((a, evidence.a_again), (b, evidence.b_again))
     controls = {run.manifest.label: repetition(run, again) for run, again in repeated if again is not None}

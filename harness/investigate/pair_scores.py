@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..drift.calibration import Threshold, threshold_for
+from ..drift.calibration import Threshold, threshold_of_pair
 from ..drift.referee_accuracy import Accuracy, accuracy, step_errors
 from ..drift.step_noise import Noise, read_noise
 from ..drift.step_score import EDGE, StepScore, score_step
@@ -48,7 +48,7 @@ def spec_of(run: RecordedRun) -> ModeSpec:
 
 def scores_of(evidence: PairEvidence) -> Scores:
     """Score every step of which both sides kept the outcome. What cannot be read is named in `unreplayed`."""
-    threshold = threshold_for(spec_of(evidence.b))
+    threshold = threshold_of_pair(spec_of(evidence.a), spec_of(evidence.b))
     outcomes = _reference_outcomes(evidence)
     noises, reasons = _taped_noise(evidence)
     started = _started(evidence)

@@ -38,7 +38,8 @@ class BatchPlan(RunRequest):
     that have one there start, and `rejoin` that of the run's own states of an earlier time, from which it goes on after
     such a step. `positions` are all modes of the batch that this plan is a part of (empty: its own). Of a plan of one
     mode, `experiment` is what it makes for an investigation, and `serve` the path of a unix socket; a laboratory gives
-    one to a plan that is `held`. Each run has `nproc` processes, its ranks. With `pass_through` the one run has our standard input."""
+    one to a plan that is `held`. Each run has `nproc` processes, its ranks. With `pass_through` the one run has our
+    standard input."""
 
     script: Path
     modes: Sequence[ModeSpec]

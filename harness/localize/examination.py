@@ -72,6 +72,8 @@ def _unpaired(pair: TapePair, number: int, again: Mapping[Side, Collection[int]]
         first = [[node for node in block.of(side) if node not in again[side]] for side in SIDES]
         twice = any(len(one) == 1 < len(block.of(side)) for one, side in zip(first, SIDES, strict=True))
         why = "executed once more in the backward" if twice else f"decomposed into {right}"
+        if not twice and len(block.of("b")) == 1:
+            why = f"decomposed into {left} in the reference"
         return Suspect(number, "kernel", (why,))
     if left and right:
         return Suspect(number, "structure", (f"{left} against {right}",))

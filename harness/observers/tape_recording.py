@@ -33,7 +33,7 @@ from .operations import WITHOUT_VALUES
 class TapeRecording(Observer):
     """Records the steps in the run's `tapes` and writes, for each, its tape and its noise.
 
-    A mode that compiles gets no noise: a replay by eager ops has other bits by design. Its steps are in `STEPS`.
+    Of a mode that compiles the noise is that of its graphs' ops, one by one. Its steps are in `STEPS`.
 
     The training keeps every bit: nothing is executed but copies before the step has ended, and what the replays use of
     the generators is put back. A failure is told to `notice` and is the step's reason, never an exception.
@@ -122,6 +122,9 @@ class TapeRecording(Observer):
                 self._folder.mkdir(parents=True, exist_ok=True)
                 write_tape(tape_file(self._folder, step), tape)
                 STEPS[step] = RecordedKernels(tape, values, self._compile)
+                if self._config.noise_replays:
+                    noise = measure_noise(tape, self._config.noise_replays, self._config.edge_replays, compiled=True)
+                    self._write(noise)
                 return
             noise = measure_noise(tape, self._config.noise_replays, self._config.edge_replays)
             if noise.equal:

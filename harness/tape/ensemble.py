@@ -41,8 +41,9 @@ class ReplayNoise:
 
 @dataclass(frozen=True, slots=True)
 class StepNoise:
-    """What the replays of a step gave. `equal` says that the unchanged replay gave every bit again, `differs`
-    which values it did not; `reason` why the step does not replay. `seconds` are those of one replay.
+    """What the replays of a step gave. `equal` says that the unchanged replay gave every bit again (or that it is of a
+    compiled step, op by op), `reason` why the step does not replay. `differs` are the values of which the replay gave
+    other bits. `seconds` are those of one replay.
 
     `dropped` counts replays that raised: rounding turned a discrete choice, such as the size of a selection.
     `unmoved` are parameters with a gradient that no rounding reached.
@@ -81,10 +82,12 @@ class StepNoise:
         }
 
 
-def measure_noise(tape: Tape, replays: int, edge_replays: int = 0) -> StepNoise:
+def measure_noise(tape: Tape, replays: int, edge_replays: int = 0, *, compiled: bool = False) -> StepNoise:
     """Replay a tape unchanged, then `replays` times with random rounding and `edge_replays` times with stronger one.
 
-    Failures are the result's `reason`.
+    Of a step whose graphs were `compiled` the replay executes the ops that these were made of, one by one, which gives
+    other bits by design: then the noise is how far random rounding moves that replay. Failures are the result's
+    `reason`.
     """
     calls = len(tape.calls)
     try:
@@ -96,7 +99,9 @@ def measure_noise(tape: Tape, replays: int, edge_replays: int = 0) -> StepNoise:
         return StepNoise(tape.step, calls, reason=f"the unchanged replay fails: {in_words(error)}")
     expected = tape.expected()
     differs = [name for name, value in expected.items() if not is_same(values[name], value)]
-    if differs:
+    if differs and compiled:
+        expected = values
+    elif differs:
         shown = ", ".join(differs[:3])
         some = shown if len(differs) <= 3 else f"{shown} and {len(differs) - 3} more"
         reason = f"the unchanged replay gives other bits for {some}"

@@ -75,7 +75,9 @@ class Requests:
             case "noise":
                 step, asked = self._step(request), request.fields
                 with settings_of_step(step.tape.settings):
-                    found = measure_noise(step.tape, whole(asked["replays"]), whole(asked["edge"]))
+                    compiled = not isinstance(step.kernels, ReplayedKernels)
+                    replays, edge = whole(asked["replays"]), whole(asked["edge"])
+                    found = measure_noise(step.tape, replays, edge, compiled=compiled)
                 return Message({"noise": found.to_json()})
             case "digests":
                 step = self._step(request)

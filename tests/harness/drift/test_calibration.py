@@ -16,6 +16,7 @@ from numdrift.harness.drift.calibration import (
     packaged_table,
     read_table,
     threshold_for,
+    threshold_of_pair,
 )
 from numdrift.harness.errors import JournalError, UsageError
 from numdrift.harness.records.mode_spec import parse_mode
@@ -108,3 +109,12 @@ def test_damaged_tables_are_refused(tmp_path: Path, change: dict[str, Any]) -> N
     path.write_text(json.dumps({**packaged_table().to_json(), **change}))
     with pytest.raises(JournalError, match=r"table\.json"):
         read_table(path)
+
+
+@pytest.mark.parametrize(
+    ("modes", "as_of"),
+    [(("cpu", "compile"), "compile"), (("cpu", "cpu,threads=1"), "cpu"), (("lazy", "compile"), "compile")],
+)
+def test_a_pair_has_one_threshold_whichever_is_the_reference(modes: tuple[str, str], as_of: str) -> None:
+    a, b = (parse_mode(f"m{place}={mode}") for place, mode in enumerate(modes))
+    assert threshold_of_pair(a, b) == threshold_of_pair(b, a) == threshold_for(parse_mode(as_of))
