@@ -21,7 +21,6 @@ from ..errors import UsageError
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import state_steps
 from ..search import evenly
-from .evidence import EvidenceFolder
 from .investigation_plan import InvestigationPlan
 from .laboratory import Progress
 
@@ -122,7 +121,7 @@ def choose(
         steps = tuple(sorted({step for within in of.values() for step in within}))
     progress.say(
         f"{len(steps)} of {count} steps are started from the state of {reference.manifest.label}; their states take "
-        f"about {max(0.1, len(steps) * size / 2**20):,.1f} MiB a mode in {EvidenceFolder.of(reference).path}"
+        f"about {max(0.1, len(steps) * size / 2**20):,.1f} MiB a mode in {reference.path.parent}"
     )
     return ChosenSteps(steps, taped_steps(steps, [*firsts, *sudden]), of)
 

@@ -27,12 +27,16 @@ from .examination import Examined, Kind, names_of
 from .hybrid import END, TapePair
 from .storage_flow import SIDES, FlowNode, FlowValue, Side, other
 
+DOMINATES = 64.0
+"""A kernel whose results differ by so many times more, relatively, is the one that a site is named by."""
+
 PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer")
 
 
 @dataclass(frozen=True, slots=True)
 class SwapSite:
-    """Blocks that go together; `lead` is the first of them that differs, which names the site."""
+    """Blocks that go together; `lead` names the site: the first of them that differs, or a kernel among them that does so
+    by far more."""
 
     blocks: frozenset[int]
     lead: int
@@ -107,9 +111,20 @@ def sites_of(pair: TapePair, examined: Mapping[int, Examined]) -> list[SwapSite]
     drawing = [number for number in flagged if examined[number].suspect.kind == "setup"]
     for number in drawing[1:]:
         groups.join(drawing[0], number)
-    differing = set(flagged)
-    leads = ((members, next((one for one in members if one in differing), None)) for members in groups.members())
-    return [SwapSite(frozenset(members), lead) for members, lead in leads if lead is not None]
+    sites = []
+    for members in groups.members():
+        differing = [one for one in members if one in examined and examined[one].differs is not False]
+        if not differing:
+            continue
+        lead = differing[0]
+        # A kernel that is off by rounding does not name one that is wrong, with which it goes only because both are
+        # parts of one op: the tanh that a compiled backward executes once more, and its tanh_backward.
+        kernels = [one for one in differing if examined[one].suspect.kind == "kernel"]
+        if lead in kernels:
+            worst = max(kernels, key=lambda one: examined[one].largest)
+            lead = worst if examined[worst].largest > DOMINATES * examined[lead].largest else lead
+        sites.append(SwapSite(frozenset(members), lead))
+    return sites
 
 
 def _join_backward(pair: TapePair, examined: Mapping[int, Examined], flagged: Sequence[int], groups: Groups) -> None:

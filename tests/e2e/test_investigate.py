@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,39 @@ def test_the_founding_case(numdrift: Numdrift, tmp_path: Path) -> None:
     compared = numdrift("compare", "runs/s", "--json", "-")
     assert compared.returncode == 0
     assert json.loads(compared.stdout)["pairs"] == found["pairs"]
+
+
+@pytest.mark.slow
+def test_two_trainings_of_each_mode_say_all_and_leave_no_process(numdrift: Numdrift, tmp_path: Path) -> None:
+    # when the faulty kernel is the reference's own
+    modes = ("--mode", "bad=cpu,kernel.tanh_backward=bf16", "--mode", "cpu")
+    given = ("--name", "i", "--no-confirm", "--no-scripts", "--", "--epochs", "9")
+    done = numdrift("investigate", REPRODUCERS / "sam_tanh.py", *modes, *given)
+    assert done.returncode == 1, done.stderr
+    # then two trainings of each have said what it is, to the proof
+    found = json.loads((tmp_path / "runs" / "i" / "investigation.json").read_text())
+    assert (found["training_runs"], found["steps_trained"]) == (4, 36)
+    (pair,) = found["pairs"]
+    (culprit,) = pair["culprits"]
+    assert (culprit["op"], culprit["status"], pair["first_significant_step"]) == ("aten.tanh_backward", "culprit", 0)
+    # and the verdict was told before the causes were looked for
+    assert done.stderr.index("cpu against bad: beyond-rounding") < done.stderr.index("localizing step 0")
+    # and of the processes that were held none is left
+    left = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (process / "cwd").readlink() == tmp_path:
+                left.append((process / "cmdline").read_text())
+    assert not left
+    # when it is asked about another step, processes are made again for that step alone
+    again = numdrift(
+        "localize", "runs/i/bad", "runs/i/cpu", "--step", "4", "--json", "-"
+    )
+    assert again.returncode == 1, again.stderr
+    pair = json.loads(again.stdout)["pairs"][0]
+    assert [one["op"] for one in pair["culprits"]] == ["aten.tanh_backward"]
+    localized = tmp_path / "runs" / "i" / "evidence" / "cpu-localized-bad-000004" / "localization.json"
+    assert all(json.loads(localized.read_text())["controls"].values())
 
 
 @pytest.mark.slow
