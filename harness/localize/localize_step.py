@@ -108,11 +108,17 @@ def localize_step(sides: Mapping[Side, Held], noise: Noise, threshold: float, sa
     examined = examine(pair, found)
     scorer = Scorer(sides["a"].tape.expected(), noise)
     tests = HybridTests(pair, scorer)
-    sites = sites_of(pair, examined)
+    overridden = {
+        pair.home[side][node]
+        for side in SIDES
+        for node in kernels[side].foreign
+        if pair.flows[side].nodes[node].call.compiled is None
+    }
+    sites = sites_of(pair, examined, overridden)
     if not _is_complete(tests, _causes(pair, examined, sites)):
         # a block that is equal on one side's values by chance may not be on the other's
         doubted = {number: replace(one, differs=one.differs or None) for number, one in examined.items()}
-        others = sites_of(pair, doubted)
+        others = sites_of(pair, doubted, overridden)
         if _is_complete(tests, _causes(pair, doubted, others)):
             sites, examined = others, doubted
     sites = taken_apart(tests, examined, sites)

@@ -19,7 +19,7 @@ its backward, blocks 0 and 3, go together, and are one cause.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..tape.tape import Phase
@@ -35,8 +35,8 @@ PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer")
 
 @dataclass(frozen=True, slots=True)
 class SwapSite:
-    """Blocks that go together; `lead` names the site: the first of them that differs, or a kernel among them that does so
-    by far more."""
+    """Blocks that go together; `lead` names the site: the first of them that differs, or a kernel among them that does
+    so by far more."""
 
     blocks: frozenset[int]
     lead: int
@@ -82,8 +82,9 @@ class Groups:
         return list(found.values())
 
 
-def sites_of(pair: TapePair, examined: Mapping[int, Examined]) -> list[SwapSite]:
-    """The sites of all blocks that differ, or that cannot be told to be equal."""
+def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Collection[int] = ()) -> list[SwapSite]:
+    """The sites of all blocks that differ, or that cannot be told to be equal. In the blocks `overridden` an eager mode
+    has other kernels than torch."""
     flagged = sorted(number for number, one in examined.items() if one.differs is not False)
     groups = Groups(range(len(pair.blocks)))
     # A block goes with those that read what only its own side knows.
@@ -123,6 +124,9 @@ def sites_of(pair: TapePair, examined: Mapping[int, Examined]) -> list[SwapSite]
         if lead in kernels:
             worst = max(kernels, key=lambda one: examined[one].largest)
             lead = worst if examined[worst].largest > DOMINATES * examined[lead].largest else lead
+            # Where none of them can be tested alone, one that torch does not have of its own is what is other here.
+            if examined[lead].differs is None:
+                lead = next((one for one in kernels if one in overridden), lead)
         sites.append(SwapSite(frozenset(members), lead))
     return sites
 

@@ -156,9 +156,7 @@ def test_two_trainings_of_each_mode_say_all_and_leave_no_process(numdrift: Numdr
                 left.append((process / "cmdline").read_text())
     assert not left
     # when it is asked about another step, processes are made again for that step alone
-    again = numdrift(
-        "localize", "runs/i/bad", "runs/i/cpu", "--step", "4", "--json", "-"
-    )
+    again = numdrift("localize", "runs/i/bad", "runs/i/cpu", "--step", "4", "--json", "-")
     assert again.returncode == 1, again.stderr
     pair = json.loads(again.stdout)["pairs"][0]
     assert [one["op"] for one in pair["culprits"]] == ["aten.tanh_backward"]

@@ -69,7 +69,8 @@ def test_a_manifest_is_read_and_written_as_it_was(tmp_path: Path) -> None:
 def test_a_config_is_read_and_says_the_same() -> None:
     config = RunConfig.load(OLD / "config.json")
     assert config.mode.name == "compile-held-cpu-2" and str(config.outcomes) == "2"
-    later = {"max_steps": None, "max_seconds": None}  # which that version did not have
+    # which that version did not have
+    later = {"max_steps": None, "max_seconds": None, "checkpoints": 0, "keep_inputs": False, "rejoin": ""}
     assert config.to_json() == content("config.json") | later
 
 

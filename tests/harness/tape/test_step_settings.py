@@ -25,7 +25,7 @@ def as_before() -> Iterator[None]:
     torch.set_num_threads(before["threads"])
     torch.use_deterministic_algorithms(False)
     torch.set_float32_matmul_precision(before["matmul_precision"])
-    torch.backends.mkldnn.enabled = before["mkldnn"]  # type: ignore[assignment]
+    torch.backends.mkldnn.enabled = before["mkldnn"]
 
 
 def recorded() -> Tape:
@@ -38,13 +38,15 @@ def recorded() -> Tape:
 
 def test_a_tape_knows_what_its_step_was_set_to(tmp_path: Path) -> None:
     # given a script that has set what it likes
-    torch.set_num_threads(1), torch.set_flush_denormal(True)
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.set_float32_matmul_precision("medium")
     torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
     write_tape(tmp_path / "tape", recorded())
     # and set otherwise afterwards
-    torch.set_num_threads(2), torch.set_flush_denormal(False)
+    torch.set_num_threads(2)
+    torch.set_flush_denormal(False)
     torch.use_deterministic_algorithms(False)
     torch.set_float32_matmul_precision("highest")
     torch.backends.mkldnn.enabled = True  # type: ignore[assignment]
