@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import shutil
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,10 +34,9 @@ STATE_SHARE = 9
 (parameters and Adam's two moments), once for the gradients left over, five times for the outcome."""
 
 SUDDEN = 8.0
-"""A drift that grows so many times from what it was in the steps before has come apart there."""
+"""A drift so many times as large as it was in any of the BEFORE steps has come apart there."""
 
 BEFORE = 8
-"""Steps before, of which the median is taken."""
 
 
 def forced_steps(
@@ -167,7 +165,7 @@ def late_arguments(a: RecordedRun, b: RecordedRun) -> bool:
 
 
 def sudden_step(a: RecordedRun, b: RecordedRun) -> int | None:
-    """The step in which the gradients of two runs come apart most suddenly, None where they do so steadily."""
+    """The first step in which the gradients of two runs come apart suddenly, None where they do so steadily."""
     drifts: list[tuple[int, float]] = []
     for step, ours, theirs in common_digests(a.journal, b.journal):
         apart = 0.0
@@ -176,10 +174,9 @@ def sudden_step(a: RecordedRun, b: RecordedRun) -> int | None:
             if left is not None and right is not None and left.l2 and math.isfinite(left.l2 + right.l2):
                 apart = max(apart, abs(left.l2 - right.l2) / left.l2)
         drifts.append((step, apart))
-    found: tuple[float, int] | None = None
     for place in range(1, len(drifts)):
-        usual = statistics.median(apart for _, apart in drifts[max(0, place - BEFORE) : place])
+        before = max(apart for _, apart in drifts[max(0, place - BEFORE) : place])
         step, apart = drifts[place]
-        if usual and apart > SUDDEN * usual and (found is None or apart / usual > found[0]):
-            found = apart / usual, step
-    return None if found is None else found[1]
+        if 0 < before < apart / SUDDEN:
+            return step
+    return None

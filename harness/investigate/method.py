@@ -10,10 +10,10 @@ from ..drift.run_comparison import compare_runs
 from ..errors import UsageError
 from ..launch.batch_plan import BatchPlan
 from ..records.culprit import SETUP
-from ..records.findings import Findings, PairFindings
+from ..records.findings import Findings, PairFindings, StepFindings
 from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun
-from ..runs.step_outcomes import state_steps
+from ..runs.step_outcomes import state_steps, tape_path
 from .chosen_steps import choose
 from .evidence import EvidenceFolder, PairEvidence, evidence_for
 from .investigation_plan import InvestigationPlan
@@ -226,7 +226,14 @@ def _next(
         if pair.verdict not in SEARCHED and not (pair.verdict == "different-setup" and draws_only):
             return None
         differing = [one for one in pair.steps if one.score or one.discrete]
-        worst = min(differing, key=lambda one: (not one.taped, -one.score, one.step), default=None)
+        forced = evidence.forced
+
+        def cost(one: StepFindings) -> tuple[bool, bool, float, int]:
+            # a step that both held processes have a tape of takes no further training
+            held = forced is not None and tape_path(forced.path, one.step).exists()
+            return not held, not one.taped, -one.score, one.step
+
+        worst = min(differing, key=cost, default=None)
         step = pair.first_significant_step
         step = worst.step if step is None and worst is not None else step
     if plan.localize == "faults" and pair.verdict == "rounding":

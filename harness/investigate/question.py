@@ -42,7 +42,8 @@ class Inquiry:
     @property
     def states(self) -> Path:
         """The folder of the reference's run that has the state of the step, or would have it."""
-        runs = [self.evidence.a, *self.evidence.kept]
+        # beside a state that was kept on purpose may lie what the models were given
+        runs = [*self.evidence.kept, self.evidence.a]
         having = [run for run in runs if self.step in state_steps(run.path)]  # a round of onsets may have kept it
         return (having[0] if having else runs[0]).path / "states"
 
