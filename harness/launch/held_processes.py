@@ -13,10 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .running_process import GRACE_SECONDS, Running
+from .running_process import Running
 
 LENGTH = struct.Struct(">Q")
 ANSWER_SECONDS = 600.0
+
+PATIENCE = 30.0
+"""Seconds that a script has for what it does at its exit, before its process is killed."""
 
 
 class HeldProcesses:
@@ -48,19 +51,18 @@ class HeldProcesses:
         address = self.address_of(run)
         return None if address is None else _answer(address, request)
 
-    def let_go(self, run: Path) -> None:
-        """Let the process of a run end as it would have after its script: its files are written to their ends."""
-        process, address = self._held.pop(run.absolute(), (None, Path()))
-        if process is None:
-            return
-        if process.poll() is None:
-            _answer(address, {"request": "quit"})
-        process.end("exited", GRACE_SECONDS)
-        address.unlink(missing_ok=True)
+    def let_go(self, *runs: Path) -> None:
+        """Let the processes of these runs end as they would have after their scripts: what they write is written."""
+        ending = [self._held.pop(run.absolute()) for run in runs if run.absolute() in self._held]
+        for process, address in ending:
+            if process.poll() is None:
+                _answer(address, {"request": "quit"})
+        for process, address in ending:
+            process.end("exited", PATIENCE)
+            address.unlink(missing_ok=True)
 
     def close(self) -> None:
-        for run in list(self._held):
-            self.let_go(run)
+        self.let_go(*self._held)
         self._folder.cleanup()
 
 

@@ -16,7 +16,7 @@ from ..hooks.mode_protocol import Mode, compiles
 from ..hooks.observer import Observer
 from ..records.mode_spec import INDUCTOR, OP_BY_OP
 from ..records.run_config import RunConfig
-from ..tape.call_log import OPAQUE, CallValues
+from ..tape.call_log import OPAQUE, VALUE_BUDGET, CallValues
 from ..tape.compiled_graphs import CompiledGraphs
 from ..tape.ensemble import StepNoise, in_words, measure_noise
 from ..tape.tape import NotReplayable
@@ -28,6 +28,7 @@ from ..torch_private.dispatching import foreign_dispatch_mode
 from ..torch_private.patches import Patches
 from ..torch_private.probing import Boxed
 from .operations import WITHOUT_VALUES
+from .training_state import states_from
 
 
 class TapeRecording(Observer):
@@ -82,7 +83,9 @@ class TapeRecording(Observer):
                 reason = OPAQUE
             # Of compiled graphs each node says itself in which module it was written.
             follows = not self._script_compiles and self._graphs is None
-            self._values = None if self._graphs is None else CallValues()
+            # One budget for what all steps keep; of steps without number each has its own
+            count = states_from(self._config.tapes, 0) if self._config.tapes.ranges else 1
+            self._values = None if self._graphs is None else CallValues(VALUE_BUDGET // count)
             self._recorder = TapeRecorder(
                 step, self._config.script, modules=follows, values=self._values, unroller=Regions
             )

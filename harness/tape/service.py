@@ -1,18 +1,20 @@
 """A run that serves: after its script has ended, its process answers what is asked over a unix socket, then exits.
 
-So whatever the script has patched, the mode's swaps, environment, threads and compiled code stay in place. One
-connection is answered at a time; a client that goes away may come back.
+So whatever the script has patched, the mode's swaps, environment, threads and compiled code stay in place. Several may
+ask, and one request is answered at a time; a client that goes away may come back.
 """
 
 from __future__ import annotations
 
 import os
+import selectors
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, cast
 
 import torch
 
@@ -180,7 +182,7 @@ def serve(config: RunConfig, notice: Callable[[str], None]) -> None:
                 listening.bind(os.fspath(path))
             finally:
                 os.umask(before)
-            listening.listen(1)
+            listening.listen(16)
         except OSError as error:
             notice(f"the run is not served: {path} cannot be listened at: {error.strerror}")
             return
@@ -192,7 +194,7 @@ def serve(config: RunConfig, notice: Callable[[str], None]) -> None:
 
 
 class Service:
-    """Connections taken one after the other, and their requests answered."""
+    """Takes connections, and answers the requests of all of them one by one: kernels are executed in this thread only."""
 
     def __init__(self, requests: Requests, first_wait: float = FIRST_WAIT, next_wait: float = NEXT_WAIT) -> None:
         self._requests = requests
@@ -202,36 +204,45 @@ class Service:
     def run(self, listening: socket.socket) -> None:
         """Answer until told to quit, or until nothing has been asked for long."""
         wait = self._first_wait
-        while True:
-            listening.settimeout(wait)
-            try:
-                connection, _ = listening.accept()
-            except TimeoutError:
-                return
-            wait = self._next_wait
-            with connection:
-                connection.settimeout(self._next_wait)
-                try:
-                    while True:
-                        request = receive(connection)
-                        if request.fields.get("request") == QUIT:
-                            send(connection, Message({}))
+        with selectors.DefaultSelector() as selector, ExitStack() as open_connections:
+            selector.register(listening, selectors.EVENT_READ)
+            while ready := selector.select(wait):
+                wait = self._next_wait
+                for key, _ in ready:
+                    if key.fileobj is listening:
+                        connection = open_connections.enter_context(listening.accept()[0])
+                        connection.settimeout(self._next_wait)
+                        selector.register(connection, selectors.EVENT_READ)
+                        continue
+                    connection = cast(socket.socket, key.fileobj)
+                    match self._answered(connection):
+                        case "quit":
                             return
-                        try:
-                            answer = self._requests.answer(request)
-                        except Exception as error:  # noqa: BLE001, an op may raise anything
-                            answer = Message({"error": in_words(error)})
-                        try:
-                            send(connection, answer)
-                        except ValueError as error:  # what cannot be sent is told, and the connection is still good
-                            send(connection, Message({"error": str(error)}))
-                        del request, answer  # their tensors would wait with us for the next request
-                except TimeoutError:  # before OSError, of which it is one: a client that is silent for long has hung
-                    return
-                except ConnectionEnded:
-                    continue  # the client may come back
-                except WireError as error:
-                    with suppress(OSError):
-                        send(connection, Message({"error": str(error)}))
-                except OSError:
-                    continue
+                        case "closed":  # the client may come back
+                            selector.unregister(connection)
+                            connection.close()
+
+    def _answered(self, connection: socket.socket) -> Literal["answered", "closed", "quit"]:
+        """Answer the next request of a connection."""
+        try:
+            request = receive(connection)
+            if request.fields.get("request") == QUIT:
+                send(connection, Message({}))
+                return "quit"
+            try:
+                answer = self._requests.answer(request)
+            except Exception as error:  # noqa: BLE001, an op may raise anything
+                answer = Message({"error": in_words(error)})
+            try:
+                send(connection, answer)
+            except ValueError as error:  # what cannot be sent is told, and the connection is still good
+                send(connection, Message({"error": str(error)}))
+        except ConnectionEnded:
+            return "closed"
+        except WireError as error:
+            with suppress(OSError):
+                send(connection, Message({"error": str(error)}))
+            return "closed"
+        except OSError:  # also of a client that has hung within a message
+            return "closed"
+        return "answered"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -197,7 +197,8 @@ class RecordedKernels:
         self.notes = tuple(dict.fromkeys(values.notes))
         self._generates = compile_ is not None
         self._values = values
-        self._nodes = NodeKernels(tape, compile_ or compile_node)
+        # The calls are all that is asked for; what the step began with and gave would be held for each recorded step.
+        self._nodes = NodeKernels(replace(tape, inputs={}, watched=()), compile_ or compile_node)
 
     def digests(self) -> list[list[str | None]]:
         """For each call digests of its fresh outputs and of what it wrote; None for a value that is unknown."""
