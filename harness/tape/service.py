@@ -194,7 +194,7 @@ def serve(config: RunConfig, notice: Callable[[str], None]) -> None:
 
 
 class Service:
-    """Takes connections, and answers the requests of all of them one by one: kernels are executed in this thread only."""
+    """Takes connections, and answers all their requests one by one: kernels are executed in this thread only."""
 
     def __init__(self, requests: Requests, first_wait: float = FIRST_WAIT, next_wait: float = NEXT_WAIT) -> None:
         self._requests = requests

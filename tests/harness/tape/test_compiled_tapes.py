@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +19,7 @@ from numdrift.harness.backends.compiled.node_kernels import STEPS, RecordedKerne
 from numdrift.harness.observers.tape_recording import TapeRecording
 from numdrift.harness.records.mode_spec import parse_mode
 from numdrift.harness.records.run_config import RunConfig
+from numdrift.harness.records.run_request import NOISE_REPLAYS
 from numdrift.harness.records.step_selection import StepSelection
 from numdrift.harness.tape.call_log import digest_of
 from numdrift.harness.tape.replay import AsRecorded, Computation, Replay, executions, given, is_same
@@ -92,6 +95,8 @@ class Branching(Plain):
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
 
 
+NOISE_AND_TAPE = ["noise-000001.json", "tape-000001.safetensors"]
+
 KINDS: dict[str, Callable[[], Training]] = {
     **TRAININGS,
     "dropping": Dropping,
@@ -117,6 +122,11 @@ class Run:
     @property
     def kernels(self) -> RecordedKernels:
         return STEPS[1]
+
+    @property
+    def noise(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = json.loads((self.folder / "tapes" / "noise-000001.json").read_text())
+        return found
 
     def differing(self) -> list[str]:
         return [
@@ -200,7 +210,7 @@ class Real(AsRecorded):
 def test_a_graph_that_is_executed_op_by_op_replays_bit_for_bit(kind: str, tmp_path: Path) -> None:
     run = taped(kind, AOT, tmp_path)
     assert not run.differing() and not run.notices
-    assert run.files == ["tape-000001.safetensors"]
+    assert run.files == NOISE_AND_TAPE
     values, tape = replayed(run.tape), run.tape
     assert [name for name, value in tape.expected().items() if not is_same(values[name], value)] == []
     assert all(is_same(tape.expected()[name], value) for name, value in run.found[1].items())
@@ -259,7 +269,12 @@ def test_what_cannot_be_taken_apart_is_a_reason(tmp_path: Path) -> None:
 def test_a_step_of_inductor_is_known_down_to_its_nodes(kind: str, tmp_path: Path) -> None:
     run = taped(kind, INDUCTOR, tmp_path)
     tape = run.tape
-    assert not run.differing() and not run.notices and run.files == ["tape-000001.safetensors"]
+    assert not run.differing() and not run.notices and run.files == NOISE_AND_TAPE
+    # random rounding moves the replay of its ops about as far as that replay lies from what was generated
+    noise = run.noise
+    assert noise["equal"] and noise["replays"] == NOISE_REPLAYS
+    gradients = [one for name, one in noise["tensors"].items() if name.startswith("gradient")]
+    assert all(0 < one["rms"] < 1e-4 * one["norm"] for one in gradients)
     # the eager ops of the tape compute the same step
     values = replayed(tape)
     for name, value in tape.expected().items():
