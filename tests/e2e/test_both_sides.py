@@ -1,0 +1,165 @@
+"""What an investigation says of modes with kernels, settings and states of their own, whichever side has them.
+
+Each row is a mode that is held against the first one, with what must come out. Rows of one script are one investigation,
+as they share its reference; those that come out otherwise are told together, with what was said of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..conftest import Numdrift
+from ..faults.site import is_planted
+
+SCRIPTS = Path(__file__).parent / "scripts"
+LATE = {"phase": "backward", "op": "tanh_backward", "step": 9}
+ROUNDING, FAULT = "rounding", "beyond-rounding"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A mode against the reference: the verdict, and the planted fault, which must be the only one that is proven."""
+
+    mode: str
+    verdict: str
+    culprit: Mapping[str, Any] | None = None
+
+    def complaint(self, pair: Mapping[str, Any]) -> str:
+        """What came out otherwise, empty where nothing did."""
+        proven = [one for one in pair["culprits"] if one.get("status") == "culprit" and one["significance"] == FAULT]
+        named = [
+            f"{one['status']} {one['kind']} {one['op']} {one['phase']} {one['step']}"
+            for one in pair["culprits"]
+            if one["kind"] != "setup"
+        ]
+        said = f"{self.mode}: {pair['verdict']}, {' '.join(pair['text'])} | culprits {named} | notes {pair['notes']}"
+        if pair["verdict"] != self.verdict:
+            return f"expected {self.verdict}; {said}"
+        if self.verdict == FAULT and any(one["kind"].startswith("compiler") for one in pair["culprits"]):
+            return f"the compiler is blamed; {said}"
+        if self.culprit is None:
+            return ""
+        if len(proven) != 1 or not is_planted(proven[0], self.culprit):
+            return f"expected {dict(self.culprit)} alone; {said}"
+        step = self.culprit.get("step", 0)
+        if pair["first_significant_step"] != step:
+            return f"expected step {step}, not {pair['first_significant_step']}; {said}"
+        return ""
+
+
+def investigated(
+    numdrift: Numdrift, folder: Path, script: str, modes: Iterable[str], *arguments: str
+) -> dict[str, Any]:
+    """The findings, of which `investigate`'s own options come before `--` and the script's after it."""
+    specs = [word for mode in modes for word in ("--mode", mode)]
+    asked = ("--name", "i", "--no-scripts", *(() if "--confirm" in arguments else ("--no-confirm",)))
+    done = numdrift("investigate", SCRIPTS / script, *specs, *asked, *arguments)
+    written = folder / "runs" / "i" / "investigation.json"
+    assert written.exists(), f"exit code {done.returncode}: {done.stderr[-2000:]}"
+    assert done.stderr.count("Traceback") == 0, done.stderr
+    found: dict[str, Any] = json.loads(written.read_text())
+    return found
+
+
+def complaints(found: Mapping[str, Any], rows: Iterable[Row]) -> str:
+    told = [row.complaint(pair) for row, pair in zip(rows, found["pairs"], strict=True)]
+    return "\n".join(one for one in told if one)
+
+
+def exhaustive(*values: object) -> Any:
+    """A case that only the exhaustive run has."""
+    return pytest.param(*values, marks=pytest.mark.exhaustive)
+
+
+def of_planted(plant: str, at: str) -> Row:
+    return Row(f"{plant}{at}=cpu,env.PLANT={plant},env.AT={at}", "nondeterministic")
+
+
+@pytest.mark.slow
+def test_a_training_without_the_culprits_takes_the_numbers_that_the_script_takes(
+    numdrift: Numdrift, tmp_path: Path
+) -> None:
+    rows = [Row("compile", ROUNDING), Row("bf16=cpu,kernel.sigmoid_backward=bf16", FAULT)]
+    modes = ["cpu", *(row.mode for row in rows)]
+    found = investigated(numdrift, tmp_path, "doubled.py", modes, "--confirm")
+    assert not (said := complaints(found, rows)), said
+    for pair in found["pairs"]:
+        assert pair["without"]["status"] == "complete", pair["without"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("variable", "culprit"),
+    [("SCALE=1.01", {"op": "mul"})],
+)
+def test_a_compiled_mode_of_which_the_model_differs_does_not_blame_the_compiler(
+    variable: str, culprit: Mapping[str, Any], numdrift: Numdrift, tmp_path: Path
+) -> None:
+    rows = [Row(f"b=compile,env.{variable}", FAULT, culprit)]
+    found = investigated(numdrift, tmp_path, "own_kernel.py", ["cpu", rows[0].mode])
+    assert not (said := complaints(found, rows)), said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", ["chosen", exhaustive("0,8,19")])
+def test_what_is_not_repeated_is_nondeterministic_at_whichever_step(
+    steps: str, numdrift: Numdrift, tmp_path: Path
+) -> None:
+    rows = [
+        *(of_planted("urandom", at) for at in ("0", "9", "12-14")),
+        *(of_planted("race", at) for at in ("1", "15")),
+        *(of_planted("time", at) for at in ("5", "19")),
+        *(of_planted("generator", at) for at in ("8", "6-9")),
+    ]
+    given = () if steps == "chosen" else ("--steps", steps)
+    found = investigated(numdrift, tmp_path, "unrepeatable.py", ["cpu", *(row.mode for row in rows)], *given)
+    assert not (said := complaints(found, rows)), said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("plant", "at"),
+    [
+        ("urandom", "0"),
+        ("race", "9"),
+        exhaustive("time", "8"),
+        exhaustive("generator", "5"),
+        exhaustive("race", "19"),
+        exhaustive("urandom", "6-9"),
+    ],
+)
+def test_a_reference_that_is_not_repeated_is_nondeterministic(
+    plant: str, at: str, numdrift: Numdrift, tmp_path: Path
+) -> None:
+    reference, rows = of_planted(plant, at).mode, [Row("b=cpu", "nondeterministic")]
+    found = investigated(numdrift, tmp_path, "unrepeatable.py", [reference, rows[0].mode])
+    assert not (said := complaints(found, rows)), said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "steps"),
+    [
+        *((kind, "chosen") for kind in ("average", "ema", "plateau", "curriculum", "patience")),
+        *(exhaustive(kind, "0,6,9") for kind in ("average", "ema", "plateau", "curriculum", "patience")),
+    ],
+)
+def test_a_state_of_the_scripts_own_is_no_nondeterminism(
+    kind: str, steps: str, numdrift: Numdrift, tmp_path: Path
+) -> None:
+    rows = [
+        Row("same=cpu", "identical"),
+        Row("form=cpu,kernel.tanh=exp_form", ROUNDING),
+        Row("late=cpu,env.FAULT=kernel", FAULT, LATE),
+        *([Row("compile", ROUNDING)] if kind == "ema" and steps == "chosen" else []),
+    ]
+    given = () if steps == "chosen" else ("--steps", steps)
+    modes = ["cpu", *(row.mode for row in rows)]
+    found = investigated(numdrift, tmp_path, "bookkeeping.py", modes, *given, "--", "--kind", kind)
+    assert not (said := complaints(found, rows)), said
