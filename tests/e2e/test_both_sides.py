@@ -18,7 +18,8 @@ from ..conftest import Numdrift
 from ..faults.site import is_planted
 
 SCRIPTS = Path(__file__).parent / "scripts"
-LATE = {"phase": "backward", "op": "tanh_backward", "step": 9}
+BACKWARD = {"phase": "backward", "op": "tanh_backward"}
+LATE = BACKWARD | {"step": 9}
 ROUNDING, FAULT = "rounding", "beyond-rounding"
 
 
@@ -82,6 +83,70 @@ def of_planted(plant: str, at: str) -> Row:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("reference", "op", "compiled"),
+    [
+        ("a=cpu,env.FAULT=tanh_backward", "tanh_backward", True),
+        ("a=cpu,env.FAULT=threshold_backward", "threshold_backward", False),
+        ("a=cpu,kernel.tanh_backward=bf16", "tanh_backward", True),
+        ("a=cpu,env.FAULT=tanh_backward,env.FROM=9", "tanh_backward", False),
+    ],
+)
+def test_a_faulty_kernel_of_the_reference_is_found(
+    reference: str, op: str, compiled: bool, numdrift: Numdrift, tmp_path: Path
+) -> None:
+    culprit = {"phase": "backward", "op": op, "step": 9 if "FROM" in reference else 0}
+    rows = [Row("b=cpu", FAULT, culprit), *([Row("c=compile", FAULT, culprit)] if compiled else [])]
+    found = investigated(numdrift, tmp_path, "own_kernel.py", [reference, *(row.mode for row in rows)])
+    assert not (said := complaints(found, rows)), said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("setting", "at"),
+    [
+        ("threads", "0"),
+        ("denormal", "5"),
+        ("onednn", "5"),
+        *(exhaustive(setting, "0") for setting in ("denormal", "precision", "deterministic", "onednn")),
+        *(exhaustive(setting, "5") for setting in ("threads", "precision", "deterministic")),
+    ],
+)
+def test_what_a_script_sets_torch_to_is_set_where_its_steps_are_executed_again(
+    setting: str, at: str, numdrift: Numdrift, tmp_path: Path
+) -> None:
+    rows = [
+        Row("own=cpu,env.FAULT=tanh_backward", FAULT, BACKWARD),
+        Row("late=cpu,env.FAULT=tanh_backward,env.FROM=9", FAULT, LATE),
+        Row("form=cpu,kernel.tanh=exp_form", ROUNDING),
+    ]
+    modes = ["cpu", *(row.mode for row in rows)]
+    found = investigated(numdrift, tmp_path, "own_kernel.py", modes, "--", "--setting", setting, "--at", at)
+    assert not (said := complaints(found, rows)), said
+    notes = [note for pair in found["pairs"] for note in pair["notes"] if "its own bits again" in note]
+    assert not notes, notes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "compiled"), [("memory", True), ("rollout", False), ("rollout-grad", True), ("replay", False)]
+)
+def test_what_a_training_made_before_is_no_set_up(
+    kind: str, compiled: bool, numdrift: Numdrift, tmp_path: Path
+) -> None:
+    rows = [
+        Row("late=cpu,env.FAULT=kernel", FAULT, LATE),
+        Row("ahead=cpu,env.FAULT=forward", FAULT, {"phase": "forward", "op": "tanh", "step": 9}),
+        Row("form=cpu,kernel.tanh=exp_form", ROUNDING),
+        Row("data=cpu,env.FAULT=data", "different-setup"),
+        Row("both=cpu,kernel.tanh=exp_form,env.FAULT=data", "different-setup"),
+        *([Row("compile", ROUNDING)] if compiled else []),
+    ]
+    found = investigated(numdrift, tmp_path, "fed_back.py", ["cpu", *(row.mode for row in rows)], "--", "--kind", kind)
+    assert not (said := complaints(found, rows)), said
+
+
+@pytest.mark.slow
 def test_a_training_without_the_culprits_takes_the_numbers_that_the_script_takes(
     numdrift: Numdrift, tmp_path: Path
 ) -> None:
@@ -96,7 +161,7 @@ def test_a_training_without_the_culprits_takes_the_numbers_that_the_script_takes
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("variable", "culprit"),
-    [("SCALE=1.01", {"op": "mul"})],
+    [("EPS=1e-3", {"phase": "forward", "op": "native_layer_norm"}), ("SCALE=1.01", {"op": "mul"})],
 )
 def test_a_compiled_mode_of_which_the_model_differs_does_not_blame_the_compiler(
     variable: str, culprit: Mapping[str, Any], numdrift: Numdrift, tmp_path: Path
