@@ -111,8 +111,9 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Lab
     state and holds its process; the noise of these steps and their values in double, and whole trainings where they are
     asked for."""
     reference = runs[0]
-    others = [run for run in runs[1:] if run.journal.steps and run.manifest.status in ("complete", "nonfinite")]
-    if not reference.journal.steps or not others:
+    able = [run for run in runs if run.journal.steps and run.manifest.status in ("complete", "nonfinite")]
+    others = [run for run in able if run is not reference]
+    if reference not in able or not others:  # where a side has failed there is nothing to be decided
         return
     compared = [compare_runs(reference, run) for run in others]
     chosen = choose(reference, others, compared, plan, laboratory.progress)

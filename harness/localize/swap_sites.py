@@ -201,7 +201,14 @@ def causes_of(pair: TapePair, examined: Mapping[int, Examined], sites: Iterable[
         ops = {side: tuple(names_of(pair, site.lead, side)) for side in SIDES}
         # The reasons of a structure say no more than its ops do.
         look = (suspect.kind, phase, *ops.values(), suspect.reasons if suspect.kind != "structure" else ())
-        found.setdefault(look, Cause(suspect.kind, phase, ops, suspect.reasons, ()))
+        # Kernels of which none can be tested without the others: the lead names them, and may be innocent.
+        untold = [one for one in sorted(site.blocks - {site.lead}) if one in examined and examined[one].differs is None]
+        untold = [one for one in untold if examined[one].suspect.kind == "kernel" == suspect.kind]
+        reasons = suspect.reasons
+        if untold and examined[site.lead].differs is None:
+            others = dict.fromkeys(name for one in untold for name in names_of(pair, one, "a"))
+            reasons += (f"cannot be told from {', '.join(others)}, with which it goes in one graph",)
+        found.setdefault(look, Cause(suspect.kind, phase, ops, reasons, ()))
         alike.setdefault(look, []).append(site)
     return [replace(cause, sites=tuple(alike[look])) for look, cause in found.items()]
 

@@ -159,16 +159,16 @@ def test_a_training_without_the_culprits_takes_the_numbers_that_the_script_takes
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("variable", "culprit"),
-    [("EPS=1e-3", {"phase": "forward", "op": "native_layer_norm"}), ("SCALE=1.01", {"op": "mul"})],
-)
+@pytest.mark.parametrize(("variable", "op"), [("EPS=1e-3", "native_layer_norm"), ("SCALE=1.01", "mul")])
 def test_a_compiled_mode_of_which_the_model_differs_does_not_blame_the_compiler(
-    variable: str, culprit: Mapping[str, Any], numdrift: Numdrift, tmp_path: Path
+    variable: str, op: str, numdrift: Numdrift, tmp_path: Path
 ) -> None:
-    rows = [Row(f"b=compile,env.{variable}", FAULT, culprit)]
+    rows = [Row(f"b=compile,env.{variable}", FAULT)]
     found = investigated(numdrift, tmp_path, "own_kernel.py", ["cpu", rows[0].mode])
     assert not (said := complaints(found, rows)), said
+    # the op is named: as the culprit, or as one of those that cannot be told apart in the compiled graph
+    first = found["pairs"][0]["culprits"][0]
+    assert op in " ".join([first["op"], *first["reasons"]]), first
 
 
 @pytest.mark.slow
