@@ -126,7 +126,7 @@ time.sleep(600)
 """
     start(launch_of(tmp_path / "first", ""), preloaded).wait(120)  # all is loaded when the timeout begins
     reported = Reported()
-    supervise([launch_of(tmp_path / "hangs", script, timeout=5.0)], reported, reported.finished, 1, preloaded)
+    supervise([launch_of(tmp_path / "hangs", script, timeout=10.0)], reported, reported.finished, 1, preloaded)
     assert reported.ends["cpu"].why == "timeout"
     assert reported.ends["cpu"].returncode == -signal.SIGTERM
     pids = pids_in(tmp_path / "pids")
