@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
@@ -17,7 +18,8 @@ import torch
 from numdrift.harness.errors import WorkerError, WorkerGone
 from numdrift.harness.launch.batch_plan import BatchPlan
 from numdrift.harness.launch.execute_batch import BatchResult, execute_together
-from numdrift.harness.launch.running_process import JournalProgress, ProcessEnd
+from numdrift.harness.launch.held_processes import HeldProcesses
+from numdrift.harness.launch.running_process import JournalProgress, ProcessEnd, Running
 from numdrift.harness.localize.held_run import Worker
 from numdrift.harness.records import frames
 from numdrift.harness.records.mode_spec import parse_mode
@@ -55,6 +57,13 @@ torch.set_default_device("meta")
 sys.exit({code})
 """
 STEP = 1
+
+
+class Alive:
+    """A process that goes on."""
+
+    def poll(self) -> None:
+        return None
 
 
 class Quiet:
@@ -253,6 +262,27 @@ def test_a_request_is_answered_to_nobody_when_its_client_has_gone(held: Held) ->
         send(client, Message({"request": "digests", "step": STEP}))
     with held.connect("cpu") as worker:
         assert worker.facts().steps == (STEP,)
+
+
+def test_several_ask_one_run_at_a_time(held: Held) -> None:
+    # when a second client asks while the first one is connected, and the first one asks again
+    with held.connect("bad") as first, held.connect("bad") as second:
+        facts = [first.facts(), second.facts(), first.facts()]
+    assert facts[0] == facts[1] == facts[2]
+
+
+def test_a_run_is_asked_for_stronger_rounding_of_a_step_without_torch(held: Held) -> None:
+    # given the run among those that an investigation holds
+    processes = HeldProcesses()
+    processes.keep(Path("run"), cast(Running, Alive()), held.socket("bad"))
+    # when
+    found = processes.ask(Path("run"), {"request": "noise", "step": STEP, "replays": 2, "edge": 3})
+    # then the noise is that of its tape, executed by its own kernels, and jumps are looked for
+    assert found is not None and found["noise"]["equal"] and found["noise"]["replays"] == 2
+    assert found["noise"]["edge"]["replays"] == 3
+    # and what it cannot answer, or who is not there, gives nothing
+    assert processes.ask(Path("run"), {"request": "noise", "step": 999, "replays": 2, "edge": 3}) is None
+    assert processes.ask(Path("other"), {"request": "facts"}) is None
 
 
 def test_the_socket_is_for_its_owner_alone(held: Held) -> None:
