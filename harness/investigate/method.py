@@ -210,7 +210,7 @@ def _next(
     pair: PairFindings, evidence: PairEvidence, before: Sequence[Inquiry], plan: InvestigationPlan
 ) -> Inquiry | None:
     """The step of a pair to look into after those before, None where there is none: the first significant one, else
-    the worst, of those with a tape first. Raises UsageError for a step that was asked for and cannot be had."""
+    the last that differs, of those with a tape first. Raises UsageError for a step that was asked for and cannot be had."""
     if before:
         step = pair.first_significant_step
     elif plan.step is not None:
@@ -229,14 +229,15 @@ def _next(
         differing = [one for one in pair.steps if one.score or one.discrete]
         forced = evidence.forced
 
-        def cost(one: StepFindings) -> tuple[bool, bool, float, int]:
-            # a step that both held processes have a tape of takes no further training
+        def order(one: StepFindings) -> tuple[bool, bool, int]:
+            # A step that both held processes have a tape of takes no further training. Of several the last: it is the
+            # same whichever mode is the reference, which the largest score is not.
             held = forced is not None and tape_path(forced.path, one.step).exists()
-            return not held, not one.taped, -one.score, one.step
+            return not held, not one.taped, -one.step
 
-        worst = min(differing, key=cost, default=None)
+        found = min(differing, key=order, default=None)
         step = pair.first_significant_step
-        step = worst.step if step is None and worst is not None else step
+        step = found.step if step is None and found is not None else step
     if plan.localize == "faults" and pair.verdict == "rounding":
         return None
     if step is None or any(one.at == step for one in before):
