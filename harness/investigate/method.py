@@ -209,8 +209,8 @@ def confirm(
 def _next(
     pair: PairFindings, evidence: PairEvidence, before: Sequence[Inquiry], plan: InvestigationPlan
 ) -> Inquiry | None:
-    """The step of a pair to look into after those before, None where there is none: the first significant one, else
-    the last that differs, of those with a tape first. Raises UsageError for a step that was asked for and cannot be had."""
+    """The step of a pair to look into after those before, None where there is none: the first significant one, else the
+    last that differs, of those with a tape first. Raises UsageError for a step that was asked for and cannot be had."""
     if before:
         step = pair.first_significant_step
     elif plan.step is not None:
