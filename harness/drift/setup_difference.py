@@ -100,7 +100,7 @@ def batch_setup(
     for ours, theirs in common_steps(a.journal, b.journal):
         # after the training has come apart an argument may come from the model: equal once more, it is data
         late = drifting_from is not None and ours.step > drifting_from
-        compared = list(_compared(ours, theirs))
+        compared = list(compared_arguments(ours, theirs))
         if any(place < 0 for place, *_ in compared):
             counts = f"{len(ours.batches[0])} against {len(theirs.batches[0])} tensors"
             text = f"the batch of step {ours.step} differs: {counts}"
@@ -116,7 +116,7 @@ def batch_setup(
     return [follows] if follows else []
 
 
-def _compared(a: StepRecord, b: StepRecord) -> Iterator[tuple[int, Argument, bool]]:
+def compared_arguments(a: StepRecord, b: StepRecord) -> Iterator[tuple[int, Argument, bool]]:
     """Each argument of the first call by its place, and whether both sides' are equal; place -1 for other counts.
 
     What was not read on one side is left out, and numbers that the modes keep in different precisions.

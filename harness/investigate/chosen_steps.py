@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ..drift.recorded_drift import common_digests, common_steps, first_computed_difference
 from ..drift.run_comparison import RunComparison
+from ..drift.setup_difference import compared_arguments
 from ..drift.wholes import entries_of
 from ..errors import UsageError
 from ..runs.recorded_run import RecordedRun
@@ -39,6 +40,11 @@ SUDDEN = 8.0
 BEFORE = 8
 
 
+def most_forced(bytes_a_step: int, budget: int) -> int:
+    """How many steps a budget in bytes allows to start from the reference's state; two in any case."""
+    return max(2, min(MOST_FORCED, budget // max(1, bytes_a_step)))
+
+
 def forced_steps(
     count: int, first_differing: Iterable[int], bytes_a_step: int, budget: int, shorter: Iterable[int] = ()
 ) -> tuple[int, ...]:
@@ -49,7 +55,7 @@ def forced_steps(
     counts, the last, and as many evenly spaced ones.
     """
     counts = sorted({*shorter, count})
-    most = max(2, min(MOST_FORCED, budget // max(1, bytes_a_step)))
+    most = most_forced(bytes_a_step, budget)
     if count <= most:
         return tuple(range(count))
     # In the order in which they matter, since a small budget cuts the list off
@@ -107,12 +113,12 @@ def choose(
         steps = forced_steps(count, firsts, size, budget, counts)
     if not steps:
         raise UsageError(f"--steps {plan.steps} names no step of this training, which has the steps 0 to {count - 1}")
-    sudden = [found for run in others if (found := sudden_step(reference, run)) is not None]
+    sudden = {run.path: sudden_step(reference, run) for run in others}
     of: dict[Path, tuple[int, ...]] = {}
     if plan.steps is None:
         for run, one in zip(others, compared, strict=True):
-            most = max(2, min(MOST_FORCED, budget // max(1, size)))
-            within = within_control(reference, run, one.first_differing_step, most)
+            first, most = one.first_differing_step, most_forced(size, budget)
+            within = within_control(reference, run, first, sudden[run.path], most)
             if within:
                 of[run.path] = within
     if of and all(run.path in of or one.identical for run, one in zip(others, compared, strict=True)):
@@ -121,12 +127,15 @@ def choose(
         f"{len(steps)} of {count} steps are started from the state of {reference.manifest.label}; their states take "
         f"about {max(0.1, len(steps) * size / 2**20):,.1f} MiB a mode in {reference.path.parent}"
     )
-    return ChosenSteps(steps, taped_steps(steps, [*firsts, *sudden]), of)
+    apart = [step for step in sudden.values() if step is not None]
+    return ChosenSteps(steps, taped_steps(steps, [*firsts, *apart]), of)
 
 
-def within_control(reference: RecordedRun, run: RecordedRun, first: int | None, most: int) -> tuple[int, ...]:
+def within_control(
+    reference: RecordedRun, run: RecordedRun, first: int | None, sudden: int | None, most: int
+) -> tuple[int, ...]:
     """The steps that a repetition of the run may begin in the reference's state, and still be one in the others: none
-    where that cannot be had.
+    where that cannot be had. The pair differs from step `first` on, and comes apart in step `sudden`.
 
     Both runs have kept the state of each, and the run that of the step after it, in which it goes on as its own; no
     two of them are neighbours, but where the pair comes apart. In the first step that differs both are in one state
@@ -140,7 +149,6 @@ def within_control(reference: RecordedRun, run: RecordedRun, first: int | None, 
     able = [step for step in range(first + 1, count) if step in begun and (step + 1 in own or step == count - 1)]
     if first not in begun and not able:
         return ()
-    sudden = sudden_step(reference, run)
     wanted = {step for step in (sudden, None if sudden is None else sudden - 1) if step in able}
     found = {first, *wanted}
     for step in able:
@@ -156,12 +164,12 @@ def late_arguments(a: RecordedRun, b: RecordedRun) -> bool:
     since = first_computed_difference(a, b)
     if since is None:
         return False
-    for ours, theirs in common_steps(a.journal, b.journal):
-        if ours.step > since and ours.batches and theirs.batches:
-            given = zip(ours.batches[0], theirs.batches[0], strict=False)
-            if any(x[2] and y[2] and x[0] == y[0] and x != y for x, y in given):
-                return True
-    return False
+    return any(
+        not equal
+        for ours, theirs in common_steps(a.journal, b.journal)
+        if ours.step > since
+        for _, _, equal in compared_arguments(ours, theirs)
+    )
 
 
 def sudden_step(a: RecordedRun, b: RecordedRun) -> int | None:

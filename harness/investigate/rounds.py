@@ -28,7 +28,7 @@ from ..runs.recorded_run import RecordedRun
 from ..runs.run_layout import STATES
 from ..runs.step_outcomes import noise_path, state_steps, tape_path
 from ..search import between, evenly
-from .chosen_steps import MOST_FORCED, STATE_SHARE, ChosenSteps, bytes_of_state
+from .chosen_steps import STATE_SHARE, ChosenSteps, bytes_of_state, most_forced
 from .evidence import EvidenceFolder, evidence_for
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Progress, Round, begun_in, repeating
@@ -86,7 +86,8 @@ def once_more(reference: RecordedRun, others: Sequence[RecordedRun], chosen: Cho
             plans.append(repeating(run, _again(run), states=StepSelection.of(chosen.forced[:1])))
             continue
         forced = chosen.of[run.path]
-        lacking = [step for step in forced if step not in state_steps(run.path)]
+        known = set(state_steps(run.path))
+        lacking = [step for step in forced if step not in known]
         plan = _forced(reference, run, reference.path / STATES, forced, chosen)
         own = StepSelection.of(lacking) if lacking else None
         plans.append(replace(plan, rejoin=run.path / STATES, states=own, until=None))
@@ -183,7 +184,7 @@ def date_onset(
     if plan.steps is not None:
         return
     a = reference.path.name
-    most = max(2, min(MOST_FORCED, plan.state_budget // max(1, bytes_of_state(reference) * STATE_SHARE)))
+    most = most_forced(bytes_of_state(reference) * STATE_SHARE, plan.state_budget)
     for run in others:
         b = run.path.name
         for number in range(MOST_ONSET_ROUNDS):

@@ -88,7 +88,8 @@ class ForcedSteps:
             elif self._own is not None and not self._away and self._is_own(tensors, facts, training, step):
                 self._write("resynced", step=step, missing=[], equal=True)
                 return False
-            self._take(path, step)
+            given = inputs_file(path.parent, step)
+            self._inputs = read_tensors(given)[0] if given.exists() else {}
             missing = self._load(path, TrainingState(tensors, facts), training)
             self._away = self._own is not None
             self._write("resynced", step=step, missing=missing)
@@ -138,10 +139,6 @@ class ForcedSteps:
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
             for tensor, own in given:
                 tensor.data.copy_(own)
-
-    def _take(self, path: Path, step: int) -> None:
-        file = inputs_file(path.parent, step)
-        self._inputs = read_tensors(file)[0] if file.exists() else {}
 
     def _load(self, path: Path, state: TrainingState, training: TrainingTensors) -> list[str]:
         """Gives the names of what has no counterpart on either side."""

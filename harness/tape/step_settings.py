@@ -29,10 +29,6 @@ def _set_deterministic(wanted: str) -> None:
     torch.use_deterministic_algorithms(wanted != "off", warn_only=wanted == "warn")
 
 
-def _set_cuda_tf32(wanted: bool) -> None:
-    torch.backends.cuda.matmul.allow_tf32 = wanted
-
-
 def _attribute(holder: Any, name: str) -> tuple[Callable[[], Any], Callable[[Any], None]]:
     return lambda: getattr(holder, name), lambda wanted: setattr(holder, name, wanted)
 

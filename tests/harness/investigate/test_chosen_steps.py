@@ -54,16 +54,16 @@ def test_a_step_is_own_until_another_state_is_put_in_place_and_after_its_own_is_
 def test_every_second_step_is_begun_elsewhere_and_the_first_that_differs_is_both(tmp_path: Path) -> None:
     a = training(tmp_path / "a", [1.0] * 10, range(11))
     b = training(tmp_path / "b", [1.0] * 2 + [1.5] * 8, range(11))
-    assert within_control(a, b, 2, 64) == (2, 4, 6, 8)
+    assert within_control(a, b, 2, sudden_step(a, b), 64) == (2, 4, 6, 8)
     # with room for three, these are evenly spread
-    assert within_control(a, b, 2, 3) == (2, 4, 8)
+    assert within_control(a, b, 2, sudden_step(a, b), 3) == (2, 4, 8)
 
 
 def test_where_the_pair_comes_apart_suddenly_both_steps_are_taken(tmp_path: Path) -> None:
     a = training(tmp_path / "a", [1.0] * 14, range(15))
     b = training(tmp_path / "b", [1 + 1e-7] * 9 + [1.01] * 5, range(15))
     assert sudden_step(a, b) == 9
-    assert within_control(a, b, 0, 64) == (0, 2, 4, 6, 8, 9, 11, 13)
+    assert within_control(a, b, 0, sudden_step(a, b), 64) == (0, 2, 4, 6, 8, 9, 11, 13)
 
 
 def test_a_drift_that_grows_steadily_is_not_sudden(tmp_path: Path) -> None:
@@ -76,18 +76,18 @@ def test_only_steps_that_a_training_can_go_on_from_are_begun_elsewhere(tmp_path:
     # given a long training that has thinned out its states
     kept = [step for step in range(40) if step % 8 < 2]
     a, b = training(tmp_path / "a", [1.0] * 40, kept), training(tmp_path / "b", [1.5] * 40, kept)
-    assert within_control(a, b, 0, 64) == (0, 8, 16, 24, 32)
+    assert within_control(a, b, 0, sudden_step(a, b), 64) == (0, 8, 16, 24, 32)
     # and none without states, nor of a pair that does not differ
     without = training(tmp_path / "c", [1.5] * 40)
-    assert within_control(without, b, 3, 64) == ()
-    assert within_control(a, b, None, 64) == ()
+    assert within_control(without, b, 3, None, 64) == ()
+    assert within_control(a, b, None, None, 64) == ()
 
 
 def test_a_training_that_is_fed_with_what_it_made_is_not_its_own_control(tmp_path: Path) -> None:
     a = training(tmp_path / "a", [1.0] * 6, range(7), memory="a")
     b = training(tmp_path / "b", [1.0, 1.5, 1.6, 1.7, 1.8, 1.9], range(7), memory="b")
     assert late_arguments(a, b)
-    assert within_control(a, b, 1, 64) == ()
+    assert within_control(a, b, 1, sudden_step(a, b), 64) == ()
 
 
 @pytest.mark.parametrize(("given", "found"), [("other", {1}), ("b3", set())])
