@@ -4,25 +4,14 @@ import sys
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 sys.path.append(str(Path(__file__).parents[3]))
-from tests.faults.optimizers import SGD
-from tests.faults.training import DEVICE, Training, in_batches, plant, train
+from tests.faults.cell import NOTHING, train_cell
+from tests.faults.training import Training
 
-WIDTH, BATCH, AHEAD = 16, 32, 4
-reached = torch.zeros(BATCH, WIDTH, device=DEVICE)
-
-
-class Cell(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner, self.outer, self.last = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:  # [B, W] each
-        h = torch.tanh(self.inner(x) + self.outer(memory))
-        return self.last(h), h
+AHEAD = 4
+reached = NOTHING
 
 
 def predicting_step(training: Training) -> Tensor:
@@ -40,16 +29,4 @@ def predicting_step(training: Training) -> Tensor:
     return loss.detach()
 
 
-torch.manual_seed(0)
-inputs = torch.randn(256, WIDTH)
-targets = torch.sin(inputs.cumsum(1))
-model = Cell().to(DEVICE)
-training = Training(
-    model=model,
-    optimizer=SGD(model.parameters(), lr=0.05),
-    batches=in_batches(inputs, targets, size=BATCH, steps=14),
-    loss=F.mse_loss,
-    step=predicting_step,
-)
-plant(training)
-train(training)
+train_cell(predicting_step)
