@@ -2,7 +2,8 @@
 
     ||x||_2 = 2**e * sqrt(sum (x_i / 2**e)**2)        2**e: the power of two just above max |x_i|
 
-(J. L. Blue, A Portable Fortran Program to Find the Euclidean Norm of a Vector, ACM TOMS 4(1), 1978.)
+(J. L. Blue, A Portable Fortran Program to Find the Euclidean Norm of a Vector, ACM TOMS 4(1), 1978.) As there, the
+scaling, which is slow, is left out where the plain sum of squares is far from both ends of what a float64 holds.
 Everything is accumulated in float64; a complex number counts as its real and its imaginary part.
 """
 
@@ -17,10 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .ulp import CHUNK
-
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
+
+PIECE = 1 << 16
+"""Elements at a time: as float64 they stay in a processor's cache."""
+
+UNSCALED = 1e-250, 1e250
+"""Between these a sum of squares needs no scaling: what it has lost of numbers whose squares vanish is below 1e-300."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,7 @@ def is_floating(array: Array) -> bool:
 
 def norm(array: Array) -> Norm:
     """The norm of the finite elements of a floating array."""
-    return _joined(_norm(np.abs(x[np.isfinite(x)])) for x in _pieces(array))
+    return _joined(_norm(x[np.isfinite(x)]) for x in _pieces(array))
 
 
 def difference(a: Array, b: Array) -> Difference:
@@ -80,19 +85,19 @@ def difference(a: Array, b: Array) -> Difference:
             apart = y - x
         if np.isfinite(apart).all():
             differing += int(np.count_nonzero(apart))
-            norms.append(_norm(np.abs(x)))
-            distances.append(_norm(np.abs(apart)))
+            norms.append(_norm(x))
+            distances.append(_norm(apart))
             continue
         finite = np.isfinite(x) & np.isfinite(y)
         unequal = (x != y) & ~(np.isnan(x) & np.isnan(y))
         same_places &= not np.any(unequal & ~finite)
         differing += int(np.count_nonzero(unequal))
-        norms.append(_norm(np.abs(x[np.isfinite(x)])))
+        norms.append(_norm(x[np.isfinite(x)]))
         if np.isinf(apart[finite]).any():  # two finite numbers further apart than the largest one
-            halved = _norm(np.abs(y[finite] / 2 - x[finite] / 2))
+            halved = _norm(y[finite] / 2 - x[finite] / 2)
             distances.append(Norm(halved.mantissa, halved.exponent + 1))
         else:
-            distances.append(_norm(np.abs(apart[finite])))
+            distances.append(_norm(apart[finite]))
     return Difference(_joined(distances), _joined(norms), same_places, differing)
 
 
@@ -104,14 +109,20 @@ def root_mean_square(norms: Iterable[Norm]) -> Norm:
 
 
 def _pieces(array: Array, beside: Array | None = None) -> Iterator[Floats]:
-    """The elements in order as float64, CHUNK at a time; real numbers get imaginary parts `beside` complex ones."""
+    """The elements in order as float64, PIECE at a time; real numbers get imaginary parts `beside` complex ones."""
     flat = array.reshape(-1)
     wide = np.complex128 if "c" in (array.dtype.kind, beside.dtype.kind if beside is not None else "") else np.float64
-    for start in range(0, flat.size, CHUNK):
-        yield flat[start : start + CHUNK].astype(wide).view(np.float64)
+    for start in range(0, flat.size, PIECE):
+        yield flat[start : start + PIECE].astype(wide).view(np.float64)
 
 
-def _norm(magnitudes: Floats) -> Norm:
+def _norm(finite: Floats) -> Norm:
+    least, most = UNSCALED
+    with np.errstate(over="ignore", under="ignore"):
+        square = float(np.einsum("i,i->", finite, finite))
+    if least < square < most:
+        return Norm(math.sqrt(square), 0)
+    magnitudes = np.abs(finite)
     largest = float(magnitudes.max(initial=0.0))
     if largest == 0.0:
         return Norm(0.0, 0)

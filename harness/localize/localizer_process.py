@@ -28,6 +28,7 @@ from ..tape.tape_file import noise_file, read_tape, tape_file
 from ..tape.tensor_file import read_tensors
 from .held_run import Worker, WorkerCalls
 from .localize_step import Held, LocalizedStep, localize_step
+from .script_interpreter import ScriptInterpreter
 from .standalone_scripts import write_scripts
 from .storage_flow import SIDES, Side
 
@@ -44,6 +45,8 @@ def main(path: Path) -> int:
     facts: dict[str, Any] = {"schema": SCHEMA, "step": config.step, "inputs": config.inputs, "culprits": []}
     try:
         with ExitStack() as stack:
+            # begins to import now: it is wanted when the culprits are known
+            interpreter = stack.enter_context(ScriptInterpreter(_imports(config.b.spec))) if config.scripts else None
             sides = {side: _held(config, modes[side], stack) for side in SIDES}
             # As in the reference's step; what the other side was set to otherwise shows as other bits of its ops, which
             # are executed in its own process then.
@@ -52,8 +55,8 @@ def main(path: Path) -> int:
                 sides, read_noise(config.noise, config.step) or Noise(config.step, 0, {}), config.threshold, _say
             )
             differs = _differs_op_by_op(sides["b"], config.b.outcome)
-            if config.scripts:
-                facts["scripts"] = write_scripts(found, modes, config.folder)
+            if interpreter is not None:
+                facts["scripts"] = write_scripts(found, modes, config.folder, interpreter)
             facts |= _facts(found, sides) | {"op_by_op_differs": differs}
     except Exception as error:  # noqa: BLE001, an op may raise anything, and the investigation goes on
         facts["reason"] = str(error) if isinstance(error, NumdriftError) else in_words(error)
@@ -61,6 +64,12 @@ def main(path: Path) -> int:
     facts["seconds"] = round(time.monotonic() - began, 3)
     write_localization(config.folder, facts)
     return 0
+
+
+def _imports(spec: str) -> tuple[str, ...]:
+    """What the scripts of a mode import."""
+    compiles = spec.partition(",")[0].rpartition("=")[2].strip() == "compile"
+    return ("torch", "torch._dynamo", "torch._inductor.compile_fx") if compiles else ("torch",)
 
 
 def _differs_op_by_op(held: Held, outcome: str) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from ..torch_private.compiling import inductor_option
 from .localize_step import LocalizedStep
 from .localized_values import NotShown, ShownBlock, Values, show_blocks
 from .script_calls import CallWriter, SideCode, recorded_code
+from .script_interpreter import ScriptInterpreter
 from .script_text import Script, ScriptSettings
 from .storage_flow import SIDES, Side, other
 
@@ -143,13 +143,15 @@ def _sentences(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Sid
 
 MOST_SCRIPTS = 8
 AT_ONCE = min(4, os.cpu_count() or 1)
-"""Scripts that are executed side by side: most of their time is starting torch."""
+"""Scripts that are executed side by side."""
 
 PATIENCE = 120.0
 """Seconds that a script may take."""
 
 
-def write_scripts(found: LocalizedStep, modes: Mapping[Side, ShownMode], folder: Path) -> list[str]:
+def write_scripts(
+    found: LocalizedStep, modes: Mapping[Side, ShownMode], folder: Path, interpreter: ScriptInterpreter
+) -> list[str]:
     """Write one for each of the first culprits that can be shown alone, and say so in the culprits; gives their names.
 
     Nothing that goes wrong with them is raised.
@@ -164,7 +166,7 @@ def write_scripts(found: LocalizedStep, modes: Mapping[Side, ShownMode], folder:
 
     def told(culprit: Culprit, path: Path) -> CulpritScript:
         lead = -1 if culprit.lead is None else culprit.lead
-        return _told(found, culprit, modes, blocks.get(lead), path)
+        return _told(found, culprit, modes, blocks.get(lead), path, interpreter)
 
     # threads, for each waits for a process of its own
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -182,6 +184,7 @@ def _told(
     modes: Mapping[Side, ShownMode],
     block: ShownBlock | NotShown | None,
     path: Path,
+    interpreter: ScriptInterpreter,
 ) -> CulpritScript:
     if block is None or culprit.lead is None:
         few = f"only the first {MOST_SCRIPTS} culprits have one"
@@ -189,7 +192,7 @@ def _told(
     if isinstance(block, NotShown):
         return _without(str(block))
     try:
-        return _shown(found, culprit, modes, block, culprit.lead, path)
+        return _shown(found, culprit, modes, block, culprit.lead, path, interpreter)
     except Exception as error:  # noqa: BLE001, a culprit is told without a script then
         return _without(str(error) if isinstance(error, NotShown) else in_words(error))
 
@@ -199,7 +202,13 @@ def _without(why: str) -> CulpritScript:
 
 
 def _shown(
-    found: LocalizedStep, culprit: Culprit, modes: Mapping[Side, ShownMode], block: ShownBlock, number: int, path: Path
+    found: LocalizedStep,
+    culprit: Culprit,
+    modes: Mapping[Side, ShownMode],
+    block: ShownBlock,
+    number: int,
+    path: Path,
+    interpreter: ScriptInterpreter,
 ) -> CulpritScript:
     """Try the ways to show the block until one shows it. Raises NotShown where none can be written."""
     lead = found.pair.blocks[number]
@@ -215,7 +224,7 @@ def _shown(
             continue
         write_tensors(path.with_suffix(".safetensors"), script.values.tensors, {})
         path.write_text(text, encoding="utf-8")
-        answer = replace(execute_script(path), error_ulp={side: block.ulps[side] for side in block.ulps})
+        answer = replace(execute_script(path, interpreter), error_ulp={side: block.ulps[side] for side in block.ulps})
         if answer.reproduces:
             break
     if answer is None:
@@ -223,26 +232,16 @@ def _shown(
     return answer
 
 
-def execute_script(path: Path) -> CulpritScript:
+def execute_script(path: Path, interpreter: ScriptInterpreter) -> CulpritScript:
     """Execute a script once, beside its file, in an interpreter that sees nothing but its own packages."""
-    environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     try:
-        done = subprocess.run(
-            [sys.executable, "-I", path.name],  # isolated: no PYTHONPATH, no packages of the user
-            cwd=path.parent,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-            timeout=PATIENCE,
-            check=False,
-        )
+        code, output = interpreter.execute(path, PATIENCE)
     except subprocess.TimeoutExpired:
         return CulpritScript(path.name, reproduces=False, output=f"no answer after {PATIENCE:g} s")
-    lines = done.stdout.strip().splitlines() or [f"exit code {done.returncode}, and no word"]
-    return CulpritScript(path.name, reproduces=done.returncode == 0, output=lines[-1])
+    except OSError as error:
+        return CulpritScript(path.name, reproduces=False, output=str(error))
+    lines = output.strip().splitlines() or [f"exit code {code}, and no word"]
+    return CulpritScript(path.name, reproduces=code == 0, output=lines[-1])
 
 
 def _remove(path: Path) -> None:

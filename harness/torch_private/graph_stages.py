@@ -231,20 +231,18 @@ def number_decomposed_calls() -> Undo:
     return patches.undo
 
 
-def without_graph_caches() -> Undo:
+def without_graph_caches(*, of_inductor: bool = True) -> Undo:
     """Have every graph compiled anew; the cache of built C++ and Triton kernels stays.
 
-    A graph that comes out of Inductor's or AOTAutograd's cache goes past every hook of this module.
+    A graph that comes out of AOTAutograd's cache goes past every hook of this module. One that comes out of Inductor's
+    goes past those that see it lowered; with `of_inductor=False` that cache stays as the script has it.
     """
-    inductor = importlib.import_module("torch._inductor.config")
-    functorch = importlib.import_module("torch._functorch.config")
+    caches = [("torch._functorch.config", one) for one in ("enable_autograd_cache", "enable_remote_autograd_cache")]
+    if of_inductor:
+        caches += [("torch._inductor.config", one) for one in ("fx_graph_cache", "fx_graph_remote_cache")]
     with Patches("graphs that no cache gives") as patches:
-        for config, name in (
-            (inductor, "fx_graph_cache"),
-            (inductor, "fx_graph_remote_cache"),
-            (functorch, "enable_autograd_cache"),
-            (functorch, "enable_remote_autograd_cache"),
-        ):
+        for module, name in caches:
+            config = importlib.import_module(module)
             require(config, name)
             patches.wrap(config, name, lambda before: False)
     return patches.undo

@@ -82,9 +82,10 @@ class CompiledGraphsWatcher(Protocol):
 
 
 def watch_compiled_graphs(watcher: CompiledGraphsWatcher) -> Undo:
-    """Tell of every compiled graph, with no cache in between. Raises NotAvailable, and then no hook is left."""
+    """Tell of every compiled graph, with no cache of captured graphs in between. What Inductor has made of such a graph
+    may come from its own cache. Raises NotAvailable, and then no hook is left."""
     with Patches("compiled graphs") as patches:
-        patches.also(without_graph_caches())
+        patches.also(without_graph_caches(of_inductor=False))
         patches.also(number_decomposed_calls())
         patches.also(watch_dynamo(watcher.around_dynamo))
         patches.also(watch_aot(watcher.around_aot))
@@ -101,8 +102,11 @@ def compile_graph(module: torch.fx.GraphModule, inputs: Sequence[Any], *, backwa
 def _compiled(module: torch.fx.GraphModule, inputs: list[Any], options: Mapping[str, Any]) -> Boxed:
     inner = private("torch._inductor.compile_fx", "compile_fx_inner")
     tracing = private("torch._guards", "tracing")
-    # `tracing(None)`: Inductor would else find the context of the compilation that is under way, and its fake mode.
-    with tracing(None), torch.no_grad():
+    # A context of its own: Inductor would else find that of the compilation that is under way, and its fake mode.
+    # Without any it does not look into its cache.
+    own = private("torch._guards", "detect_fake_mode")(inputs)
+    context = None if own is None else private("torch._guards", "TracingContext")(own)
+    with tracing(context), torch.no_grad():
         compiled: Boxed = inner(module, inputs, **options)
     return compiled
 

@@ -37,7 +37,8 @@ class Nursery:
             listener.listen(64)
             watched, self.alive = os.pipe()
             given = [listener.fileno(), watched]
-            self.environment = os.environ | {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"} | variables
+            as_guests = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", "OMP_WAIT_POLICY": "passive"}
+            self.environment = os.environ | as_guests | variables
             self.process = subprocess.Popen(
                 [sys.executable, str(PROGRAM), *map(str, given)],
                 stdin=subprocess.DEVNULL,

@@ -242,10 +242,8 @@ def read_early(environment: Mapping[str, str]) -> dict[str, str]:
 def is_alike(environment: Mapping[str, str], start: Mapping[str, str]) -> bool:
     """Whether all that is loaded would read the same; without a hash seed any will do, and streams are made anew."""
     lacking = read_early(dict.fromkeys(start.keys() - environment.keys(), "")).keys()
-    return read_early({**start, **environment}) == read_early(start) and lacking <= {
-        "PYTHONHASHSEED",
-        "PYTHONUNBUFFERED",
-    }
+    as_guests = {"PYTHONHASHSEED", "PYTHONUNBUFFERED", "OMP_WAIT_POLICY"}
+    return read_early({**start, **environment}) == read_early(start) and lacking <= as_guests
 
 
 START = dict(os.environ)

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from numdrift.kernels.registry import load_target
 
 from ...errors import CollisionError, JournalError, NumdriftError, UsageError
+from ...localize.script_interpreter import ScriptInterpreter
 from ...localize.standalone_scripts import execute_script
 from .archive import DAMAGE, PIECE, Bundle, Packed, open_archive, read_manifest
 
@@ -140,11 +141,13 @@ def replay_snapshots(folder: Path, mode: str | None = None) -> list[Replayed]:
 
 
 def replay_scripts(folder: Path) -> list[Replayed]:
-    """Execute every culprit's script, each in an interpreter of its own, with the rights of this process."""
+    """Execute every culprit's script, each in a process of its own, with the rights of this process."""
     found = []
-    for script in sorted(folder.rglob("culprit-*.py")):
-        if not script.with_suffix(".safetensors").exists():
-            continue
-        answer = execute_script(script)
-        found.append(Replayed(script.relative_to(folder).as_posix(), answer.reproduces is True, answer.output or ""))
+    with ScriptInterpreter() as interpreter:
+        for script in sorted(folder.rglob("culprit-*.py")):
+            if not script.with_suffix(".safetensors").exists():
+                continue
+            answer = execute_script(script, interpreter)
+            name = script.relative_to(folder).as_posix()
+            found.append(Replayed(name, answer.reproduces is True, answer.output or ""))
     return found

@@ -67,7 +67,7 @@ def test_chunks_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     # given an array of several pieces, and complex numbers against real ones
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(7, 11)), rng.normal(size=(7, 11)) + 1j * rng.normal(size=(7, 11))
-    monkeypatch.setattr(norms, "CHUNK", 10)
+    monkeypatch.setattr(norms, "PIECE", 10)
     # then
     assert difference(a, b).distance.value == pytest.approx(np.linalg.norm(a - b))
     assert difference(b, a).distance.value == pytest.approx(np.linalg.norm(a - b))

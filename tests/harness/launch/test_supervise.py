@@ -181,9 +181,17 @@ def test_environment_of_a_mode() -> None:
     # then
     assert plain == {
         "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", "HOME": "/root", "FAULT": "0", "OMP_NUM_THREADS": "9",
+        "OMP_WAIT_POLICY": "passive",
     }  # fmt: skip
     assert (stated["FAULT"], stated["DEVICE"], stated["PYTHONHASHSEED"]) == ("1", "x", "5")
     assert stated["OMP_NUM_THREADS"] == stated["MKL_NUM_THREADS"] == "3"
+
+
+@pytest.mark.parametrize("name", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"])
+def test_how_threads_wait_is_the_users_to_say(name: str) -> None:
+    found = environment(parse_mode("cpu"), {name: "7"})
+    assert found == {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", name: "7"}
+    assert environment(parse_mode(f"cpu,env.{name}=active"), {})[name] == "active"
 
 
 def test_an_interpreter_that_is_not_there_is_a_usage_error() -> None:

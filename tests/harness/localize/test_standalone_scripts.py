@@ -8,7 +8,6 @@ import re
 import runpy
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from numdrift.harness.localize import standalone_scripts as script_ways
 from numdrift.harness.localize import standalone_scripts as scripts
 from numdrift.harness.localize.localize_step import Held, LocalizedStep, localize_step
 from numdrift.harness.localize.script_calls import literal
+from numdrift.harness.localize.script_interpreter import ScriptInterpreter
 from numdrift.harness.localize.script_text import MOST_LINES
 from numdrift.harness.localize.standalone_scripts import execute_script, write_scripts
 from numdrift.harness.localize.storage_flow import SIDES, Side
@@ -35,7 +35,6 @@ from numdrift.harness.tape.step_kernels import results
 from numdrift.harness.tape.tape import CompiledNode, Tape
 
 from ...conftest import ROOT, Numdrift
-from ...processes.forked import forked_trainings
 from ..tape.trainings import recorded
 
 Watch = Callable[[str, Tensor], None]
@@ -194,7 +193,7 @@ def case(name: str) -> LocalizedStep:
     return found_in(Held(tape_of(a), "cpu"), Held(tape_of(b), "bad"))
 
 
-def in_process(path: Path) -> CulpritScript:
+def in_process(path: Path, *_: object) -> CulpritScript:
     """Execute a script here, which takes no time."""
     threads = torch.get_num_threads()
     try:
@@ -208,6 +207,16 @@ def in_process(path: Path) -> CulpritScript:
 def script_of(culprit: Culprit) -> CulpritScript:
     assert culprit.script is not None
     return culprit.script
+
+
+NOBODY: Any = None
+"""Stands for an interpreter where `at_once` executes scripts."""
+
+
+@pytest.fixture(scope="module")
+def interpreter() -> Iterator[ScriptInterpreter]:
+    with ScriptInterpreter() as started:
+        yield started
 
 
 @pytest.fixture
@@ -276,7 +285,7 @@ def body(folder: Path, name: str = "culprit-1.py") -> str:
 @pytest.mark.parametrize("name", CASES)
 def test_a_script_shows_what_its_culprit_says(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = case(name)
-    written = write_scripts(found, MODES, tmp_path)
+    written = write_scripts(found, MODES, tmp_path, NOBODY)
     assert written
     assert {one.kind for one in found.culprits} == {CASES[name][2]}
     said = printed(capsys.readouterr().out)
@@ -293,15 +302,13 @@ def test_a_script_shows_what_its_culprit_says(name: str, tmp_path: Path, capsys:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_a_script_needs_nothing_but_torch(name: str, tmp_path: Path) -> None:
+def test_a_script_needs_nothing_but_torch(name: str, tmp_path: Path, interpreter: ScriptInterpreter) -> None:
     found = case(name)
     here, away = tmp_path / "here", tmp_path / "away"
     here.mkdir()
-    # One is executed by interpreters of its own, the others by processes forked off one that has imported torch.
-    with nullcontext() if name == "views" else forked_trainings():
-        written = write_scripts(found, MODES, here)
-        shutil.copytree(here, away)
-        assert execute_script(away / written[0]).reproduces
+    written = write_scripts(found, MODES, here, interpreter)
+    shutil.copytree(here, away)
+    assert execute_script(away / written[0], interpreter).reproduces
 
 
 @pytest.mark.usefixtures("at_once")
@@ -309,7 +316,7 @@ def test_a_kernel_of_the_other_process_is_shown_by_what_it_gave(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = with_coarse_kernel()
-    write_scripts(found, MODES, tmp_path)
+    write_scripts(found, MODES, tmp_path, NOBODY)
     [culprit] = found.culprits
     text = body(tmp_path)
     assert (culprit.kind, culprit.kernel) == ("kernel", {"a": "aten", "b": "coarse.py"})
@@ -321,7 +328,7 @@ def test_a_kernel_of_the_other_process_is_shown_by_what_it_gave(
 
 
 @pytest.mark.slow
-def test_a_generated_kernel_is_compiled_again(tmp_path: Path) -> None:
+def test_a_generated_kernel_is_compiled_again(tmp_path: Path, interpreter: ScriptInterpreter) -> None:
     tape = tape_of(lambda watch: watch("loss 0", torch.tanh(torch.linspace(-4, 4, 4096) * 0.99)))
     node = CompiledNode("0 forward", "tanh", "aten.tanh.default", 0)
     nodes = [replace(call, compiled=node if call.op == "aten.tanh.default" else None) for call in tape.calls]
@@ -332,7 +339,7 @@ def test_a_generated_kernel_is_compiled_again(tmp_path: Path) -> None:
     generated = swapped(there, "aten.tanh.default", lambda x: kernels.execute(one, (x,), {})[0])
     found = found_in(Held(tape, "cpu"), generated)
     modes: Mapping[Side, Named] = {**MODES, "b": Named("fast", "fast=compile,contract=fast")}
-    write_scripts(found, modes, tmp_path)
+    write_scripts(found, modes, tmp_path, interpreter)
     [culprit] = found.culprits
     text = body(tmp_path)
     assert script_of(culprit).reproduces
@@ -343,7 +350,7 @@ def test_a_generated_kernel_is_compiled_again(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("at_once")
 def test_other_numbers_are_not_reproduced(tmp_path: Path) -> None:
     found = case("scalar")
-    write_scripts(found, MODES, tmp_path)
+    write_scripts(found, MODES, tmp_path, NOBODY)
     path = tmp_path / "culprit-1.py"
     text = path.read_text()
     path.write_text(text.replace(", 0.2)", ", 0.1)"))
@@ -370,14 +377,14 @@ def test_no_name_gets_out_of_its_quotes(nasty: str, tmp_path: Path) -> None:
     a, b, _ = CASES["scalar"]
     found = found_in(Held(renamed(tape_of(a)), nasty), Held(renamed(tape_of(b)), nasty))
     modes: Mapping[Side, Named] = {side: Named(f"{nasty}{side}", nasty) for side in SIDES}
-    write_scripts(found, modes, tmp_path)
+    write_scripts(found, modes, tmp_path, NOBODY)
     assert script_of(found.culprits[0]).reproduces, script_of(found.culprits[0])
     assert shape(body(tmp_path)) == shape(plain_body(tmp_path / "plain"))
 
 
 def plain_body(folder: Path) -> str:
     folder.mkdir()
-    write_scripts(case("scalar"), MODES, folder)
+    write_scripts(case("scalar"), MODES, folder, NOBODY)
     return body(folder)
 
 
@@ -407,7 +414,7 @@ def test_what_takes_too_much_has_no_script(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(script_ways, "MOST_INPUTS", 100)
     (tmp_path / "culprit-1.py").write_text("old")
     found = case("scalar")
-    assert write_scripts(found, MODES, tmp_path) == []
+    assert write_scripts(found, MODES, tmp_path, NOBODY) == []
     script = script_of(found.culprits[0])
     assert script.path is None
     assert script.why is not None and "MiB" in script.why
@@ -424,7 +431,7 @@ def test_what_has_too_many_calls_has_no_script(tmp_path: Path) -> None:
 
     a = tape_of(trained(lambda x, w: (x @ w.t()).sum()))
     found = found_in(Held(a, "cpu"), Held(tape_of(trained(long)), "bad"))
-    write_scripts(found, MODES, tmp_path)
+    write_scripts(found, MODES, tmp_path, NOBODY)
     whys = [script_of(one).why or "" for one in found.culprits]
     assert any("do not fit into a script of 60 lines" in why for why in whys)
 
@@ -469,6 +476,7 @@ def test_an_investigation_leaves_its_scripts(evidence: tuple[dict[str, Any], str
     assert path.parent.parent == tmp_path / "runs" / "i" / "evidence"
     assert f"{path.relative_to(tmp_path)} shows it without numdrift" in said
     assert culprit["command"] == "numdrift localize runs/i/cpu runs/i/bad --step 0"
-    done = execute_script(path)
+    with ScriptInterpreter() as alone:
+        done = execute_script(path, alone)
     assert done.reproduces, done
     assert culprit["script"]["error_ulp"]["b"] == culprit["error_ulp"]["b"] > 1e4
