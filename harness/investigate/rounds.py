@@ -203,7 +203,8 @@ def date_onset(
 
 
 def look_closer(laboratory: Laboratory, reference: RecordedRun, run: RecordedRun) -> None:
-    """Have the suspicious steps replayed with stronger rounding by the process that holds their tapes."""
+    """Have the suspicious steps replayed with stronger rounding by the process that holds their tapes, up to the first
+    that no discrete choice explains: a fault is there whatever the others are."""
     evidence = evidence_for(reference, run)
     for step in suspicious_steps(scores_of(evidence)):
         holding = evidence.a_again
@@ -216,6 +217,9 @@ def look_closer(laboratory: Laboratory, reference: RecordedRun, run: RecordedRun
             written = path.with_name(f"{path.name}.part")
             written.write_text(json.dumps(found["noise"]), encoding="utf-8")
             written.replace(path)
+            scores = scores_of(evidence)
+            if any(one.step == step and worst_of([one]) > scores.threshold.fault for one in scores.steps):
+                return
 
 
 def suspicious(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
