@@ -6,6 +6,8 @@ ask, and one request is answered at a time; a client that goes away may come bac
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import selectors
 import socket
@@ -46,7 +48,8 @@ COMPILED_STEPS = "numdrift.harness.backends.compiled.node_kernels"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldStep:
-    """A recorded step and its kernels; the calls that compute something by their position."""
+    """A recorded step and its kernels; the calls that compute something by their position. `tape` has no values: what
+    needs them reads the tape anew, and lets it go."""
 
     tape: Tape
     calls: Mapping[int, Computation]
@@ -79,7 +82,7 @@ class Requests:
                 with settings_of_step(step.tape.settings):
                     compiled = not isinstance(step.kernels, ReplayedKernels)
                     replays, edge = whole(asked["replays"]), whole(asked["edge"])
-                    found = measure_noise(step.tape, replays, edge, compiled=compiled)
+                    found = measure_noise(self._tape(step.tape.step), replays, edge, compiled=compiled)
                 return Message({"noise": found.to_json()})
             case "digests":
                 step = self._step(request)
@@ -138,15 +141,18 @@ class Requests:
     def _step(self, request: Message) -> HeldStep:
         step = whole(request.fields["step"])
         if step not in self._steps:
-            path = tape_file(self._folder, step)
-            if not path.exists():
-                raise ValueError(f"there is no tape of step {step}")
-            tape = read_tape(path)
+            tape = self._tape(step).without_values()
             # A mode that compiles has registered what its graphs really computed; any other one replays.
             compiled: Mapping[int, StepKernels] = getattr(sys.modules.get(COMPILED_STEPS), "STEPS", {})
-            kernels = compiled.get(step) or ReplayedKernels(tape)
+            kernels = compiled.get(step) or ReplayedKernels(lambda: self._tape(step))
             self._steps[step] = HeldStep(tape, {one.position: one for one in executions(tape)}, kernels)
         return self._steps[step]
+
+    def _tape(self, step: int) -> Tape:
+        path = tape_file(self._folder, step)
+        if not path.exists():
+            raise ValueError(f"there is no tape of step {step}")
+        return read_tape(path)
 
 
 @contextmanager
@@ -186,11 +192,20 @@ def serve(config: RunConfig, notice: Callable[[str], None]) -> None:
         except OSError as error:
             notice(f"the run is not served: {path} cannot be listened at: {error.strerror}")
             return
+        give_back_memory()
         try:
             Service(Requests(config)).run(listening)
         finally:
             with suppress(OSError):
                 path.unlink()
+
+
+def give_back_memory() -> None:
+    """What the training has freed goes back to the system: the C library keeps it for the next one who asks."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
+    if trim is not None:
+        trim(0)
 
 
 class Service:

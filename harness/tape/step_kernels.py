@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -50,8 +50,9 @@ class ReplayedKernels:
 
     notes: Sequence[str] = ()
 
-    def __init__(self, tape: Tape) -> None:
-        self._tape = tape
+    def __init__(self, read: Callable[[], Tape]) -> None:
+        """`read` gives the step's tape, which is not kept."""
+        self._read = read
         self._digests: list[list[str | None]] | None = None
 
     def digests(self) -> list[list[str | None]]:
@@ -60,10 +61,10 @@ class ReplayedKernels:
         Raises NotReplayable.
         """
         if self._digests is None:
-            found = []
+            found, tape = [], self._read()
             for pattern in PATTERNS:
-                digesting = _Digesting(self._tape, pattern)
-                Replay(self._tape).run(digesting)
+                digesting = _Digesting(tape, pattern)
+                Replay(tape).run(digesting)
                 found.append(digesting.found)
             self._digests = [
                 [one if one == other else None for one, other in zip(mine, others, strict=True)]

@@ -27,7 +27,7 @@ Slot 0 holds the weight, from before the step; expand gives another view of slot
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -158,6 +158,10 @@ class Tape:
     def expected(self) -> dict[str, torch.Tensor]:
         """The recorded values by their names."""
         return {one.name: one.value for one in self.watched}
+
+    def without_values(self) -> Tape:
+        """Its calls alone: what the step began with and gave takes up most of the memory."""
+        return replace(self, inputs={}, watched=())
 
 
 def mapped(function: Callable[[Any], Any], value: Any) -> Any:

@@ -24,6 +24,7 @@ import torch
 
 from numdrift.harness.drift import calibration
 from numdrift.harness.errors import UsageError
+from numdrift.harness.launch.preloaded import SWITCH
 
 from ..processes.forked import nursery
 from .case import FAULTS, MODELS, Trial, all_cases, all_models, trials
@@ -114,7 +115,7 @@ def pairs_of(
     done = nursery("1").run(
         ["-m", "numdrift", "investigate", script, *modes, *named_here, *LOCALIZE, "--json", "-"],
         cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        env=os.environ | {"OMP_NUM_THREADS": "1", SWITCH: "0"},  # its processes come from the nursery
         timeout=DAY,
         stderr=sys.stderr.fileno(),
     )

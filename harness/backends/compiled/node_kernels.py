@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -198,7 +198,7 @@ class RecordedKernels:
         self._generates = compile_ is not None
         self._values = values
         # The calls are all that is asked for; what the step began with and gave would be held for each recorded step.
-        self._nodes = NodeKernels(replace(tape, inputs={}, watched=()), compile_ or compile_node)
+        self._nodes = NodeKernels(tape.without_values(), compile_ or compile_node)
 
     def digests(self) -> list[list[str | None]]:
         """For each call digests of its fresh outputs and of what it wrote; None for a value that is unknown."""

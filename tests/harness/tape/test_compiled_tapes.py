@@ -214,7 +214,7 @@ def test_a_graph_that_is_executed_op_by_op_replays_bit_for_bit(kind: str, tmp_pa
     values, tape = replayed(run.tape), run.tape
     assert [name for name, value in tape.expected().items() if not is_same(values[name], value)] == []
     assert all(is_same(tape.expected()[name], value) for name, value in run.found[1].items())
-    assert run.kernels.digests() == ReplayedKernels(tape).digests()
+    assert run.kernels.digests() == ReplayedKernels(lambda: tape).digests()
 
 
 def test_nodes_say_where_they_come_from(tmp_path: Path) -> None:
@@ -274,7 +274,8 @@ def test_a_step_of_inductor_is_known_down_to_its_nodes(kind: str, tmp_path: Path
     noise = run.noise
     assert noise["equal"] and noise["replays"] == NOISE_REPLAYS
     gradients = [one for name, one in noise["tensors"].items() if name.startswith("gradient")]
-    assert all(0 < one["rms"] < 1e-4 * one["norm"] for one in gradients)
+    largest = max(one["norm"] for one in gradients)  # that of a bias before a batch norm is nothing but rounding
+    assert all(0 < one["rms"] < 1e-4 * largest for one in gradients)
     # the eager ops of the tape compute the same step
     values = replayed(tape)
     for name, value in tape.expected().items():
