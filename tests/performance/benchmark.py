@@ -17,6 +17,7 @@ import datetime
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -29,7 +30,7 @@ import torch
 
 from ..bisector.benchmark import bisector, measure, processor_seconds
 from .memory import peak_of
-from .page import PAGE, Taken, page
+from .page import PAGE, PHASES, Taken, page
 from .workloads import DEEP, ROOT, WORKLOADS, Bare, Workload
 
 BISECTED = [sys.executable, "-m", "torch._inductor.compiler_bisector", "run", sys.executable]
@@ -121,12 +122,14 @@ def bare(workload: Workload, one: Bare, number: int, cache: Path) -> Taken:
 
 
 def investigated(workload: Workload, number: int, cache: Path, folder: Path) -> Taken:
-    seconds, processor, written = timed(investigation(workload, folder), environment(cache), ends=(0, 1))
+    told: list[tuple[float, str]] = []
+    seconds, processor, written = timed(investigation(workload, folder), environment(cache), (0, 1), told)
     found = json.loads(written)
     [pair] = found["pairs"]
     first = next((f"{one['op']} ({one['phase']})" for one in pair["culprits"] if one["status"] == "culprit"), "none")
     counts = found["training_runs"], found["steps_trained"]
-    return Taken(workload.name, number, "numdrift", seconds, processor, *counts, pair["verdict"], first)
+    phases = phases_of(told, seconds)
+    return Taken(workload.name, number, "numdrift", seconds, processor, *counts, pair["verdict"], first, phases=phases)
 
 
 def investigation(workload: Workload, folder: Path) -> list[str]:
@@ -140,14 +143,50 @@ def environment(cache: Path, variables: Mapping[str, str] | None = None) -> dict
     return os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor")} | dict(variables or {})
 
 
-def timed(command: Sequence[str], env: Mapping[str, str], ends: Sequence[int] = (0,)) -> tuple[float, float, str]:
-    """Seconds, processor seconds of all its processes, and what it printed. Raises SystemExit where it fails."""
+def timed(
+    command: Sequence[str],
+    env: Mapping[str, str],
+    ends: Sequence[int] = (0,),
+    told: list[tuple[float, str]] | None = None,
+) -> tuple[float, float, str]:
+    """Seconds, processor seconds of all its processes, and what it printed; `told` gets the lines of its standard error
+    with the seconds after which they came. Raises SystemExit where it fails."""
+    told = [] if told is None else told
     began, used = time.perf_counter(), processor_seconds()
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-    seconds, processor = time.perf_counter() - began, processor_seconds() - used
-    if done.returncode not in ends:
-        raise SystemExit(f"{' '.join(command)} ended with exit code {done.returncode}: {done.stderr[-2000:]}")
-    return seconds, processor, done.stdout
+    with (
+        tempfile.TemporaryFile("w+") as output,
+        subprocess.Popen(command, cwd=ROOT, env=env, stdout=output, stderr=subprocess.PIPE, text=True) as process,
+    ):
+        assert process.stderr is not None
+        told += [(time.perf_counter() - began, line) for line in process.stderr]
+        code = process.wait()
+        seconds, processor = time.perf_counter() - began, processor_seconds() - used
+        if code not in ends:
+            last = "".join(line for _, line in told)[-2000:]
+            raise SystemExit(f"{' '.join(command)} ended with exit code {code}: {last}")
+        output.seek(0)
+        return seconds, processor, output.read()
+
+
+VERDICT = re.compile(r"\S+ against \S+: \S+: ")
+
+
+def phases_of(told: Sequence[tuple[float, str]], seconds: float) -> dict[str, float]:
+    """How long each of PHASES took, by what an investigation has printed; empty where it did not come to all of them."""
+    judged = next((at for at, line in told if VERDICT.match(line)), None)
+    if judged is None:
+        return {}
+    ends = (
+        next((at for at, line in told if line.startswith("each once more")), None),
+        max((at for at, line in told if at < judged and ": ended, " in line), default=None),
+        judged,
+        next((at for at, line in told if "blocks compute other bits" in line), None),
+        seconds,
+    )
+    known = [one for one in ends if one is not None]
+    if len(known) < len(PHASES) or known != sorted(known):
+        return {}
+    return {name: end - begin for name, begin, end in zip(PHASES, [0.0, *known], known, strict=False)}
 
 
 def deep(cache: Path) -> Taken:

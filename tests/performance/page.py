@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from .workloads import DEEP, MOST_MEMORY, ROOT, TRAININGS_A_MODE, WORKLOADS, Workload
 
@@ -30,6 +30,16 @@ without the causes.
 """
 
 
+PHASES = {
+    "first trainings": "the imports of torch, and both free trainings side by side",
+    "second trainings": "with the steps in the reference's state, their tapes, and 8 replays of 3 steps with random rounding",
+    "verdict": "the referee in double, and every value of every step held against the noise",
+    "blocks": "the ops of one step aligned and executed on both sides, to find those that compute other bits",
+    "proofs and scripts": "the step executed anew with each cause swapped in and out, and each script once",
+}
+"""What an investigation does, one after the other."""
+
+
 @dataclass(frozen=True, slots=True)
 class Taken:
     """One execution: of the bare script of a mode (`bare 0`, `bare 1`), of `numdrift`, or of the `bisector`."""
@@ -44,6 +54,7 @@ class Taken:
     verdict: str | None = None
     cause: str = ""
     gib: float | None = None
+    phases: Mapping[str, float] = field(default_factory=dict)
 
     def line(self) -> str:
         peak = "" if self.gib is None else f", {self.gib:.2f} GiB"
@@ -93,11 +104,27 @@ def page(taken: Sequence[Taken], provenance: str) -> str:
         [
             HEAD.format(provenance=provenance) + "\n".join(row(one) for one in measured),
             READING.format(trainings=trained).rstrip(),
+            *where(measured),
             "\n## The goals\n",
             *aims,
             "",
         ]
     )
+
+
+def where(measured: Sequence[Measured]) -> list[str]:
+    """Where the seconds go, in a table; nothing where no investigation has said it."""
+    rows = []
+    for one in measured:
+        answers = [answer for answer in one.answers if answer.phases]
+        if answers:
+            medians = (statistics.median(each.phases[name] for each in answers) for name in PHASES)
+            rows.append(f"| {one.workload.name} | {' | '.join(f'{seconds:.1f} s' for seconds in medians)} |")
+    if not rows:
+        return []
+    head = [f"| training | {' | '.join(PHASES)} |", f"|---|{'--:|' * len(PHASES)}"]
+    words = [f"- *{name}*: {what}" for name, what in PHASES.items()]
+    return ["\n## Where the seconds go\n", *head, *rows, "", "Medians of the rounds.", "", *words]
 
 
 def command_of(workload: Workload) -> str:

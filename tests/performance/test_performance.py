@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from .benchmark import phases_of
 from .memory import peak_of
-from .page import Taken, page
+from .page import PHASES, Taken, page
 from .workloads import DEEP, ROOT, WORKLOADS
 
 
@@ -82,3 +84,25 @@ def test_every_workload_is_there_and_aims_at_something() -> None:
         assert (ROOT / one.script).exists(), one.script
         assert len(one.bare) == len(one.modes)
         assert one.times_bare or one.seconds
+
+
+TOLD = """0.5 cpu: started
+4 compile: ended, step 30  loss 2.57132
+5 each once more:
+8 cpu-again: ended, step 30  loss 2.57132
+9 compile-from-cpu: ended, step 30  loss 2.57132
+12 compile against cpu: rounding: the largest drift of 15 steps
+13 localizing step 28 of compile
+17   compile: 75 of 910 blocks compute other bits, from 6 causes
+25 compile against cpu: rounding
+"""
+
+
+def test_where_the_seconds_go_is_told_by_what_is_printed() -> None:
+    told = [(float(at), line) for at, _, line in (one.partition(" ") for one in TOLD.splitlines())]
+    phases = phases_of(told, 26.0)
+    assert list(phases) == list(PHASES) and list(phases.values()) == [5, 4, 3, 5, 9]
+    text = page([replace(taken("numdrift", 26.0), phases=phases), taken("bare 0", 5)], "Measured today")
+    assert "| sam_tanh | 5.0 s | 4.0 s | 3.0 s | 5.0 s | 9.0 s |" in text
+    assert not phases_of(told[:4], 9.0)
+    assert "Where the seconds go" not in page([taken("numdrift", 26), taken("bare 0", 5)], "Measured today")
