@@ -30,9 +30,10 @@ class Raced(torch.autograd.Function):
     @staticmethod
     def backward(ctx: object, grad: Tensor) -> Tensor:
         parts, order = [grad * share for share in np.linspace(0.01, 0.24, 8).tolist()], threading.Lock()
-        added = torch.zeros_like(grad)
+        added, ready = torch.zeros_like(grad), threading.Barrier(len(parts))
 
         def add(part: Tensor) -> None:
+            ready.wait()  # where a thread takes longer to start than it sleeps, they would else add one after the other
             time.sleep(random.SystemRandom().random() * 1e-3)
             with order:
                 added.add_(part)
