@@ -2,8 +2,8 @@
 
 Standard input is a socket; `script_interpreter.py` is the other side. What happens for each script:
 
-    asks, with a connection  -->  forks a process that answers with its own number and forks the script
-    waits                    <--  that one answers with the exit code
+    asks, with a connection  -->  forks a process that forks the script, and answers with the script's number
+    waits                    <--  and then with its exit code
 """
 
 import importlib
@@ -33,11 +33,10 @@ def main() -> None:
 
 def execute(asked: dict[str, str], answers: socket.socket) -> None:
     """Comes back in the fork that has executed the script."""
-    os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    answers.send(str(os.getpid()).encode())
     process = os.fork()
     if process:
+        answers.send(str(process).encode())
         answers.send(str(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])).encode())
         os._exit(0)
     answers.close()

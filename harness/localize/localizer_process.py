@@ -45,9 +45,9 @@ def main(path: Path) -> int:
     facts: dict[str, Any] = {"schema": SCHEMA, "step": config.step, "inputs": config.inputs, "culprits": []}
     try:
         with ExitStack() as stack:
-            # begins to import now: it is wanted when the culprits are known
-            interpreter = stack.enter_context(ScriptInterpreter(_imports(config.b.spec))) if config.scripts else None
             sides = {side: _held(config, modes[side], stack) for side in SIDES}
+            # begins to import now: it is wanted when the culprits are known
+            interpreter = stack.enter_context(ScriptInterpreter(_imports(sides["b"]))) if config.scripts else None
             # As in the reference's step; what the other side was set to otherwise shows as other bits of its ops, which
             # are executed in its own process then.
             stack.enter_context(settings_of_step(sides["a"].tape.settings))
@@ -66,9 +66,9 @@ def main(path: Path) -> int:
     return 0
 
 
-def _imports(spec: str) -> tuple[str, ...]:
+def _imports(held: Held) -> tuple[str, ...]:
     """What the scripts of a mode import."""
-    compiles = spec.partition(",")[0].rpartition("=")[2].strip() == "compile"
+    compiles = any(call.compiled is not None for call in held.tape.calls)
     return ("torch", "torch._dynamo", "torch._inductor.compile_fx") if compiles else ("torch",)
 
 

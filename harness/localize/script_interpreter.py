@@ -65,7 +65,7 @@ class ScriptInterpreter:
                 except (TimeoutError, BlockingIOError):
                     for process in told:
                         with suppress(ProcessLookupError):
-                            os.killpg(process, signal.SIGKILL)
+                            os.kill(process, signal.SIGKILL)
                     raise subprocess.TimeoutExpired([path.name], patience) from None
                 if not message:
                     raise OSError("the interpreter that executes scripts has ended")

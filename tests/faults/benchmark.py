@@ -38,7 +38,6 @@ DAY = 86400.0  # seconds
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = parse_arguments(argv)
-    os.environ["OMP_WAIT_POLICY"] = "passive"  # before the process is started that all are forked from
     judged: list[Judged] = []
     with tempfile.TemporaryDirectory() as folder:
         for model in args.models:

@@ -117,13 +117,13 @@ def one_round(workload: Workload, number: int, cache: Path) -> list[Taken]:
 
 def bare(workload: Workload, one: Bare, number: int, cache: Path) -> Taken:
     command = [sys.executable, workload.script, *workload.arguments, *one.arguments]
-    seconds, processor, _ = timed(command, environment(cache, one.variables))
+    seconds, processor, *_ = timed(command, environment(cache, one.variables))
     return Taken(workload.name, number, f"bare {workload.bare.index(one)}", seconds, processor, 1, 0)
 
 
 def investigated(workload: Workload, number: int, cache: Path, folder: Path) -> Taken:
-    told: list[tuple[float, str]] = []
-    seconds, processor, written = timed(investigation(workload, folder), environment(cache), (0, 1), told)
+    command = investigation(workload, folder)
+    seconds, processor, written, told = timed(command, environment(cache), ends=(0, 1))
     found = json.loads(written)
     [pair] = found["pairs"]
     first = next((f"{one['op']} ({one['phase']})" for one in pair["culprits"] if one["status"] == "culprit"), "none")
@@ -144,28 +144,24 @@ def environment(cache: Path, variables: Mapping[str, str] | None = None) -> dict
 
 
 def timed(
-    command: Sequence[str],
-    env: Mapping[str, str],
-    ends: Sequence[int] = (0,),
-    told: list[tuple[float, str]] | None = None,
-) -> tuple[float, float, str]:
-    """Seconds, processor seconds of all its processes, and what it printed; `told` gets the lines of its standard error
-    with the seconds after which they came. Raises SystemExit where it fails."""
-    told = [] if told is None else told
+    command: Sequence[str], env: Mapping[str, str], ends: Sequence[int] = (0,)
+) -> tuple[float, float, str, list[tuple[float, str]]]:
+    """Seconds, processor seconds of all its processes, what it printed, and the lines of its standard error with the
+    seconds after which they came. Raises SystemExit where it fails."""
     began, used = time.perf_counter(), processor_seconds()
     with (
         tempfile.TemporaryFile("w+") as output,
         subprocess.Popen(command, cwd=ROOT, env=env, stdout=output, stderr=subprocess.PIPE, text=True) as process,
     ):
         assert process.stderr is not None
-        told += [(time.perf_counter() - began, line) for line in process.stderr]
+        told = [(time.perf_counter() - began, line) for line in process.stderr]
         code = process.wait()
         seconds, processor = time.perf_counter() - began, processor_seconds() - used
         if code not in ends:
             last = "".join(line for _, line in told)[-2000:]
             raise SystemExit(f"{' '.join(command)} ended with exit code {code}: {last}")
         output.seek(0)
-        return seconds, processor, output.read()
+        return seconds, processor, output.read(), told
 
 
 VERDICT = re.compile(r"\S+ against \S+: \S+: ")

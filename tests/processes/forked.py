@@ -17,7 +17,7 @@ from pathlib import Path
 
 from numdrift.harness.launch.preloaded import SWITCH
 
-from .nursery import BE_REAPER, EXECUTE, Cradle, is_alike, send
+from .nursery import AS_GUESTS, BE_REAPER, EXECUTE, Cradle, is_alike, send
 
 PROGRAM = Path(__file__).with_name("nursery.py")
 
@@ -37,8 +37,7 @@ class Nursery:
             listener.listen(64)
             watched, self.alive = os.pipe()
             given = [listener.fileno(), watched]
-            as_guests = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", "OMP_WAIT_POLICY": "passive"}
-            self.environment = os.environ | as_guests | variables
+            self.environment = os.environ | AS_GUESTS | variables
             self.process = subprocess.Popen(
                 [sys.executable, str(PROGRAM), *map(str, given)],
                 stdin=subprocess.DEVNULL,

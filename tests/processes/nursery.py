@@ -56,6 +56,9 @@ READ_LATE = (
 those of pytest. The lazy core reads its own at its first graph, torch.distributed those of the ranks when they meet; those of
 the last line but one Inductor and the profiler set in the process of the tests itself, for what it has loaded or for CUDA."""
 
+AS_GUESTS = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", "OMP_WAIT_POLICY": "passive"}
+"""What numdrift sets for its trainings; everything is imported with it."""
+
 BEFORE = (
     "torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codegen.cpp", "torch._functorch.aot_autograd",
     "torch.utils.data", "sklearn.datasets",
@@ -242,8 +245,7 @@ def read_early(environment: Mapping[str, str]) -> dict[str, str]:
 def is_alike(environment: Mapping[str, str], start: Mapping[str, str]) -> bool:
     """Whether all that is loaded would read the same; without a hash seed any will do, and streams are made anew."""
     lacking = read_early(dict.fromkeys(start.keys() - environment.keys(), "")).keys()
-    as_guests = {"PYTHONHASHSEED", "PYTHONUNBUFFERED", "OMP_WAIT_POLICY"}
-    return read_early({**start, **environment}) == read_early(start) and lacking <= as_guests
+    return read_early({**start, **environment}) == read_early(start) and lacking <= AS_GUESTS.keys()
 
 
 START = dict(os.environ)

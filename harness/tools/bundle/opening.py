@@ -142,11 +142,12 @@ def replay_snapshots(folder: Path, mode: str | None = None) -> list[Replayed]:
 
 def replay_scripts(folder: Path) -> list[Replayed]:
     """Execute every culprit's script, each in a process of its own, with the rights of this process."""
+    scripts = [one for one in sorted(folder.rglob("culprit-*.py")) if one.with_suffix(".safetensors").exists()]
+    if not scripts:
+        return []
     found = []
     with ScriptInterpreter() as interpreter:
-        for script in sorted(folder.rglob("culprit-*.py")):
-            if not script.with_suffix(".safetensors").exists():
-                continue
+        for script in scripts:
             answer = execute_script(script, interpreter)
             name = script.relative_to(folder).as_posix()
             found.append(Replayed(name, answer.reproduces is True, answer.output or ""))
