@@ -61,6 +61,9 @@ class Observer:
     def given(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """An outermost module is about to be called with these arguments."""
 
+    def given_instead(self, tensor: torch.Tensor) -> None:
+        """An argument of that call now holds values that are not the script's own, put in place past every op."""
+
     def calls_unseen(self) -> None:
         """Root modules are called where nothing sees their arguments."""
 

@@ -110,12 +110,13 @@ class ForcedSteps:
                 return True
         return False
 
-    def given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """A root module is about to be called, for the first time in the step: give it what the reference's was given,
-        where that is known and was not computed within the step."""
+        where that is known and was not computed within the step. Gives the tensors that hold something else now."""
         inputs, self._inputs = self._inputs, {}
         if not inputs:
-            return
+            return []
+        before = len(self._given)
         replaced: list[tuple[int, str]] = []
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
             for place, tensor in enumerate(tensors_in((*args, *kwargs.values()))):
@@ -132,6 +133,7 @@ class ForcedSteps:
                     self._given.append((tensor, own))
         if replaced:  # with the hashes of what the script would have given itself
             self._write("given", step=self._step, arguments=replaced)
+        return [tensor for tensor, _ in self._given[before:]]
 
     def step_ended(self) -> None:
         """Give the script back what it has given: it may be a part of its data."""

@@ -138,7 +138,9 @@ class Experiments(Observer):
         self._called = True
         self.doing = "looking at what a model is given"
         if self._forced is not None:
-            self._forced.given(args, kwargs)
+            for tensor in self._forced.given(args, kwargs):
+                for watcher in self._watching:
+                    watcher.given_instead(tensor)
         if self._keeps_inputs and self._states.wants(self._step):
             with torch.no_grad(), without_dispatch_modes(), without_function_modes():
                 tensors = enumerate(tensors_in((*args, *kwargs.values())))

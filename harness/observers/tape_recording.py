@@ -102,6 +102,10 @@ class TapeRecording(Observer):
         if self._recorder is not None:
             self._recorder.watch(name, tensor)
 
+    def given_instead(self, tensor: torch.Tensor) -> None:
+        if self._recorder is not None:
+            self._recorder.given(tensor)
+
     def step_ended(self, step: int) -> None:
         """Write the tape of the step and what its replays found, and let the tape go."""
         recorder, self._recorder = self._recorder, None

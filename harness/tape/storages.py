@@ -98,6 +98,7 @@ class SlotTable:
         self.inputs: dict[int, torch.Tensor] = {}
         self._numbers: dict[int, int] = {}
         self._marks: list[StorageMark] = []
+        self._others: list[StorageMark] = []
         self._slots: list[Slot] = []
 
     def __len__(self) -> int:
@@ -148,10 +149,16 @@ class SlotTable:
             return None
         return viewed(storage, view)
 
+    def renew(self, tensor: torch.Tensor) -> None:
+        """What the tensor's storage holds was put there past every op: from now on it is an input like one that comes
+        from before the step. What took the storage before keeps its slot, with what it held then."""
+        self._numbers.pop(storage_address(tensor), None)
+        self.view(tensor, is_input=True)
+
     def assign(self, tensor: torch.Tensor, slot: int) -> None:
         """From now on the storage of this tensor is that of the slot, whatever it was before; others may be as well."""
         self._numbers[storage_address(tensor)] = slot
-        self._marks.append(StorageMark(tensor))
+        self._others.append(StorageMark(tensor))
         known = self._slots[slot]
         self._slots[slot] = replace(known, size=max(known.size, tensor.untyped_storage().nbytes()))
 

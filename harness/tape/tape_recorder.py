@@ -86,6 +86,12 @@ class TapeRecorder:
                 value = tensor.detach().clone()
                 self._watched.append(Watched(len(self._log.calls), name, view, value))
 
+    def given(self, tensor: torch.Tensor) -> None:
+        """Take note that a tensor holds other values than the script has given it, put in place past every op."""
+        with self._looking():
+            if self.reason is None:
+                self._log.table.renew(tensor.detach())
+
     def executed(self, graph: CompiledGraph, inputs: Sequence[Any], execute: Callable[[], Any]) -> Any:
         """Have a compiled graph executed as it would be, and take it apart on the tape."""
         if self._ignores():

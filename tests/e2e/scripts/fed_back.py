@@ -70,7 +70,6 @@ def main() -> None:
         optimizer.zero_grad()
         if args.kind == "memory":
             prediction, h = model(x, memory)
-            memory = h.detach()
         elif args.kind == "rollout":
             with torch.no_grad():
                 ahead, _ = model(x, memory)
@@ -87,6 +86,8 @@ def main() -> None:
         loss = nn.functional.mse_loss(prediction, y)
         loss.backward()
         optimizer.step()
+        if args.kind == "memory":
+            memory = h.detach()  # when the next step has begun, by then
     print(f"last loss {loss.item():.6f}")
 
 

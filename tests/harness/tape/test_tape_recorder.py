@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from numdrift.harness.tape.ensemble import measure_noise
 from numdrift.harness.tape.tape import NotReplayable, Tape
 from numdrift.harness.tape.tape_recorder import TapeRecorder
 from numdrift.harness.torch_private.dispatching import ShownOps
@@ -18,6 +19,21 @@ from .trainings import recorded, started
 
 def calls_of(tape: Tape, phase: str) -> list[tuple[str, str | None]]:
     return [(call.name, call.module) for call in tape.calls if call.phase == phase]
+
+
+@pytest.mark.parametrize("made", ["before", "in the step"])
+def test_what_is_given_past_every_op_is_an_input(made: str) -> None:
+    weight, x = nn.Parameter(torch.randn(3)), torch.randn(4, 3)
+    with recorded() as recorder:
+        taken = x.detach() if made == "before" else x * 2
+        torch.sum(taken)  # an op that takes the values that the script had
+        taken.data.untyped_storage().copy_(torch.randn(4, 3).untyped_storage())
+        recorder.given(taken)
+        loss = (taken * weight).square().sum()
+        recorder.watch("loss 0", loss)
+        recorder.watch("gradient 0 weight", torch.autograd.grad(loss, weight)[0])
+    noise = measure_noise(recorder.tape(), 2)
+    assert noise.equal, noise.reason
 
 
 def test_calls_know_their_phase_and_module() -> None:
