@@ -16,11 +16,12 @@ from typing import Any, Protocol, Self
 from ..errors import NumdriftError, UsageError
 from ..launch.batch_plan import BatchPlan, check_plan, script_sha256
 from ..launch.execute_batch import execute_together, run_config
-from ..launch.guest_process import EAGER, Guest, environment
+from ..launch.guest_process import EAGER, IMPORTS, Guest, environment
 from ..launch.held_processes import HeldProcesses
 from ..launch.preloaded import PreloadedProcesses
 from ..launch.running_process import Running
 from ..launch.supervise import Reporter
+from ..localize.script_interpreter import ScriptInterpreter
 from ..records.experiment import Experiment
 from ..records.mode_spec import ModeSpec
 from ..records.run_config import RunConfig
@@ -73,6 +74,7 @@ class Laboratory:
     processes: PreloadedProcesses = field(default_factory=lambda: PreloadedProcesses(lasting=True))
     held: HeldProcesses = field(default_factory=HeldProcesses)
     began: float = field(default_factory=time.monotonic)
+    _interpreter: ScriptInterpreter | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -80,11 +82,21 @@ class Laboratory:
     def __exit__(self, *_: object) -> None:
         self.held.close()
         self.processes.close()
+        if self._interpreter is not None:
+            self._interpreter.close()
 
     @property
     def elapsed(self) -> float:
         """Seconds since the laboratory was opened."""
         return round(time.monotonic() - self.began, 3)
+
+    def scripts(self, reference: ModeSpec, others: Sequence[ModeSpec]) -> Path:
+        """Where the interpreter listens that executes the scripts of culprits; it imports from the first call on."""
+        if self._interpreter is None:
+            compiles = any(spec.base == "compile" for spec in (reference, *others))
+            imports = IMPORTS["compile"] if compiles else ("torch",)
+            self._interpreter = ScriptInterpreter(imports, environment(reference, os.environ))
+        return self._interpreter.address
 
     def free(self, plan: BatchPlan) -> list[RecordedRun]:
         """The runs of a plan's modes, made where they are not there yet."""

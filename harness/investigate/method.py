@@ -117,8 +117,11 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Lab
         return
     compared = [compare_runs(reference, run) for run in others]
     chosen = choose(reference, others, compared, plan, laboratory.progress)
-    laboratory.make(once_more(reference, others, chosen))
     differing = [run for run, one in zip(others, compared, strict=True) if not one.identical]
+    if differing and plan.localize != "none" and plan.scripts:
+        # What differs has a cause, which a script is to show: its interpreter imports meanwhile.
+        laboratory.scripts(spec_of(reference), [spec_of(run) for run in differing])
+    laboratory.make(once_more(reference, others, chosen))
     # Of a reference that does not repeat itself no step can be held against another mode's.
     if differing and is_repeatable(reference):
         folder, progress = EvidenceFolder.of(reference), laboratory.progress

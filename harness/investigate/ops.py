@@ -89,6 +89,8 @@ def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: Invest
     if made:
         laboratory.make(Round(f"processes to be asked about {said}", list(made.values())))
     laboratory.progress.say(f"localizing {said}")
+    specs = [spec_of(inquiry.evidence.b) for inquiry in asked]
+    address = str(laboratory.scripts(spec_of(asked[0].evidence.a), specs)) if plan.scripts else ""
     with ExitStack() as stack:
         for inquiry in asked:
             a, b = (_holding(laboratory, inquiry, side) for side in SIDES)
@@ -98,7 +100,7 @@ def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: Invest
                 laboratory.progress.say(f"{said}: its cause is not looked for")
                 continue
             folder_of(inquiry).mkdir(parents=True, exist_ok=True)
-            stack.enter_context(_localizer(inquiry, _config(inquiry, a, b, scripts=plan.scripts), laboratory))
+            stack.enter_context(_localizer(inquiry, _config(inquiry, a, b, address), laboratory))
 
 
 SIDES: tuple[Literal["a", "b"], ...] = ("a", "b")
@@ -182,7 +184,7 @@ def _cannot(laboratory: Laboratory, inquiry: Inquiry) -> bool:
     return False
 
 
-def _config(inquiry: Inquiry, ours: tuple[Path, Path], theirs: tuple[Path, Path], *, scripts: bool) -> LocalizerConfig:
+def _config(inquiry: Inquiry, ours: tuple[Path, Path], theirs: tuple[Path, Path], interpreter: str) -> LocalizerConfig:
     """`ours` and `theirs` are a folder with the tape and where its process listens, of the reference and the mode."""
     (reference, socket_a), (other, socket_b) = ours, theirs
     a, b = inquiry.evidence.a.manifest, inquiry.evidence.b.manifest
@@ -197,7 +199,7 @@ def _config(inquiry: Inquiry, ours: tuple[Path, Path], theirs: tuple[Path, Path]
         threshold=inquiry.threshold,
         folder=folder_of(inquiry).absolute(),
         threads=threads if isinstance(threads, int) else 1,
-        scripts=scripts,
+        interpreter=interpreter,
         inputs=_inputs(inquiry),
     )
 

@@ -3,27 +3,33 @@ against double."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from ..drift.calibration import Threshold, threshold_of_pair
 from ..drift.referee_accuracy import Accuracy, accuracy, step_errors
 from ..drift.step_noise import Noise, read_noise
 from ..drift.step_score import EDGE, StepScore, score_step
 from ..drift.verdict import worst_of
-from ..drift.wholes import block_of, entries_of
 from ..errors import JournalError, RunNotFound
 from ..records.localization_record import Localization
 from ..records.mode_spec import ModeSpec
 from ..records.run_config import RunConfig
-from ..records.sketch_record import Shard
-from ..runs.journal import Array, TensorEntry
 from ..runs.mapped_tensors import TensorFile
-from ..runs.recorded_run import RecordedRun, ranks_of
-from ..runs.step_outcomes import exact_steps, outcome_steps, read_exact, read_outcome, read_state, state_steps
+from ..runs.recorded_run import RecordedRun
+from ..runs.step_outcomes import (
+    exact_steps,
+    outcome_path,
+    outcome_steps,
+    read_exact,
+    read_outcome,
+    read_state,
+    state_steps,
+)
 from .evidence import PairEvidence
+from .joined_outcome import outcome_against
 
 ANEW = " (remove that run's folder, and `numdrift investigate` makes it anew)"
 
@@ -59,12 +65,9 @@ def scores_of(evidence: PairEvidence) -> Scores:
         if step not in outcomes:
             continue
         try:
-            a = read_outcome(outcomes[step].path, step)
-            b = outcome_against(evidence, started[step], step)
+            scored.append(_scored(step, outcomes[step], started[step], noises, evidence))
         except (JournalError, RunNotFound) as error:
             unusable.append(f"step {step} is not scored: {error}{ANEW}")
-            continue
-        scored.append(score_step(a, b, _noise_of(step, a, noises, evidence)))
     if noises:
         replays = min(noise.replays for noise in noises.values())
         steps = ", ".join(map(str, sorted(noises)))
@@ -86,18 +89,63 @@ def score_of(evidence: PairEvidence, run: RecordedRun, step: int) -> StepScore |
     outcomes = _reference_outcomes(evidence)
     if step not in outcomes or step not in outcome_steps(run.path):
         return None
-    a = read_outcome(outcomes[step].path, step)
-    return score_step(a, outcome_against(evidence, run, step), _noise_of(step, a, _taped_noise(evidence)[0], evidence))
+    return _scored(step, outcomes[step], run, _taped_noise(evidence)[0], evidence)
 
 
-def _noise_of(step: int, a: TensorFile, noises: dict[int, Noise], evidence: PairEvidence) -> Noise:
-    """A step's own noise, else that of the nearest tape, else that of perturbed runs of the script."""
-    if step in noises:
-        return noises[step]
-    if noises:
-        return noises[min(noises, key=lambda one: abs(one - step))].at(step, a)
-    reruns = [run for run in evidence.several("a", "ulp") if step in outcome_steps(run.path)]
-    return Noise.from_runs(step, a, [read_outcome(run.path, step) for run in reruns])
+def _scored(
+    step: int, reference: RecordedRun, run: RecordedRun, noises: Mapping[int, Noise], evidence: PairEvidence
+) -> StepScore:
+    """A step's score by its own noise, else that of the nearest tape, else that of perturbed runs of the script."""
+    nearest = min(noises, key=lambda one: abs(one - step), default=None)
+    if nearest is not None and not evidence.one_against_several:
+        a, b = (_Outcome.of(one.path, step) for one in (reference, run))
+        return _scored_once(_Scoring(step, a, b, noises[nearest]))
+    values = read_outcome(reference.path, step)
+    if nearest is None:
+        reruns = [one for one in evidence.several("a", "ulp") if step in outcome_steps(one.path)]
+        noise = Noise.from_runs(step, values, [read_outcome(one.path, step) for one in reruns])
+    else:
+        noise = _noise_at(step, values, noises[nearest])
+    return score_step(values, outcome_against(evidence, run, step), noise)
+
+
+def _noise_at(step: int, a: TensorFile, noise: Noise) -> Noise:
+    return noise if noise.step == step else noise.at(step, a)
+
+
+# After each of its rounds an investigation asks for the scores of all steps, of which few are others than before.
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """A run's outcome of a step, as it is now: once written anew it is another one."""
+
+    run: Path
+    written: int  # nanoseconds
+    size: int  # bytes
+
+    @classmethod
+    def of(cls, run: Path, step: int) -> _Outcome:
+        path = outcome_path(run, step)
+        known = path.stat() if path.exists() else None
+        return cls(run, known.st_mtime_ns, known.st_size) if known else cls(run, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scoring:
+    """A step of two runs, and the noise to score it by, of that step or the nearest."""
+
+    step: int
+    a: _Outcome
+    b: _Outcome
+    noise: Noise = field(hash=False)  # holds a mapping, and is compared
+
+
+@functools.lru_cache(maxsize=1024)
+def _scored_once(one: _Scoring) -> StepScore:
+    """Raises JournalError."""
+    a, b = (read_outcome(outcome.run, one.step) for outcome in (one.a, one.b))
+    return score_step(a, b, _noise_at(one.step, a, one.noise))
 
 
 def suspicious_steps(scores: Scores) -> list[int]:
@@ -228,46 +276,3 @@ def accuracy_of(evidence: PairEvidence) -> Accuracy | None:
                 a, b = read_outcome(run.path, step), read_outcome(started[step].path, step)
                 steps.append(step_errors(a, b, exact, noise))
     return accuracy(steps, evidence.a.manifest.label, evidence.b.manifest.label)
-
-
-# What a step gave as a whole where only the other mode has several processes, to be held against what one process
-# made of the whole batch.
-
-
-def outcome_against(evidence: PairEvidence, run: RecordedRun, step: int) -> TensorFile:
-    """What a step of a run of the other mode gave, to be held against the reference's. Raises JournalError."""
-    if not evidence.one_against_several:
-        return read_outcome(run.path, step)
-    ranks = ranks_of(run)
-    files = [read_outcome(one.path, step) for one in ranks]
-    entries = [entries_of(rank) for rank in ranks]
-    found: dict[str, Array] = {}
-    for name, own in files[0].tensors.items():
-        parts = [one.tensors[name] for one in files if name in one.tensors]
-        if len(parts) < len(files):
-            raise JournalError(name, "is in the outcomes of some ranks only")  # type: ignore[arg-type]
-        shards = [_shard(name, one, part) for one, part in zip(entries, parts, strict=True)]
-        if name.startswith("loss "):  # each rank's is the mean over its part of the batch, and the parts are equal
-            found[name] = np.mean([one.astype(np.float64) for one in parts], axis=0).astype(own.dtype)
-        elif shards[0] is None:  # copies, of which rank 0's is taken
-            found[name] = own
-        else:
-            found[name] = np.zeros(shards[0].whole, own.dtype)
-            for part, shard in zip(parts, shards, strict=True):
-                if shard is not None and shard.offset is not None:
-                    found[name][block_of(shard, part.shape)] = part
-    return TensorFile(found, files[0].dtypes, files[0].facts)
-
-
-def _shard(key: str, entries: Mapping[str, TensorEntry], part: Array) -> Shard | None:
-    """Where a rank's part of a value lies: that of the parameter whose it is, if it has its shape."""
-    kind, _, name = key.partition(" ")
-    name = name.partition(" ")[2] if kind == "gradient" else name
-    owner = entries.get(name)
-    if owner is None and kind == "state":
-        owner = max(
-            (one for one in entries.values() if name.startswith(f"{one.name}.")),
-            key=lambda one: len(one.name),
-            default=None,
-        )
-    return owner.shard if owner is not None and owner.shape == part.shape else None

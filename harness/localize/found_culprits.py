@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -63,14 +64,7 @@ class Describer:
         return [*found, *(self._culprit(one, "rounding") for one in others)]
 
     def _culprit(self, measured: MeasuredCause, significance: str) -> Culprit:
-        cause, pair = measured.cause, self._pair
-        # The block with the largest error on side b leads, which the script shows; none where only data differ.
-        tested = [site.lead for site in cause.sites if self._examined[site.lead].differs]
-        first = cause.sites[0].lead if cause.sites else None
-        lead = max(tested, key=lambda one: _largest(self._examined[one]), default=first)
-        numbers = {side: pair.blocks[lead].of(side) if lead is not None else () for side in SIDES}
-        nodes = [pair.flows[side].nodes[number] for side in SIDES for number in numbers[side]]
-        node = nodes[0] if nodes else None
+        cause, found = measured.cause, place_of(self._pair, self._examined, measured.cause)
         errors: dict[Side, LocalError] = {}
         for site in cause.sites:
             for side, error in (self._examined[site.lead].errors or {}).items():
@@ -82,14 +76,9 @@ class Describer:
             at_fault = any(error.rho > LOCAL_FAULT for error in errors.values())
             local = "beyond-rounding" if at_fault else "rounding"
         proof = self._proof(measured, significance)
-        return Culprit(
+        return replace(
+            found,
             status="culprit" if proof.holds else "suspect",
-            phase=cause.phase,
-            module=None if node is None else _module(node),
-            op=None if node is None else self._op(cause, node),
-            step=pair.flows["a"].tape.step,
-            source=next((one.call.line for one in nodes if one.call.line), None),
-            kind=cause.kind,
             kernel=self._kernels(cause),
             reasons=cause.reasons,
             ops={side: cause.ops[side] for side in SIDES},
@@ -106,7 +95,6 @@ class Describer:
             ),
             share_of_drift=measured.share,
             proof=proof,
-            lead=lead,
         )
 
     def _kernels(self, cause: Cause) -> dict[str, str | None] | None:
@@ -115,12 +103,6 @@ class Describer:
             return None
         leads = [self._pair.blocks[site.lead] for site in cause.sites]
         return {side: self._kernel(side, [number for one in leads for number in one.of(side)]) for side in SIDES}
-
-    def _op(self, cause: Cause, node: FlowNode) -> str:
-        names = cause.ops["a"] or cause.ops["b"]
-        namespace = node.call.op.split(".")[0]
-        paired = self._pair.blocks[cause.sites[0].lead].paired
-        return f"{namespace}.{op_name(node) if paired else names[0]}"
 
     def _places(self, cause: Cause) -> list[str]:
         """Where the cause acts: modules, or for an optimizer parameters, each once."""
@@ -152,6 +134,30 @@ class Describer:
             together_with=measured.together,
             why=measured.why,
         )
+
+
+def place_of(pair: TapePair, examined: Mapping[int, Examined], cause: Cause) -> Culprit:
+    """A cause as a culprit of which nothing is proven yet: what it is and where."""
+    # The block with the largest error on side b leads, which the script shows; none where only data differ.
+    tested = [site.lead for site in cause.sites if examined[site.lead].differs]
+    first = cause.sites[0].lead if cause.sites else None
+    lead = max(tested, key=lambda one: _largest(examined[one]), default=first)
+    numbers = {side: pair.blocks[lead].of(side) if lead is not None else () for side in SIDES}
+    nodes = [pair.flows[side].nodes[number] for side in SIDES for number in numbers[side]]
+    node, op = nodes[0] if nodes else None, None
+    if node is not None:
+        names = cause.ops["a"] or cause.ops["b"]
+        paired = pair.blocks[cause.sites[0].lead].paired
+        op = f"{node.call.op.split('.')[0]}.{op_name(node) if paired else names[0]}"
+    return Culprit(
+        kind=cause.kind,
+        phase=cause.phase,
+        module=None if node is None else _module(node),
+        op=op,
+        step=pair.flows["a"].tape.step,
+        source=next((one.call.line for one in nodes if one.call.line), None),
+        lead=lead,
+    )
 
 
 def _module(node: FlowNode) -> str | None:

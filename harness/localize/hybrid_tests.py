@@ -59,6 +59,7 @@ class Scorer:
     def __init__(self, reference: Values, noise: Noise) -> None:
         self._reference = reference
         self._noise = noise
+        self._norms: dict[str, float] = {}
 
     def drift(self, values: Values) -> Drift:
         scores: dict[str, float] = {}
@@ -78,17 +79,24 @@ class Scorer:
         """z as `drift.step_score` has it, of tensors, in double."""
         if a.shape != b.shape or b.is_floating_point() != a.is_floating_point():
             return math.inf
+        if a.dtype == b.dtype and torch.equal(a, b):
+            return 0.0
         # a complex number counts as two
         left, right = ((torch.view_as_real(one) if one.is_complex() else one).double().reshape(-1) for one in (a, b))
-        finite = torch.isfinite(left)
-        places = torch.equal(finite, torch.isfinite(right))
-        # NaN equals nothing, so of what is not finite the infinities are compared
-        if not places or not torch.equal(left[~finite].nan_to_num(), right[~finite].nan_to_num()):
-            return math.inf
-        distance = float((right[finite] - left[finite]).norm())
+        distance = float((right - left).norm())
+        if not math.isfinite(distance):
+            finite = torch.isfinite(left)
+            places = torch.equal(finite, torch.isfinite(right))
+            # NaN equals nothing, so of what is not finite the infinities are compared
+            if not places or not torch.equal(left[~finite].nan_to_num(), right[~finite].nan_to_num()):
+                return math.inf
+            left, right = left[finite], right[finite]
+            distance = float((right - left).norm())
         if not distance:
             return 0.0
-        size, known = float(left[finite].norm()), self._noise.of(name)
+        if name not in self._norms:
+            self._norms[name] = float(left.norm())  # of what is finite
+        size, known = self._norms[name], self._noise.of(name)
         # Of a value that was not measured the noise is known as a share of its size
         rms = 0.0 if known is None else known.size if name in self._noise.tensors else known.rms * size
         units = (UNIT_ROUNDOFF.get(str(one.dtype).removeprefix("torch."), 2.0**-24) for one in (a, b))

@@ -10,7 +10,7 @@ from ..records.culprit import Culprit
 from ..tape.tape import Tape
 from .choices import ChosenDrift, with_choices_of_reference, with_decisions
 from .examination import Examined, Suspect, examine, suspects
-from .found_culprits import Describer, kernel_of
+from .found_culprits import Describer, kernel_of, place_of
 from .held_run import WorkerCalls
 from .hybrid import Kernels, Mixture, TapePair, execute, paired
 from .hybrid_tests import HybridTests, Infeasible, Scorer
@@ -59,6 +59,16 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class UnprovenCauses:
+    """The causes of a step, as culprits of which nothing is proven yet, and what is known of their blocks."""
+
+    pair: TapePair
+    kernels: Mapping[Side, Found]
+    examined: Mapping[int, Examined]
+    culprits: Sequence[Culprit]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Held:
     """One side of a step: its tape, its label, where its process is held what its calls really gave, the
     process and what could not be observed there, and its mode as it was given."""
@@ -87,8 +97,15 @@ class LocalizedStep:
     notes: list[str] = field(default_factory=list)
 
 
-def localize_step(sides: Mapping[Side, Held], noise: Noise, threshold: float, say: Say) -> LocalizedStep:
-    """Align both tapes, find the blocks that differ, and prove which of them make the drift.
+def localize_step(
+    sides: Mapping[Side, Held],
+    noise: Noise,
+    threshold: float,
+    say: Say,
+    unproven: Callable[[UnprovenCauses], None] = lambda causes: None,
+) -> LocalizedStep:
+    """Align both tapes, find the blocks that differ, and prove which of them make the drift. `unproven` is told of the
+    causes before their proofs, which take a while.
 
     Raises NotReplayable where a tape cannot be executed.
     """
@@ -125,6 +142,7 @@ def localize_step(sides: Mapping[Side, Held], noise: Noise, threshold: float, sa
     causes = with_decisions(pair, _causes(pair, examined, sites), labels)
     differing = {number for number, one in examined.items() if one.differs is not False}
     say(f"{len(differing)} of {len(pair.blocks)} blocks compute other bits, from {len(causes)} causes")
+    unproven(UnprovenCauses(pair, kernels, examined, [place_of(pair, examined, one) for one in causes]))
     proofs = prove(tests, causes, threshold)
     beyond = proofs.whole.score > threshold or proofs.whole.discrete
     chosen = with_choices_of_reference(pair, scorer, differing) if beyond else None

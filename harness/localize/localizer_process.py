@@ -28,8 +28,8 @@ from ..tape.tape_file import noise_file, read_tape, tape_file
 from ..tape.tensor_file import read_tensors
 from .held_run import Worker, WorkerCalls
 from .localize_step import Held, LocalizedStep, localize_step
-from .script_interpreter import ScriptInterpreter
-from .standalone_scripts import write_scripts
+from .script_interpreter import Scripts
+from .standalone_scripts import ScriptWriter
 from .storage_flow import SIDES, Side
 
 CONNECT_SECONDS = 60.0
@@ -46,17 +46,17 @@ def main(path: Path) -> int:
     try:
         with ExitStack() as stack:
             sides = {side: _held(config, modes[side], stack) for side in SIDES}
-            # begins to import now: it is wanted when the culprits are known
-            interpreter = stack.enter_context(ScriptInterpreter(_imports(sides["b"]))) if config.scripts else None
             # As in the reference's step; what the other side was set to otherwise shows as other bits of its ops, which
             # are executed in its own process then.
             stack.enter_context(settings_of_step(sides["a"].tape.settings))
-            found = localize_step(
-                sides, read_noise(config.noise, config.step) or Noise(config.step, 0, {}), config.threshold, _say
-            )
+            noise = read_noise(config.noise, config.step) or Noise(config.step, 0, {})
+            scripts = _scripts(config, modes, stack)
+            if scripts is None:
+                found = localize_step(sides, noise, config.threshold, _say)
+            else:
+                found = localize_step(sides, noise, config.threshold, _say, scripts.begin)
+                facts["scripts"] = scripts.write(found)
             differs = _differs_op_by_op(sides["b"], config.b.outcome)
-            if interpreter is not None:
-                facts["scripts"] = write_scripts(found, modes, config.folder, interpreter)
             facts |= _facts(found, sides) | {"op_by_op_differs": differs}
     except Exception as error:  # noqa: BLE001, an op may raise anything, and the investigation goes on
         facts["reason"] = str(error) if isinstance(error, NumdriftError) else in_words(error)
@@ -66,17 +66,22 @@ def main(path: Path) -> int:
     return 0
 
 
-def _imports(held: Held) -> tuple[str, ...]:
-    """What the scripts of a mode import."""
-    compiles = any(call.compiled is not None for call in held.tape.calls)
-    return ("torch", "torch._dynamo", "torch._inductor.compile_fx") if compiles else ("torch",)
+def _scripts(config: LocalizerConfig, modes: Mapping[Side, LocalizedSide], stack: ExitStack) -> ScriptWriter | None:
+    """Who writes the scripts; None where none are asked for or nobody executes them."""
+    if not config.interpreter:
+        return None
+    try:
+        interpreter = stack.enter_context(Scripts(Path(config.interpreter)))
+    except OSError as error:
+        _say(f"the interpreter that is to execute scripts gives no answer ({error}): none is written")
+        return None
+    writer = ScriptWriter(modes, config.folder, interpreter)
+    stack.callback(writer.close)
+    return writer
 
 
 def _differs_op_by_op(held: Held, outcome: str) -> list[str]:
-    """The values that the tape gives and the mode itself does not: what it executes is not what it was told.
-
-    A function of its own, so that a second set of the step's values is not kept while scripts are tried.
-    """
+    """The values that the tape gives and the mode itself does not: what it executes is not what it was told."""
     if not outcome:
         return []
     values = read_tensors(Path(outcome))[0]

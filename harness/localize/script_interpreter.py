@@ -1,7 +1,8 @@
 """Executes scripts as bare interpreters would, without importing torch for each: in forks of one that has it imported.
 
 The interpreter is isolated (`python -I`): it sees no PYTHONPATH, no folder of ours and no packages of the user. It runs
-no op itself, so that there is nothing in it that a fork could not take over.
+no op itself, so that there is nothing in it that a fork could not take over. It imports while nobody asks for anything,
+so whoever starts it early has it for nothing.
 """
 
 from __future__ import annotations
@@ -14,36 +15,30 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
 PROGRAM = Path(__file__).with_name("forking_interpreter.py")
 
+MOST_WAITING = 16
+"""Of those who ask, so many may wait to be heard."""
 
-class ScriptInterpreter:
-    """One such interpreter: it imports while nobody asks for anything, and executes as many scripts side by side as are
-    asked for, by several threads. It ends with its context."""
 
-    def __init__(self, imports: Sequence[str] = ("torch",)) -> None:
-        self._asking, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with its:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", str(PROGRAM), *imports],
-                env={**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1"},  # no processes that compile beside it
-                stdin=its.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
+class Scripts:
+    """The asking side of an interpreter that listens at `address`: as many scripts are executed side by side as are
+    asked for, by several threads. Raises OSError where nobody listens."""
+
+    def __init__(self, address: Path) -> None:
+        self._asking = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._asking.connect(str(address))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._asking.close()
-        self._process.kill()
-        self._process.wait()
 
     def execute(self, path: Path, patience: float) -> tuple[int, str]:
         """The exit code of a script, negative for a signal, and what it printed.
@@ -71,3 +66,38 @@ class ScriptInterpreter:
                     raise OSError("the interpreter that executes scripts has ended")
                 told.append(int(message))
             return told[1], output.read().decode("utf-8", errors="replace")
+
+
+class ScriptInterpreter:
+    """Such an interpreter. It ends with its context, or with this process, and so do the scripts that it executes."""
+
+    def __init__(self, imports: Sequence[str] = ("torch",), environment: Mapping[str, str] | None = None) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="numdrift-")  # a socket's name may have 108 bytes
+        self.address = Path(self._folder.name) / "scripts.sock"
+        self._lifeline, its = socket.socketpair()
+        with its, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+            listening.bind(str(self.address))
+            listening.listen(MOST_WAITING)  # heard from now on, and answered when it has imported
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", str(PROGRAM), str(its.fileno()), *imports],
+                # no processes that compile beside it
+                env={**(os.environ if environment is None else environment), "TORCHINDUCTOR_COMPILE_THREADS": "1"},
+                stdin=listening.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[its.fileno()],
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._lifeline.close()
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._folder.cleanup()

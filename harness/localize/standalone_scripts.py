@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
@@ -18,10 +18,10 @@ from ..records.mode_spec import parse_mode
 from ..tape.ensemble import in_words
 from ..tape.tensor_file import write_tensors
 from ..torch_private.compiling import inductor_option
-from .localize_step import LocalizedStep
+from .localize_step import LocalizedStep, UnprovenCauses
 from .localized_values import NotShown, ShownBlock, Values, show_blocks
 from .script_calls import CallWriter, SideCode, recorded_code
-from .script_interpreter import ScriptInterpreter
+from .script_interpreter import Scripts
 from .script_text import Script, ScriptSettings
 from .storage_flow import SIDES, Side, other
 
@@ -142,6 +142,8 @@ def _sentences(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Sid
 
 
 MOST_SCRIPTS = 8
+SUFFIXES = (".py", ".safetensors")
+"""Of a script and its tensors."""
 AT_ONCE = min(4, os.cpu_count() or 1)
 """Scripts that are executed side by side."""
 
@@ -149,52 +151,83 @@ PATIENCE = 120.0
 """Seconds that a script may take."""
 
 
-def write_scripts(
-    found: LocalizedStep, modes: Mapping[Side, ShownMode], folder: Path, interpreter: ScriptInterpreter
-) -> list[str]:
-    """Write one for each of the first culprits that can be shown alone, and say so in the culprits; gives their names.
+class ScriptWriter:
+    """Writes one script for each of the first culprits that can be shown alone, into `folder`.
 
     Nothing that goes wrong with them is raised.
     """
-    leads = [one.lead for one in found.culprits[:MOST_SCRIPTS] if one.lead is not None]
-    chosen = [lead for lead in leads if lead in found.examined]
-    try:
-        blocks = show_blocks(found.pair, {lead: found.examined[lead].suspect for lead in chosen})
-    except Exception as error:  # noqa: BLE001, the culprits are found, and are told without scripts
-        blocks = {lead: NotShown(in_words(error)) for lead in chosen}
-    paths = [folder / f"culprit-{number}.py" for number in range(1, len(found.culprits) + 1)]
 
-    def told(culprit: Culprit, path: Path) -> CulpritScript:
-        lead = -1 if culprit.lead is None else culprit.lead
-        return _told(found, culprit, modes, blocks.get(lead), path, interpreter)
+    def __init__(self, modes: Mapping[Side, ShownMode], folder: Path, interpreter: Scripts) -> None:
+        self._modes = modes
+        self._folder = folder
+        self._interpreter = interpreter
+        # threads, for each waits for a process of its own
+        self._pool = ThreadPoolExecutor(AT_ONCE)
+        self._under_way: dict[int, Future[CulpritScript]] = {}
 
-    # threads, for each waits for a process of its own
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        answers = list(pool.map(told, found.culprits, paths))
-    for answer, path in zip(answers, paths, strict=True):
-        if answer.path is None:
-            _remove(path)
-    found.culprits[:] = [replace(one, script=answer) for one, answer in zip(found.culprits, answers, strict=True)]
-    return [path.name for path, answer in zip(paths, answers, strict=True) if answer.path is not None]
+    def begin(self, found: UnprovenCauses | LocalizedStep) -> None:
+        """Write and execute the scripts of these: where they are few, all of them are culprits that will have one, and
+        their proofs take a processor of their own."""
+        leads = {one.lead: one for one in found.culprits if one.lead is not None and one.lead in found.examined}
+        new = {lead: one for lead, one in leads.items() if lead not in self._under_way}
+        if not new or len(found.culprits) > MOST_SCRIPTS:
+            return
+        blocks: dict[int, ShownBlock | NotShown]
+        try:
+            blocks = show_blocks(found.pair, {lead: found.examined[lead].suspect for lead in new})
+        except Exception as error:  # noqa: BLE001, the culprits are found, and are told without scripts
+            blocks = {lead: NotShown(in_words(error)) for lead in new}
+        for lead, culprit in new.items():
+            self._under_way[lead] = self._pool.submit(self._told, found, culprit, blocks.get(lead), lead)
 
+    def write(self, found: LocalizedStep) -> list[str]:
+        """Say in the culprits which script shows them; gives the scripts' names, which are in the culprits' order."""
+        self.begin(replace(found, culprits=found.culprits[:MOST_SCRIPTS]))
+        names = []
+        for place, culprit in enumerate(found.culprits):
+            lead = -1 if culprit.lead is None else culprit.lead
+            few = f"only the first {MOST_SCRIPTS} culprits have one"
+            answer = _without("no block of calls is behind it" if culprit.lead is None else few)
+            if lead in self._under_way:
+                answer = self._under_way.pop(lead).result()
+            path = self._folder / f"culprit-{place + 1}.py"
+            _remove(path)  # of an earlier localization
+            if answer.path is not None:
+                for suffix in SUFFIXES:
+                    self._path(lead).with_suffix(suffix).replace(path.with_suffix(suffix))
+                answer = replace(answer, path=path.name)
+                names.append(path.name)
+            found.culprits[place] = replace(culprit, script=answer)
+        self.close()
+        return names
 
-def _told(
-    found: LocalizedStep,
-    culprit: Culprit,
-    modes: Mapping[Side, ShownMode],
-    block: ShownBlock | NotShown | None,
-    path: Path,
-    interpreter: ScriptInterpreter,
-) -> CulpritScript:
-    if block is None or culprit.lead is None:
-        few = f"only the first {MOST_SCRIPTS} culprits have one"
-        return _without("no block of calls is behind it" if culprit.lead is None else few)
-    if isinstance(block, NotShown):
-        return _without(str(block))
-    try:
-        return _shown(found, culprit, modes, block, culprit.lead, path, interpreter)
-    except Exception as error:  # noqa: BLE001, a culprit is told without a script then
-        return _without(str(error) if isinstance(error, NotShown) else in_words(error))
+    def close(self) -> None:
+        """Leave nothing of a script that no culprit has."""
+        self._pool.shutdown(cancel_futures=True)
+        for lead in self._under_way:
+            _remove(self._path(lead))
+
+    def _path(self, lead: int) -> Path:
+        return self._folder / f"cause-{lead}.py"
+
+    def _told(
+        self,
+        found: UnprovenCauses | LocalizedStep,
+        culprit: Culprit,
+        block: ShownBlock | NotShown | None,
+        lead: int,
+    ) -> CulpritScript:
+        if block is None or isinstance(block, NotShown):
+            return _without(str(block or "its block could not be executed"))
+        path, answer = self._path(lead), None
+        try:
+            answer = _shown(found, culprit, self._modes, block, lead, path, self._interpreter)
+        except Exception as error:  # noqa: BLE001, a culprit is told without a script then
+            return _without(str(error) if isinstance(error, NotShown) else in_words(error))
+        finally:
+            if answer is None:
+                _remove(path)
+        return answer
 
 
 def _without(why: str) -> CulpritScript:
@@ -202,13 +235,13 @@ def _without(why: str) -> CulpritScript:
 
 
 def _shown(
-    found: LocalizedStep,
+    found: UnprovenCauses | LocalizedStep,
     culprit: Culprit,
     modes: Mapping[Side, ShownMode],
     block: ShownBlock,
     number: int,
     path: Path,
-    interpreter: ScriptInterpreter,
+    interpreter: Scripts,
 ) -> CulpritScript:
     """Try the ways to show the block until one shows it. Raises NotShown where none can be written."""
     lead = found.pair.blocks[number]
@@ -232,7 +265,7 @@ def _shown(
     return answer
 
 
-def execute_script(path: Path, interpreter: ScriptInterpreter) -> CulpritScript:
+def execute_script(path: Path, interpreter: Scripts) -> CulpritScript:
     """Execute a script once, beside its file, in an interpreter that sees nothing but its own packages."""
     try:
         code, output = interpreter.execute(path, PATIENCE)
@@ -246,5 +279,5 @@ def execute_script(path: Path, interpreter: ScriptInterpreter) -> CulpritScript:
 
 def _remove(path: Path) -> None:
     """Leave nothing of a script that was not written to its end."""
-    path.unlink(missing_ok=True)
-    path.with_suffix(".safetensors").unlink(missing_ok=True)
+    for suffix in SUFFIXES:
+        path.with_suffix(suffix).unlink(missing_ok=True)

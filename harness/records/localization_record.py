@@ -31,7 +31,8 @@ class LocalizedSide:
 @dataclass(frozen=True, slots=True)
 class LocalizerConfig:
     """What the localizer is told, in one JSON file. `noise` is the run that measured the reference's noise; `inputs`
-    are written down beside the result."""
+    are written down beside the result. `interpreter` is the address of the one that executes scripts, "" where none are
+    to be written."""
 
     a: LocalizedSide
     b: LocalizedSide
@@ -40,7 +41,7 @@ class LocalizerConfig:
     threshold: float
     folder: Path
     threads: int
-    scripts: bool
+    interpreter: str
     inputs: Mapping[str, Any]
 
 

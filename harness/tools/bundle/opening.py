@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from numdrift.kernels.registry import load_target
 
 from ...errors import CollisionError, JournalError, NumdriftError, UsageError
-from ...localize.script_interpreter import ScriptInterpreter
+from ...localize.script_interpreter import ScriptInterpreter, Scripts
 from ...localize.standalone_scripts import execute_script
 from .archive import DAMAGE, PIECE, Bundle, Packed, open_archive, read_manifest
 
@@ -146,7 +146,7 @@ def replay_scripts(folder: Path) -> list[Replayed]:
     if not scripts:
         return []
     found = []
-    with ScriptInterpreter() as interpreter:
+    with ScriptInterpreter() as started, Scripts(started.address) as interpreter:
         for script in scripts:
             answer = execute_script(script, interpreter)
             name = script.relative_to(folder).as_posix()

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
 from numdrift.harness.drift.calibration import Threshold
+from numdrift.harness.drift.step_noise import Noise, TensorNoise
 from numdrift.harness.drift.step_score import EDGE, StepScore
+from numdrift.harness.investigate import pair_scores
 from numdrift.harness.investigate.pair_scores import Scores, suspicious_steps, without_unlooked
 from numdrift.harness.records.findings import TensorScore
+from numdrift.harness.runs.step_outcomes import outcome_path
+from numdrift.harness.tape.tensor_file import write_tensors
 
 THRESHOLD = Threshold(16.0, 4.0, calibrated=True, provenance="")
 
@@ -55,3 +63,25 @@ def test_where_most_steps_are_suspicious_a_kink_explains_none_of_the_others() ->
 def test_a_step_that_was_looked_at_for_another_mode_explains_nothing() -> None:
     found = without_unlooked(scores(step(0, 2.0), step(1, 0.0, looked=True), step(2, 100.0), step(3, 1.0)))
     assert [one.step for one in found.steps] == [0, 1, 2, 3]
+
+
+def test_a_step_is_scored_anew_once_its_outcome_or_its_noise_is_another(tmp_path: Path) -> None:
+    def gives(name: str, value: float) -> Any:
+        path = outcome_path(tmp_path / name, 3)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_tensors(path, {"loss 0": torch.tensor([1.0, value])}, {})
+        return SimpleNamespace(path=tmp_path / name)
+
+    def score(a: Any, b: Any, rms: float) -> float:
+        noises = {2: Noise(2, 8, {"loss 0": TensorNoise(rms, math.sqrt(2))})}
+        whole: Any = SimpleNamespace(one_against_several=False)
+        return pair_scores._scored(3, a, b, noises, whole).score
+
+    a, b = gives("a", 1.0), gives("b", 1.0)
+    assert score(a, b, 1e-6) == 0
+    b = gives("b", 1.1)
+    first = score(a, b, 1e-6)
+    assert first == score(a, b, 1e-6) > 0
+    assert score(a, b, 1e-5) == pytest.approx(first / 10, rel=0.2)
+    a = gives("a", 1.1)
+    assert score(a, b, 1e-6) == 0

@@ -23,7 +23,7 @@ def config(folder: Path, **sides: Path) -> Path:
         "threshold": 16.0,
         "folder": str(folder),
         "threads": torch.get_num_threads(),  # it sets those of this process
-        "scripts": False,
+        "interpreter": "",
         "inputs": {},
     }
     path = folder / "localizer.json"

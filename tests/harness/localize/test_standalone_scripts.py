@@ -24,9 +24,9 @@ from numdrift.harness.localize import standalone_scripts as script_ways
 from numdrift.harness.localize import standalone_scripts as scripts
 from numdrift.harness.localize.localize_step import Held, LocalizedStep, localize_step
 from numdrift.harness.localize.script_calls import literal
-from numdrift.harness.localize.script_interpreter import ScriptInterpreter
+from numdrift.harness.localize.script_interpreter import ScriptInterpreter, Scripts
 from numdrift.harness.localize.script_text import MOST_LINES
-from numdrift.harness.localize.standalone_scripts import execute_script, write_scripts
+from numdrift.harness.localize.standalone_scripts import ScriptWriter, execute_script
 from numdrift.harness.localize.storage_flow import SIDES, Side
 from numdrift.harness.records.culprit import Culprit, CulpritScript
 from numdrift.harness.tape.call_log import digest_of
@@ -214,9 +214,9 @@ NOBODY: Any = None
 
 
 @pytest.fixture(scope="module")
-def interpreter() -> Iterator[ScriptInterpreter]:
-    with ScriptInterpreter() as started:
-        yield started
+def interpreter() -> Iterator[Scripts]:
+    with ScriptInterpreter() as started, Scripts(started.address) as asking:
+        yield asking
 
 
 @pytest.fixture
@@ -285,7 +285,7 @@ def body(folder: Path, name: str = "culprit-1.py") -> str:
 @pytest.mark.parametrize("name", CASES)
 def test_a_script_shows_what_its_culprit_says(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = case(name)
-    written = write_scripts(found, MODES, tmp_path, NOBODY)
+    written = ScriptWriter(MODES, tmp_path, NOBODY).write(found)
     assert written
     assert {one.kind for one in found.culprits} == {CASES[name][2]}
     said = printed(capsys.readouterr().out)
@@ -302,11 +302,11 @@ def test_a_script_shows_what_its_culprit_says(name: str, tmp_path: Path, capsys:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_a_script_needs_nothing_but_torch(name: str, tmp_path: Path, interpreter: ScriptInterpreter) -> None:
+def test_a_script_needs_nothing_but_torch(name: str, tmp_path: Path, interpreter: Scripts) -> None:
     found = case(name)
     here, away = tmp_path / "here", tmp_path / "away"
     here.mkdir()
-    written = write_scripts(found, MODES, here, interpreter)
+    written = ScriptWriter(MODES, here, interpreter).write(found)
     shutil.copytree(here, away)
     assert execute_script(away / written[0], interpreter).reproduces
 
@@ -316,7 +316,7 @@ def test_a_kernel_of_the_other_process_is_shown_by_what_it_gave(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = with_coarse_kernel()
-    write_scripts(found, MODES, tmp_path, NOBODY)
+    ScriptWriter(MODES, tmp_path, NOBODY).write(found)
     [culprit] = found.culprits
     text = body(tmp_path)
     assert (culprit.kind, culprit.kernel) == ("kernel", {"a": "aten", "b": "coarse.py"})
@@ -328,7 +328,7 @@ def test_a_kernel_of_the_other_process_is_shown_by_what_it_gave(
 
 
 @pytest.mark.slow
-def test_a_generated_kernel_is_compiled_again(tmp_path: Path, interpreter: ScriptInterpreter) -> None:
+def test_a_generated_kernel_is_compiled_again(tmp_path: Path, interpreter: Scripts) -> None:
     tape = tape_of(lambda watch: watch("loss 0", torch.tanh(torch.linspace(-4, 4, 4096) * 0.99)))
     node = CompiledNode("0 forward", "tanh", "aten.tanh.default", 0)
     nodes = [replace(call, compiled=node if call.op == "aten.tanh.default" else None) for call in tape.calls]
@@ -339,7 +339,7 @@ def test_a_generated_kernel_is_compiled_again(tmp_path: Path, interpreter: Scrip
     generated = swapped(there, "aten.tanh.default", lambda x: kernels.execute(one, (x,), {})[0])
     found = found_in(Held(tape, "cpu"), generated)
     modes: Mapping[Side, Named] = {**MODES, "b": Named("fast", "fast=compile,contract=fast")}
-    write_scripts(found, modes, tmp_path, interpreter)
+    ScriptWriter(modes, tmp_path, interpreter).write(found)
     [culprit] = found.culprits
     text = body(tmp_path)
     assert script_of(culprit).reproduces
@@ -350,7 +350,7 @@ def test_a_generated_kernel_is_compiled_again(tmp_path: Path, interpreter: Scrip
 @pytest.mark.usefixtures("at_once")
 def test_other_numbers_are_not_reproduced(tmp_path: Path) -> None:
     found = case("scalar")
-    write_scripts(found, MODES, tmp_path, NOBODY)
+    ScriptWriter(MODES, tmp_path, NOBODY).write(found)
     path = tmp_path / "culprit-1.py"
     text = path.read_text()
     path.write_text(text.replace(", 0.2)", ", 0.1)"))
@@ -377,14 +377,14 @@ def test_no_name_gets_out_of_its_quotes(nasty: str, tmp_path: Path) -> None:
     a, b, _ = CASES["scalar"]
     found = found_in(Held(renamed(tape_of(a)), nasty), Held(renamed(tape_of(b)), nasty))
     modes: Mapping[Side, Named] = {side: Named(f"{nasty}{side}", nasty) for side in SIDES}
-    write_scripts(found, modes, tmp_path, NOBODY)
+    ScriptWriter(modes, tmp_path, NOBODY).write(found)
     assert script_of(found.culprits[0]).reproduces, script_of(found.culprits[0])
     assert shape(body(tmp_path)) == shape(plain_body(tmp_path / "plain"))
 
 
 def plain_body(folder: Path) -> str:
     folder.mkdir()
-    write_scripts(case("scalar"), MODES, folder, NOBODY)
+    ScriptWriter(MODES, folder, NOBODY).write(case("scalar"))
     return body(folder)
 
 
@@ -414,7 +414,7 @@ def test_what_takes_too_much_has_no_script(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(script_ways, "MOST_INPUTS", 100)
     (tmp_path / "culprit-1.py").write_text("old")
     found = case("scalar")
-    assert write_scripts(found, MODES, tmp_path, NOBODY) == []
+    assert ScriptWriter(MODES, tmp_path, NOBODY).write(found) == []
     script = script_of(found.culprits[0])
     assert script.path is None
     assert script.why is not None and "MiB" in script.why
@@ -431,7 +431,7 @@ def test_what_has_too_many_calls_has_no_script(tmp_path: Path) -> None:
 
     a = tape_of(trained(lambda x, w: (x @ w.t()).sum()))
     found = found_in(Held(a, "cpu"), Held(tape_of(trained(long)), "bad"))
-    write_scripts(found, MODES, tmp_path, NOBODY)
+    ScriptWriter(MODES, tmp_path, NOBODY).write(found)
     whys = [script_of(one).why or "" for one in found.culprits]
     assert any("do not fit into a script of 60 lines" in why for why in whys)
 
@@ -476,7 +476,7 @@ def test_an_investigation_leaves_its_scripts(evidence: tuple[dict[str, Any], str
     assert path.parent.parent == tmp_path / "runs" / "i" / "evidence"
     assert f"{path.relative_to(tmp_path)} shows it without numdrift" in said
     assert culprit["command"] == "numdrift localize runs/i/cpu runs/i/bad --step 0"
-    with ScriptInterpreter() as alone:
+    with ScriptInterpreter() as started, Scripts(started.address) as alone:
         done = execute_script(path, alone)
     assert done.reproduces, done
     assert culprit["script"]["error_ulp"]["b"] == culprit["error_ulp"]["b"] > 1e4
