@@ -142,6 +142,10 @@ def _sentences(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Sid
 
 
 MOST_SCRIPTS = 8
+MOST_BESIDE = 256 * 2**20
+"""Bytes that both sides of a step begin with. Of a larger one the scripts wait until the proofs are done: each takes
+memory of its own."""
+
 SUFFIXES = (".py", ".safetensors")
 """Of a script and its tensors."""
 AT_ONCE = min(4, os.cpu_count() or 1)
@@ -170,7 +174,9 @@ class ScriptWriter:
         their proofs take a processor of their own."""
         leads = {one.lead: one for one in found.culprits if one.lead is not None and one.lead in found.examined}
         new = {lead: one for lead, one in leads.items() if lead not in self._under_way}
-        if not new or len(found.culprits) > MOST_SCRIPTS:
+        taken = sum(one.numel() for side in SIDES for one in found.pair.flows[side].tape.inputs.values())
+        waits = isinstance(found, UnprovenCauses) and (len(leads) > MOST_SCRIPTS or taken > MOST_BESIDE)
+        if waits or not new:
             return
         blocks: dict[int, ShownBlock | NotShown]
         try:

@@ -1,7 +1,7 @@
 """What an investigation takes beside the bare trainings of its modes, and beside PyTorch's CompilerBisector.
 
     scripts/bench investigate                  # writes docs/reference/performance.md
-    scripts/bench investigate --long           # with the long training as well, which takes an hour
+    scripts/bench investigate --long           # with the long training as well, which takes six minutes
     scripts/bench investigate --only mnist,char_gpt --rounds 1 --page -
     scripts/bench investigate --keep runs/performance.jsonl    # goes on with what is measured there
 

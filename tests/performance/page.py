@@ -21,7 +21,8 @@ runs in turns with it. {provenance}; this page is what the command wrote.
 
 READING = """
 Seconds are medians, with the smallest and the largest, of whole processes: Python and torch are started in them, too. A ratio is the
-median of those of the rounds. The bare trainings are the two scripts, run one after the other without numdrift; *trainings* and *steps* are what
+median of those of the rounds. Rows may be of different hours and of different speeds of the machine: what is held against each
+other stands in one row. The bare trainings are the two scripts, run one after the other without numdrift; *trainings* and *steps* are what
 numdrift trains itself, as `training_runs` and `steps_trained` of `investigation.json` count them. Inductor's cache is warm on both
 sides. An investigation gives the verdict, the causes with their proofs and a script for each, and leaves out the whole training
 without the causes.

@@ -22,7 +22,7 @@ from numdrift.harness.drift.step_noise import Noise
 from numdrift.harness.investigate.culprit_words import lines_of
 from numdrift.harness.localize import standalone_scripts as script_ways
 from numdrift.harness.localize import standalone_scripts as scripts
-from numdrift.harness.localize.localize_step import Held, LocalizedStep, localize_step
+from numdrift.harness.localize.localize_step import Held, LocalizedStep, UnprovenCauses, localize_step
 from numdrift.harness.localize.script_calls import literal
 from numdrift.harness.localize.script_interpreter import ScriptInterpreter, Scripts
 from numdrift.harness.localize.script_text import MOST_LINES
@@ -480,3 +480,30 @@ def test_an_investigation_leaves_its_scripts(evidence: tuple[dict[str, Any], str
         done = execute_script(path, alone)
     assert done.reproduces, done
     assert culprit["script"]["error_ulp"]["b"] == culprit["error_ulp"]["b"] > 1e4
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("small", [True, False])
+def test_scripts_are_written_beside_the_proofs_where_the_step_is_small(
+    small: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not small:
+        monkeypatch.setattr(scripts, "MOST_BESIDE", 1)
+    found = case("scalar")
+    causes = UnprovenCauses(found.pair, found.kernels, found.examined, [replace(one) for one in found.culprits])
+    writer = ScriptWriter(MODES, tmp_path, NOBODY)
+    writer.begin(causes)
+    assert bool(writer._under_way) == small
+    names = writer.write(found)
+    assert names == ["culprit-1.py"] == [one.script.path for one in found.culprits if one.script is not None]
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["culprit-1.py", "culprit-1.safetensors"]
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_script_of_what_is_no_culprit_is_not_left(tmp_path: Path) -> None:
+    found = case("scalar")
+    writer = ScriptWriter(MODES, tmp_path, NOBODY)
+    writer.begin(UnprovenCauses(found.pair, found.kernels, found.examined, list(found.culprits)))
+    found.culprits.clear()
+    assert writer.write(found) == []
+    assert list(tmp_path.iterdir()) == []
