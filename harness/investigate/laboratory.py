@@ -74,7 +74,7 @@ class Laboratory:
     processes: PreloadedProcesses = field(default_factory=lambda: PreloadedProcesses(lasting=True))
     held: HeldProcesses = field(default_factory=HeldProcesses)
     began: float = field(default_factory=time.monotonic)
-    _interpreter: ScriptInterpreter | None = None
+    _interpreter: ScriptInterpreter | None = field(default=None, init=False)
 
     def __enter__(self) -> Self:
         return self

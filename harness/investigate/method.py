@@ -118,8 +118,9 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Lab
     compared = [compare_runs(reference, run) for run in others]
     chosen = choose(reference, others, compared, plan, laboratory.progress)
     differing = [run for run, one in zip(others, compared, strict=True) if not one.identical]
-    if differing and plan.localize != "none" and plan.scripts:
-        # What differs has a cause, which a script is to show: its interpreter imports meanwhile.
+    if differing and plan.localize != "none" and plan.scripts and laboratory.made:
+        # What differs has a cause, which a script is to show: its interpreter imports meanwhile. Of runs that were
+        # there already the causes may be known, too.
         laboratory.scripts(spec_of(reference), [spec_of(run) for run in differing])
     laboratory.make(once_more(reference, others, chosen))
     # Of a reference that does not repeat itself no step can be held against another mode's.

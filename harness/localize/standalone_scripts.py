@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -169,26 +169,16 @@ class ScriptWriter:
         self._pool = ThreadPoolExecutor(AT_ONCE)
         self._under_way: dict[int, Future[CulpritScript]] = {}
 
-    def begin(self, found: UnprovenCauses | LocalizedStep) -> None:
-        """Write and execute the scripts of these: where they are few, all of them are culprits that will have one, and
-        their proofs take a processor of their own."""
-        leads = {one.lead: one for one in found.culprits if one.lead is not None and one.lead in found.examined}
-        new = {lead: one for lead, one in leads.items() if lead not in self._under_way}
+    def begin(self, found: UnprovenCauses) -> None:
+        """Write and execute the scripts of these causes beside their proofs, where each may have one and the step is
+        small."""
         taken = sum(one.numel() for side in SIDES for one in found.pair.flows[side].tape.inputs.values())
-        waits = isinstance(found, UnprovenCauses) and (len(leads) > MOST_SCRIPTS or taken > MOST_BESIDE)
-        if waits or not new:
-            return
-        blocks: dict[int, ShownBlock | NotShown]
-        try:
-            blocks = show_blocks(found.pair, {lead: found.examined[lead].suspect for lead in new})
-        except Exception as error:  # noqa: BLE001, the culprits are found, and are told without scripts
-            blocks = {lead: NotShown(in_words(error)) for lead in new}
-        for lead, culprit in new.items():
-            self._under_way[lead] = self._pool.submit(self._told, found, culprit, blocks.get(lead), lead)
+        if len(found.culprits) <= MOST_SCRIPTS and taken <= MOST_BESIDE:
+            self._submit(found, found.culprits)
 
     def write(self, found: LocalizedStep) -> list[str]:
         """Say in the culprits which script shows them; gives the scripts' names, which are in the culprits' order."""
-        self.begin(replace(found, culprits=found.culprits[:MOST_SCRIPTS]))
+        self._submit(found, found.culprits[:MOST_SCRIPTS])
         names = []
         for place, culprit in enumerate(found.culprits):
             lead = -1 if culprit.lead is None else culprit.lead
@@ -213,18 +203,28 @@ class ScriptWriter:
         for lead in self._under_way:
             _remove(self._path(lead))
 
+    def _submit(self, found: UnprovenCauses | LocalizedStep, culprits: Sequence[Culprit]) -> None:
+        """Have the scripts of these written that are not under way."""
+        leads = {one.lead: one for one in culprits if one.lead is not None and one.lead in found.examined}
+        new = {lead: one for lead, one in leads.items() if lead not in self._under_way}
+        if not new:
+            return  # to show blocks takes a walk through the step, however few they are
+        blocks: dict[int, ShownBlock | NotShown]
+        try:
+            blocks = show_blocks(found.pair, {lead: found.examined[lead].suspect for lead in new})
+        except Exception as error:  # noqa: BLE001, the culprits are found, and are told without scripts
+            blocks = {lead: NotShown(in_words(error)) for lead in new}
+        for lead, culprit in new.items():
+            self._under_way[lead] = self._pool.submit(self._told, found, culprit, blocks[lead], lead)
+
     def _path(self, lead: int) -> Path:
         return self._folder / f"cause-{lead}.py"
 
     def _told(
-        self,
-        found: UnprovenCauses | LocalizedStep,
-        culprit: Culprit,
-        block: ShownBlock | NotShown | None,
-        lead: int,
+        self, found: UnprovenCauses | LocalizedStep, culprit: Culprit, block: ShownBlock | NotShown, lead: int
     ) -> CulpritScript:
-        if block is None or isinstance(block, NotShown):
-            return _without(str(block or "its block could not be executed"))
+        if isinstance(block, NotShown):
+            return _without(str(block))
         path, answer = self._path(lead), None
         try:
             answer = _shown(found, culprit, self._modes, block, lead, path, self._interpreter)

@@ -80,7 +80,9 @@ class RandomRounding:
         def perturbed(value: Any) -> Any:
             if id(value) in untouched or not _eps(value):
                 return value
-            return self._perturb(value.clone())
+            copy = value.clone()
+            self._perturb(copy)
+            return copy
 
         if call.draw is None and sums(call.name):
             arguments = mapped(perturbed, arguments)
@@ -98,11 +100,12 @@ class RandomRounding:
                 self._perturb(output)
         return outputs
 
-    def _perturb(self, given: torch.Tensor) -> torch.Tensor:
+    def _perturb(self, tensor: torch.Tensor) -> None:
         """Round the tensor's values at random, in place."""
-        if not _eps(given):
-            return given
-        tensor = torch.view_as_real(given) if given.is_complex() else given
+        if not _eps(tensor):
+            return
+        if tensor.is_complex():
+            tensor = torch.view_as_real(tensor)
         # Numbers of -1/2 to 1/2 in the tensor's shape, and laid out as it is where it leaves no gaps
         numbers = self._numbers(tensor.numel(), tensor.device)
         last = sum((n - 1) * step for n, step in zip(tensor.size(), tensor.stride(), strict=True))
@@ -110,15 +113,14 @@ class RandomRounding:
             numbers = numbers.as_strided(tensor.size(), tensor.stride(), numbers.storage_offset())
         else:
             numbers = numbers.view(tensor.size())
-        # The change is added: a factor next to 1 would itself be rounded, and not alike above and below 1.
         scale = self._amplitude * torch.finfo(tensor.dtype).eps
+        # The change is added: a factor next to 1 would itself be rounded, and not alike above and below 1.
         if tensor.dtype == numbers.dtype and tensor.device.type == "cpu" and math.isfinite(tensor.sum().item()):
-            tensor.addcmul_(tensor, numbers, value=scale)  # the same in one pass, where no infinity would give a NaN
-            return given
-        change = numbers * tensor
-        change.nan_to_num_(0.0, 0.0, 0.0)
-        tensor.add_(change, alpha=scale)
-        return given
+            tensor.addcmul_(tensor, numbers, value=scale)  # in one pass, where no infinity would give a NaN
+        else:
+            change = numbers * tensor
+            change.nan_to_num_(0.0, 0.0, 0.0)
+            tensor.add_(change, alpha=scale)
 
     def _numbers(self, count: int, device: torch.device) -> torch.Tensor:
         pool = _pool(device)

@@ -98,7 +98,9 @@ class SlotTable:
         self.inputs: dict[int, torch.Tensor] = {}
         self._numbers: dict[int, int] = {}
         self._marks: list[StorageMark] = []
-        self._others: list[StorageMark] = []
+        self._others: list[
+            StorageMark
+        ] = []  # of storages that stand for a slot besides its own, kept for their addresses
         self._slots: list[Slot] = []
 
     def __len__(self) -> int:

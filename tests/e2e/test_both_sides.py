@@ -176,7 +176,10 @@ def test_a_compiled_mode_of_which_the_model_differs_does_not_blame_the_compiler(
     [
         ("chosen", {"urandom": ["0"], "race": ["15"], "time": ["19"], "generator": ["8"]}),
         exhaustive("chosen", {"urandom": ["9", "12-14"], "race": ["1"], "time": ["5"], "generator": ["6-9"]}),
-        exhaustive("0,8,19", {"urandom": ["0", "9"], "race": ["1", "15"], "time": ["5", "19"], "generator": ["8"]}),
+        exhaustive(
+            "0,8,19",
+            {"urandom": ["0", "9", "12-14"], "race": ["1", "15"], "time": ["5", "19"], "generator": ["8", "6-9"]},
+        ),
     ],
     ids=["first and last", "between", "asked for"],
 )

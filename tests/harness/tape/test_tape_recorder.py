@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from numdrift.harness.tape.ensemble import measure_noise
+from numdrift.harness.tape.storages import SlotTable
 from numdrift.harness.tape.tape import NotReplayable, Tape
 from numdrift.harness.tape.tape_recorder import TapeRecorder
 from numdrift.harness.torch_private.dispatching import ShownOps
@@ -34,6 +35,16 @@ def test_what_is_given_past_every_op_is_an_input(made: str) -> None:
         recorder.watch("gradient 0 weight", torch.autograd.grad(loss, weight)[0])
     noise = measure_noise(recorder.tape(), 2)
     assert noise.equal, noise.reason
+
+
+def test_a_view_stays_that_of_its_own_storage() -> None:
+    table, first, stands_for_it, second = SlotTable(), *(torch.randn(4) for _ in range(3))
+    slot = table.view(first, is_input=True).slot
+    table.assign(stands_for_it, slot)
+    seen = table.tensor(table.view(second, is_input=True))
+    assert seen is not None and seen.data_ptr() == second.data_ptr()
+    table.renew(first)
+    assert table.slot_of(first) != slot == table.slot_of(stands_for_it)
 
 
 def test_calls_know_their_phase_and_module() -> None:
