@@ -1,4 +1,8 @@
-"""Which stage or setting of torch.compile the drift comes with: one step, taken with others from the reference's state.
+"""Which stage or setting of torch.compile the drift comes with: one step, executed with others of them.
+
+The process that holds the step compiles what dynamo captured there anew, calls it on what the step gave it, and
+executes everything else as it was recorded; compiled as it was it has to give the step's own bits first. Only where
+that cannot be had is the script trained once more, up to the step, for each of them.
 
 The stages are torch's own ladder (capture, autograd capture, decompositions, code generation); where the score rises
 from one to the next, that stage makes the drift. Where the mode differs from the reference in more than that it
@@ -12,18 +16,22 @@ compiler's. The settings are those of Inductor's code generation that change its
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from ..drift.verdict import worst_of
 from ..errors import JournalError
 from ..records.culprit import COMPILER_SETTING, COMPILER_STAGE, Culprit
 from ..records.findings import CompilerScores
 from ..records.mode_spec import LADDER, ModeSpec
+from ..records.step_files import recompiled_folder
 from ..runs.recorded_run import RecordedRun
+from ..runs.step_outcomes import outcome_path, outcome_steps
 from .evidence import PairEvidence
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Round, begun_in
+from .ops import holding, once_more
 from .pair_scores import score_of, spec_of
 from .question import Inquiry, QuestionAnswer, mode_culprit, proven
 
@@ -61,21 +69,74 @@ class CompilerSettings:
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
         for inquiry in inquiries:
             b, step = inquiry.evidence.b, inquiry.step
-            plans = []
-            for text, spec in variants_of(spec_of(b), spec_of(inquiry.evidence.a)):
-                experiment = inquiry.experiment("set", text.replace("=", "."))
-                plans.append(begun_in(inquiry.states, b, experiment, [step], spec=spec))
-            title = f"stages and settings of the compiler in step {step} of {b.manifest.label}"
-            laboratory.make(Round(title, plans))
+            variants = dict(variants_of(spec_of(b), spec_of(inquiry.evidence.a)))
+            uncompiled = variants.pop(f"backend={UNCOMPILED}", None)
+            trained = _not_recompiled(laboratory, inquiry, variants)
+            if uncompiled is not None:
+                # Without torch.compile there is nothing of it to execute. Where dynamo's graph, executed by eager
+                # kernels, is within rounding, so is the mode without it.
+                known = settings_of(inquiry.evidence)
+                if known is None or known.stages.get("eager", math.inf) > inquiry.threshold:
+                    trained = {f"backend={UNCOMPILED}": uncompiled, **trained}
+            plans = [
+                begun_in(inquiry.states, b, inquiry.experiment("set", folder_name(text)), [step], spec=spec)
+                for text, spec in trained.items()
+            ]
+            if plans:
+                title = f"stages and settings of the compiler in step {step} of {b.manifest.label}"
+                laboratory.make(Round(title, plans))
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
         found = settings_of(evidence)
         labels = evidence.a.manifest.label, evidence.b.manifest.label
+        alike = f"backend={UNCOMPILED}" not in dict(variants_of(spec_of(evidence.b), spec_of(evidence.a)))
         return QuestionAnswer(
-            instead=setting_culprits(found, labels, threshold),
+            instead=setting_culprits(found, labels, threshold, alike=alike),
             sentences=setting_sentences(found, threshold),
             facts=found,
         )
+
+
+def _not_recompiled(laboratory: Laboratory, inquiry: Inquiry, variants: Mapping[str, ModeSpec]) -> dict[str, ModeSpec]:
+    """Have the step's own process execute it with each of these; gives those of which it could not."""
+    step, b, say = inquiry.step, inquiry.evidence.b, laboratory.progress.say
+    lacking = {
+        text: spec
+        for text, spec in variants.items()
+        if not any(outcome_path(folder, step).exists() for _, folder in _recompiled(inquiry.evidence, text))
+    }
+    if not lacking:
+        return {}
+    if holding(laboratory, inquiry, "b") is None:
+        laboratory.make(Round(f"a process to be asked about step {step}", [once_more(inquiry, "b")]))
+    held = holding(laboratory, inquiry, "b")
+    if held is None:
+        return lacking
+    run, _ = held
+    say(f"step {step} of {b.manifest.label}, compiled anew by {len(lacking)} other stages and settings")
+    failed: dict[str, ModeSpec] = {}
+    reasons: list[str] = []
+    for number, (text, spec) in enumerate(lacking.items(), 1):
+        say(f"  {b.manifest.label}: {number} of {len(lacking)}, {text}")
+        request = {"request": "recompile", "step": step, "mode": spec.to_json(), "name": folder_name(text)}
+        answer = laboratory.held.ask(run, request)
+        if answer is None or "reason" in answer:
+            failed[text] = spec
+            reasons.append("no answer came" if answer is None else str(answer["reason"]))
+    for reason in dict.fromkeys(reasons):
+        say(f"  {b.manifest.label}: {reason}; trained up to the step instead")
+    return failed
+
+
+def _recompiled(evidence: PairEvidence, text: str) -> list[tuple[RecordedRun, Path]]:
+    """The runs whose process may have executed the step so, with the folder where the outcome would be."""
+    runs = [run for run in (evidence.forced, *evidence.several("b", "held")) if run is not None]
+    return [(run, recompiled_folder(run.path, folder_name(text))) for run in runs]
+
+
+def folder_name(text: str) -> str:
+    """What `KEY=VALUE` is called in the names of folders."""
+    return text.replace("=", ".")
 
 
 def variants_of(spec: ModeSpec, reference: ModeSpec) -> Iterator[tuple[str, ModeSpec]]:
@@ -121,26 +182,30 @@ def with_setting(spec: ModeSpec, text: str) -> ModeSpec:
 def settings_of(evidence: PairEvidence) -> CompilerScores | None:
     """The scores of the first step that was taken so; None where none was, or none can be read."""
 
-    def score(run: RecordedRun, step: int) -> float | None:
+    def score(run: RecordedRun, step: int, folder: Path | None = None) -> float | None:
         try:
-            scored = score_of(evidence, run, step)
+            scored = score_of(evidence, run, step, folder)
         except JournalError:
             return None
         return None if scored is None else worst_of([scored])
 
     made = evidence.experiments("b", "set")
     texts = [text for text, _ in variants_of(spec_of(evidence.b), spec_of(evidence.a))]
-    for step in sorted({one.step for one in made if one.step is not None}):
+    recompiled = {text: _recompiled(evidence, text) for text in texts}
+    steps = {one.step for one in made if one.step is not None}
+    steps |= {step for found in recompiled.values() for _, folder in found for step in outcome_steps(folder)}
+    for step in sorted(steps):
         whole = next((found for run in evidence.started if (found := score(run, step)) is not None), None)
         if whole is None:
             continue
-        # by the detail of the experiment: a folder's name has a dot where the setting has `=`
-        known = {
-            one.detail: found
-            for one, run in made.items()
-            if one.step == step and (found := score(run, step)) is not None
-        }
-        scores = {text: known[name] for text in texts if (name := text.replace("=", ".")) in known}
+        scores: dict[str, float] = {}
+        for text in texts:
+            ways: list[tuple[RecordedRun, Path | None]] = [*recompiled[text]]
+            ways += [(run, None) for one, run in made.items() if (one.step, one.detail) == (step, folder_name(text))]
+            for run, folder in ways:
+                found = score(run, step, folder)
+                if found is not None:
+                    scores.setdefault(text, found)
         return CompilerScores(
             step,
             whole,
@@ -171,45 +236,48 @@ def setting_sentences(found: CompilerScores | None, threshold: float) -> list[st
     return said
 
 
-def setting_culprits(found: CompilerScores | None, labels: Sequence[str], threshold: float) -> list[Culprit]:
-    """The stage that makes a drift beyond rounding, and the setting that takes it away, for where no op
-    could be named."""
+def setting_culprits(
+    found: CompilerScores | None, labels: Sequence[str], threshold: float, *, alike: bool = True
+) -> list[Culprit]:
+    """The setting that takes a drift beyond rounding away, else the stage that makes it, for where no op could be
+    named. The mode differs from the reference in nothing but the compiler where the two are `alike`."""
     if found is None or found.score <= threshold:
         return []
-    culprits = []
+    text, score = min(found.settings.items(), key=lambda one: one[1], default=("", math.inf))
     stages = {labels[0]: 0.0, **found.stages, "inductor": found.score}
     beyond = next(stage for stage, score in stages.items() if score > threshold)
     before = list(stages)[list(stages).index(beyond) - 1]  # the reference is the first, at 0, so there is one
-    # what drifts without the compiler is none of its stages
-    if found.stages and beyond != UNCOMPILED:
-        said = "the mode without torch.compile" if before == UNCOMPILED else before
-        culprits.append(
-            mode_culprit(
-                kind=COMPILER_STAGE,
-                step=found.step,
-                name=f"torch.compile's stage {beyond}",
-                reasons=[f"{STAGES[beyond]} makes the drift: {said} is within rounding"],
-                before=stages[beyond],
-                after=stages[before],
-                threshold=threshold,
-                why=f"z {stages[before]:.3g} with {said}, {stages[beyond]:.3g} with {beyond}",
-                swapped=f"backend={before}" if before in STAGES else None,
-            )
-        )
-    text, score = min(found.settings.items(), key=lambda one: one[1], default=("", math.inf))
+    # What drifts without the compiler is none of its stages; and what dynamo captured may drift for the same reason.
+    own = beyond == UNCOMPILED or (before == labels[0] and not alike)
+    said = "the mode without torch.compile" if before == UNCOMPILED else before
+    stage = f"{STAGES[beyond]} makes the drift: {said} is within rounding" if found.stages and not own else ""
     if score <= threshold:
-        culprits.insert(  # before the stage: it can be swapped out, and nothing else of the stage goes with it
-            0,
+        # Not the stage besides: to swap a stage out swaps out all that comes after it.
+        return [
             mode_culprit(
                 kind=COMPILER_SETTING,
                 step=found.step,
                 name="torch.compile's code generation",
-                reasons=[f"{text} takes the drift away"],
+                reasons=[f"{text} takes the drift away", *([stage] if stage else [])],
                 before=found.score,
                 after=score,
                 threshold=threshold,
                 why=f"z {found.score:.3g} as it is, {score:.3g} with {text}",
                 swapped=text,
-            ),
+            )
+        ]
+    if not stage:
+        return []
+    return [
+        mode_culprit(
+            kind=COMPILER_STAGE,
+            step=found.step,
+            name=f"torch.compile's stage {beyond}",
+            reasons=[stage],
+            before=stages[beyond],
+            after=stages[before],
+            threshold=threshold,
+            why=f"z {stages[before]:.3g} with {said}, {stages[beyond]:.3g} with {beyond}",
+            swapped=f"backend={before}" if before in STAGES else None,
         )
-    return culprits
+    ]

@@ -80,8 +80,8 @@ def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: Invest
             continue
         asked.append(inquiry)
         for side in SIDES:
-            if _holding(laboratory, inquiry, side) is None:
-                again = _once_more(inquiry, side)
+            if holding(laboratory, inquiry, side) is None:
+                again = once_more(inquiry, side)
                 made[again.modes[0].name] = again  # one reference for several inquiries
     if not asked:
         return
@@ -93,7 +93,7 @@ def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: Invest
     address = str(laboratory.scripts(spec_of(asked[0].evidence.a), specs)) if plan.scripts else ""
     with ExitStack() as stack:
         for inquiry in asked:
-            a, b = (_holding(laboratory, inquiry, side) for side in SIDES)
+            a, b = (holding(laboratory, inquiry, side) for side in SIDES)
             if a is None or b is None:
                 which = inquiry.evidence.a if a is None else inquiry.evidence.b
                 said = f"step {inquiry.step} of {which.manifest.label} has no tape, or no process that answers"
@@ -106,7 +106,7 @@ def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: Invest
 SIDES: tuple[Literal["a", "b"], ...] = ("a", "b")
 
 
-def _holding(laboratory: Laboratory, inquiry: Inquiry, side: Literal["a", "b"]) -> tuple[Path, Path] | None:
+def holding(laboratory: Laboratory, inquiry: Inquiry, side: Literal["a", "b"]) -> tuple[Path, Path] | None:
     """The folder of the side's run that has a tape of the step, and where its process listens; None without one."""
     evidence, step = inquiry.evidence, inquiry.step
     if side == "a":
@@ -126,7 +126,7 @@ def _holding(laboratory: Laboratory, inquiry: Inquiry, side: Literal["a", "b"]) 
     return None
 
 
-def _once_more(inquiry: Inquiry, side: Literal["a", "b"]) -> BatchPlan:
+def once_more(inquiry: Inquiry, side: Literal["a", "b"]) -> BatchPlan:
     """The step taken once more, with its tape, by a process that is then held."""
     a, b, step = inquiry.evidence.a, inquiry.evidence.b, inquiry.step
     steps = StepSelection.of([step])

@@ -81,24 +81,30 @@ def scores_of(evidence: PairEvidence) -> Scores:
     return without_unlooked(found if scored else replace(found, why="none of its experiments can be read"))
 
 
-def score_of(evidence: PairEvidence, run: RecordedRun, step: int) -> StepScore | None:
-    """The score of a step that this run took from the reference's state, None where one of the two did not get there.
+def score_of(evidence: PairEvidence, run: RecordedRun, step: int, folder: Path | None = None) -> StepScore | None:
+    """The score of a step that this run took from the reference's state, None where one of the two did not get there;
+    with a `folder` that of the outcome which lies there, of the step executed once more in another way.
 
     Raises JournalError for an outcome that cannot be read.
     """
     outcomes = _reference_outcomes(evidence)
-    if step not in outcomes or step not in outcome_steps(run.path):
+    if step not in outcomes or step not in outcome_steps(folder or run.path):
         return None
-    return _scored(step, outcomes[step], run, _taped_noise(evidence)[0], evidence)
+    return _scored(step, outcomes[step], run, _taped_noise(evidence)[0], evidence, folder)
 
 
 def _scored(
-    step: int, reference: RecordedRun, run: RecordedRun, noises: Mapping[int, Noise], evidence: PairEvidence
+    step: int,
+    reference: RecordedRun,
+    run: RecordedRun,
+    noises: Mapping[int, Noise],
+    evidence: PairEvidence,
+    folder: Path | None = None,
 ) -> StepScore:
     """A step's score by its own noise, else that of the nearest tape, else that of perturbed runs of the script."""
     nearest = min(noises, key=lambda one: abs(one - step), default=None)
     if nearest is not None and not evidence.one_against_several:
-        a, b = (_Outcome.of(one.path, step) for one in (reference, run))
+        a, b = (_Outcome.of(one, step) for one in (reference.path, folder or run.path))
         return _scored_once(_Scoring(step, a, b, noises[nearest]))
     values = read_outcome(reference.path, step)
     if nearest is None:
@@ -106,7 +112,8 @@ def _scored(
         noise = Noise.from_runs(step, values, [read_outcome(one.path, step) for one in reruns])
     else:
         noise = _noise_at(step, values, noises[nearest])
-    return score_step(values, outcome_against(evidence, run, step), noise)
+    b_values = outcome_against(evidence, run, step) if folder is None else read_outcome(folder, step)
+    return score_step(values, b_values, noise)
 
 
 def _noise_at(step: int, a: TensorFile, noise: Noise) -> Noise:

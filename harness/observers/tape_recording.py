@@ -128,7 +128,8 @@ class TapeRecording(Observer):
                 assert values is not None
                 self._folder.mkdir(parents=True, exist_ok=True)
                 write_tape(tape_file(self._folder, step), tape)
-                STEPS[step] = RecordedKernels(tape, values, self._compile)
+                captured = recorder.unroller.captured if isinstance(recorder.unroller, Regions) else None
+                STEPS[step] = RecordedKernels(tape, values, self._compile, captured)
                 if self._config.noise_replays:
                     noise = measure_noise(tape, self._config.noise_replays, self._config.edge_replays, compiled=True)
                     self._write(noise)

@@ -12,6 +12,8 @@ STATE = "a state of this training"
 
 NUMBERED = re.compile(r"(?:state|outcome)-(\d+)\.safetensors")
 
+FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
 
 def state_file(run: Path, step: int) -> Path:
     """The state at the beginning of a step."""
@@ -26,6 +28,14 @@ def inputs_file(states: Path, step: int) -> Path:
 def outcome_file(run: Path, step: int) -> Path:
     """What a step gave: losses, gradients, and the state after it."""
     return run / OUTCOMES / f"outcome-{step:06d}.safetensors"
+
+
+def recompiled_folder(run: Path, name: str) -> Path:
+    """Where the outcomes of a run's steps lie that were executed with their compiled code compiled in another way, as
+    this name says. Raises ValueError for a name that is none of a folder."""
+    if not FOLDER.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a folder")
+    return run / "recompiled" / name
 
 
 def steps_in(folder: Path) -> list[int]:

@@ -15,7 +15,14 @@ from ..torch_private.dispatching import is_operation_overload
 from ..torch_private.graph_stages import AotCompiler, Compile, DynamoGraph, called_like, is_compiled_by_inductor
 from ..torch_private.operators import returns_view, written_names
 from ..torch_private.patches import Patches
-from ..torch_private.probing import Boxed, InnerCompilation, ProbeOp, copied_graph, watch_compiled_graphs
+from ..torch_private.probing import (
+    Boxed,
+    InnerCompilation,
+    ProbeOp,
+    copied_graph,
+    undescribed_graph,
+    watch_compiled_graphs,
+)
 from .tape import Phase
 
 # A compiled graph with probes: the same graph compiled once more, showing what each of its nodes gives.
@@ -172,8 +179,18 @@ class CompiledGraph:
         return f"{self.region} {self.phase}"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class CapturedGraph:
+    """A graph as dynamo captured it, before any compiler has changed it: torch's own calls, no aten ops yet."""
+
+    module: torch.fx.GraphModule
+
+
 class Executor(Protocol):
     """Has compiled graphs executed."""
+
+    def captured(self, graph: CapturedGraph, inputs: Sequence[Any], execute: Callable[[], Any]) -> Any:
+        """Execute what was compiled from all of a captured graph, by `execute`, and give what that gives."""
 
     def executed(self, graph: CompiledGraph, inputs: Sequence[Any], execute: Callable[[], Any]) -> Any:
         """Execute what was compiled from a graph, by `execute`, and give what that gives."""
@@ -191,6 +208,12 @@ class Unrolled(Protocol):
 
 class Unroller(Protocol):
     """Takes the executions of compiled graphs within one step apart, onto the tape of that step."""
+
+    def called(self, graph: CapturedGraph, inputs: Sequence[Any], *, grad: bool) -> None:
+        """Note that a captured graph is about to be called: what is executed until it returns belongs to it."""
+
+    def returned(self, outputs: Any) -> None:
+        """Note what the graph that was called last has given."""
 
     def enter(self, graph: CompiledGraph, phase: Phase, inputs: Sequence[Any]) -> Unrolled:
         """Note what a graph is about to be executed with."""
@@ -231,11 +254,21 @@ class CompiledGraphs:
             self._probes = None
 
     def around_dynamo(self, seen: DynamoGraph, compile_: Compile) -> Any:
+        # compilers change what they are given
+        graph = CapturedGraph(undescribed_graph(seen.graph))
         self._captured.append(None)
         try:
-            return compile_()
+            compiled = compile_()
         finally:
             self._captured.pop()
+
+        def call(*args: Any) -> Any:
+            executor = self.executor
+            if executor is None:
+                return compiled(*args)
+            return executor.captured(graph, args, lambda: compiled(*args))
+
+        return called_like(compiled, call)
 
     def _region(self) -> int:
         """The number of what dynamo is having compiled, or a new one outside of that."""

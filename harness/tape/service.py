@@ -20,15 +20,18 @@ from typing import Literal, cast
 
 import torch
 
+from ..records.mode_spec import ModeSpec
 from ..records.run_config import RunConfig
+from ..records.step_files import outcome_file, recompiled_folder
 from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
 from .ensemble import in_words, measure_noise
 from .replay import Computation, executions
 from .step_kernels import CallMemory, ReplayedKernels, StepKernels
 from .step_settings import settings_of_step
-from .tape import Tape
+from .tape import NotReplayable, Tape
 from .tape_arguments import whole
 from .tape_file import TAPES, read_tape, tape_file
+from .tensor_file import write_tensors
 from .wire import ConnectionEnded, Message, WireError, described, receive, send
 
 # What a held run is asked for, with the fields of the request, and what it answers (`wire` says how they travel):
@@ -41,6 +44,8 @@ from .wire import ConnectionEnded, Message, WireError, described, receive, send
 #     execute   step position memory   what the mode's kernel gives for other inputs: `memory` lists the slots with
 #                                      the starts of their spans, the segments are the spans
 #     value     step position          what a call gave in the recorded step, where it was kept
+#     recompile step mode name         executes the step with its compiled code compiled as this mode has it; the
+#                                      outcome lies in the `recompiled_folder` of this name, or there is a `reason`
 
 COMPILED_STEPS = "numdrift.harness.backends.compiled.node_kernels"
 """Where the steps of compiled regions are registered; what is not loaded has registered none."""
@@ -103,6 +108,8 @@ class Requests:
                 with _unseen():
                     values, segments = described(kept)
                 return Message({"tensors": values}, segments)
+            case "recompile":
+                return self._recompiled(request)
             case other:
                 raise ValueError(f"no request is called {other!r}")
 
@@ -137,6 +144,19 @@ class Requests:
             return Message(
                 {"outputs": values, "written": written}, [*segments, *(memory.content(slot).cpu() for slot in written)]
             )
+
+    def _recompiled(self, request: Message) -> Message:
+        step, spec = self._step(request), ModeSpec.from_json(request.fields["mode"])
+        number = step.tape.step
+        path = outcome_file(recompiled_folder(self._folder.parent, str(request.fields["name"])), number)
+        try:
+            with settings_of_step(step.tape.settings):
+                values = step.kernels.recompiled(self._tape(number), spec, self._config.mode)
+        except Exception as error:  # noqa: BLE001, a compiler may raise anything
+            return Message({"reason": str(error) if isinstance(error, NotReplayable) else in_words(error)})
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_tensors(path, {name: one.cpu() for name, one in values.items()}, {"step": number, "mode": str(spec)})
+        return Message({})
 
     def _step(self, request: Message) -> HeldStep:
         step = whole(request.fields["step"])

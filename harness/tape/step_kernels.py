@@ -8,10 +8,11 @@ from typing import Any, Protocol
 
 import torch
 
+from ..records.mode_spec import ModeSpec
 from .call_log import digest_of
 from .replay import AsRecorded, Computation, Replay, executed, given, set_apart
 from .storages import viewed
-from .tape import SCRATCH, Call, Slot, Tape, View, views_in
+from .tape import SCRATCH, Call, NotReplayable, Slot, Tape, View, views_in
 
 PATTERNS = (0x55, 0x2A)
 """Bytes that are left behind in memory for ops that do not write all of what they return."""
@@ -43,6 +44,10 @@ class StepKernels(Protocol):
 
     def value(self, position: int) -> list[torch.Tensor] | None:
         """What the digests of a call were made of, None where it was not kept."""
+
+    def recompiled(self, tape: Tape, spec: ModeSpec, own: ModeSpec) -> dict[str, torch.Tensor]:
+        """What the step on this tape gives with its compiled code compiled as `spec` states; `own` is the mode as it
+        was recorded, whose bits have to come again first. Raises NotReplayable, and what a compiler or an op raises."""
 
 
 class ReplayedKernels:
@@ -80,6 +85,9 @@ class ReplayedKernels:
 
     def value(self, position: int) -> list[torch.Tensor] | None:
         return None
+
+    def recompiled(self, tape: Tape, spec: ModeSpec, own: ModeSpec) -> dict[str, torch.Tensor]:
+        raise NotReplayable("nothing of the step is compiled")
 
 
 def executed_apart(one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:

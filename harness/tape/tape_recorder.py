@@ -17,7 +17,7 @@ from ..torch_private.dispatching import (
     without_function_modes,
 )
 from .call_log import CallLog, CallValues, NotedCall, raising
-from .compiled_graphs import CompiledGraph, Unrolled, Unroller
+from .compiled_graphs import CapturedGraph, CompiledGraph, Unrolled, Unroller
 from .op_names import NAMESPACES, SHARDED, unreplayed
 from .op_places import StepPlaces, owners_of
 from .origin import script_line
@@ -57,7 +57,7 @@ class TapeRecorder:
         self._process = os.getpid()
         self._watched: list[Watched] = []
         self._log = CallLog(values)
-        self._unroller = None if unroller is None else unroller(self._log, script)
+        self.unroller = None if unroller is None else unroller(self._log, script)
         self._mode = InterceptedOps(self._around)
         self._places: StepPlaces | None = None
         self._suspended = False
@@ -92,14 +92,28 @@ class TapeRecorder:
             if self.reason is None:
                 self._log.table.renew(tensor.detach())
 
+    def captured(self, graph: CapturedGraph, inputs: Sequence[Any], execute: Callable[[], Any]) -> Any:
+        """Have what was compiled from a captured graph executed as it would be, and note where it lies on the tape."""
+        if self._ignores():
+            return execute()
+        grad = torch.is_grad_enabled()
+        with self._looking():
+            assert self.unroller is not None
+            self.unroller.called(graph, inputs, grad=grad)
+        outputs = execute()
+        if self.unroller is not None:
+            with self._looking():
+                self.unroller.returned(outputs)
+        return outputs
+
     def executed(self, graph: CompiledGraph, inputs: Sequence[Any], execute: Callable[[], Any]) -> Any:
         """Have a compiled graph executed as it would be, and take it apart on the tape."""
         if self._ignores():
             return execute()
         unrolled: Unrolled | None = None
         with self._looking():
-            assert self._places is not None and self._unroller is not None
-            unrolled = self._unroller.enter(graph, self._places.compiled(), inputs)
+            assert self._places is not None and self.unroller is not None
+            unrolled = self.unroller.enter(graph, self._places.compiled(), inputs)
         # What is dispatched from here is part of the graph, or of its repetitions with probes.
         before, self._suspended = self._suspended, True
         try:
@@ -141,7 +155,7 @@ class TapeRecorder:
             self.reason = reason
             self._watched.clear()
             self._log = CallLog()
-            self._unroller = None
+            self.unroller = None
 
     @contextmanager
     def _looking(self) -> Iterator[None]:

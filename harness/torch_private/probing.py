@@ -118,6 +118,27 @@ def copied_graph(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     return made
 
 
+OF_THE_CAPTURE = ("grapharg", "example_value", "tensor_dict")
+"""Notes of dynamo's at its nodes that hold the script's tensors, or belong to the compilation that is under way."""
+
+
+def undescribed_graph(graph: torch.fx.Graph) -> torch.fx.GraphModule:
+    """A copy of a dynamo graph that keeps nothing of the script alive and can be compiled by itself."""
+    made = torch.fx.GraphModule(graph.owning_module or {}, copy.deepcopy(graph))
+    for node in made.graph.nodes:
+        for name in OF_THE_CAPTURE:
+            node.meta.pop(name, None)
+    return made
+
+
+def compile_captured(module: torch.fx.GraphModule, inputs: Sequence[Any], backend: str) -> Callable[..., Any]:
+    """Compile a copy of a dynamo graph by a backend of torch.compile's, as Inductor is configured now. `inputs` are the
+    tensors that it will be called with. The backward is compiled when it is first executed."""
+    found = private("torch._dynamo.backends.registry", "lookup_backend")(backend)
+    made: Callable[..., Any] = found(undescribed_graph(module.graph), list(inputs))
+    return made
+
+
 def fake_mode() -> Any:
     """A mode in which tensors have no values."""
     return private("torch._subclasses.fake_tensor", "FakeTensorMode")()

@@ -282,6 +282,8 @@ def test_the_stage_of_the_compiler_that_makes_the_drift_is_told_on_request(numdr
     assert compiler["stages"]["eager"] == 0 < compiler["score"]
     assert set(compiler["settings"]) >= {"contract=fast", "inductor.cpp.simdlen=1"}
     assert "by the compiler's stages: z" in done.stdout
+    # by the process that held the step: each mode was trained twice, and none of them for this
+    assert json.loads((tmp_path / "runs" / "k" / "investigation.json").read_text())["training_runs"] == 4
     plain = numdrift(
         *("run", REPRODUCERS / "sam_tanh.py", "--mode", "cpu", "--mode", "e=compile,backend=eager"),
         *("--name", "plain", "--", "--epochs", "1"),

@@ -10,13 +10,16 @@ from typing import Any, Protocol
 
 import torch
 
+from ...records.mode_spec import ModeSpec
 from ...tape.call_log import CallValues
-from ...tape.replay import Computation, set_apart
+from ...tape.replay import Computation, is_same, set_apart
 from ...tape.step_kernels import executed_apart
-from ...tape.tape import Call, GeneratorState, Tape, View, leaves, mapped
+from ...tape.tape import Call, GeneratorState, NotReplayable, Tape, View, leaves, mapped
 from ...torch_private.dispatching import registered_operation, without_dispatch_modes
 from ...torch_private.operators import written_names
 from ...torch_private.probing import Boxed, compile_graph, fake_mode
+from .captured_calls import CapturedCalls
+from .recompiled_step import recompiled_as
 
 TOGETHER = 16
 """Nodes that are compiled as one graph: one needs about as long as many, and all are executed when one is asked for."""
@@ -191,9 +194,14 @@ class RecordedKernels:
     """The kernels of one step. `notes` say which of its values are unknown, and why.
 
     `compile_` is the mode's compiler, which makes kernels of its own; None for one that executes graphs by eager ops.
+    `captured` says how the step called its compiled code, None where that is not known.
     """
 
-    def __init__(self, tape: Tape, values: CallValues, compile_: NodeCompiler | None) -> None:
+    def __init__(
+        self, tape: Tape, values: CallValues, compile_: NodeCompiler | None, captured: CapturedCalls | None = None
+    ) -> None:
+        self.captured = captured
+        self._same: bool | None = None
         self.notes = tuple(dict.fromkeys(values.notes))
         self._generates = compile_ is not None
         self._values = values
@@ -227,6 +235,21 @@ class RecordedKernels:
             with torch.no_grad():
                 return self._nodes.execute(one, arguments, keywords)
         return executed_apart(one, arguments, keywords)
+
+    def recompiled(self, tape: Tape, spec: ModeSpec, own: ModeSpec) -> dict[str, torch.Tensor]:
+        """What the step on this tape gives with its captured graphs compiled as `spec` states; `own` is the mode as it
+        was recorded, whose own bits have to come again first.
+
+        Raises NotReplayable, and what a compiler or an op raises.
+        """
+        if self.captured is None:
+            raise NotReplayable("it is not known how the step called its compiled code")
+        if self._same is None:
+            again = recompiled_as(own, tape, self.captured)
+            self._same = all(is_same(again[name], one) for name, one in tape.expected().items())
+        if not self._same:
+            raise NotReplayable("compiled anew as it was, the step does not give its own bits again")
+        return recompiled_as(spec, tape, self.captured)
 
 
 STEPS: dict[int, RecordedKernels] = {}

@@ -8,13 +8,14 @@ from typing import Any
 import torch
 
 from ...tape.call_log import CallLog
-from ...tape.compiled_graphs import CompiledGraph, ValueKey, value_key
+from ...tape.compiled_graphs import CapturedGraph, CompiledGraph, ValueKey, value_key
 from ...tape.op_places import OpPlace
 from ...tape.replay import generator_state, is_same, set_generator_state
 from ...tape.storages import bytes_of_storage
-from ...tape.tape import NotReplayable, Phase, views_in
+from ...tape.tape import NotReplayable, Phase, View, views_in
 from ...torch_private.dispatching import bare_execution, storage_address, without_dispatch_modes
 from ...torch_private.probing import Boxed
+from .captured_calls import BackwardCall, CapturedCalls, OpenCall, tangents_of, viewed_by
 from .compiled_interpreter import Described, Interpreted, Interpreter, NodeNames, flat_outputs, laid_out_like, layout_of
 
 OTHER_RANDOM = (
@@ -30,20 +31,38 @@ class Regions:
         self.log = log
         self.names = NodeNames(script)
         self.forwards: list[tuple[int, int, set[int]]] = []
+        self.captured = CapturedCalls()
+        self._open: OpenCall | None = None
         self._runs = 0
+
+    def called(self, graph: CapturedGraph, inputs: Sequence[Any], *, grad: bool) -> None:
+        """Note that a captured graph is about to be called."""
+        self._open = None
+        with self.captured.complete():
+            self._open = OpenCall(self.log, graph, inputs, generator_states(inputs), grad=grad)
+
+    def returned(self, outputs: Any) -> None:
+        """Note what the graph that was called last has given."""
+        call, self._open = self._open, None
+        with self.captured.complete():
+            if call is not None:
+                self.captured.calls.append(call.returned(outputs))
 
     def enter(self, graph: CompiledGraph, phase: Phase, inputs: Sequence[Any]) -> UnrolledRegion:
         """Note what a graph is about to be executed with."""
         backward = graph.phase == "backward"
-        views = [self.log.table.view(one, is_input=True) for one in inputs if isinstance(one, torch.Tensor)]
+        given = viewed_by(self.log, inputs, are_inputs=True)
+        views = [one for one in given if isinstance(one, View)]
         run = self._runs
         self._runs += 1
         if backward:
             # It belongs to the run of that forward of its region which gave most of what it takes. Pairs compare by
             # the number in common first, then by the run: of equals the last.
             slots = {view.slot for view in views}
-            found = [(len(slots & given), one) for region, one, given in self.forwards if region == graph.region]
+            found = [(len(slots & made), one) for region, one, made in self.forwards if region == graph.region]
             run = max(found)[1] if found else run
+        elif self._open is not None:
+            self._open.forwards[run] = given
         return UnrolledRegion(self, graph, "backward" if backward else phase, run, inputs)
 
 
@@ -58,7 +77,7 @@ class UnrolledRegion:
         self._run = run
         self._inputs = list(inputs)
         self._copies = copied_tensors(self._inputs)
-        self._generators = _generator_states(self._inputs)
+        self._generators = generator_states(self._inputs)
         self._outputs: Sequence[Any] = ()
         self._probed: dict[ValueKey, torch.Tensor] = {}
 
@@ -66,7 +85,7 @@ class UnrolledRegion:
         """Read the values of the execution, which gave `outputs`, from its repetitions. Fails for itself alone."""
         if self._graph.probed is None:
             return
-        after = _generator_states(self._inputs)
+        after = generator_states(self._inputs)
         self._outputs = outputs
         try:
             self._probed = self._graph.probed.values(self)
@@ -93,13 +112,29 @@ class UnrolledRegion:
 
     def leave(self, outputs: Sequence[Any]) -> None:
         """Take the execution, which gave `outputs`, apart. Raises NotReplayable."""
-        after = _generator_states(self._inputs)
+        after, first = generator_states(self._inputs), len(self._log.calls)
         try:
             _set_generators(self._generators)
             with bare_execution():
                 self._unroll(list(outputs), after)
         finally:
             _set_generators(after)
+        if self._graph.phase == "backward":
+            captured = self._regions.captured
+            with captured.complete():
+                captured.backwards.append(
+                    BackwardCall(
+                        forward=self._run,
+                        first=first,
+                        last=len(self._log.calls),
+                        tangents={
+                            result: self._log.table.view(self._inputs[number], is_input=True)
+                            for number, result in tangents_of(self._graph.module.graph).items()
+                        },
+                        gradients=viewed_by(self._log, outputs, are_inputs=False),
+                        generators=self._generators,
+                    )
+                )
 
     def _unroll(self, outputs: list[Any], after: Mapping[str, torch.Tensor]) -> None:
         table = self._log.table
@@ -234,7 +269,7 @@ def _drew_the_same(one: Interpreted, values: Sequence[torch.Tensor | None]) -> b
     )
 
 
-def _generator_states(values: Iterable[Any]) -> dict[str, torch.Tensor]:
+def generator_states(values: Iterable[Any]) -> dict[str, torch.Tensor]:
     devices = {str(one.device) for one in values if isinstance(one, torch.Tensor)}
     return {device: generator_state(device) for device in sorted({"cpu", *devices} - {"meta"})}
 

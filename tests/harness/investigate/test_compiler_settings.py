@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from numdrift.harness.investigate.compiler_settings import (
     SETTINGS,
+    UNCOMPILED,
     setting_culprits,
     setting_sentences,
     variants_of,
@@ -41,17 +44,46 @@ FOUND = CompilerScores(
 )
 
 
-def test_the_stage_that_makes_a_drift_and_the_setting_that_takes_it_away_are_culprits() -> None:
-    setting, stage = setting_culprits(FOUND, ("cpu", "compile"), 20.0)
-    assert setting.swapped == "inductor.cpp.simdlen=1"
-    assert stage.swapped == "backend=aot_eager_decomp_partition"
-    for culprit in (setting, stage):
-        assert culprit.significance == "beyond-rounding"
-        assert culprit.proof is not None
-        gone = culprit.proof.swap_out
-        assert gone.score_before == 400.0
-        assert gone.score_after is not None and gone.score_after < 20.0
-    assert "inductor.cpp.simdlen=1 takes the drift away" in setting_sentences(FOUND, 20.0)[1]
+NOTHING_HELPS = replace(FOUND, settings={"contract=fast": 400.0})
+
+
+@pytest.mark.parametrize(
+    ("found", "swapped"),
+    [(FOUND, "inductor.cpp.simdlen=1"), (NOTHING_HELPS, "backend=aot_eager_decomp_partition")],
+    ids=["setting", "stage"],
+)
+def test_the_setting_that_takes_a_drift_away_is_the_culprit_else_the_stage_that_makes_it(
+    found: CompilerScores, swapped: str
+) -> None:
+    (culprit,) = setting_culprits(found, ("cpu", "compile"), 20.0)
+    assert culprit.swapped == swapped
+    assert culprit.significance == "beyond-rounding"
+    assert culprit.proof is not None
+    gone = culprit.proof.swap_out
+    assert gone.score_before == 400.0
+    assert gone.score_after is not None and gone.score_after < 20.0
+    # either way it is told where the drift comes from
+    assert any("code generation makes the drift" in reason for reason in culprit.reasons)
+    said = "inductor.cpp.simdlen=1 takes the drift away" in setting_sentences(found, 20.0)[1]
+    assert said is (found is FOUND)
+
+
+@pytest.mark.parametrize(
+    ("uncompiled", "alike", "blamed"), [(0.0, False, True), (None, True, True), (None, False, False)]
+)
+def test_capture_is_blamed_only_where_the_mode_without_the_compiler_is_known_to_be_right(
+    uncompiled: float | None, alike: bool, blamed: bool
+) -> None:
+    stages = {"eager": 400.0, "aot_eager": 400.0, "aot_eager_decomp_partition": 400.0}
+    known = {} if uncompiled is None else {UNCOMPILED: uncompiled}
+    found = replace(NOTHING_HELPS, stages={**known, **stages})
+    culprits = setting_culprits(found, ("cpu", "compile"), 20.0, alike=alike)
+    assert [one.name for one in culprits] == (["torch.compile's stage eager"] if blamed else [])
+
+
+def test_a_fault_that_the_mode_has_without_the_compiler_is_none_of_its_stages() -> None:
+    stages = {UNCOMPILED: 400.0, "eager": 400.0, "aot_eager": 400.0, "aot_eager_decomp_partition": 400.0}
+    assert setting_culprits(replace(NOTHING_HELPS, stages=stages), ("cpu", "compile"), 20.0, alike=False) == []
 
 
 def test_within_rounding_there_is_none_to_blame() -> None:

@@ -218,3 +218,19 @@ def test_registered_kernels_answer_in_place_of_a_replay(tmp_path: Path, monkeypa
     assert digests.fields["digests"] == [[None]]
     (found,) = tensors_of(value.fields["tensors"], value.segments)
     assert found is not None and found.tolist() == [3, 3]
+
+
+@pytest.mark.parametrize("name", ["../away", "/tmp/away", "", ".hidden"])
+def test_what_is_compiled_anew_is_written_into_the_runs_own_folder(name: str, tmp_path: Path) -> None:
+    requests = held(tmp_path, started("sam").taped())
+    mode = parse_mode("compile,backend=eager").to_json()
+    with pytest.raises(ValueError, match="no name of a folder"):
+        requests.answer(Message({"request": "recompile", "step": 0, "mode": mode, "name": name}))
+
+
+def test_a_step_without_compiled_code_is_not_compiled_anew(tmp_path: Path) -> None:
+    requests = held(tmp_path, started("sam").taped())
+    mode = parse_mode("compile,backend=eager").to_json()
+    answer = requests.answer(Message({"request": "recompile", "step": 0, "mode": mode, "name": "backend.eager"}))
+    assert answer.fields == {"reason": "nothing of the step is compiled"}
+    assert not (tmp_path / "recompiled").exists()

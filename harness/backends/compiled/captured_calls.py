@@ -1,0 +1,137 @@
+"""Where compiled code was called in a recorded step: what dynamo captured, with what, and the backwards of it.
+
+Between a call's `first` and `last` lie the calls on the tape that it became. In their place `recompiled_step` executes
+the captured graph, compiled anew by other stages or settings of the compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from ...tape.call_log import CallLog
+from ...tape.compiled_graphs import CapturedGraph
+from ...tape.ensemble import in_words
+from ...tape.tape import NotReplayable, View
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CapturedCall:
+    """One call of a captured graph, on the tape from `first` to before `last`.
+
+    `given` and `outputs` are views, and what is no tensor as it is; `differentiable` says which of `given` need
+    gradients. `generators` are the states before it, `autocast` the dtypes of the device types that it was on for.
+    `forwards` are the inputs of the forward graphs that were executed in it, by the number of their execution.
+    """
+
+    graph: CapturedGraph
+    first: int
+    last: int
+    given: Sequence[Any]
+    differentiable: Sequence[bool]
+    outputs: Sequence[Any]
+    grad: bool
+    autocast: Mapping[str, torch.dtype]
+    generators: Mapping[str, torch.Tensor]
+    forwards: Mapping[int, Sequence[View | None]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BackwardCall:
+    """One execution of the backward of the forward execution `forward`, on the tape from `first` to before `last`.
+
+    `tangents` are the outputs of the captured call, by number, with what their gradients were; `gradients` is what it
+    gave, in the order of the forward graph's inputs, None for one without a gradient.
+    """
+
+    forward: int
+    first: int
+    last: int
+    tangents: Mapping[int, View]
+    gradients: Sequence[View | None]
+    generators: Mapping[str, torch.Tensor]
+
+
+@dataclass(slots=True, eq=False)
+class CapturedCalls:
+    """Those of one step; `reason` says why they are not all there."""
+
+    calls: list[CapturedCall] = field(default_factory=list)
+    backwards: list[BackwardCall] = field(default_factory=list)
+    reason: str = ""
+
+    @contextmanager
+    def complete(self) -> Iterator[None]:
+        """What fails in this context is missing here, and nowhere else: the tape is complete without it."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001, as said
+            self.reason = self.reason or (str(error) if isinstance(error, NotReplayable) else in_words(error))
+
+
+class OpenCall:
+    """A captured graph that is being called. `forwards` is filled by those that are executed in it."""
+
+    def __init__(
+        self,
+        log: CallLog,
+        graph: CapturedGraph,
+        inputs: Sequence[Any],
+        generators: Mapping[str, torch.Tensor],
+        *,
+        grad: bool,
+    ) -> None:
+        self.forwards: dict[int, Sequence[View | None]] = {}
+        self._log = log
+        devices = {one.device.type for one in inputs if isinstance(one, torch.Tensor)}
+        self._call = CapturedCall(
+            graph=graph,
+            first=len(log.calls),
+            last=len(log.calls),
+            given=viewed_by(log, inputs, are_inputs=True),
+            differentiable=[isinstance(one, torch.Tensor) and one.requires_grad for one in inputs],
+            outputs=(),
+            grad=grad,
+            autocast={kind: torch.get_autocast_dtype(kind) for kind in devices if torch.is_autocast_enabled(kind)},
+            generators=generators,
+            forwards=self.forwards,
+        )
+
+    def returned(self, outputs: Any) -> CapturedCall:
+        """The call, which gave these. Raises NotReplayable."""
+        flat = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+        given = viewed_by(self._log, flat, are_inputs=False)
+        return replace(self._call, last=len(self._log.calls), outputs=given)
+
+
+def viewed_by(log: CallLog, values: Sequence[Any], *, are_inputs: bool) -> list[Any]:
+    """The values, in place of each tensor its view. Raises NotReplayable for a tensor that the tape does not know,
+    unless they are inputs, which it takes as they are."""
+    found = []
+    for one in values:
+        if isinstance(one, torch.Tensor):
+            if not are_inputs and log.table.slot_of(one) is None:
+                raise NotReplayable("a compiled call gives a tensor that none of its graphs gave")
+            found.append(log.table.view(one.detach(), is_input=are_inputs))
+        else:
+            found.append(one)
+    return found
+
+
+def tangents_of(graph: torch.fx.Graph) -> dict[int, int]:
+    """The inputs of a backward graph that are gradients of its forward's results, by number, with the number of the
+    result. Raises NotReplayable for one of something else: of an input that the forward has written, or of the base of
+    a view."""
+    found: dict[int, int] = {}
+    for number, node in enumerate(one for one in graph.nodes if one.op == "placeholder"):
+        described = node.meta.get("desc")
+        kind = type(described).__name__
+        if kind == "TangentAOTInput" and type(described.output).__name__ == "PlainAOTOutput":
+            found[number] = int(described.output.idx)
+        elif kind == "TangentAOTInput" or (described is None and node.name.startswith("tangents_")):
+            raise NotReplayable(f"the gradient {node.name} of a compiled backward is not that of a result")
+    return found

@@ -1,0 +1,175 @@
+"""A recorded step with its compiled regions compiled anew, by another stage or setting of the compiler.
+
+What the script executed outside of compiled code is executed as it was recorded. A captured graph is called as the
+script's step called it, with autograd, and where the step went back through it so does autograd:
+
+    on the tape                       here
+    loads, the optimizer's ops        the same calls
+    a captured graph: aten ops        the graph, compiled by the backend that is asked for, called on the same inputs
+    its backward: aten ops            torch.autograd.grad of that call's results, by the recorded gradients' place
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...records.mode_spec import INDUCTOR, ModeSpec
+from ...tape.replay import Computation, executions, given, set_generator_state
+from ...tape.step_kernels import executed_apart
+from ...tape.storages import Storages
+from ...tape.tape import NotReplayable, Tape, View
+from ...torch_private.compiling import inductor_settings_kept
+from ...torch_private.probing import compile_captured
+from .captured_calls import BackwardCall, CapturedCall, CapturedCalls
+from .mode import configure_inductor
+
+Compiler = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+"""Compiles a captured graph for these inputs."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Live:
+    """A call of a captured graph as it was made here: what was given, in the order of its forward graph, and what it
+    gave; autograd knows how the one became the other."""
+
+    given: Sequence[Any]
+    outputs: Sequence[Any]
+
+
+class RecompiledStep:
+    """One execution of a step whose captured graphs are compiled by `compile_`."""
+
+    def __init__(self, tape: Tape, captured: CapturedCalls, compile_: Compiler) -> None:
+        """Raises NotReplayable where it is not known how the step called its compiled code."""
+        if captured.reason or not captured.calls:
+            raise NotReplayable(captured.reason or "the step calls nothing that dynamo captured")
+        self._tape = tape
+        self._regions: list[CapturedCall | BackwardCall] = [*captured.calls, *captured.backwards]
+        self._regions.sort(key=lambda one: one.first)
+        self._compile = compile_
+        self._compiled: dict[int, Callable[..., Any]] = {}
+        self._live: dict[int, Live] = {}
+        self._storages = Storages(tape, lambda dtype: dtype)
+
+    def values(self) -> dict[str, torch.Tensor]:
+        """The watched values. Random generators are as before afterwards. Raises NotReplayable, and whatever a compiler
+        or an op raises."""
+        values: dict[str, torch.Tensor] = {}
+        watched = sorted(self._tape.watched, key=lambda one: one.position)
+        regions = [one for one in self._regions if one.first < one.last]
+        devices = {slot.device for slot in self._tape.slots if slot.device not in ("cpu", "meta")}
+        before = {device: torch.get_rng_state() for device in ("cpu",)} | {
+            device: torch.get_device_module(device).get_rng_state(device) for device in devices
+        }
+
+        def watch(position: int) -> None:
+            while watched and watched[0].position <= position:
+                one = watched.pop(0)
+                values[one.name] = self._storages.tensor(one.view).detach().clone()
+
+        try:
+            end = 0
+            for one in executions(self._tape):
+                while regions and regions[0].first <= one.position:
+                    watch(regions[0].first)
+                    end = regions[0].last
+                    self._execute_region(regions.pop(0))
+                if one.position >= end:
+                    watch(one.position)
+                    self._execute(one)
+                # a region was executed whole where it began: its calls are skipped, and end what they ended
+                self._storages.free(one.ends)
+            for region in regions:
+                watch(region.first)
+                self._execute_region(region)
+            watch(len(self._tape.calls))
+        finally:
+            for device, state in before.items():
+                set_generator_state(device, state)
+        return values
+
+    def _execute(self, one: Computation) -> None:
+        call = one.call
+        outputs = executed_apart(one, *given(call, self._storages.tensor))
+        if len(outputs) != len(call.outputs):
+            raise NotReplayable(f"{call.op} gives {len(outputs)} results, recorded were {len(call.outputs)}")
+        for view, fresh, output in zip(call.outputs, call.fresh, outputs, strict=True):
+            if fresh:
+                self._storages.bind(view, output)
+
+    def _execute_region(self, region: CapturedCall | BackwardCall) -> None:
+        for device, state in region.generators.items():
+            set_generator_state(device, state)
+        # under the modes that the script has left on, as in its own step
+        if isinstance(region, CapturedCall):
+            self._call(region)
+        else:
+            self._go_back(region)
+
+    def _call(self, call: CapturedCall) -> None:
+        inputs = []
+        for one, differentiable in zip(call.given, call.differentiable, strict=True):
+            tensor = self._storages.tensor(one) if isinstance(one, View) else one
+            inputs.append(tensor.requires_grad_() if differentiable else tensor)
+        with ExitStack() as stack:
+            stack.enter_context(torch.set_grad_enabled(call.grad))
+            for kind, dtype in call.autocast.items():
+                stack.enter_context(torch.autocast(kind, dtype))
+            compiled = self._compiled.get(id(call.graph))
+            if compiled is None:
+                compiled = self._compiled[id(call.graph)] = self._compile(call.graph.module, inputs)
+            outputs = compiled(*inputs)
+        flat = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+        if len(flat) != len(call.outputs):
+            raise NotReplayable(f"a captured graph gives {len(flat)} results, recorded were {len(call.outputs)}")
+        for forward, views in call.forwards.items():
+            order = [call.given.index(one) if one in call.given else None for one in views]
+            self._live[forward] = Live([None if at is None else inputs[at] for at in order], flat)
+        taken = {one.slot for one in call.given if isinstance(one, View)}
+        self._take(call.outputs, flat, taken)
+
+    def _go_back(self, call: BackwardCall) -> None:
+        live = self._live.get(call.forward)
+        if live is None or len(live.given) != len(call.gradients):
+            raise NotReplayable("a compiled backward belongs to no call of a captured graph in this step")
+        wanted = [number for number, one in enumerate(call.gradients) if isinstance(one, View)]
+        if any(live.given[number] is None for number in wanted):
+            raise NotReplayable("a compiled backward gives the gradient of what its call was not given")
+        gradients = torch.autograd.grad(
+            [live.outputs[number] for number in call.tangents],
+            [live.given[number] for number in wanted],
+            [self._storages.tensor(view) for view in call.tangents.values()],
+            allow_unused=True,
+            retain_graph=True,
+        )
+        taken = {view.slot for view in call.tangents.values()}
+        self._take([call.gradients[number] for number in wanted], gradients, taken)
+
+    def _take(self, views: Sequence[Any], tensors: Sequence[Any], known: set[int]) -> None:
+        """Let the recorded results be these. What lies in memory that is `known` already is a view of it, or a copy."""
+        bound = set(known)
+        for view, tensor in zip(views, tensors, strict=True):
+            if not isinstance(view, View):
+                continue
+            value = torch.zeros(view.size, dtype=view.dtype) if tensor is None else tensor.detach()
+            if view.slot not in bound:
+                bound.add(view.slot)
+                self._storages.bind(view, value)
+            else:
+                place = self._storages.tensor(view)
+                if place.data_ptr() != value.data_ptr():
+                    place.copy_(value)
+
+
+def recompiled_as(spec: ModeSpec, tape: Tape, captured: CapturedCalls) -> dict[str, torch.Tensor]:
+    """What a step gives with its captured graphs compiled as a mode states; what that leaves open is as Inductor is
+    configured now. Raises NotReplayable, and what a compiler or an op raises."""
+    backend = spec.backend or INDUCTOR
+    with inductor_settings_kept(spec.inductor):
+        configure_inductor(spec)
+        return RecompiledStep(tape, captured, lambda module, inputs: compile_captured(module, inputs, backend)).values()
