@@ -23,6 +23,7 @@ from ..torch_private.probing import (
     undescribed_graph,
     watch_compiled_graphs,
 )
+from .random_calls import RandomCalls
 from .tape import Phase
 
 # A compiled graph with probes: the same graph compiled once more, showing what each of its nodes gives.
@@ -202,8 +203,8 @@ class Unrolled(Protocol):
     def probe(self, outputs: Sequence[Any]) -> None:
         """Read the values of the execution, which gave `outputs`, from its repetitions. Fails for itself alone."""
 
-    def leave(self, outputs: Sequence[Any]) -> None:
-        """Note what the execution did on the tape. Raises NotReplayable."""
+    def leave(self, outputs: Sequence[Any], random: RandomCalls) -> None:
+        """Note what the execution did on the tape; `random` are its random calls. Raises NotReplayable."""
 
 
 class Unroller(Protocol):

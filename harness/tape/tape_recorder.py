@@ -21,6 +21,7 @@ from .compiled_graphs import CapturedGraph, CompiledGraph, Unrolled, Unroller
 from .op_names import NAMESPACES, SHARDED, unreplayed
 from .op_places import StepPlaces, owners_of
 from .origin import script_line
+from .random_calls import RandomCalls
 from .shards import is_sharded
 from .step_settings import current_settings
 from .tape import Call, NotReplayable, Tape, View, Watched, leaves
@@ -61,6 +62,7 @@ class TapeRecorder:
         self._mode = InterceptedOps(self._around)
         self._places: StepPlaces | None = None
         self._suspended = False
+        self._random: RandomCalls | None = None
         self._settings: Mapping[str, Any] = {}
 
     def start(self) -> None:
@@ -116,15 +118,18 @@ class TapeRecorder:
             unrolled = self.unroller.enter(graph, self._places.compiled(), inputs)
         # What is dispatched from here is part of the graph, or of its repetitions with probes.
         before, self._suspended = self._suspended, True
+        random = RandomCalls()
         try:
+            self._random = random
             outputs = execute()
+            self._random = None
             if unrolled is not None:
                 unrolled.probe(outputs)
         finally:
-            self._suspended = before
+            self._suspended, self._random = before, None
         if unrolled is not None:
             with self._looking():
-                unrolled.leave(outputs)
+                unrolled.leave(outputs, random)
         return outputs
 
     def tape(self) -> Tape:
@@ -175,7 +180,7 @@ class TapeRecorder:
     def _around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Have an op executed as it would be, noted before for what it takes and after for what it gave."""
         if self._ignores():
-            return operation(*args, **kwargs)
+            return operation(*args, **kwargs) if self._random is None else self._random.around(operation, args, kwargs)
         if is_operation_overload(operation):
             namespace, name = operation.namespace, operation.name()
             if namespace in OFF_TAPE or name.partition(".")[0] in NAMES_ONLY:

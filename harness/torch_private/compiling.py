@@ -134,6 +134,11 @@ def set_inductor_numerics(*, contract: bool | None, emulate_casts: bool | None, 
         config.fallback_random = fallback_random  # type: ignore[attr-defined]
 
 
+def draws_by_eager() -> bool:
+    """Whether Inductor is set to draw random numbers by eager's kernels."""
+    return bool(getattr(sys.modules.get("torch._inductor.config"), "fallback_random", False))
+
+
 NUMERICS = ("cpp.enable_floating_point_contract_flag", "emulate_precision_casts", "fallback_random")
 """The options that `set_inductor_numerics` sets."""
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from ...tape.call_log import CallLog, given_by
-from ...tape.compiled_graphs import CompiledGraph, ValueKey
+from ...tape.compiled_graphs import CompiledGraph, ValueKey, value_key
 from ...tape.op_places import OpPlace
+from ...tape.random_calls import RandomCalls, is_random
 from ...tape.tape import Call, CompiledNode, NotReplayable
 from ...torch_private.dispatching import is_operation_overload, op_behind
 from ...torch_private.graph_stages import CALL
+from ...torch_private.operators import written_names
 from .fx_graph import module_path, script_line
 
 SIZES = "sym_"
@@ -50,9 +52,11 @@ class Described:
 
 
 class Interpreter:
-    """Executes one graph once. `layouts` are the tensors in whose layout some of its values are wanted.
+    """Executes one graph once. `layouts` are the tensors in whose layout some of its values are wanted, `random` the
+    random calls of its real execution.
 
-    Unless it shall `keep` them, values are let go when no later node takes them.
+    Unless it shall `keep` them, values are let go when no later node takes them. `copies` are the calls on the tape by
+    which a random op gets an argument in another layout, with the value of the graph that each copies, if it is one.
     """
 
     def __init__(
@@ -60,13 +64,16 @@ class Interpreter:
         log: CallLog,
         describe: Callable[[torch.fx.Node], Described],
         layouts: Mapping[ValueKey, torch.Tensor],
+        random: RandomCalls,
         *,
         keep: bool,
     ) -> None:
         self.done: list[Interpreted] = []
+        self.copies: dict[int, ValueKey | None] = {}
         self._log = log
         self._describe = describe
         self._layouts = layouts
+        self._random = random
         self._keep = keep
         self._values: dict[torch.fx.Node, Any] = {}
 
@@ -116,6 +123,8 @@ class Interpreter:
             except RuntimeError:  # of memory that is laid out in this way there is no such view: the compiler copies
                 operation = torch.ops.aten.reshape.default
         described = self._describe(node)
+        if is_random(operation):
+            args = self._as_drawn(node, operation, args, described.place)
         execute, swapped = operation, op_behind(operation)
         if swapped is not None:
             execute, args = functools.partial(operation, args[0]), args[1:]
@@ -143,6 +152,32 @@ class Interpreter:
             )
         )
         return outputs
+
+    def _as_drawn(self, node: torch.fx.Node, operation: Any, args: tuple[Any, ...], place: OpPlace) -> tuple[Any, ...]:
+        """The arguments of a random op, laid out as its execution took them, for a kernel draws in the order of the
+        memory. What it writes stays, and what has one place for several elements."""
+        noted = self._random.next(operation)
+        if noted is None or not noted.draws or written_names(operation):
+            return args
+        layouts, found = iter(noted.layouts), list(args)
+        for at, value in enumerate(args):
+            if not isinstance(value, torch.Tensor):
+                continue
+            size, stride = next(layouts, ((), ()))
+            steps = [(own, other) for own, other, n in zip(value.stride(), stride, size, strict=False) if n > 1]
+            if (
+                value.size() != size
+                or all(own == other for own, other in steps)
+                or any(not other for _, other in steps)
+            ):
+                continue
+            clone = torch.ops.aten.clone.default
+            taken = self._log.take(clone, (value,), {}, replace(place, sequence=None), grad=False)
+            found[at] = torch.empty_strided(size, stride, dtype=value.dtype, device=value.device).copy_(value)
+            self._log.complete(clone, (value,), {}, taken, found[at], None)
+            source = node.args[at]
+            self.copies[len(self._log.calls) - 1] = value_key(source) if isinstance(source, torch.fx.Node) else None
+        return tuple(found)
 
     def _in_layout(self, key: ValueKey, value: Any) -> Any:
         """The value in the layout that it is wanted in; a view stays what it is."""

@@ -10,9 +10,11 @@ import torch
 from ...tape.call_log import CallLog
 from ...tape.compiled_graphs import CapturedGraph, CompiledGraph, ValueKey, value_key
 from ...tape.op_places import OpPlace
+from ...tape.random_calls import RandomCalls
 from ...tape.replay import generator_state, is_same, set_generator_state
 from ...tape.storages import bytes_of_storage
 from ...tape.tape import NotReplayable, Phase, View, views_in
+from ...torch_private.compiling import draws_by_eager
 from ...torch_private.dispatching import bare_execution, storage_address, without_dispatch_modes
 from ...torch_private.probing import Boxed
 from .captured_calls import BackwardCall, CapturedCalls, OpenCall, tangents_of, viewed_by
@@ -22,6 +24,8 @@ OTHER_RANDOM = (
     "a compiled graph draws random numbers by a generator of its own; in the mode compile,fallback_random=on they are "
     "those of eager mode"
 )
+OTHER_AMOUNT = "a compiled graph drew more or fewer random numbers than torch's own kernels do for its nodes"
+OTHER_NUMBERS = "other random numbers than torch's own kernel does on inputs that are laid out as they were there"
 
 
 class Regions:
@@ -110,13 +114,13 @@ class UnrolledRegion:
         pairs += [(self._inputs[index], written[index]) for index in targets.values()]
         return all(is_same(one, other) for one, other in pairs if isinstance(one, torch.Tensor))
 
-    def leave(self, outputs: Sequence[Any]) -> None:
-        """Take the execution, which gave `outputs`, apart. Raises NotReplayable."""
+    def leave(self, outputs: Sequence[Any], random: RandomCalls) -> None:
+        """Take the execution, which gave `outputs` and made the calls `random`, apart. Raises NotReplayable."""
         after, first = generator_states(self._inputs), len(self._log.calls)
         try:
             _set_generators(self._generators)
             with bare_execution():
-                self._unroll(list(outputs), after)
+                self._unroll(list(outputs), after, random)
         finally:
             _set_generators(after)
         if self._graph.phase == "backward":
@@ -136,7 +140,7 @@ class UnrolledRegion:
                     )
                 )
 
-    def _unroll(self, outputs: list[Any], after: Mapping[str, torch.Tensor]) -> None:
+    def _unroll(self, outputs: list[Any], after: Mapping[str, torch.Tensor], random: RandomCalls) -> None:
         table = self._log.table
         for real, copied in zip(self._inputs, self._copies, strict=True):
             slot = table.slot_of(real) if isinstance(real, torch.Tensor) else None
@@ -150,12 +154,12 @@ class UnrolledRegion:
             if key is not None and isinstance(real, torch.Tensor):
                 given[key] = real
         layouts = {**self._probed, **given}
-        interpreter = Interpreter(self._log, self._describe, layouts, keep=self._graph.probed is None)
+        interpreter = Interpreter(self._log, self._describe, layouts, random, keep=self._graph.probed is None)
         interpreted = interpreter.run(module, list(self._copies))
         # The nodes were executed by eager kernels. Only if these leave the generators where the compiled
         # graph left them did both draw alike.
         if any(not torch.equal(state, generator_state(device)) for device, state in after.items()):
-            raise NotReplayable(OTHER_RANDOM)
+            raise NotReplayable(OTHER_AMOUNT if draws_by_eager() else OTHER_RANDOM)
         # What the nodes really gave, where that is known: what the probes showed; of a backend that executes op by op
         # what was just executed, if that has the same results; and the graph's own results.
         done = interpreter.done
@@ -175,10 +179,13 @@ class UnrolledRegion:
                 target = targets.get(one.node)
                 values.append(None if target is None else self._inputs[target].detach().clone())
             if one.call.draw is not None and not _drew_the_same(one, values):
-                raise NotReplayable(OTHER_RANDOM)
+                said = f"the node {one.node.name!r} ({one.call.op}) of a compiled graph drew {OTHER_NUMBERS}"
+                raise NotReplayable(said if draws_by_eager() else OTHER_RANDOM)
             self._log.values.set(one.position, values, keep=True)
             if one.swapped is not None:
                 self._log.values.swapped[one.position] = one.swapped
+        for position, copied in interpreter.copies.items():
+            self._log.values.set(position, [None if copied is None else known.get(copied)], keep=False)
         unknown = sum(None in self._log.values.digests[one.position] for one in done)
         if unknown:
             self._note(f"what {unknown} of its {len(done)} nodes gave is unknown: reading it changes the results")

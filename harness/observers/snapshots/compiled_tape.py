@@ -16,6 +16,7 @@ from ...tape.call_log import CallLog, CallValues, NotedCall, raising
 from ...tape.compiled_graphs import CompiledGraph
 from ...tape.ensemble import in_words
 from ...tape.op_places import OpPlace
+from ...tape.random_calls import RandomCalls
 from ...tape.replay import generator_state, set_generator_state
 from ...tape.tape import Tape, Watched
 from ...torch_private.dispatching import bare_execution
@@ -95,7 +96,7 @@ class CompiledExecution:
             for device, state in self.generators.items():
                 set_generator_state(device, state)
             with bare_execution():
-                return Interpreter(log, describe, {}, keep=False).run(graph.module, list(copies)), ""
+                return Interpreter(log, describe, {}, RandomCalls(), keep=False).run(graph.module, list(copies)), ""
         except Exception as failure:  # noqa: BLE001, the snapshot says why it cannot be replayed
             if error and log.last is not None:
                 log.calls.append(raising(*log.last, None))
