@@ -21,7 +21,7 @@ from .hybrid import Mixture, MixtureExecution, TapePair, storage_read
 from .local_error import ExactBlock, LocalError
 from .step_memory import Memory, Unbound
 from .storage_flow import SIDES, FlowValue, Side, StorageFlow, Use
-from .value_links import LAYOUT, argument_differences, draws_differ
+from .value_links import LAYOUT, argument_differences, drawn_reasons, draws_differ
 
 Kind = Literal["kernel", "arguments", "structure", "setup"]
 
@@ -51,7 +51,7 @@ def suspects(pair: TapePair) -> dict[int, Suspect]:
                 found[number] = _unpaired(pair, number, again)
             continue
         left, right = pair.flows["a"].nodes[block.a[0]], pair.flows["b"].nodes[block.b[0]]
-        reasons = argument_differences(left, right, pair.links)
+        reasons = drawn_reasons(left, right, argument_differences(left, right, pair.links))
         if draws_differ(left, right):
             found[number] = Suspect(number, "setup", (DRAWS, *reasons))
         elif reasons:

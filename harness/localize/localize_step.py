@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from ..drift.step_noise import Noise
 from ..records.culprit import Culprit
 from ..tape.tape import Tape
+from .alignment import op_name
 from .choices import ChosenDrift, with_choices_of_reference, with_decisions
 from .examination import Examined, Suspect, examine, suspects
 from .found_culprits import Describer, kernel_of, place_of
@@ -122,6 +123,9 @@ def localize_step(
     for side in SIDES:
         for number in {pair.home[side][node] for node in kernels[side].special}:
             found.setdefault(number, Suspect(number, "kernel", ()))
+        for node, distance in kernels[side].astray.items():
+            number = pair.home[side][node]
+            found[number] = Suspect(number, "kernel", _astray(pair, side, node, distance, kernels[side]))
     examined = examine(pair, found)
     scorer = Scorer(sides["a"].tape.expected(), noise)
     tests = HybridTests(pair, scorer)
@@ -158,6 +162,20 @@ def localize_step(
     culprits = Describer(pair, examined, proofs, threshold, kernel).culprits()
     notes = _notes(controls, kernels, sides)
     return LocalizedStep(pair, controls, kernels, examined, causes, proofs, culprits, chosen, notes)
+
+
+def _astray(pair: TapePair, side: Side, number: int, distance: float, found: Found) -> tuple[str, ...]:
+    """Why a node is to blame that gives other values in its compiled graph than alone, on the inputs of the tape."""
+    flow = pair.flows[side]
+    share = f"by {100 * distance:.3g} % of their size"
+    reason = f"gives other values within its compiled graph than alone on the same inputs, {share}"
+    # What it reads may be what is wrong, where no bits of that are known.
+    makers = [flow.makers.get(use.value) for use in flow.nodes[number].reads]
+    unread = dict.fromkeys(op_name(flow.nodes[one]) for one in makers if one is not None and one in found.unknown)
+    if not unread:
+        return (reason,)
+    names = " and ".join(unread)
+    return reason, f"or what {names} gives it there is wrong: reading that changes the results"
 
 
 def _verified(pair: TapePair, side: Side, held: Held) -> tuple[Found, Kernels]:

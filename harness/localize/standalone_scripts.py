@@ -254,7 +254,11 @@ def _shown(
     special = {side: bool(found.kernels[side].special.intersection(lead.of(side))) for side in SIDES}
     answer: CulpritScript | None = None
     why = NotShown("there is no way to execute it alone")
+    # What goes astray in its graph is right where it is executed alone, as a script would do it.
+    astray = not found.kernels["b"].astray.keys().isdisjoint(lead.of("b"))
     for way in ways(block, special):
+        if astray and way.kinds["b"] != "recorded":
+            continue
         try:
             script = script_in(way, block, culprit, modes)
             text = script.text()

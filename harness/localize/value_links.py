@@ -119,6 +119,8 @@ def arguments_of(node: FlowNode) -> list[tuple[Any, Use | None]]:
 LAYOUT = "another layout"
 """The same values in another order in memory: the call computes the same, and its kernel may be another one."""
 
+PART = "another layout or part of a tensor"
+
 
 def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
     """Say what differs, empty where nothing does. Both calls are of one op, in place or not."""
@@ -166,6 +168,21 @@ def draws_differ(left: FlowNode, right: FlowNode) -> bool:
     return len(ours.states) != len(theirs.states) or any(not torch.equal(*pair) for pair in states)
 
 
+def drawn_reasons(left: FlowNode, right: FlowNode, reasons: list[str]) -> list[str]:
+    """The differences of two calls; where both draw the same numbers and take a tensor in another layout, what that
+    means: a kernel draws in the order of the memory, so they come into other elements."""
+    if left.call.draw is None or right.call.draw is None:
+        return reasons
+    pairs = ((ours.view, theirs.view) for ours, theirs in common_reads(left, right))
+    laid_out = [
+        f"draws into other elements: takes its input with strides {yours.stride}, the reference {mine.stride}"
+        for mine, yours in pairs
+        if mine.size == yours.size
+        and any(a != b for a, b, n in zip(mine.stride, yours.stride, mine.size, strict=True) if n > 1)
+    ]
+    return [*laid_out[:1], *(one for one in reasons if not laid_out or one not in (LAYOUT, PART))]
+
+
 def _views(mine: View, yours: View, *, relaid: bool) -> list[str]:
     if mine.size != yours.size:
         return [f"shape {list(mine.size)} against {list(yours.size)}"]
@@ -173,7 +190,7 @@ def _views(mine: View, yours: View, *, relaid: bool) -> list[str]:
         return [f"{_name(mine.dtype)} against {_name(yours.dtype)}"]
     if (mine.offset, mine.stride) == (yours.offset, yours.stride):
         return []
-    return [LAYOUT if relaid else "another layout or part of a tensor"]
+    return [LAYOUT if relaid else PART]
 
 
 def _plain(mine: Any, yours: Any) -> list[str]:

@@ -2,7 +2,8 @@
 
 A tape is executed here with the bits of every result held against those of the mode's real execution. Where
 they differ the call is executed over there instead, on these very inputs. What cannot be had even so (a node
-whose bits depend on what it was fused with) is taken as it was recorded.
+whose bits depend on what it was fused with) is taken as it was recorded; and where that lies beyond rounding from
+what the node gives alone, so far it is taken to lie from that on other inputs too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 
+from ..drift.step_score import TINY
 from ..errors import NumdriftError
 from ..tape.call_log import digest_of
 from ..tape.replay import executed, set_apart
@@ -24,15 +26,21 @@ from .storage_flow import FlowNode, Side
 
 Digests = Sequence[Sequence[str | None]]
 
+ASTRAY = 2.0**-6
+"""From this relative distance on it is no rounding that a call gives other values in its graph than alone: a fault,
+which does not hang on the last bits of its inputs. Two bfloat16 steps of 2^-8 each come to half of it."""
+
 
 @dataclass(slots=True)
 class Found:
     """Numbers of nodes: `foreign` have other kernels in their process, the bits of `in_context` depend on
-    their neighbours, those of `unknown` nobody knows."""
+    their neighbours, those of `unknown` nobody knows. `astray` are those in context whose values lie beyond rounding
+    from what they give alone, by how far, relatively."""
 
     foreign: set[int] = field(default_factory=set)
     in_context: set[int] = field(default_factory=set)
     unknown: set[int] = field(default_factory=set)
+    astray: dict[int, float] = field(default_factory=dict)
 
     @property
     def special(self) -> set[int]:
@@ -41,7 +49,7 @@ class Found:
 
 class SideKernels:
     """A side's kernels: plain ones here, foreign ones in its process, and recorded results where the inputs
-    are the recorded ones."""
+    are the recorded ones. Where they are not, what goes astray in its graph lies as far from its kernel's results."""
 
     def __init__(self, found: Found, calls: WorkerCalls, recorded: Mapping[int, Recorded]) -> None:
         self._found = found
@@ -54,17 +62,25 @@ class SideKernels:
         kept = self._recorded.get(number)
         if kept is not None and kept.inputs == _digests([*arguments, *keywords.values()]):
             return kept.given(node, arguments, keywords)
-        if number in self._found.special:
-            return self._calls.execute(node, arguments, keywords)
-        return executed(node.execution, arguments, keywords)
+        if number not in self._found.special:
+            return executed(node.execution, arguments, keywords)
+        outputs = self._calls.execute(node, arguments, keywords)
+        if kept is None or number not in self._found.astray:
+            return outputs
+        written = node.execution.written(arguments, keywords)
+        for one, apart in zip(_given(node, outputs, written), kept.apart, strict=True):
+            one.copy_(one.double() + apart)
+        return outputs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recorded:
-    """What a call gave in its real execution, for the inputs with these digests: fresh outputs, then what it wrote."""
+    """What a call gave in its real execution, for the inputs with these digests: fresh outputs, then what it wrote.
+    `apart` is how far that lies from what its kernel gives alone, where it goes astray."""
 
     inputs: Sequence[str]
     values: Sequence[torch.Tensor]
+    apart: Sequence[torch.Tensor] = ()
 
     def given(self, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         values = iter(self.values)
@@ -141,11 +157,13 @@ class CheckedKernels:
         inputs = _digests([*arguments, *keywords.values()])
         written = node.execution.written(arguments, keywords)
         before = [tensor.clone() for tensor in written]
+        alone: list[torch.Tensor] = []
         with suppress(NumdriftError, NotReplayable):
             outputs = self._calls.execute(node, arguments, keywords)
             if _same(_results(node, outputs, written), expected):
                 self.found.foreign.add(number)
                 return outputs
+            alone = [one.clone() for one in _given(node, outputs, written)]
         _put_back(written, before)
         # Not even its own process gives these bits alone: they depend on its neighbours.
         values = self._calls.value(node)
@@ -153,7 +171,14 @@ class CheckedKernels:
             self.found.unknown.add(number)
             return executed(node.execution, arguments, keywords)
         self.found.in_context.add(number)
-        self.recorded[number] = Recorded(inputs, values)
+        apart: list[torch.Tensor] = []
+        if alone and all(one.is_floating_point() and bool(one.isfinite().all()) for one in (*values, *alone)):
+            apart = [value.double() - one.double() for value, one in zip(values, alone, strict=True)]
+            sizes = [max(float(one.double().norm()), TINY) for one in alone]
+            distance = max(float(one.norm()) / size for one, size in zip(apart, sizes, strict=True))
+            if distance > ASTRAY:
+                self.found.astray[number] = distance
+        self.recorded[number] = Recorded(inputs, values, apart if number in self.found.astray else ())
         return self.recorded[number].given(node, arguments, keywords)
 
 
@@ -179,8 +204,13 @@ def _walk(pair: TapePair, side: Side, checked: CheckedKernels) -> CheckedKernels
 
 
 def _results(node: FlowNode, outputs: Sequence[Any], written: Sequence[torch.Tensor]) -> list[str]:
+    return [digest_of(one) for one in _given(node, outputs, written)]
+
+
+def _given(node: FlowNode, outputs: Sequence[Any], written: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Its fresh outputs, then what it wrote."""
     fresh = [output for made, output in zip(node.makes, outputs, strict=True) if made is not None]
-    return [digest_of(one) for one in (*fresh, *written)]
+    return [*fresh, *written]
 
 
 def _same(found: Sequence[str], expected: Sequence[str | None]) -> bool:

@@ -164,12 +164,10 @@ class Interpreter:
             if not isinstance(value, torch.Tensor):
                 continue
             size, stride = next(layouts, ((), ()))
+            # A dimension of one element has no step; one whose step is 0 has one place for all of its elements.
             steps = [(own, other) for own, other, n in zip(value.stride(), stride, size, strict=False) if n > 1]
-            if (
-                value.size() != size
-                or all(own == other for own, other in steps)
-                or any(not other for _, other in steps)
-            ):
+            differ = value.size() == size and any(own != other for own, other in steps)
+            if not differ or not all(other for _, other in steps):
                 continue
             clone = torch.ops.aten.clone.default
             taken = self._log.take(clone, (value,), {}, replace(place, sequence=None), grad=False)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from numdrift.harness.localize.examination import suspects
+from numdrift.harness.localize.examination import examine, names_of, suspects
 from numdrift.harness.localize.hybrid import TapePair
 from numdrift.harness.localize.storage_flow import FlowNode
 from numdrift.harness.localize.value_links import LAYOUT, argument_differences, draws_differ
@@ -101,6 +101,26 @@ def test_draws_differ_by_the_state_of_the_generator() -> None:
     assert draws_differ(*nodes(reseeded, "rand"))
     found = suspects(pair_of(lambda x, y: torch.rand(4, 4), one_more))
     assert "setup" in {one.kind for one in found.values()}
+
+
+@pytest.mark.parametrize(
+    ("op", "name", "reason", "kind", "differs"),
+    [
+        (torch.rand_like, "rand_like",
+         "draws into other elements: takes its input with strides (1, 4), the reference (4, 1)", "arguments", True),
+        (lambda one: one.bernoulli_(0.5), "bernoulli_",
+         "draws into other elements: takes its input with strides (1, 4), the reference (4, 1)", "arguments", True),
+        (torch.exp, "exp", LAYOUT, "kernel", False),
+    ],
+)  # fmt: skip
+def test_what_is_drawn_for_another_layout_comes_into_other_elements(
+    op: Callable[[Tensor], Tensor], name: str, reason: str, kind: str, differs: bool
+) -> None:
+    pair = pair_of(lambda x, y: op(x + y), lambda x, y: op(torch.add(x, y, out=torch.empty(4, 4).t())))
+    found = suspects(pair)
+    drawn = next(number for number in reversed(range(len(pair.blocks))) if names_of(pair, number, "b") == [name])
+    assert (found[drawn].reasons, found[drawn].kind) == ((reason,), kind)
+    assert examine(pair, found)[drawn].differs is differs
 
 
 def test_a_generator_of_the_scripts_own_is_told_by_its_state() -> None:

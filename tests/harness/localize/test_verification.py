@@ -1,0 +1,62 @@
+"""The kernels that a side turns out to have, where its calls gave other bits than plain kernels do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import Tensor
+
+from numdrift.harness.localize.held_run import WorkerCalls
+from numdrift.harness.localize.storage_flow import FlowNode
+from numdrift.harness.localize.verification import ASTRAY, SideKernels, verify
+from numdrift.harness.tape.call_log import digest_of
+from numdrift.harness.tape.replay import executed, is_same
+from numdrift.harness.tape.step_kernels import ReplayedKernels
+
+from .pairs import Sides, taped
+
+
+def work(saw: Callable[[str, Tensor], None]) -> None:
+    x = torch.linspace(1, 2, 8).mul(1.0)
+    saw("loss 0", x.exp().sum())
+
+
+class Alone:
+    """A process whose kernels are plain ones: where `exp` gave `value` in its graph, it does not give that alone."""
+
+    def __init__(self, value: Tensor) -> None:
+        self._value = value
+
+    def prepare(self, nodes: Sequence[FlowNode]) -> None:
+        """Everything is ready."""
+
+    def execute(self, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        return executed(node.execution, arguments, keywords)
+
+    def value(self, node: FlowNode) -> list[Tensor] | None:
+        return [self._value.clone()] if node.call.name == "exp" else None
+
+
+@pytest.mark.parametrize(("share", "astray"), [(1.0, True), (4 * ASTRAY, True), (2.0**-20, False)])
+def test_what_lies_beyond_rounding_in_its_graph_lies_there_on_other_inputs_too(share: float, astray: bool) -> None:
+    side = taped(work)
+    pair = Sides(side, taped(work)).pair()
+    [number] = [at for at, node in enumerate(pair.flows["b"].nodes) if node.call.name == "exp"]
+    node, x = pair.flows["b"].nodes[number], torch.linspace(1, 2, 8)
+    given = x.exp() * (1 - share)
+    digests = [list(one) for one in ReplayedKernels(lambda: side).digests()]
+    digests[node.execution.position] = [digest_of(given)]
+    # what follows takes what was given, and gives what comes of that
+    following = node.execution.position + 1
+    digests[following] = [digest_of(given.sum())]
+    found, kernels = verify(pair, "b", digests, cast(WorkerCalls, Alone(given)))
+    assert isinstance(kernels, SideKernels) and found.in_context == {number}
+    assert is_same(kernels.execute(number, node, (x,), {})[0], given)
+    assert set(found.astray) == ({number} if astray else set())
+    assert all(one == pytest.approx(share, rel=1e-3) for one in found.astray.values())
+    other = x + 0.25
+    expected = other.exp().double() - (x.exp().double() - given.double()) if astray else other.exp().double()
+    assert is_same(kernels.execute(number, node, (other,), {})[0], expected.float())
