@@ -19,16 +19,16 @@ from ..drift.step_score import TINY
 from ..errors import NumdriftError
 from ..tape.call_log import digest_of
 from ..tape.replay import executed, set_apart
-from ..tape.tape import NotReplayable, leaves
+from ..tape.tape import NotReplayable, leaves, mapped
 from .held_run import WorkerCalls
 from .hybrid import Kernels, Mixture, MixtureExecution, TapePair
 from .storage_flow import FlowNode, Side
 
 Digests = Sequence[Sequence[str | None]]
 
-ASTRAY = 2.0**-6
-"""From this relative distance on it is no rounding that a call gives other values in its graph than alone: a fault,
-which does not hang on the last bits of its inputs. Two bfloat16 steps of 2^-8 each come to half of it."""
+ASTRAY = 64.0
+"""So many times farther than rounding of its inputs takes it a call in its graph lies from what it gives alone, where
+that is a fault: it does not hang on the last bits of its inputs."""
 
 
 @dataclass(slots=True)
@@ -67,10 +67,11 @@ class SideKernels:
         outputs = self._calls.execute(node, arguments, keywords)
         if kept is None or number not in self._found.astray:
             return outputs
-        written = node.execution.written(arguments, keywords)
-        for one, apart in zip(_given(node, outputs, written), kept.apart, strict=True):
-            one.copy_(one.double() + apart)
-        return outputs
+        fresh = iter(kept.apart)
+        return [
+            one if made is None else (one.double() + next(fresh)).to(one.dtype)
+            for made, one in zip(node.makes, outputs, strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,14 +172,11 @@ class CheckedKernels:
             self.found.unknown.add(number)
             return executed(node.execution, arguments, keywords)
         self.found.in_context.add(number)
-        apart: list[torch.Tensor] = []
-        if alone and all(one.is_floating_point() and bool(one.isfinite().all()) for one in (*values, *alone)):
-            apart = [value.double() - one.double() for value, one in zip(values, alone, strict=True)]
+        apart = [] if written else _apart(node, arguments, keywords, values, alone)
+        if apart:
             sizes = [max(float(one.double().norm()), TINY) for one in alone]
-            distance = max(float(one.norm()) / size for one, size in zip(apart, sizes, strict=True))
-            if distance > ASTRAY:
-                self.found.astray[number] = distance
-        self.recorded[number] = Recorded(inputs, values, apart if number in self.found.astray else ())
+            self.found.astray[number] = max(float(one.norm()) / size for one, size in zip(apart, sizes, strict=True))
+        self.recorded[number] = Recorded(inputs, values, apart)
         return self.recorded[number].given(node, arguments, keywords)
 
 
@@ -201,6 +199,35 @@ def _walk(pair: TapePair, side: Side, checked: CheckedKernels) -> CheckedKernels
     with set_apart(pair.devices()):
         MixtureExecution(pair, Mixture(side), {**pair.kernels, side: checked}).run_all()
     return checked
+
+
+def _apart(
+    node: FlowNode,
+    arguments: tuple[Any, ...],
+    keywords: Mapping[str, Any],
+    values: Sequence[torch.Tensor],
+    alone: Sequence[torch.Tensor],
+) -> list[torch.Tensor]:
+    """How far a call's values lie from what it gives alone; nothing where that is rounding: no more than ASTRAY times
+    how far its results go once its inputs are off by their last bit, this way or that."""
+    if not alone or not all(one.is_floating_point() and bool(one.isfinite().all()) for one in (*values, *alone)):
+        return []
+    signs = torch.Generator().manual_seed(0)
+
+    def nudged(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+            return value
+        sign = torch.randint(0, 2, value.shape, generator=signs).mul(2).sub(1).to(value.device, value.dtype)
+        return value + value * sign * torch.finfo(value.dtype).eps
+
+    near = mapped(nudged, arguments), {name: mapped(nudged, one) for name, one in keywords.items()}
+    ours, theirs = (_given(node, executed(node.execution, *one), ()) for one in ((arguments, keywords), near))
+    apart = [value.double() - one.double() for value, one in zip(values, alone, strict=True)]
+    for distance, one, other in zip(apart, ours, theirs, strict=True):
+        last = float(one.double().norm()) * torch.finfo(one.dtype).eps
+        if float(distance.norm()) > ASTRAY * (float((other.double() - one.double()).norm()) + last):
+            return apart
+    return []
 
 
 def _results(node: FlowNode, outputs: Sequence[Any], written: Sequence[torch.Tensor]) -> list[str]:

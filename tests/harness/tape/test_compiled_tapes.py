@@ -95,6 +95,30 @@ class Branching(Plain):
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
 
 
+class Pooling(Plain):
+    """A dropout behind a convolution and its pool, whose values a compiler may lay out as it likes; and noise in the
+    layout of a convolution."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(1, 32, 3), nn.Conv2d(32, 64, 3)
+            self.last = nn.Linear(64 * 4 * 4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:  # [B, 1, 12, 12] -> [B, 4]
+            noised = self.first(x)
+            noised = (noised + 0.1 * torch.rand_like(noised)).relu()
+            pooled = F.dropout(F.max_pool2d(self.second(noised).relu(), 2), 0.25)
+            out: torch.Tensor = self.last(pooled.flatten(1))
+            return out
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = self.Net()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.x = torch.randn(len(self.y), 1, 12, 12)
+
+
 NOISE_AND_TAPE = ["noise-000001.json", "tape-000001.safetensors"]
 
 KINDS: dict[str, Callable[[], Training]] = {
@@ -102,6 +126,7 @@ KINDS: dict[str, Callable[[], Training]] = {
     "dropping": Dropping,
     "broken": Broken,
     "branching": Branching,
+    "pooling": Pooling,
 }
 
 
@@ -355,3 +380,21 @@ def test_random_numbers_of_another_generator_are_a_reason(tmp_path: Path) -> Non
     run = taped("mlp", "compile", tmp_path)
     assert not run.differing()
     assert "fallback_random=on" in run.notices[0] and run.files == ["noise-000001.json"]
+
+
+@pytest.mark.slow
+def test_what_was_drawn_in_any_layout_is_drawn_again_on_tape(tmp_path: Path) -> None:
+    run = taped("pooling", INDUCTOR, tmp_path)
+    assert not run.differing() and not run.notices and run.files == NOISE_AND_TAPE
+    tape, digests = run.tape, run.kernels.digests()
+    drawn = {at: call for at, call in enumerate(tape.calls) if call.draw is not None and call.compiled is not None}
+    assert sorted(call.name for call in drawn.values()) == ["native_dropout", "rand_like"]
+    given: dict[int, tuple[object, ...]] = {}
+    Replay(tape).run(Real(run.kernels, lambda one, arguments: given.update({one.position: arguments})))
+    for position, call in drawn.items():
+        # plain torch, from the state of the generator, on what was really taken
+        assert call.draw is not None
+        torch.set_rng_state(call.draw.states[0].state)
+        found: object = getattr(torch.ops.aten, call.name)(*given[position], **call.keywords)
+        numbers = found[-1] if isinstance(found, tuple) else found
+        assert isinstance(numbers, torch.Tensor) and digest_of(numbers) == digests[position][-1]
