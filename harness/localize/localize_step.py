@@ -123,9 +123,9 @@ def localize_step(
     for side in SIDES:
         for number in {pair.home[side][node] for node in kernels[side].special}:
             found.setdefault(number, Suspect(number, "kernel", ()))
-        for node, distance in kernels[side].astray.items():
+        for node in kernels[side].astray:
             number = pair.home[side][node]
-            found[number] = Suspect(number, "kernel", _astray(pair, side, node, distance, kernels[side]))
+            found[number] = Suspect(number, "kernel", _astray(pair, side, node, kernels[side]))
     examined = examine(pair, found)
     scorer = Scorer(sides["a"].tape.expected(), noise)
     tests = HybridTests(pair, scorer)
@@ -164,11 +164,10 @@ def localize_step(
     return LocalizedStep(pair, controls, kernels, examined, causes, proofs, culprits, chosen, notes)
 
 
-def _astray(pair: TapePair, side: Side, number: int, distance: float, found: Found) -> tuple[str, ...]:
+def _astray(pair: TapePair, side: Side, number: int, found: Found) -> tuple[str, ...]:
     """Why a node is to blame that gives other values in its compiled graph than alone, on the inputs of the tape."""
     flow = pair.flows[side]
-    share = f"by {100 * distance:.3g} % of their size"
-    reason = f"gives other values within its compiled graph than alone on the same inputs, {share}"
+    reason = "gives other values within its compiled graph than alone on the same inputs, beyond rounding"
     # What it reads may be what is wrong, where no bits of that are known.
     makers = [flow.makers.get(use.value) for use in flow.nodes[number].reads]
     unread = dict.fromkeys(op_name(flow.nodes[one]) for one in makers if one is not None and one in found.unknown)

@@ -255,7 +255,7 @@ def _shown(
     answer: CulpritScript | None = None
     why = NotShown("there is no way to execute it alone")
     # What goes astray in its graph is right where it is executed alone, as a script would do it.
-    astray = not found.kernels["b"].astray.keys().isdisjoint(lead.of("b"))
+    astray = not found.kernels["b"].astray.isdisjoint(lead.of("b"))
     for way in ways(block, special):
         if astray and way.kinds["b"] != "recorded":
             continue

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from ..drift.step_score import TINY
 from ..errors import NumdriftError
 from ..tape.call_log import digest_of
 from ..tape.replay import executed, set_apart
@@ -35,12 +34,12 @@ that is a fault: it does not hang on the last bits of its inputs."""
 class Found:
     """Numbers of nodes: `foreign` have other kernels in their process, the bits of `in_context` depend on
     their neighbours, those of `unknown` nobody knows. `astray` are those in context whose values lie beyond rounding
-    from what they give alone, by how far, relatively."""
+    from what they give alone."""
 
     foreign: set[int] = field(default_factory=set)
     in_context: set[int] = field(default_factory=set)
     unknown: set[int] = field(default_factory=set)
-    astray: dict[int, float] = field(default_factory=dict)
+    astray: set[int] = field(default_factory=set)
 
     @property
     def special(self) -> set[int]:
@@ -174,8 +173,7 @@ class CheckedKernels:
         self.found.in_context.add(number)
         apart = [] if written else _apart(node, arguments, keywords, values, alone)
         if apart:
-            sizes = [max(float(one.double().norm()), TINY) for one in alone]
-            self.found.astray[number] = max(float(one.norm()) / size for one, size in zip(apart, sizes, strict=True))
+            self.found.astray.add(number)
         self.recorded[number] = Recorded(inputs, values, apart)
         return self.recorded[number].given(node, arguments, keywords)
 

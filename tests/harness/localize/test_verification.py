@@ -56,8 +56,7 @@ def test_what_lies_beyond_rounding_in_its_graph_lies_there_on_other_inputs_too(s
     found, kernels = verify(pair, "b", digests, cast(WorkerCalls, Alone(given)))
     assert isinstance(kernels, SideKernels) and found.in_context == {number}
     assert is_same(kernels.execute(number, node, (x,), {})[0], given)
-    assert set(found.astray) == ({number} if astray else set())
-    assert all(one == pytest.approx(share, rel=1e-2) for one in found.astray.values())
+    assert found.astray == ({number} if astray else set())
     other = x + 0.25
     expected = other.exp().double() - (x.exp().double() - given.double()) if astray else other.exp().double()
     assert is_same(kernels.execute(number, node, (other,), {})[0], expected.float())
@@ -78,4 +77,4 @@ def test_a_value_that_is_nothing_but_rounding_is_not_astray() -> None:
         given = loss * (1 + share)
         digests[position] = [digest_of(given)]
         found, _ = verify(pair, "b", digests, cast(WorkerCalls, Alone(given, "sum")))
-        assert found.in_context == {number} and set(found.astray) == ({number} if astray else set())
+        assert found.in_context == {number} and found.astray == ({number} if astray else set())
