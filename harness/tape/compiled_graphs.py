@@ -6,6 +6,7 @@ import itertools
 import operator
 import weakref
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -255,13 +256,16 @@ class CompiledGraphs:
             self._probes = None
 
     def around_dynamo(self, seen: DynamoGraph, compile_: Compile) -> Any:
-        # compilers change what they are given
-        graph = CapturedGraph(undescribed_graph(seen.graph))
+        graph: CapturedGraph | None = None
+        with suppress(Exception):  # the compilation goes on; what is executed of it belongs to no captured graph then
+            graph = CapturedGraph(undescribed_graph(seen.graph))  # now, for compilers change what they are given
         self._captured.append(None)
         try:
             compiled = compile_()
         finally:
             self._captured.pop()
+        if graph is None:
+            return compiled
 
         def call(*args: Any) -> Any:
             executor = self.executor

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from ...records.mode_spec import INDUCTOR, ModeSpec
-from ...tape.replay import Computation, executions, given, set_generator_state
+from ...tape.replay import Computation, executions, generator_state, given, set_generator_state
 from ...tape.step_kernels import executed_apart
 from ...tape.storages import Storages
 from ...tape.tape import NotReplayable, Tape, View
@@ -62,10 +62,8 @@ class RecompiledStep:
         values: dict[str, torch.Tensor] = {}
         watched = sorted(self._tape.watched, key=lambda one: one.position)
         regions = [one for one in self._regions if one.first < one.last]
-        devices = {slot.device for slot in self._tape.slots if slot.device not in ("cpu", "meta")}
-        before = {device: torch.get_rng_state() for device in ("cpu",)} | {
-            device: torch.get_device_module(device).get_rng_state(device) for device in devices
-        }
+        devices = {"cpu", *(slot.device for slot in self._tape.slots)}
+        before = {device: generator_state(device) for device in devices}
 
         def watch(position: int) -> None:
             while watched and watched[0].position <= position:

@@ -67,6 +67,8 @@ class Regions:
             run = max(found)[1] if found else run
         elif self._open is not None:
             self._open.forwards[run] = given
+        else:
+            self.captured.reason = self.captured.reason or "a compiled graph was executed that dynamo did not capture"
         return UnrolledRegion(self, graph, "backward" if backward else phase, run, inputs)
 
 

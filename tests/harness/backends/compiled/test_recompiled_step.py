@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,8 +12,9 @@ import torch
 from numdrift.harness.backends.compiled.node_kernels import RecordedKernels
 from numdrift.harness.backends.compiled.recompiled_step import recompiled_as
 from numdrift.harness.records.mode_spec import parse_mode
+from numdrift.harness.tape import compiled_graphs
 from numdrift.harness.tape.replay import is_same
-from numdrift.harness.tape.tape import Tape
+from numdrift.harness.tape.tape import NotReplayable, Tape
 from numdrift.harness.torch_private.compiling import compile_in_place
 
 from ...tape.test_compiled_tapes import INDUCTOR, KINDS, numerics, taped
@@ -77,3 +79,19 @@ def test_a_setting_gives_what_a_training_with_it_gives(recorded: Recorded) -> No
     found = recorded.recompiled(f"{INDUCTOR},inductor.cpp.simdlen=1")
     assert differing(found, recorded.trained("inductor", **{"cpp.simdlen": 1})) == []
     assert torch._inductor.config.cpp.simdlen != 1  # it is put back
+
+
+def test_a_graph_that_cannot_be_kept_is_compiled_and_its_step_is_not_compiled_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given
+    def refuse(graph: torch.fx.Graph) -> torch.fx.GraphModule:
+        raise RuntimeError("no copy of this")
+
+    monkeypatch.setattr(compiled_graphs, "undescribed_graph", refuse)
+    # when the step is recorded, then nothing of the training is another
+    run = taped("averaged", INDUCTOR, tmp_path)
+    assert not run.differing()
+    # and it is not taken for one whose graphs are all there
+    with pytest.raises(NotReplayable, match="dynamo did not capture"):
+        run.kernels.recompiled(run.tape, parse_mode("compile,backend=eager"), OWN)
