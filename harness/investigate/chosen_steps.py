@@ -18,6 +18,7 @@ from ..drift.run_comparison import RunComparison
 from ..drift.setup_difference import compared_arguments
 from ..drift.wholes import entries_of
 from ..errors import UsageError
+from ..records.run_config import RunConfig
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import state_steps
 from ..search import evenly
@@ -81,7 +82,8 @@ def bytes_of_state(run: RecordedRun) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ChosenSteps:
-    """The steps of one investigation: `forced` start from the reference's state, `taped` are recorded as tapes.
+    """The steps of one investigation: `forced` start from the reference's state, `taped` are recorded as tapes by both
+    modes, and their noise is measured. Of those in `recorded` the reference has a tape at hand.
 
     `of` has, by the path of a run, the steps that one further training of it may begin in the reference's state and
     still be its control in all others; a run that is not in it takes all `forced` in one training and is repeated in
@@ -90,6 +92,7 @@ class ChosenSteps:
 
     forced: tuple[int, ...]
     taped: tuple[int, ...]
+    recorded: tuple[int, ...]
     of: Mapping[Path, tuple[int, ...]] = field(default_factory=dict)
 
 
@@ -128,7 +131,12 @@ def choose(
         f"about {max(0.1, len(steps) * size / 2**20):,.1f} MiB a mode in {reference.path.parent}"
     )
     apart = [step for step in sudden.values() if step is not None]
-    return ChosenSteps(steps, taped_steps(steps, [*firsts, *apart]), of)
+    eager = RunConfig.load(reference.path / "config.json").mode.base not in ("compile", "lazy")
+    taped = taped_steps(steps, [*firsts, *apart])
+    # A tape takes about half of what its state and outcome take. Of a mode that compiles reading its values takes long,
+    # lazy tensors have none.
+    recorded = steps if eager and 2 * len(steps) * size <= budget else taped
+    return ChosenSteps(steps, taped, recorded, of)
 
 
 def within_control(

@@ -224,10 +224,15 @@ def begun_in(states: Path, run: RecordedRun, experiment: Experiment, steps: Sequ
 def run_referee(
     folder: EvidenceFolder, runs: Sequence[RecordedRun], laboratory: Laboratory, given_up: threading.Event | None = None
 ) -> None:
-    """Write the exact values beside each tape that has none yet: a clean process replays it in double. A failure is
-    said, and the verdict goes without. It ends early once it is `given_up`."""
+    """Write the exact values beside each tape whose noise was measured and that has none yet: a clean process replays
+    it in double. A failure is said, and the verdict goes without. It ends early once it is `given_up`."""
     tapes = [tape for run in runs for tape in sorted((run.path / "tapes").glob("tape-*.safetensors"))]
-    missing = [tape for tape in tapes if not tape.with_name(tape.name.replace("tape-", "exact-", 1)).exists()]
+    missing = [
+        tape
+        for tape in tapes
+        if tape.with_name(f"{tape.stem.replace('tape-', 'noise-', 1)}.json").exists()
+        and not tape.with_name(tape.name.replace("tape-", "exact-", 1)).exists()
+    ]
     if not missing:
         return
     config, log = folder.path / "referee.json", folder.path / "referee.log"

@@ -137,11 +137,11 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Lab
                 )
             alone = [run for run in differing if run in doubtful or run.path not in chosen.of]
             laboratory.make(apart(reference, alone, doubtful, chosen))
+            for run in differing:  # before what a drift beyond rounding asks for
+                look_closer(laboratory, reference, run)
             laboratory.make(unsure(reference, differing))
         laboratory.make(noise_without_tape(reference, chosen, progress))
         date_onset(laboratory, reference, differing, plan)
-        for run in differing:
-            look_closer(laboratory, reference, run)
         laboratory.make(suspicious(reference, differing))
         run_referee(folder, evidence_for(reference, differing[0]).taped, laboratory)  # of tapes that are new since
     laboratory.make(envelope(reference, plan.envelope))

@@ -32,7 +32,7 @@ from .chosen_steps import STATE_SHARE, ChosenSteps, bytes_of_state, most_forced
 from .evidence import EvidenceFolder, evidence_for
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Progress, Round, begun_in, repeating
-from .pair_scores import scores_of, spec_of, suspicious_steps
+from .pair_scores import Scores, scores_of, spec_of, suspicious_steps
 
 RERUNS = 4
 """Perturbed re-runs that stand in for the tape where no step replays."""
@@ -76,7 +76,8 @@ def once_more(reference: RecordedRun, others: Sequence[RecordedRun], chosen: Cho
             _again(reference),
             states=steps if apart else StepSelection.of(lacking) if lacking else None,
             outcomes=steps,
-            tapes=StepSelection.of(chosen.taped),
+            tapes=StepSelection.of(chosen.recorded),
+            measured=StepSelection.of(chosen.taped),
             keep_inputs=bool(apart),
             held=True,
         )
@@ -206,10 +207,13 @@ def look_closer(laboratory: Laboratory, reference: RecordedRun, run: RecordedRun
     """Have the suspicious steps replayed with stronger rounding by the process that holds their tapes, up to the first
     that no discrete choice explains: a fault is there whatever the others are."""
     evidence = evidence_for(reference, run)
-    for step in suspicious_steps(scores_of(evidence)):
-        holding = evidence.a_again
-        if holding is None or not tape_path(holding.path, step).exists():
-            continue
+    holding, scores = evidence.a_again, scores_of(evidence)
+    if holding is None:
+        return
+    steps = [step for step in suspicious_steps(scores) if tape_path(holding.path, step).exists()]
+    if not is_few(steps, scores):
+        steps = [step for step in steps if noise_path(holding.path, step).exists()]
+    for step in steps:
         request = {"request": "noise", "step": step, "replays": NOISE_REPLAYS, "edge": EDGE_REPLAYS}
         found = laboratory.held.ask(holding.path, request)
         if found is not None:
@@ -222,6 +226,11 @@ def look_closer(laboratory: Laboratory, reference: RecordedRun, run: RecordedRun
                 return
 
 
+def is_few(suspicious: Sequence[int], scores: Scores) -> bool:
+    """Whether a kink may explain these steps: it is rare, and where most steps drift it explains none of them."""
+    return len(suspicious) <= ALWAYS_CONFIRMED or 2 * len(suspicious) <= len(scores.steps)
+
+
 def suspicious(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
     """Look closer at the suspicious steps: a tape of each, with stronger rounding to find discrete choices."""
     wanted, known = set[int](), set[int]()
@@ -232,8 +241,7 @@ def suspicious(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
         first = next((one for one in scores.steps if worst_of([one]) > scores.threshold.fault), None)
         if first is not None and first.looked_closer:
             continue  # a fault is there whatever the others are
-        # a kink is rare: where most steps drift it explains none of them, and the tapes would be in vain
-        if len(found) <= ALWAYS_CONFIRMED or 2 * len(found) <= len(scores.steps):
+        if is_few(found, scores):
             wanted |= {found[place] for place in evenly(len(found), min(len(found), MOST_CONFIRMED))}
     if not wanted:
         return Round("suspicious steps")

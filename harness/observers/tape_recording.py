@@ -32,7 +32,7 @@ from .training_state import states_from
 
 
 class TapeRecording(Observer):
-    """Records the steps in the run's `tapes` and writes, for each, its tape and its noise.
+    """Records the steps in the run's `tapes` and writes, for each, its tape and, of those `measured`, its noise.
 
     Of a mode that compiles the noise is that of its graphs' ops, one by one. Its steps are in `STEPS`.
 
@@ -118,10 +118,16 @@ class TapeRecording(Observer):
                 self._graphs.executor = None
             elif self._script_compiles and compiled_frames():
                 recorder.give_up(OPAQUE)
+            measured = self._config.measured is None or step in self._config.measured
             try:
                 tape = recorder.tape()
             except NotReplayable as error:
-                self._write(StepNoise(step, reason=str(error)))
+                if measured:
+                    self._write(StepNoise(step, reason=str(error)))
+                return
+            if not measured:  # who asks for its noise has the process measure it
+                self._folder.mkdir(parents=True, exist_ok=True)
+                write_tape(tape_file(self._folder, step), tape)
                 return
             if self._graphs is not None:
                 # What its calls gave is kept, for whoever asks the process when the script has ended.

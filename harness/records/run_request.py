@@ -100,9 +100,9 @@ class RunRequest:
     name, each with its options (JSON).
 
     `states` are the steps whose state is kept as it is at their beginning, `outcomes` those of which losses, gradients
-    and the state after the step are kept, `tapes` those that are recorded as a tape and replayed `noise_replays` times
-    with random rounding; None means none. `edge_replays` more have the rounding 16 times as strong, to see whether a
-    discrete choice hangs on it.
+    and the state after the step are kept, `tapes` those that are recorded as a tape; None means none. The tapes of
+    `measured` (None: all) are replayed `noise_replays` times with random rounding, and `edge_replays` more times with
+    rounding 16 times as strong, to see whether a discrete choice hangs on it.
 
     `checkpoints` are the bytes in which a training keeps states that may be asked for later, spread evenly over it
     however long it turns out to be; 0 keeps none. With `keep_inputs` the tensors that the models are first called with
@@ -227,6 +227,7 @@ class RunRequest:
     )
     outcomes: StepSelection | None = None
     tapes: StepSelection | None = None
+    measured: StepSelection | None = None
     noise_replays: int = NOISE_REPLAYS
     edge_replays: int = 0
     checkpoints: int = 0

@@ -18,7 +18,9 @@ from numdrift.harness.records.mode_spec import parse_mode
 from numdrift.harness.records.run_config import RunConfig
 from numdrift.harness.records.step_selection import StepSelection
 from numdrift.harness.tape.replay import is_same
+from numdrift.harness.tape.service import Requests
 from numdrift.harness.tape.tape_file import read_tape
+from numdrift.harness.tape.wire import Message
 
 from ..tape.trainings import Training, started
 
@@ -52,9 +54,18 @@ class Run:
 
 
 @contextmanager
-def running(folder: Path, tapes: str = "1", mode: str = "cpu", *, device: str | None = None) -> Iterator[Run]:
+def running(
+    folder: Path, tapes: str = "1", mode: str = "cpu", *, device: str | None = None, measured: str | None = None
+) -> Iterator[Run]:
     spec = parse_mode(mode)
-    config = RunConfig(__file__, spec, str(folder / "journal"), tapes=StepSelection.parse(tapes), noise_replays=3)
+    config = RunConfig(
+        __file__,
+        spec,
+        str(folder / "journal"),
+        tapes=StepSelection.parse(tapes),
+        measured=None if measured is None else StepSelection.parse(measured),
+        noise_replays=3,
+    )
     eager = EagerMode(spec)
     eager.device = device or "cpu"
     notices: list[str] = []
@@ -93,6 +104,29 @@ def test_chosen_steps_leave_a_tape_and_its_noise(tmp_path: Path) -> None:
     assert not run.notices
     tape = read_tape(tmp_path / "tapes" / "tape-000003.safetensors")
     assert tape.step == 3 and all(is_same(tape.expected()[key], value) for key, value in seen[3].items())
+
+
+def test_a_tape_that_is_not_measured_is_there_to_be_asked_about(tmp_path: Path) -> None:
+    # when
+    with running(tmp_path, "0-2", measured="1") as run:
+        training = started("mlp", 0)
+        seen = [run.step(training, number) for number in range(3)]
+    # then only the measured one was replayed
+    assert run.files() == ["noise-000001.json", *(f"tape-00000{number}.safetensors" for number in range(3))]
+    # and who asks for the noise of another has it measured, on the step's own bits
+    requests = Requests(RunConfig(__file__, parse_mode("cpu"), str(tmp_path / "journal")))
+    answer = requests.answer(Message({"request": "noise", "step": 2, "replays": 2, "edge": 1}))
+    noise = answer.fields["noise"]
+    assert noise["equal"] and noise["replays"] == 2 and list(noise["tensors"]) == list(seen[2])
+
+
+def test_a_step_without_a_tape_says_why_only_where_it_is_measured(tmp_path: Path) -> None:
+    with running(tmp_path, "0-2", measured="1") as run:
+        training = Sparse()
+        for number in range(3):
+            run.step(training, number)
+    assert run.files() == ["noise-000001.json"]
+    assert len(run.notices) == 1
 
 
 def test_the_training_keeps_every_bit(tmp_path: Path) -> None:

@@ -70,7 +70,14 @@ def test_a_config_is_read_and_says_the_same() -> None:
     config = RunConfig.load(OLD / "config.json")
     assert config.mode.name == "compile-held-cpu-2" and str(config.outcomes) == "2"
     # which that version did not have
-    later = {"max_steps": None, "max_seconds": None, "checkpoints": 0, "keep_inputs": False, "rejoin": ""}
+    later = {
+        "max_steps": None,
+        "max_seconds": None,
+        "checkpoints": 0,
+        "keep_inputs": False,
+        "rejoin": "",
+        "measured": None,
+    }
     assert config.to_json() == content("config.json") | later
 
 
