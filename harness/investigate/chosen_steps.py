@@ -18,12 +18,12 @@ from ..drift.run_comparison import RunComparison
 from ..drift.setup_difference import compared_arguments
 from ..drift.wholes import entries_of
 from ..errors import UsageError
-from ..records.run_config import RunConfig
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import state_steps
 from ..search import evenly
 from .investigation_plan import InvestigationPlan
 from .laboratory import Progress
+from .pair_scores import spec_of
 
 MOST_FORCED = 64
 """Steps that are started from the reference's state: enough to see a fault that begins late."""
@@ -131,7 +131,7 @@ def choose(
         f"about {max(0.1, len(steps) * size / 2**20):,.1f} MiB a mode in {reference.path.parent}"
     )
     apart = [step for step in sudden.values() if step is not None]
-    eager = RunConfig.load(reference.path / "config.json").mode.base not in ("compile", "lazy")
+    eager = spec_of(reference).base not in ("compile", "lazy")
     taped = taped_steps(steps, [*firsts, *apart])
     # A tape takes about half of what its state and outcome take. Of a mode that compiles reading its values takes long,
     # lazy tensors have none.

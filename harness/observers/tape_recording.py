@@ -19,7 +19,7 @@ from ..records.run_config import RunConfig
 from ..tape.call_log import OPAQUE, VALUE_BUDGET, CallValues
 from ..tape.compiled_graphs import CompiledGraphs
 from ..tape.ensemble import StepNoise, in_words, measure_noise
-from ..tape.tape import NotReplayable
+from ..tape.tape import NotReplayable, Tape
 from ..tape.tape_file import TAPES, noise_file, tape_file, write_tape
 from ..tape.tape_recorder import TapeRecorder
 from ..torch_private.compile_work import around_compile_calls
@@ -126,14 +126,12 @@ class TapeRecording(Observer):
                     self._write(StepNoise(step, reason=str(error)))
                 return
             if not measured:  # who asks for its noise has the process measure it
-                self._folder.mkdir(parents=True, exist_ok=True)
-                write_tape(tape_file(self._folder, step), tape)
+                self._keep(tape)
                 return
             if self._graphs is not None:
                 # What its calls gave is kept, for whoever asks the process when the script has ended.
                 assert values is not None
-                self._folder.mkdir(parents=True, exist_ok=True)
-                write_tape(tape_file(self._folder, step), tape)
+                self._keep(tape)
                 captured = recorder.unroller.captured if isinstance(recorder.unroller, Regions) else None
                 STEPS[step] = RecordedKernels(tape, values, self._compile, captured)
                 if self._config.noise_replays:
@@ -142,8 +140,7 @@ class TapeRecording(Observer):
                 return
             noise = measure_noise(tape, self._config.noise_replays, self._config.edge_replays)
             if noise.equal:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                write_tape(tape_file(self._folder, step), tape)
+                self._keep(tape)
             self._write(noise)
         except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
             self._failed(step, error)
@@ -156,6 +153,10 @@ class TapeRecording(Observer):
         self._patches.undo()
         if self._graphs is not None:
             self._graphs.remove()
+
+    def _keep(self, tape: Tape) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        write_tape(tape_file(self._folder, tape.step), tape)
 
     def _write(self, noise: StepNoise) -> None:
         if not noise.equal:

@@ -108,11 +108,7 @@ class Replay:
         arguments, keywords = given(call, storages.tensor)
         with torch.set_grad_enabled(call.grad):
             outputs = arithmetic.execute(one, arguments, keywords)
-        if len(outputs) != len(call.outputs):
-            raise NotReplayable(f"{call.op} gives {len(outputs)} results, recorded were {len(call.outputs)}")
-        for view, fresh, output in zip(call.outputs, call.fresh, outputs, strict=True):
-            if fresh:
-                storages.bind(view, output)
+        storages.take(call, outputs)
         storages.free(one.ends)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from ..torch_private.dispatching import StorageMark, dispatches_itself, storage_address
-from .tape import NotReplayable, Slot, Tape, View
+from .tape import Call, NotReplayable, Slot, Tape, View
 from .tape_arguments import name_of
 
 Held = Callable[[torch.dtype], torch.dtype]
@@ -35,6 +36,14 @@ class Storages:
         slot = self._tape.slots[view.slot]
         size = slot.size // slot.dtype.itemsize * self._held(slot.dtype).itemsize
         self._live[view.slot] = bound(tensor, view, replace(slot, size=size), self._dtype(view))
+
+    def take(self, call: Call, outputs: Sequence[Any]) -> None:
+        """Let the fresh results of a call be these, all that it gave. Raises NotReplayable for another number."""
+        if len(outputs) != len(call.outputs):
+            raise NotReplayable(f"{call.op} gives {len(outputs)} results, recorded were {len(call.outputs)}")
+        for view, fresh, output in zip(call.outputs, call.fresh, outputs, strict=True):
+            if fresh:
+                self.bind(view, output)
 
     def free(self, slots: Iterable[int]) -> None:
         for slot in slots:

@@ -19,7 +19,8 @@ from typing import Any
 import torch
 
 from ...records.mode_spec import INDUCTOR, ModeSpec
-from ...tape.replay import Computation, executions, generator_state, given, set_generator_state
+from ...tape.compiled_graphs import CapturedGraph
+from ...tape.replay import executions, generator_state, given, set_generator_state
 from ...tape.step_kernels import executed_apart
 from ...tape.storages import Storages
 from ...tape.tape import NotReplayable, Tape, View
@@ -52,7 +53,7 @@ class RecompiledStep:
         self._regions: list[CapturedCall | BackwardCall] = [*captured.calls, *captured.backwards]
         self._regions.sort(key=lambda one: one.first)
         self._compile = compile_
-        self._compiled: dict[int, Callable[..., Any]] = {}
+        self._compiled: dict[CapturedGraph, Callable[..., Any]] = {}
         self._live: dict[int, Live] = {}
         self._storages = Storages(tape, lambda dtype: dtype)
 
@@ -79,7 +80,7 @@ class RecompiledStep:
                     self._execute_region(regions.pop(0))
                 if one.position >= end:
                     watch(one.position)
-                    self._execute(one)
+                    self._storages.take(one.call, executed_apart(one, *given(one.call, self._storages.tensor)))
                 # a region was executed whole where it began: its calls are skipped, and end what they ended
                 self._storages.free(one.ends)
             for region in regions:
@@ -90,15 +91,6 @@ class RecompiledStep:
             for device, state in before.items():
                 set_generator_state(device, state)
         return values
-
-    def _execute(self, one: Computation) -> None:
-        call = one.call
-        outputs = executed_apart(one, *given(call, self._storages.tensor))
-        if len(outputs) != len(call.outputs):
-            raise NotReplayable(f"{call.op} gives {len(outputs)} results, recorded were {len(call.outputs)}")
-        for view, fresh, output in zip(call.outputs, call.fresh, outputs, strict=True):
-            if fresh:
-                self._storages.bind(view, output)
 
     def _execute_region(self, region: CapturedCall | BackwardCall) -> None:
         for device, state in region.generators.items():
@@ -118,9 +110,9 @@ class RecompiledStep:
             stack.enter_context(torch.set_grad_enabled(call.grad))
             for kind, dtype in call.autocast.items():
                 stack.enter_context(torch.autocast(kind, dtype))
-            compiled = self._compiled.get(id(call.graph))
+            compiled = self._compiled.get(call.graph)
             if compiled is None:
-                compiled = self._compiled[id(call.graph)] = self._compile(call.graph.module, inputs)
+                compiled = self._compiled[call.graph] = self._compile(call.graph.module, inputs)
             outputs = compiled(*inputs)
         flat = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
         if len(flat) != len(call.outputs):
