@@ -82,8 +82,8 @@ def bytes_of_state(run: RecordedRun) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ChosenSteps:
-    """The steps of one investigation: `forced` start from the reference's state, `taped` are recorded as tapes by both
-    modes, and their noise is measured. Of those in `recorded` the reference has a tape at hand.
+    """The steps of one investigation: `forced` start from the reference's state, of `taped` the noise is measured. Of
+    those in `recorded` the reference has a tape at hand, of those in `held` the other modes have one, too.
 
     `of` has, by the path of a run, the steps that one further training of it may begin in the reference's state and
     still be its control in all others; a run that is not in it takes all `forced` in one training and is repeated in
@@ -93,6 +93,7 @@ class ChosenSteps:
     forced: tuple[int, ...]
     taped: tuple[int, ...]
     recorded: tuple[int, ...]
+    held: tuple[int, ...]
     of: Mapping[Path, tuple[int, ...]] = field(default_factory=dict)
 
 
@@ -136,7 +137,9 @@ def choose(
     # A tape takes about half of what its state and outcome take. Of a mode that compiles reading its values takes long,
     # lazy tensors have none.
     recorded = steps if eager and 2 * len(steps) * size <= budget else taped
-    return ChosenSteps(steps, taped, recorded, of)
+    # Looked into is the first significant step, mostly one of these, or the last one where all drift is rounding.
+    held = tuple(step for step in taped if step in (steps[0], *firsts, *apart, steps[-1]))
+    return ChosenSteps(steps, taped, recorded, held, of)
 
 
 def within_control(

@@ -1,14 +1,13 @@
-"""Making the runs that an investigation needs, and none that is there already; and the referee of their tapes."""
+"""Making the runs that an investigation needs, and none that is there already."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -16,7 +15,7 @@ from typing import Any, Protocol, Self
 from ..errors import NumdriftError, UsageError
 from ..launch.batch_plan import BatchPlan, check_plan, script_sha256
 from ..launch.execute_batch import execute_together, run_config
-from ..launch.guest_process import EAGER, IMPORTS, Guest, environment
+from ..launch.guest_process import IMPORTS, environment
 from ..launch.held_processes import HeldProcesses
 from ..launch.preloaded import PreloadedProcesses
 from ..launch.running_process import Running
@@ -29,12 +28,6 @@ from ..records.step_selection import KeepParams, StepSelection
 from ..runs.recorded_run import RecordedRun, load_run
 from ..runs.run_layout import InvestigationFolder, RunFolder
 from .evidence import EvidenceFolder
-
-REFEREE = "numdrift.harness.tape.in_double"
-LONGEST = 600.0
-"""Seconds after which the referee is given up."""
-
-LOOK_SECONDS = 0.02
 
 
 class Interrupted(Exception):
@@ -219,55 +212,3 @@ def begun_in(states: Path, run: RecordedRun, experiment: Experiment, steps: Sequ
     return repeating(
         run, experiment, **{"outcomes": StepSelection.of(steps), "resync": states, "until": max(steps), **changes}
     )
-
-
-def run_referee(
-    folder: EvidenceFolder, runs: Sequence[RecordedRun], laboratory: Laboratory, given_up: threading.Event | None = None
-) -> None:
-    """Write the exact values beside each tape whose noise was measured and that has none yet: a clean process replays
-    it in double. A failure is said, and the verdict goes without. It ends early once it is `given_up`."""
-    tapes = [tape for run in runs for tape in sorted((run.path / "tapes").glob("tape-*.safetensors"))]
-    missing = [
-        tape
-        for tape in tapes
-        if tape.with_name(f"{tape.stem.replace('tape-', 'noise-', 1)}.json").exists()
-        and not tape.with_name(tape.name.replace("tape-", "exact-", 1)).exists()
-    ]
-    if not missing:
-        return
-    config, log = folder.path / "referee.json", folder.path / "referee.log"
-    config.write_text(json.dumps({"tapes": [str(tape.absolute()) for tape in missing], "kernels": []}))
-    guest = Guest(config, environment(ModeSpec("cpu", "cpu"), os.environ), module=REFEREE, imports=EAGER)
-    until = time.monotonic() + LONGEST
-    try:
-        with log.open("wb") as written:
-            process = laboratory.processes.start(guest, written.fileno(), written.fileno())
-        while (code := process.poll()) is None:
-            if time.monotonic() > until or (given_up is not None and given_up.is_set()):
-                process.kill()
-            time.sleep(LOOK_SECONDS)
-    except OSError as error:
-        laboratory.progress.say(f"the fp64 referee gave no answer: {error}")
-        return
-    if given_up is not None and given_up.is_set():
-        return
-    if code and time.monotonic() > until:
-        laboratory.progress.say(f"the fp64 referee gave no answer: it was ended after {LONGEST:.0f} s")
-    elif code:
-        said = (log.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
-        laboratory.progress.say(f"the fp64 referee failed (exit code {code}): {said}; all of it is in {log}")
-
-
-@contextmanager
-def referee_beside(folder: EvidenceFolder, runs: Sequence[RecordedRun], laboratory: Laboratory) -> Iterator[None]:
-    """The referee at work beside what is done in this context, which ends with it."""
-    given_up = threading.Event()
-    beside = threading.Thread(target=run_referee, args=(folder, runs, laboratory, given_up))
-    beside.start()
-    try:
-        yield
-    except BaseException:
-        given_up.set()  # it has a session of its own, which Ctrl-C does not reach
-        raise
-    finally:
-        beside.join()

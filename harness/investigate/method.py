@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,13 +19,15 @@ from .chosen_steps import choose
 from .evidence import EvidenceFolder, PairEvidence, evidence_for
 from .investigation_plan import InvestigationPlan
 from .judge import judge, judge_pair
-from .laboratory import Interrupted, Laboratory, referee_beside, run_referee
+from .laboratory import Interrupted, Laboratory
+from .ops import expect_one
 from .pair_scores import spec_of
 from .part_search import check_parts
 from .question import SEARCHED, Inquiry, Question
 from .question_table import LAST_QUESTIONS, QUESTIONS
 from .rounds import (
     apart,
+    control_of,
     date_onset,
     envelope,
     is_repeatable,
@@ -36,6 +39,7 @@ from .rounds import (
     suspicious,
     unsure,
 )
+from .tapes_beside import complete_noise, noise_beside, referee_beside, run_referee
 from .whole_trainings import MEMBERS, is_left_over, without_culprits
 
 SINGLE = "single"
@@ -122,10 +126,16 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Lab
         # What differs has a cause, which a script is to show: its interpreter imports meanwhile. Of runs that were
         # there already the causes may be known, too.
         laboratory.scripts(spec_of(reference), [spec_of(run) for run in differing])
-    laboratory.make(once_more(reference, others, chosen))
+    with ExitStack() as beside:
+        if differing:  # else nothing is held against the noise
+            beside.enter_context(noise_beside(reference, control_of(reference), chosen, laboratory))
+        laboratory.make(once_more(reference, others, chosen))
     # Of a reference that does not repeat itself no step can be held against another mode's.
     if differing and is_repeatable(reference):
+        if len(differing) == 1 and plan.localize != "none":
+            expect_one(laboratory, reference)
         folder, progress = EvidenceFolder.of(reference), laboratory.progress
+        complete_noise(reference, control_of(reference), chosen, laboratory)
         # The referee takes one processor for as long as what is made here takes the others.
         with referee_beside(folder, evidence_for(reference, differing[0]).taped, laboratory):
             doubtful = not_of_itself(reference, differing, chosen)

@@ -25,6 +25,7 @@ from ..records.culprit import Culprit, CulpritScript
 from ..records.experiment import Experiment
 from ..records.localization_record import Localization, LocalizedSide, LocalizerConfig, read_localization
 from ..records.step_selection import StepSelection
+from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import noise_path, outcome_path, outcome_steps, read_noise_record, tape_path
 from ..tape.op_names import UNREPLAYED
 from .evidence import EvidenceFolder, PairEvidence
@@ -100,7 +101,8 @@ def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: Invest
                 laboratory.progress.say(f"{said}: its cause is not looked for")
                 continue
             folder_of(inquiry).mkdir(parents=True, exist_ok=True)
-            stack.enter_context(_localizer(inquiry, _config(inquiry, a, b, address), laboratory))
+            config = _config(inquiry, a, b, address)
+            stack.enter_context(_localizer(inquiry, config, laboratory, alone=len(asked) == 1))
 
 
 SIDES: tuple[Literal["a", "b"], ...] = ("a", "b")
@@ -204,13 +206,22 @@ def _config(inquiry: Inquiry, ours: tuple[Path, Path], theirs: tuple[Path, Path]
     )
 
 
+def expect_one(laboratory: Laboratory, reference: RecordedRun) -> None:
+    """Have what a localizer imports loaded meanwhile, where one is to work by itself."""
+    laboratory.processes.expect([_guest(Path(), reference, alone=True)])
+
+
+def _guest(config: Path, reference: RecordedRun, *, alone: bool) -> Guest:
+    variables = environment(spec_of(reference), os.environ, alone=alone)  # with the threads of the reference
+    return Guest(config, variables, module=LOCALIZER, imports=EAGER)
+
+
 @contextmanager
-def _localizer(inquiry: Inquiry, config: LocalizerConfig, laboratory: Laboratory) -> Iterator[None]:
+def _localizer(inquiry: Inquiry, config: LocalizerConfig, laboratory: Laboratory, *, alone: bool) -> Iterator[None]:
     """The localizer beside what is done in this context; what it says is passed on, and it ends with the context."""
     path = folder_of(inquiry) / "localizer.json"
     path.write_text(json_text(config, indent=1), encoding="utf-8")
-    threads = environment(spec_of(inquiry.evidence.a), os.environ)  # with the threads of the reference
-    guest = Guest(path, threads, module=LOCALIZER, imports=EAGER)
+    guest = _guest(path, inquiry.evidence.a, alone=alone)
     progress, (reading, writing) = laboratory.progress, os.pipe()
     said = os.fdopen(reading, encoding="utf-8", errors="replace")
     try:

@@ -260,6 +260,8 @@ def _taped_noise(evidence: PairEvidence) -> tuple[dict[int, Noise], tuple[str, .
             if noise is None:
                 continue
             # of a step that was taped twice, the noise that was looked at closer
+            if noise.equal and not noise.replays:
+                continue  # its tape was not replayed with random rounding
             if noise.equal and (step not in found or noise.edge_replays):
                 found[step] = noise
             elif not noise.equal:

@@ -10,7 +10,6 @@ envelope, seeds     whole trainings
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +32,7 @@ from .evidence import EvidenceFolder, evidence_for
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Progress, Round, begun_in, repeating
 from .pair_scores import Scores, scores_of, spec_of, suspicious_steps
+from .tapes_beside import is_measured_beside, measured_by_holder
 
 RERUNS = 4
 """Perturbed re-runs that stand in for the tape where no step replays."""
@@ -73,18 +73,19 @@ def once_more(reference: RecordedRun, others: Sequence[RecordedRun], chosen: Cho
     plans = [
         repeating(
             reference,
-            _again(reference),
+            control_of(reference),
             states=steps if apart else StepSelection.of(lacking) if lacking else None,
             outcomes=steps,
             tapes=StepSelection.of(chosen.recorded),
             measured=StepSelection.of(chosen.taped),
+            noise_replays=0 if is_measured_beside(reference) else NOISE_REPLAYS,
             keep_inputs=bool(apart),
             held=True,
         )
     ]
     for run in others:
         if run in apart:
-            plans.append(repeating(run, _again(run), states=StepSelection.of(chosen.forced[:1])))
+            plans.append(repeating(run, control_of(run), states=StepSelection.of(chosen.forced[:1])))
             continue
         forced = chosen.of[run.path]
         known = set(state_steps(run.path))
@@ -115,7 +116,7 @@ def apart(
     """The chosen steps of every mode, each begun in the reference's state, in one training until the last of them:
     what the script carries from one to the next stays near to the reference's. None where no state could be kept.
     The modes `again` have their controls beside."""
-    plans = [repeating(run, _again(run)) for run in again]
+    plans = [repeating(run, control_of(run)) for run in again]
     for run in others:
         states = _states_of(reference) if run.path not in chosen.of else reference.path / STATES
         if steps_in(states):  # the state of a training that torch.func transforms cannot be read
@@ -127,7 +128,7 @@ def _forced(
     reference: RecordedRun, run: RecordedRun, states: Path, steps: Sequence[int], chosen: ChosenSteps
 ) -> BatchPlan:
     experiment = Experiment("forced", run.path.name, reference.path.name)
-    taped = [step for step in chosen.taped if step in steps]
+    taped = [step for step in chosen.held if step in steps]
     # Lazy tensors have no values op by op: another process stands in for them (see `ops`).
     if not taped or spec_of(run).base == "lazy":
         return begun_in(states, run, experiment, steps)
@@ -145,24 +146,24 @@ def unsure(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
         scores = scores_of(evidence)
         beyond = [one.step for one in scores.steps if worst_of([one]) > scores.threshold.fault]
         if beyond and beyond[0] not in own_steps(evidence.forced):
-            plans.append(repeating(run, _again(run)))
+            plans.append(repeating(run, control_of(run)))
     return Round("a control of the steps that were begun in the reference's state", plans)
 
 
 def is_repeatable(reference: RecordedRun) -> bool:
-    repeated = EvidenceFolder.of(reference).find(_again(reference))
+    repeated = EvidenceFolder.of(reference).find(control_of(reference))
     return repeated is not None and repetition(reference, repeated).repeatable
 
 
 def noise_without_tape(reference: RecordedRun, chosen: ChosenSteps, progress: Progress) -> Round:
     """Where no step replays, measure the noise by starting the reference's steps from states that are one ULP off."""
-    repeated, states = EvidenceFolder.of(reference).find(_again(reference)), _states_of(reference)
+    repeated, states = EvidenceFolder.of(reference).find(control_of(reference)), _states_of(reference)
     if not steps_in(states):
         states = reference.path / STATES
     if repeated is None or not steps_in(states):
         return Round("noise")
     noises = [read_noise(repeated.path, step) for step in chosen.taped]
-    if any(noise is not None and noise.equal for noise in noises):
+    if any(noise is not None and noise.equal and noise.replays for noise in noises):
         return Round("noise")
     reasons = {noise.reason for noise in noises if noise is not None and noise.reason}
     progress.say(
@@ -214,13 +215,7 @@ def look_closer(laboratory: Laboratory, reference: RecordedRun, run: RecordedRun
     if not is_few(steps, scores):
         steps = [step for step in steps if noise_path(holding.path, step).exists()]
     for step in steps:
-        request = {"request": "noise", "step": step, "replays": NOISE_REPLAYS, "edge": EDGE_REPLAYS}
-        found = laboratory.held.ask(holding.path, request)
-        if found is not None:
-            path = noise_path(holding.path, step)
-            written = path.with_name(f"{path.name}.part")
-            written.write_text(json.dumps(found["noise"]), encoding="utf-8")
-            written.replace(path)
+        if measured_by_holder(laboratory, holding.path, step, EDGE_REPLAYS):
             scores = scores_of(evidence)
             if any(one.step == step and worst_of([one]) > scores.threshold.fault for one in scores.steps):
                 return
@@ -268,10 +263,11 @@ def seeds(runs: Sequence[RecordedRun], count: int) -> Round:
     return Round("seeds", [repeating(run, one, seed_shift=n, record="losses") for run, one, n in made])
 
 
-def _again(run: RecordedRun) -> Experiment:
+def control_of(run: RecordedRun) -> Experiment:
+    """The run, trained once more."""
     return Experiment("again", run.path.name)
 
 
 def _states_of(reference: RecordedRun) -> Path:
     """The states that its repetition has kept."""
-    return EvidenceFolder.of(reference).path / _again(reference).name / STATES
+    return EvidenceFolder.of(reference).path / control_of(reference).name / STATES

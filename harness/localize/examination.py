@@ -151,18 +151,21 @@ def examine(
     results: dict[int, Examined] = {}
     with set_apart(pair.devices()):
         execution = MixtureExecution(pair, Mixture("b"))
-        for number in range(len(pair.blocks)):
+        for number in range(max(found, default=-1) + 1):
             if number not in found:
                 execution.run(number)
                 continue
             before = execution.memory.fork()
             execution.run_as("b", number, execution.memory)
-            results[number] = _examined(execution, found[number], before, kept=number in keep, errors=errors)
+            results[number] = examined_block(execution, found[number], before, kept=number in keep, errors=errors)
             execution.memory.block_ended(number)
     return results
 
 
-def _examined(execution: MixtureExecution, suspect: Suspect, before: Memory, *, kept: bool, errors: bool) -> Examined:
+def examined_block(
+    execution: MixtureExecution, suspect: Suspect, before: Memory, *, kept: bool, errors: bool
+) -> Examined:
+    """The test of a block that was executed as side b has it; `before` is the memory that it began with."""
     pair, number = execution.pair, suspect.block
     compared = _compared(pair, number)
     if not compared:

@@ -124,6 +124,11 @@ class HybridTests:
         """Side b with these causes from side a. Raises Infeasible."""
         return self._drift("b", causes)
 
+    def measured(self, mixture: Mixture, values: Values) -> None:
+        """Take these for what the mixture gives."""
+        self.count += mixture not in self._known
+        self._known[mixture] = self.scorer.drift(values)
+
     def _drift(self, base: Side, causes: Sequence[Cause]) -> Drift:
         blocks = frozenset(block for cause in causes for block in cause.blocks)
         mixture = Mixture(base, blocks, frozenset(value for cause in causes for value in cause.inputs))

@@ -47,8 +47,9 @@ def taken_apart(tests: HybridTests, examined: Mapping[int, Examined], sites: Seq
         causes, whole = causes_of(pair, examined, parts), causes_of(pair, examined, [site])
         try:
             for cause in causes:
-                tests.swapped_in([cause])
+                # what cannot be mixed mostly cannot be taken out
                 tests.swapped_out([cause])
+                tests.swapped_in([cause])
             out = tests.swapped_out(causes) == tests.swapped_out(whole)
             found += parts if out and tests.swapped_in(causes) == tests.swapped_in(whole) else [site]
         except Infeasible:
@@ -71,12 +72,12 @@ class UnprovenCauses:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Held:
-    """One side of a step: its tape, its label, where its process is held what its calls really gave, the
-    process and what could not be observed there, and its mode as it was given."""
+    """One side of a step: its tape, its label, where its process is held what its calls really gave (waited for, and
+    raises what went wrong there), the process and what could not be observed there, and its mode as it was given."""
 
     tape: Tape
     label: str
-    digests: Digests | None = None
+    digests: Callable[[], Digests] | None = None
     calls: WorkerCalls | None = None
     notes: Sequence[str] = ()
     spec: str = ""
@@ -116,9 +117,10 @@ def localize_step(
     same = sum(block.paired for block in pair.blocks)
     say(f"{counts} calls aligned: {same} of {len(pair.blocks)} blocks are the same op")
     # From here on each side is executed by the kernels that it really has.
-    verified = {side: _verified(pair, side, sides[side]) for side in SIDES}
-    kernels: dict[Side, Found] = {side: found for side, (found, _) in verified.items()}
-    pair = replace(pair, kernels={side: own for side, (_, own) in verified.items()})
+    # What a compiled step gave is known at once; an eager one is executed for it, which takes a while.
+    verified = {side: _verified(pair, side, sides[side]) for side in reversed(SIDES)}
+    kernels: dict[Side, Found] = {side: verified[side][0] for side in SIDES}
+    pair = replace(pair, kernels={side: verified[side][1] for side in SIDES})
     found = suspects(pair)
     for side in SIDES:
         for number in {pair.home[side][node] for node in kernels[side].special}:
@@ -147,12 +149,11 @@ def localize_step(
     differing = {number for number, one in examined.items() if one.differs is not False}
     say(f"{len(differing)} of {len(pair.blocks)} blocks compute other bits, from {len(causes)} causes")
     unproven(UnprovenCauses(pair, kernels, examined, [place_of(pair, examined, one) for one in causes]))
+    controls: dict[Side, bool] = {"b": _control(pair, "b", sides, noise, tests)}
     proofs = prove(tests, causes, threshold)
     beyond = proofs.whole.score > threshold or proofs.whole.discrete
     chosen = with_choices_of_reference(pair, scorer, differing) if beyond else None
-    controls = {
-        side: Scorer(sides[side].tape.expected(), noise).drift(execute(pair, Mixture(side))).is_none for side in SIDES
-    }
+    controls["a"] = _control(pair, "a", sides, noise, tests)
 
     def kernel(side: Side, numbers: Sequence[int]) -> str | None:
         held = sides[side]
@@ -180,7 +181,14 @@ def _astray(pair: TapePair, side: Side, number: int, found: Found) -> tuple[str,
 def _verified(pair: TapePair, side: Side, held: Held) -> tuple[Found, Kernels]:
     if held.digests is None or held.calls is None:
         return Found(), pair.kernels[side]
-    return verify(pair, side, held.digests, held.calls)
+    return verify(pair, side, held.digests(), held.calls)
+
+
+def _control(pair: TapePair, side: Side, sides: Mapping[Side, Held], noise: Noise, tests: HybridTests) -> bool:
+    """Whether a tape, executed by its side's kernels, gives its own values again; the tests know its drift then."""
+    values = execute(pair, Mixture(side))
+    tests.measured(Mixture(side), values)
+    return Scorer(sides[side].tape.expected(), noise).drift(values).is_none
 
 
 def _causes(pair: TapePair, examined: Mapping[int, Examined], sites: Sequence[SwapSite]) -> list[Cause]:

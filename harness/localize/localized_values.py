@@ -17,7 +17,7 @@ from ..tape.replay import bits_of, set_apart
 from ..tape.storages import viewed
 from ..tape.tape import Tape, View
 from ..tape.tensor_file import CODES
-from .examination import Examined, Suspect, examine
+from .examination import Examined, Suspect, examined_block
 from .hybrid import Mixture, MixtureExecution, TapePair
 from .local_error import results_of
 from .step_memory import Memory
@@ -46,15 +46,15 @@ class ShownBlock:
 
 def show_blocks(pair: TapePair, found: Mapping[int, Suspect]) -> dict[int, ShownBlock | NotShown]:
     """Walk through side b once more and keep what these blocks take and give, or why that cannot be had."""
-    examined = examine(pair, found, keep=found.keys())
     shown: dict[int, ShownBlock | NotShown] = {}
     with set_apart(pair.devices()):
         execution = MixtureExecution(pair, Mixture("b"))
-        for number in range(len(pair.blocks)):
+        for number in range(max(found, default=-1) + 1):
             before = execution.memory.fork() if number in found else None
             execution.run_as("b", number, execution.memory)
             if before is not None:
-                shown[number] = _shown(execution, number, examined[number], before)
+                examined = examined_block(execution, found[number], before, kept=True, errors=True)
+                shown[number] = _shown(execution, number, examined, before)
             execution.memory.block_ended(number)
     return shown
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -45,7 +46,8 @@ def main(path: Path) -> int:
     facts: dict[str, Any] = {"schema": SCHEMA, "step": config.step, "inputs": config.inputs, "culprits": []}
     try:
         with ExitStack() as stack:
-            sides = {side: _held(config, modes[side], stack) for side in SIDES}
+            asking = stack.enter_context(ThreadPoolExecutor(len(SIDES)))
+            sides = {side: _held(config, modes[side], stack, asking) for side in SIDES}
             # As in the reference's step; what the other side was set to otherwise shows as other bits of its ops, which
             # are executed in its own process then.
             stack.enter_context(settings_of_step(sides["a"].tape.settings))
@@ -88,7 +90,7 @@ def _differs_op_by_op(held: Held, outcome: str) -> list[str]:
     return [name for name, one in held.tape.expected().items() if name not in values or not is_same(values[name], one)]
 
 
-def _held(config: LocalizerConfig, side: LocalizedSide, stack: ExitStack) -> Held:
+def _held(config: LocalizerConfig, side: LocalizedSide, stack: ExitStack, asking: Executor) -> Held:
     """Raises NotReplayable where no tape was written, with the reason, and JournalError for one that is damaged."""
     worker = None
     if side.socket:
@@ -103,8 +105,10 @@ def _held(config: LocalizerConfig, side: LocalizedSide, stack: ExitStack) -> Hel
     held = Held(read_tape(path), side.label, spec=side.spec)
     if worker is None:
         return held
-    calls = WorkerCalls(worker, config.step)
-    return replace(held, digests=worker.digests(config.step), calls=calls, notes=worker.notes(config.step))
+    calls, notes = WorkerCalls(worker, config.step), worker.notes(config.step)
+    # The process executes the whole step for them: meanwhile the other tape is read, and both are aligned.
+    pending = asking.submit(worker.digests, config.step)
+    return replace(held, digests=pending.result, calls=calls, notes=notes)
 
 
 def _facts(found: LocalizedStep, sides: Mapping[Side, Held]) -> dict[str, object]:

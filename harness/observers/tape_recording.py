@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,9 @@ from ..records.mode_spec import INDUCTOR, OP_BY_OP
 from ..records.run_config import RunConfig
 from ..tape.call_log import OPAQUE, VALUE_BUDGET, CallValues
 from ..tape.compiled_graphs import CompiledGraphs
-from ..tape.ensemble import StepNoise, in_words, measure_noise
+from ..tape.ensemble import StepNoise, in_words, measure_noise, write_noise
 from ..tape.tape import NotReplayable, Tape
-from ..tape.tape_file import TAPES, noise_file, tape_file, write_tape
+from ..tape.tape_file import TAPES, tape_file, write_tape
 from ..tape.tape_recorder import TapeRecorder
 from ..torch_private.compile_work import around_compile_calls
 from ..torch_private.compiling import compiled_frames
@@ -166,11 +165,7 @@ class TapeRecording(Observer):
                 f"step {noise.step}: {noise.dropped} of {noise.dropped + noise.replays} replays with random rounding "
                 "failed and do not count: a discrete choice (a size, an index) hangs on the last bit"
             )
-        self._folder.mkdir(parents=True, exist_ok=True)
-        path = noise_file(self._folder, noise.step)
-        temporary = path.with_name(f"{path.name}.part")
-        temporary.write_text(json.dumps(noise.to_json()), encoding="utf-8")
-        temporary.replace(path)
+        write_noise(self._folder, noise)
 
     def _failed(self, step: int, error: Exception) -> None:
         """Say that the tape failed, here and in the step's noise where it can be written."""

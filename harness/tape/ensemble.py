@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import torch
 
 from ..torch_private.dispatching import bare_execution
 from .replay import AsRecorded, Replay, is_same
 from .rounding import RandomRounding, has_digits
+from .step_settings import settings_of_step
 from .tape import NotReplayable, Tape
+from .tape_file import noise_file
 
 SCHEMA = 1
 
@@ -82,8 +86,11 @@ class StepNoise:
         }
 
 
-def measure_noise(tape: Tape, replays: int, edge_replays: int = 0, *, compiled: bool = False) -> StepNoise:
-    """Replay a tape unchanged, then `replays` times with random rounding and `edge_replays` times with stronger one.
+def measure_noise(
+    tape: Tape, replays: int, edge_replays: int = 0, *, compiled: bool = False, threads: int | None = None
+) -> StepNoise:
+    """Replay a tape unchanged, then `replays` times with random rounding and `edge_replays` times with stronger one,
+    these in so many `threads` where they are given: which bits they have is random anyway.
 
     Of a step whose graphs were `compiled` the replay executes the ops that these were made of, one by one, which gives
     other bits by design: then the noise is how far random rounding moves that replay. Failures are the result's
@@ -107,14 +114,26 @@ def measure_noise(tape: Tape, replays: int, edge_replays: int = 0, *, compiled: 
         reason = f"the unchanged replay gives other bits for {some}"
         return StepNoise(tape.step, calls, seconds=seconds, differs=differs, reason=reason)
     began = time.perf_counter()
-    spread = _spread(replay, expected, tape.step, replays, 1.0)
+    members = {} if threads is None else {"threads": threads}
+    with settings_of_step(members):
+        spread = _spread(replay, expected, tape.step, replays, 1.0)
     seconds["rounded"] = (time.perf_counter() - began) / max(1, replays)
     found = spread.result(tape.step, calls, seconds)
     if not edge_replays or not found.equal:
         return found
-    edge = _spread(replay, expected, tape.step, edge_replays, EDGE_STRENGTH)
+    with settings_of_step(members):
+        edge = _spread(replay, expected, tape.step, edge_replays, EDGE_STRENGTH)
     tensors = {name: replace(one, reach=edge.reach[name]) for name, one in found.tensors.items()}
     return replace(found, tensors=tensors, edge_replays=edge_replays)
+
+
+def write_noise(folder: Path, noise: StepNoise) -> None:
+    """Write the noise of a step beside its tape, all of it or nothing. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = noise_file(folder, noise.step)
+    temporary = path.with_name(f"{path.name}.part")
+    temporary.write_text(json.dumps(noise.to_json()), encoding="utf-8")
+    temporary.replace(path)
 
 
 def _spread(replay: Replay, expected: Mapping[str, torch.Tensor], step: int, replays: int, strength: float) -> Spread:

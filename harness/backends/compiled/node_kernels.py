@@ -24,6 +24,9 @@ from .recompiled_step import recompiled_as
 TOGETHER = 16
 """Nodes that are compiled as one graph: one needs about as long as many, and all are executed when one is asked for."""
 
+MOST_ZEROS = 2**26
+"""Bytes of zeros that are kept for those that are executed beside the one."""
+
 
 @dataclass(frozen=True, slots=True)
 class KernelTensor:
@@ -81,6 +84,8 @@ class NodeKernels:
         self._tape = tape
         self._compile_graph = compile_
         self._known: dict[NodeKind, tuple[CompiledNodes, int]] = {}
+        self._kept: dict[NodeKind, list[torch.Tensor]] = {}
+        self._room = MOST_ZEROS
 
     def prepare(self, positions: Iterable[int]) -> None:
         """Compile the kernels of these calls, some at a time. What cannot be compiled is left for `execute` to say."""
@@ -110,11 +115,22 @@ class NodeKernels:
             # they give is thrown away.
             inputs: list[Any] = []
             for at, other in enumerate(compiled.kinds):
-                inputs += tensors if at == number else [each.empty().zero_() for each in other.tensors()]
+                inputs += tensors if at == number else self._zeros(other)
             outputs = list(compiled.run(inputs))
         before = sum(sum(each) for each in compiled.results[:number])
         own = iter(outputs[before:])
         return [next(own) if given else None for given in compiled.results[number]]
+
+    def _zeros(self, kind: NodeKind) -> list[torch.Tensor]:
+        """What a kernel takes, filled with zeros; kept where it is small, for no kernel writes what it reads."""
+        known = self._kept.get(kind)
+        if known is None:
+            known = [each.empty().zero_() for each in kind.tensors()]
+            size = sum(one.untyped_storage().nbytes() for one in known)
+            if size <= self._room:
+                self._kept[kind] = known
+                self._room -= size
+        return known
 
     def _compile(self, kinds: Sequence[NodeKind]) -> None:
         module, inputs, results = graph_of(kinds)

@@ -1,0 +1,180 @@
+"""What is measured on the reference's tapes by clean processes, beside whatever else is made: noise, and exact values.
+
+noise_beside      while the reference trains once more, its tapes are replayed with random rounding and in double
+complete_noise    what a clean process cannot replay, by the process that is held at the run
+referee_beside    the values in double of tapes that have none yet
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..drift.step_noise import read_noise
+from ..errors import JournalError
+from ..launch.guest_process import EAGER, Guest, GuestProcess, environment
+from ..records.experiment import Experiment
+from ..records.mode_spec import ModeSpec
+from ..records.run_request import NOISE_REPLAYS
+from ..runs.recorded_run import RecordedRun
+from ..runs.step_outcomes import tape_path, write_noise_record
+from .chosen_steps import ChosenSteps, bytes_of_state
+from .evidence import EvidenceFolder
+from .laboratory import Laboratory
+from .pair_scores import spec_of
+
+REFEREE = "numdrift.harness.tape.in_double"
+BESIDE_TRAINING = "numdrift.harness.tape.beside_training"
+
+LONGEST = 600.0
+"""Seconds after which the referee is given up."""
+
+LOOK_SECONDS = 0.02
+
+LARGE = 64 << 20
+"""Bytes of parameters and buffers from which on a step is measured by its own process, as soon as it has ended: a
+second copy of all its values costs memory, and its ops take all processors well."""
+
+
+def is_measured_beside(reference: RecordedRun) -> bool:
+    """Whether a clean process beside the training may measure the reference's steps: on the CPU, of a small model, in
+    one process, with this interpreter. A compiled step is replayed op by op, whatever its kernels are: that process
+    could not tell whether they are its own."""
+    spec = spec_of(reference)
+    here = spec.base == "cpu" and spec.device in (None, "cpu") and spec.python is None
+    return here and reference.manifest.world_size == 1 and bytes_of_state(reference) < LARGE
+
+
+@contextmanager
+def noise_beside(
+    reference: RecordedRun, again: Experiment, chosen: ChosenSteps, laboratory: Laboratory
+) -> Iterator[None]:
+    """The chosen steps of the reference are measured beside what is done in this context, in which it trains `again`;
+    it ends when the last of them is."""
+    folder = EvidenceFolder.of(reference)
+    run = folder.path / again.name
+    if not is_measured_beside(reference) or not (lacking := [one for one in chosen.taped if not _has_noise(run, one)]):
+        yield
+        return
+    told = {
+        "tapes": str((run / "tapes").absolute()),
+        "steps": lacking,
+        "replays": NOISE_REPLAYS,
+        "threads": 1,  # it is one more beside the trainings
+    }
+    process = None
+    try:
+        process = _started(folder, "noise", told, spec_of(reference), BESIDE_TRAINING, laboratory)
+        yield
+        # What has come until now is measured; of the other steps there will be no tape.
+        while process is not None and process.poll() is None and any(awaits_noise(run, step) for step in lacking):
+            time.sleep(LOOK_SECONDS)
+    finally:
+        if process is not None:
+            process.kill()
+            process.wait()
+
+
+def complete_noise(reference: RecordedRun, again: Experiment, chosen: ChosenSteps, laboratory: Laboratory) -> None:
+    """Have the process that is held at the run measure what a clean one could not: its kernels are the step's own."""
+    run = EvidenceFolder.of(reference).path / again.name
+    for step in chosen.taped:
+        if awaits_noise(run, step):
+            measured_by_holder(laboratory, run, step)
+
+
+def measured_by_holder(laboratory: Laboratory, run: Path, step: int, edge_replays: int = 0) -> bool:
+    """Have a step replayed by the process that is held at its run; whether there is one that has answered."""
+    request = {"request": "noise", "step": step, "replays": NOISE_REPLAYS, "edge": edge_replays}
+    found = laboratory.held.ask(run, request)
+    if found is not None:
+        write_noise_record(run, step, found["noise"])
+    return found is not None
+
+
+def awaits_noise(run: Path, step: int) -> bool:
+    """Whether a step's tape gives its own bits again, and has not been replayed with random rounding."""
+    try:
+        noise = read_noise(run, step)
+    except JournalError:
+        return False
+    return noise is not None and noise.equal and not noise.replays and tape_path(run, step).exists()
+
+
+def _has_noise(run: Path, step: int) -> bool:
+    try:
+        noise = read_noise(run, step)
+    except JournalError:
+        return False
+    return noise is not None and (noise.replays > 0 or not noise.equal)
+
+
+def run_referee(
+    folder: EvidenceFolder, runs: Sequence[RecordedRun], laboratory: Laboratory, given_up: threading.Event | None = None
+) -> None:
+    """Write the exact values beside each tape whose noise was measured and that has none yet: a clean process replays
+    it in double. A failure is said, and the verdict goes without. It ends early once it is `given_up`."""
+    tapes = [tape for run in runs for tape in sorted((run.path / "tapes").glob("tape-*.safetensors"))]
+    missing = [
+        tape
+        for tape in tapes
+        if tape.with_name(f"{tape.stem.replace('tape-', 'noise-', 1)}.json").exists()
+        and not tape.with_name(tape.name.replace("tape-", "exact-", 1)).exists()
+    ]
+    if not missing:
+        return
+    until = time.monotonic() + LONGEST
+    try:
+        told = {"tapes": [str(tape.absolute()) for tape in missing], "kernels": []}
+        process = _started(folder, "referee", told, ModeSpec("cpu", "cpu"), REFEREE, laboratory)
+        while (code := process.poll()) is None:
+            if time.monotonic() > until or (given_up is not None and given_up.is_set()):
+                process.kill()
+            time.sleep(LOOK_SECONDS)
+    except OSError as error:
+        laboratory.progress.say(f"the fp64 referee gave no answer: {error}")
+        return
+    if given_up is not None and given_up.is_set():
+        return
+    if code and time.monotonic() > until:
+        laboratory.progress.say(f"the fp64 referee gave no answer: it was ended after {LONGEST:.0f} s")
+    elif code:
+        log = _log(folder, "referee")
+        said = (log.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        laboratory.progress.say(f"the fp64 referee failed (exit code {code}): {said}; all of it is in {log}")
+
+
+@contextmanager
+def referee_beside(folder: EvidenceFolder, runs: Sequence[RecordedRun], laboratory: Laboratory) -> Iterator[None]:
+    """The referee at work beside what is done in this context, which ends with it."""
+    given_up = threading.Event()
+    beside = threading.Thread(target=run_referee, args=(folder, runs, laboratory, given_up))
+    beside.start()
+    try:
+        yield
+    except BaseException:
+        given_up.set()  # it has a session of its own, which Ctrl-C does not reach
+        raise
+    finally:
+        beside.join()
+
+
+def _log(folder: EvidenceFolder, name: str) -> Path:
+    return folder.path / f"{name}.log"
+
+
+def _started(
+    folder: EvidenceFolder, name: str, told: Mapping[str, object], spec: ModeSpec, module: str, laboratory: Laboratory
+) -> GuestProcess:
+    """A clean process with the environment of this mode that does what it is told. Raises OSError."""
+    folder.path.mkdir(parents=True, exist_ok=True)
+    config = folder.path / f"{name}.json"
+    config.write_text(json.dumps(told))
+    guest = Guest(config, environment(spec, os.environ), module=module, imports=EAGER)
+    with _log(folder, name).open("wb") as written:
+        return laboratory.processes.start(guest, written.fileno(), written.fileno())
