@@ -47,7 +47,7 @@ def test_a_step_is_replayed_and_held_against_double(tmp_path: Path) -> None:
     values, _ = read_tensors(exact_file(tape_file(tmp_path, 3)))
     exact, _ = exact_values(tape)
     assert values.keys() == exact.keys()
-    assert all(torch.allclose(values[name], one, rtol=1e-12, atol=1e-18) for name, one in exact.items())
+    assert all(torch.allclose(values[name], one, rtol=1e-9, atol=1e-9) for name, one in exact.items())
 
 
 def test_a_step_by_other_kernels_is_left_to_the_process_that_has_them(tmp_path: Path) -> None:
