@@ -159,7 +159,7 @@ def read_noise(run: Path, step: int) -> Noise | None:
         return Noise(
             step=int(record["step"]),
             replays=int(record["replays"]),
-            tensors=tensors if equal else {},
+            tensors=tensors if equal and record["replays"] else {},
             equal=equal,
             reason=None if reason is None else str(reason),
             differs=tuple(map(str, record.get("differs", ()))),

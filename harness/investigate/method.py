@@ -122,9 +122,10 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Lab
     compared = [compare_runs(reference, run) for run in others]
     chosen = choose(reference, others, compared, plan, laboratory.progress)
     differing = [run for run, one in zip(others, compared, strict=True) if not one.identical]
-    if differing and plan.localize != "none" and plan.scripts and laboratory.made:
-        # What differs has a cause, which a script is to show: its interpreter imports meanwhile. Of runs that were
-        # there already the causes may be known, too.
+    # Of runs that were there already the causes may be known, too.
+    asks_for_causes = bool(differing) and plan.localize != "none" and laboratory.made > 0
+    if asks_for_causes and plan.scripts:
+        # What differs has a cause, which a script is to show: its interpreter imports meanwhile.
         laboratory.scripts(spec_of(reference), [spec_of(run) for run in differing])
     with ExitStack() as beside:
         if differing:  # else nothing is held against the noise
@@ -132,7 +133,7 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Lab
         laboratory.make(once_more(reference, others, chosen))
     # Of a reference that does not repeat itself no step can be held against another mode's.
     if differing and is_repeatable(reference):
-        if len(differing) == 1 and plan.localize != "none":
+        if asks_for_causes and len(differing) == 1:
             expect_one(laboratory, reference)
         folder, progress = EvidenceFolder.of(reference), laboratory.progress
         complete_noise(reference, control_of(reference), chosen, laboratory)

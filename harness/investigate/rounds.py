@@ -163,7 +163,7 @@ def noise_without_tape(reference: RecordedRun, chosen: ChosenSteps, progress: Pr
     if repeated is None or not steps_in(states):
         return Round("noise")
     noises = [read_noise(repeated.path, step) for step in chosen.taped]
-    if any(noise is not None and noise.equal and noise.replays for noise in noises):
+    if any(noise is not None and noise.measured for noise in noises):
         return Round("noise")
     reasons = {noise.reason for noise in noises if noise is not None and noise.reason}
     progress.say(

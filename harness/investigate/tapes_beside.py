@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..drift.step_noise import read_noise
+from ..drift.step_noise import Noise, read_noise
 from ..errors import JournalError
 from ..launch.guest_process import EAGER, Guest, GuestProcess, environment
 from ..records.experiment import Experiment
 from ..records.mode_spec import ModeSpec
 from ..records.run_request import NOISE_REPLAYS
+from ..records.step_files import write_noise_record
 from ..runs.recorded_run import RecordedRun
-from ..runs.step_outcomes import tape_path, write_noise_record
+from ..runs.step_outcomes import noise_path, tape_path
 from .chosen_steps import ChosenSteps, bytes_of_state
 from .evidence import EvidenceFolder
 from .laboratory import Laboratory
@@ -32,7 +34,7 @@ REFEREE = "numdrift.harness.tape.in_double"
 BESIDE_TRAINING = "numdrift.harness.tape.beside_training"
 
 LONGEST = 600.0
-"""Seconds after which the referee is given up."""
+"""Seconds after which the referee is given up, and a noise that nothing else is waited for."""
 
 LOOK_SECONDS = 0.02
 
@@ -55,10 +57,11 @@ def noise_beside(
     reference: RecordedRun, again: Experiment, chosen: ChosenSteps, laboratory: Laboratory
 ) -> Iterator[None]:
     """The chosen steps of the reference are measured beside what is done in this context, in which it trains `again`;
-    it ends when the last of them is."""
+    it ends when all are that have a tape by then."""
     folder = EvidenceFolder.of(reference)
-    run = folder.path / again.name
-    if not is_measured_beside(reference) or not (lacking := [one for one in chosen.taped if not _has_noise(run, one)]):
+    run, ended = folder.path / again.name, folder.path / "noise.ended"
+    lacking = [step for step in chosen.taped if (noise := _noise(run, step)) is None or _is_open(noise)]
+    if not lacking or not is_measured_beside(reference):
         yield
         return
     told = {
@@ -66,25 +69,33 @@ def noise_beside(
         "steps": lacking,
         "replays": NOISE_REPLAYS,
         "threads": 1,  # it is one more beside the trainings
+        "ended": str(ended.absolute()),
     }
     process = None
     try:
+        ended.unlink(missing_ok=True)
         process = _started(folder, "noise", told, spec_of(reference), BESIDE_TRAINING, laboratory)
+    except OSError as error:
+        laboratory.progress.say(f"nothing is measured beside the training of {reference.manifest.label}: {error}")
+    try:
         yield
-        # What has come until now is measured; of the other steps there will be no tape.
-        while process is not None and process.poll() is None and any(awaits_noise(run, step) for step in lacking):
-            time.sleep(LOOK_SECONDS)
+        if process is not None:
+            with suppress(OSError, subprocess.TimeoutExpired):  # what it lacks is measured by the held process
+                ended.touch()
+                process.wait(LONGEST)
     finally:
         if process is not None:
             process.kill()
             process.wait()
+        ended.unlink(missing_ok=True)
 
 
 def complete_noise(reference: RecordedRun, again: Experiment, chosen: ChosenSteps, laboratory: Laboratory) -> None:
     """Have the process that is held at the run measure what a clean one could not: its kernels are the step's own."""
     run = EvidenceFolder.of(reference).path / again.name
     for step in chosen.taped:
-        if awaits_noise(run, step):
+        noise = _noise(run, step)
+        if noise is not None and _is_open(noise) and tape_path(run, step).exists():
             measured_by_holder(laboratory, run, step)
 
 
@@ -93,25 +104,21 @@ def measured_by_holder(laboratory: Laboratory, run: Path, step: int, edge_replay
     request = {"request": "noise", "step": step, "replays": NOISE_REPLAYS, "edge": edge_replays}
     found = laboratory.held.ask(run, request)
     if found is not None:
-        write_noise_record(run, step, found["noise"])
+        write_noise_record(noise_path(run, step), found["noise"])
     return found is not None
 
 
-def awaits_noise(run: Path, step: int) -> bool:
-    """Whether a step's tape gives its own bits again, and has not been replayed with random rounding."""
+def _noise(run: Path, step: int) -> Noise | None:
+    """What is recorded of a step's noise, None where that is nothing or cannot be read."""
     try:
-        noise = read_noise(run, step)
+        return read_noise(run, step)
     except JournalError:
-        return False
-    return noise is not None and noise.equal and not noise.replays and tape_path(run, step).exists()
+        return None
 
 
-def _has_noise(run: Path, step: int) -> bool:
-    try:
-        noise = read_noise(run, step)
-    except JournalError:
-        return False
-    return noise is not None and (noise.replays > 0 or not noise.equal)
+def _is_open(noise: Noise) -> bool:
+    """Whether the tape gives its own bits again, and has not been replayed with random rounding."""
+    return noise.equal and not noise.replays
 
 
 def run_referee(

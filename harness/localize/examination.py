@@ -141,12 +141,10 @@ class Examined:
     slices: Mapping[Side, Tape] | None = None
 
 
-def examine(
-    pair: TapePair, found: Mapping[int, Suspect], *, keep: Collection[int] = (), errors: bool = True
-) -> dict[int, Examined]:
+def examine(pair: TapePair, found: Mapping[int, Suspect], *, errors: bool = True) -> dict[int, Examined]:
     """Walk through side b and execute side a's version of every suspect block on b's values.
 
-    `keep` are the blocks whose slices are kept; without `errors` no double precision is used.
+    Without `errors` no double precision is used.
     """
     results: dict[int, Examined] = {}
     with set_apart(pair.devices()):
@@ -157,7 +155,7 @@ def examine(
                 continue
             before = execution.memory.fork()
             execution.run_as("b", number, execution.memory)
-            results[number] = examined_block(execution, found[number], before, kept=number in keep, errors=errors)
+            results[number] = examined_block(execution, found[number], before, kept=False, errors=errors)
             execution.memory.block_ended(number)
     return results
 

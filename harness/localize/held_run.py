@@ -133,7 +133,9 @@ class Worker:
         self.close()
 
     def close(self) -> None:
-        """Close the connection. The process waits for another one."""
+        """Close the connection, also for a thread that waits for an answer. The process waits for another one."""
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
 
     def __enter__(self) -> Self:

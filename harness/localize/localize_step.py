@@ -13,7 +13,7 @@ from .choices import ChosenDrift, with_choices_of_reference, with_decisions
 from .examination import Examined, Suspect, examine, suspects
 from .found_culprits import Describer, kernel_of, place_of
 from .held_run import WorkerCalls
-from .hybrid import Kernels, Mixture, TapePair, execute, paired
+from .hybrid import Kernels, Mixture, TapePair, Values, execute, paired
 from .hybrid_tests import HybridTests, Infeasible, Scorer
 from .proofs import Proofs, prove
 from .storage_flow import SIDES, Side, flow_of
@@ -149,11 +149,14 @@ def localize_step(
     differing = {number for number, one in examined.items() if one.differs is not False}
     say(f"{len(differing)} of {len(pair.blocks)} blocks compute other bits, from {len(causes)} causes")
     unproven(UnprovenCauses(pair, kernels, examined, [place_of(pair, examined, one) for one in causes]))
-    controls: dict[Side, bool] = {"b": _control(pair, "b", sides, noise, tests)}
+    own = execute(pair, Mixture("b"))
+    tests.measured(Mixture("b"), own)
+    controls: dict[Side, bool] = {"b": _gives_itself(sides["b"], own, noise)}
+    del own  # a copy of all that the step gave
     proofs = prove(tests, causes, threshold)
     beyond = proofs.whole.score > threshold or proofs.whole.discrete
     chosen = with_choices_of_reference(pair, scorer, differing) if beyond else None
-    controls["a"] = _control(pair, "a", sides, noise, tests)
+    controls["a"] = _gives_itself(sides["a"], execute(pair, Mixture("a")), noise)
 
     def kernel(side: Side, numbers: Sequence[int]) -> str | None:
         held = sides[side]
@@ -184,11 +187,9 @@ def _verified(pair: TapePair, side: Side, held: Held) -> tuple[Found, Kernels]:
     return verify(pair, side, held.digests(), held.calls)
 
 
-def _control(pair: TapePair, side: Side, sides: Mapping[Side, Held], noise: Noise, tests: HybridTests) -> bool:
-    """Whether a tape, executed by its side's kernels, gives its own values again; the tests know its drift then."""
-    values = execute(pair, Mixture(side))
-    tests.measured(Mixture(side), values)
-    return Scorer(sides[side].tape.expected(), noise).drift(values).is_none
+def _gives_itself(held: Held, values: Values, noise: Noise) -> bool:
+    """Whether these values, of a side's tape executed by its own kernels, are those that it has recorded."""
+    return Scorer(held.tape.expected(), noise).drift(values).is_none
 
 
 def _causes(pair: TapePair, examined: Mapping[int, Examined], sites: Sequence[SwapSite]) -> list[Cause]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 STATES = "states"
 OUTCOMES = "outcomes"
@@ -36,6 +39,13 @@ def recompiled_folder(run: Path, name: str) -> Path:
     if not FOLDER.fullmatch(name):
         raise ValueError(f"{name!r} is no name of a folder")
     return run / "recompiled" / name
+
+
+def write_noise_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Write the noise of a step, all of it or nothing; an existing one is replaced. Raises OSError."""
+    temporary = path.with_name(f"{path.name}.part")
+    temporary.write_text(json.dumps(record), encoding="utf-8")
+    temporary.replace(path)
 
 
 def steps_in(folder: Path) -> list[int]:

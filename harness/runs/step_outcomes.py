@@ -1,4 +1,4 @@
-"""Reads, and writes of noise, what the experiments of an investigation keep of single steps, beside a run's journal.
+"""Reads what the experiments of an investigation keep of single steps, beside a run's journal.
 
 states/state-000012.safetensors      the state that step 12 begins with
 outcomes/outcome-000012.safetensors  what step 12 gave: losses, gradients, the state after it
@@ -66,14 +66,6 @@ def read_noise_record(run: Path, step: int) -> Mapping[str, Any] | None:
     if record.get("step") != step:
         raise JournalError(path, f"is of step {record.get('step')!r}, not of {step}")
     return record
-
-
-def write_noise_record(run: Path, step: int, record: Mapping[str, Any]) -> None:
-    """Replace the recorded noise of a step, all of it or nothing."""
-    path = noise_path(run, step)
-    written = path.with_name(f"{path.name}.part")
-    written.write_text(json.dumps(record), encoding="utf-8")
-    written.replace(path)
 
 
 def outcome_path(run: Path, step: int) -> Path:

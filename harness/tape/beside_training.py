@@ -4,11 +4,12 @@ It runs in a clean process beside the training, in one thread where `threads` sa
 the training has would take its processors from it, and small ops gain little by them. It is started as
 `python bootstrap.py PACKAGE CONFIG numdrift.harness.tape.beside_training`; CONFIG is JSON:
 
-    {"tapes": folder, "steps": [numbers], "replays": 8, "threads": 1}
+    {"tapes": folder, "steps": [numbers], "replays": 8, "threads": 1, "ended": file}
 
 A step is measured as soon as its training has left its tape and said in the noise file that the unchanged replay gives
 the step's own bits. Where it does not in this process, for the training has kernels of its own, the noise is left to
-the process that has them. It ends with the last of the steps, or with the process that has started it.
+the process that has them. It ends with the last of the steps, with the process that has started it, or once the file
+`ended` says that no further tape comes, and those that came are measured.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def main(config: Path) -> int:
     try:
         told = json.loads(config.read_text(encoding="utf-8"))
         folder, left = Path(told["tapes"]), [int(step) for step in told["steps"]]
-        replays, threads = int(told["replays"]), int(told["threads"])
+        replays, threads, ended = int(told["replays"]), int(told["threads"]), Path(told["ended"])
     except (OSError, ValueError, TypeError, KeyError) as error:
         failure = JournalError(config, f"does not say what is to be measured: {in_words(error)}")
         print(f"numdrift: {failure}", file=sys.stderr)
@@ -45,6 +46,7 @@ def main(config: Path) -> int:
     os.nice(YIELDING)
     parent, exit_code = os.getppid(), 0
     while left and os.getppid() == parent:
+        is_last_look = ended.exists()  # asked for before the tapes are: none comes between the two
         ready = [step for step in left if awaits_replays(folder, step)]
         for step in ready:
             left.remove(step)
@@ -53,6 +55,8 @@ def main(config: Path) -> int:
             except Exception as error:  # noqa: BLE001, what fails here is measured by the run's own process
                 print(f"numdrift: step {step} could not be measured here: {in_words(error)}", file=sys.stderr)
                 exit_code = JournalError.exit_code
+        if is_last_look:
+            break
         if not ready:
             time.sleep(LOOK_SECONDS)
     return exit_code

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from ..records.step_files import write_noise_record
 from ..torch_private.dispatching import bare_execution
 from .replay import AsRecorded, Replay, is_same
 from .rounding import RandomRounding, has_digits
@@ -130,10 +130,7 @@ def measure_noise(
 def write_noise(folder: Path, noise: StepNoise) -> None:
     """Write the noise of a step beside its tape, all of it or nothing. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = noise_file(folder, noise.step)
-    temporary = path.with_name(f"{path.name}.part")
-    temporary.write_text(json.dumps(noise.to_json()), encoding="utf-8")
-    temporary.replace(path)
+    write_noise_record(noise_file(folder, noise.step), noise.to_json())
 
 
 def _spread(replay: Replay, expected: Mapping[str, torch.Tensor], step: int, replays: int, strength: float) -> Spread:

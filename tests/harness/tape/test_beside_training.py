@@ -93,7 +93,8 @@ def test_the_process_waits_for_the_steps_and_ends_with_the_last(tmp_path: Path) 
     left_by_training(tmp_path, tapes[0])
     write_tape(tape_file(tmp_path, 4), tapes[1])  # of which the training has not said yet whether it replays
     config = tmp_path / "noise.json"
-    config.write_text(json.dumps({"tapes": str(tmp_path), "steps": [2, 4, 5], "replays": 3, "threads": 1}))
+    told = {"tapes": str(tmp_path), "steps": [2, 4, 5], "replays": 3, "threads": 1, "ended": str(tmp_path / "ended")}
+    config.write_text(json.dumps(told))
     command = guest_command(config, module="numdrift.harness.tape.beside_training")
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -112,6 +113,25 @@ def test_the_process_waits_for_the_steps_and_ends_with_the_last(tmp_path: Path) 
     assert noise_of(tmp_path, 5)["replays"] == 3
     assert "step 4 could not be measured here" in said
     assert process.returncode == 3
+
+
+def test_the_process_ends_once_no_further_tape_comes(tmp_path: Path) -> None:
+    # given one step by other kernels, which stays open, one that is to be measured, and one that never comes
+    tape = started("mlp").taped(2)
+    one, *others = tape.watched
+    write_tape(tape_file(tmp_path, 2), replace(tape, watched=(replace(one, value=one.value * 1.5), *others)))
+    write_noise(tmp_path, measure_noise(tape, 0))
+    left_by_training(tmp_path, started("mlp").taped(5))
+    config, ended = tmp_path / "noise.json", tmp_path / "ended"
+    ended.touch()
+    told = {"tapes": str(tmp_path), "steps": [2, 5, 9], "replays": 3, "threads": 1, "ended": str(ended)}
+    config.write_text(json.dumps(told))
+    # when
+    command = guest_command(config, module="numdrift.harness.tape.beside_training")
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    # then
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert awaits_replays(tmp_path, 2) and noise_of(tmp_path, 5)["replays"] == 3
 
 
 def test_a_configuration_that_says_nothing_is_refused(tmp_path: Path) -> None:
