@@ -106,7 +106,8 @@ class EndingSignal(BaseException):
 def signals_for(pass_on: Callable[[signal.Signals], None]) -> Iterator[None]:
     """Call `pass_on` for each of PASSED_ON, and raise EndingSignal for ENDING, while the context is open.
 
-    What the process has done with these signals before is done again afterwards. Threads but the main one get none.
+    What the process has done with these signals before is done again afterwards. One that it ignores, as nohup has it
+    ignore SIGHUP, stays ignored, here and in the processes that it starts. Threads but the main one get none.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # Python lets nobody but the main thread have handlers: a run from another one goes on without
@@ -119,7 +120,8 @@ def signals_for(pass_on: Callable[[signal.Signals], None]) -> Iterator[None]:
         raise EndingSignal(signal.Signals(number))
 
     handlers = dict.fromkeys(PASSED_ON, passed) | dict.fromkeys(ENDING, ended)
-    before = {one: signal.signal(one, handler) for one, handler in handlers.items()}
+    heard = {one: handler for one, handler in handlers.items() if signal.getsignal(one) != signal.SIG_IGN}
+    before = {one: signal.signal(one, handler) for one, handler in heard.items()}
     try:
         yield
     finally:

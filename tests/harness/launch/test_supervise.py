@@ -12,8 +12,9 @@ import pytest
 
 from numdrift.harness.errors import UsageError
 from numdrift.harness.launch.guest_process import Launch, environment, interpreter, start
+from numdrift.harness.launch.preloaded import circumstances
 from numdrift.harness.launch.running_process import JournalProgress, ProcessEnd, Tail
-from numdrift.harness.launch.supervise import supervise
+from numdrift.harness.launch.supervise import EndingSignal, signals_for, supervise
 from numdrift.harness.records import frames
 from numdrift.harness.records.mode_spec import parse_mode
 
@@ -215,3 +216,22 @@ def test_a_tail_reads_complete_lines_alone(tmp_path: Path) -> None:
     assert tail.advance() and tail.progress.steps == 2 and str(tail.progress.loss) == "nan"
     events.write_bytes(first + second + third)
     assert tail.advance() and tail.progress == JournalProgress(3, None, 0.3)
+
+
+def test_what_is_ignored_stays_ignored_for_the_scripts_too() -> None:
+    # given a command under nohup
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        outside = circumstances()
+        # when the terminal is closed
+        with signals_for(lambda number: None):
+            os.kill(os.getpid(), signal.SIGHUP)
+            # then it goes on, and a preloaded process serves as it did
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+            assert circumstances() == outside
+            with pytest.raises(EndingSignal):
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(1)
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -1,0 +1,61 @@
+"""How causes come back into the verdict: what is proven of single ops stands above the noise of a whole step.
+
+different-setup   where a proven cause draws from another state of a generator
+beyond-rounding   where a proven cause is wrong by itself (see `localize.judged_alone`), however noisy the step is
+rounding          stays, and is worth a look, where a proven kernel is within the rounding of its inputs, and yet far
+                  less accurate than the other side's
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..records.culprit import KERNEL, Culprit
+from ..records.findings import Verdict
+from .culprit_words import title_of, wrong_by_itself
+
+LESS_ACCURATE = 100.0
+"""By how much the error of one side is larger than that of the other from which on it is worth a look."""
+
+
+def with_causes(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -> Verdict:
+    """The verdict that the scores of the steps gave, and what the causes say to it. `a` and `b` name the modes."""
+    if verdict.word not in ("rounding", "beyond-rounding"):
+        return verdict
+    acting = [one for one in culprits if one.is_proven and one.significance == "beyond-rounding"]
+    setup = [one for one in acting if one.local_significance == "different-setup"]
+    wrong = [one for one in acting if one.local_significance == "beyond-rounding"]
+    if setup:
+        text = f"{title_of(setup[0])} {wrong_by_itself(setup[0], a, b)}"
+        return replace(
+            verdict, word="different-setup", text=f"different-setup: {text}", step=setup[0].step, inspect=False
+        )
+    if verdict.word == "beyond-rounding":
+        return verdict
+    if wrong:
+        drift = f"the drift of the whole step ({verdict.score:.3g} times its rounding noise) does not show it"
+        text = f"{title_of(wrong[0])} {wrong_by_itself(wrong[0], a, b)}; {drift}"
+        return replace(
+            verdict,
+            word="beyond-rounding",
+            text=f"beyond-rounding: {text}",
+            step=wrong[0].step,
+            first_significant_step=wrong[0].step,
+            inspect=False,
+        )
+    return _less_accurate(verdict, culprits, a, b)
+
+
+def _less_accurate(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -> Verdict:
+    notes = []
+    for one in culprits:
+        errors = [(rho, label) for label, rho in ((a, one.rho.get("a")), (b, one.rho.get("b"))) if rho]
+        if one.kind == KERNEL and one.is_proven and one.local_significance == "rounding" and len(errors) == 2:
+            (better, _), (worse, label) = sorted(errors)
+            if worse > LESS_ACCURATE * better:
+                notes.append(
+                    f"{title_of(one)} is {worse / better:.3g} times less accurate in {label}, "
+                    "though within what rounding of its inputs causes"
+                )
+    return replace(verdict, inspect=True, notes=(*verdict.notes, *notes)) if notes else verdict

@@ -1,0 +1,95 @@
+"""What a cause is by itself, on the inputs of its block, whatever the noise of the step around it is.
+
+    different-setup   "generator"   it draws from another state of a generator
+    beyond-rounding   "choice"      an op whose results are whole numbers or choices answers otherwise on equal inputs
+                      "error"       its error is more than 16 times what rounding of its inputs causes
+                      "bound"       it errs by more than 16 times what a correct kernel of its precision can
+                      "bias"        its errors lean to one side, which those of rounding do not
+                      "values"      other arguments, or ops that one side alone has, move values by more than rounding
+    rounding          "within"      on both sides all of it errs by no more than what rounding of its inputs causes
+                      ""            none of that, and its error is known
+    None              ""            what it read is not known, or its error
+
+Each is held against the other side: where both are far from double by as much, it is not one of them that is wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from ..records.culprit import KERNEL, SETUP
+from .examination import Examined
+from .hybrid import TapePair
+from .local_error import LocalError
+from .net_effect import net_roundings
+from .storage_flow import SIDES, Side
+from .swap_sites import Cause
+from .value_links import GENERATOR
+
+LOCAL_FAULT = 16.0
+"""rho from which on a kernel is at fault by itself, whatever the step around it does."""
+
+MOVED = 4.0
+"""rho, and roundings of their own precision, from which on values are others and not just rounded otherwise."""
+
+LEANS, UPRIGHT = 6.0, 3.0
+"""Standard errors of the signs of errors from which on they lean to one side, and up to which they do not."""
+
+UNREAD = "or what "
+"""How the reason begins of an op whose inputs in its compiled graph are not known."""
+
+CHOICES = frozenset(
+    (
+        "argmax", "argmin", "bucketize", "ceil", "eq", "floor", "floor_divide", "fmod", "ge", "gt", "isfinite", "isinf",
+        "isnan", "le", "lt", "ne", "remainder", "round", "searchsorted", "sign", "trunc",
+    )
+)  # fmt: skip
+"""Ops of which all correct kernels give one result on the same inputs."""
+
+
+WITHIN = 2.0
+"""rho up to which an error is what rounding of the inputs causes in a good kernel."""
+
+
+def judged_alone(
+    cause: Cause, pair: TapePair, examined: Mapping[int, Examined], errors: Mapping[Side, LocalError]
+) -> tuple[str | None, str]:
+    """The word and which rule gave it. `errors` are the largest of each side at its sites."""
+    if cause.kind == SETUP:
+        return ("different-setup", "generator") if any(GENERATOR in reason for reason in cause.reasons) else (None, "")
+    if any(one.startswith(UNREAD) for one in cause.reasons):
+        return None, ""
+    looked = [examined[one] for one in cause.blocks if one in examined]
+    several = any(len(site.blocks) > 1 for site in cause.sites)
+    chooses = any(len(cause.ops[side]) == 1 and CHOICES.issuperset(cause.ops[side]) for side in SIDES)
+    if chooses and any(examined[site.lead].largest for site in cause.sites):
+        return "beyond-rounding", "choice"
+    if len(errors) < len(SIDES):
+        return None, ""
+    worse, better = sorted(errors.values(), key=lambda one: one.rho, reverse=True)
+    roundings = max((one.roundings for one in looked), default=0.0)
+    rule = ""
+    if worse.rho > LOCAL_FAULT * max(1.0, better.rho):
+        rule = "error" if cause.kind == KERNEL else "values"
+    elif cause.kind != KERNEL and min(worse.rho, roundings) > MOVED * max(1.0, better.rho):
+        rule = "values"
+    elif worse.rho > MOVED * max(1.0, better.rho) and abs(worse.bias) > LEANS and abs(better.bias) < UPRIGHT:
+        rule = "bias"
+    else:
+        bounds = [one.bound for one in errors.values() if one.bound is not None and not math.isnan(one.bound)]
+        rule = "bound" if len(bounds) == len(SIDES) and max(bounds) > LOCAL_FAULT * max(1.0, min(bounds)) else ""
+    if rule and several:
+        moved = net_roundings(pair, cause.blocks)
+        return ("beyond-rounding", rule) if moved is not None and moved > MOVED else (None, "")
+    if rule:
+        return "beyond-rounding", rule
+    within = all(_within(one) for one in looked if one.differs is not False)
+    return "rounding", "within" if within else ""
+
+
+def _within(examined: Examined) -> bool:
+    known = examined.errors or {}
+    return len(known) == len(SIDES) and all(
+        one.rho <= WITHIN and (one.bound is None or one.bound <= 1) for one in known.values()
+    )

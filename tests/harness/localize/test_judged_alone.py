@@ -1,0 +1,160 @@
+"""What a cause is by itself: whatever noise the step has, another correct formula is rounding, and what computes something
+else is not."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from numdrift.harness.localize.examination import Examined, Kind, Suspect
+from numdrift.harness.localize.judged_alone import judged_alone
+from numdrift.harness.localize.local_error import LocalError
+from numdrift.harness.localize.net_effect import net_roundings
+from numdrift.harness.localize.swap_sites import Cause, SwapSite
+from numdrift.harness.records.culprit import Culprit
+
+from .pairs import Plant, Small, localized, sides
+
+ANY_NOISE = 1e30
+"""A threshold that no drift is beyond: then nothing but the cause itself decides."""
+
+
+def between(function: Any) -> Plant:
+    def plant(t: Small) -> None:
+        t.net.between = function
+
+    return plant
+
+
+WEIGHT = torch.randn(8, 8, generator=torch.Generator().manual_seed(1))
+
+
+def halves(h: Tensor) -> Tensor:
+    """Multiples of a half, without a gradient: many lie right between two whole numbers."""
+    return (h * 8).round().detach() / 2
+
+
+def rounded(h: Tensor) -> Tensor:
+    return h + torch.round(halves(h)) / 16
+
+
+def rounded_up(h: Tensor) -> Tensor:
+    return h + torch.floor(halves(h) + 0.5) / 16
+
+
+def normalized(h: Tensor) -> Tensor:
+    return h * torch.rsqrt(h.square().mean(-1, keepdim=True) + 1e-5)
+
+
+def normalized_low(h: Tensor) -> Tensor:
+    return h * (torch.rsqrt(h.square().mean(-1, keepdim=True) + 1e-5) * (1 - 2**-20))
+
+
+def culprits_of(plain: Any, other: Any, threshold: float = ANY_NOISE) -> list[Culprit]:
+    return localized(sides(Small, between(other), between(plain)), threshold).culprits
+
+
+@pytest.mark.parametrize(
+    ("plain", "other", "op", "rule"),
+    [
+        (rounded, rounded_up, "aten.round", "choice"),
+        (lambda h: h * 1.0, lambda h: (h - h.mean(-1, keepdim=True)) * 1.0, "aten.mean", "values"),
+        (normalized, normalized_low, "aten.mul", "values"),
+        (lambda h: h * 1.0, lambda h: h.bfloat16().float() * 1.0, "aten._to_copy", "values"),
+        (lambda h: F.layer_norm(h, (8,), eps=1e-5), lambda h: F.layer_norm(h, (8,), eps=1e-3), "aten.native_layer_norm", "values"),
+    ],
+    ids=["halves rounded up", "mean subtracted", "low by a millionth", "rounded to bfloat16", "another eps"],
+)  # fmt: skip
+def test_what_computes_something_else_is_beyond_rounding_however_noisy_the_step_is(
+    plain: Any, other: Any, op: str, rule: str
+) -> None:
+    first = culprits_of(plain, other)[0]
+    assert (first.op, first.local_significance, first.local_rule) == (op, "beyond-rounding", rule)
+    assert first.significance == "beyond-rounding" and first.is_proven
+
+
+@pytest.mark.parametrize(
+    ("plain", "other"),
+    [
+        (lambda h: F.softmax(h, -1), lambda h: h.exp() / h.exp().sum(-1, keepdim=True)),
+        (lambda h: F.layer_norm(h, (8,)), lambda h: (h - h.mean(-1, keepdim=True)) * (h.var(-1, correction=0, keepdim=True) + 1e-5).rsqrt()),
+        (lambda h: F.gelu(h), lambda h: 0.5 * h * (1 + torch.erf(h * 0.5**0.5))),
+        (lambda h: (h @ WEIGHT) * 0.3, lambda h: (h * 0.3) @ WEIGHT),
+        (lambda h: h.double().log_softmax(-1).float(), lambda h: h.log_softmax(-1)),
+        (lambda h: h.bfloat16() @ WEIGHT.bfloat16() + h, lambda h: (h.bfloat16().float() @ WEIGHT.bfloat16().float()).bfloat16() + h),
+    ],
+    ids=["softmax", "layer norm", "gelu", "factor before a product", "in double", "product in bfloat16"],
+)  # fmt: skip
+def test_another_correct_formula_is_rounding(plain: Any, other: Any) -> None:
+    found = culprits_of(plain, other)
+    assert found
+    assert [one.local_rule for one in found if one.local_significance == "beyond-rounding"] == []
+    assert {one.significance for one in found} == {"rounding"}
+
+
+def test_the_blocks_of_a_rewritten_product_differ_by_its_factor_and_what_leaves_them_does_not() -> None:
+    pair = sides(Small, between(lambda h: (h * 0.3) @ WEIGHT), between(lambda h: (h @ WEIGHT) * 0.3)).pair()
+    moved = [number for number, block in enumerate(pair.blocks) if not block.is_pair]
+    names = {pair.flows["a"].nodes[n].call.name for number in moved for n in pair.blocks[number].a}
+    assert names == {"mul"}
+    products = [
+        number
+        for number, block in enumerate(pair.blocks)
+        if any(pair.flows["b"].nodes[n].call.name == "mm" for n in block.b) and set(range(number - 1, number + 2)) & set(moved)
+    ]
+    together = net_roundings(pair, {*moved, *products})
+    assert together is not None and together < 4
+    alone = [net_roundings(pair, {number}) for number in products]
+    assert all(one is None or one > 1e5 for one in alone)
+
+
+def kernel(kind: Kind = "kernel", reasons: tuple[str, ...] = (), op: str = "rsqrt") -> Cause:
+    return Cause(kind, "forward", {"a": (op,), "b": (op,)}, reasons, (SwapSite(frozenset({0}), 0),))
+
+
+def judged(a: LocalError, b: LocalError, cause: Cause | None = None, roundings: float = 20.0) -> tuple[str | None, str]:
+    suspect = Suspect(0, "kernel", ())
+    examined = {0: Examined(suspect, True, "", {"a": a, "b": b}, largest=1e-6, roundings=roundings)}
+    return judged_alone(cause or kernel(), cast(Any, None), examined, {"a": a, "b": b})
+
+
+def error(rho: float, bias: float = 0.0, bound: float | None = None) -> LocalError:
+    return LocalError(ulp=1.0, rho=rho, bias=bias, bound=bound)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        (error(0.3), error(130.0), ("beyond-rounding", "error")),
+        (error(130.0), error(0.3), ("beyond-rounding", "error")),  # the reference's side may be the one
+        (error(130.0), error(200.0), ("rounding", "")),  # both are as far: the op is not what tells them apart
+        (error(0.3), error(math.inf), ("beyond-rounding", "error")),
+        (error(0.3, bias=1.0), error(8.0, bias=-16.0), ("beyond-rounding", "bias")),
+        (error(0.3, bias=-9.0), error(8.0, bias=-16.0), ("rounding", "")),
+        (error(0.3, bias=1.0), error(1.0, bias=-16.0), ("rounding", "within")),  # smaller than what its inputs cause
+        (error(0.3, bound=0.5), error(0.4, bound=1e9), ("beyond-rounding", "bound")),
+        (error(0.3, bound=300.0), error(0.4, bound=500.0), ("rounding", "")),
+        (error(0.3, bound=0.9), error(0.4, bound=1.5), ("rounding", "")),
+        (error(0.3), error(0.4), ("rounding", "within")),
+        (error(0.3), error(5.0), ("rounding", "")),
+    ],
+)
+def test_a_kernel_is_held_against_the_other_side(
+    a: LocalError, b: LocalError, expected: tuple[str | None, str]
+) -> None:
+    assert judged(a, b) == expected
+
+
+def test_an_op_whose_inputs_are_not_known_is_not_judged() -> None:
+    cause = kernel(reasons=("gives other values", "or what add gives it there is wrong: reading that changes the results"))
+    assert judged(error(0.3), error(3000.0), cause) == (None, "")
+
+
+def test_another_state_of_a_generator_is_another_set_up() -> None:
+    cause = kernel("setup", ("draws other random numbers: the generator is at another state",), "randn")
+    assert judged(error(0.0), error(1e9), cause) == ("different-setup", "generator")
