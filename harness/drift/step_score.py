@@ -57,7 +57,8 @@ class StepScore:
 
     `discrete` names integers that differ though rounding never changed them. `taped` says whether the noise
     was measured at this very step, `replays` by how many repetitions (0: not at all, so that z is an upper
-    bound); `looked_closer` that stronger rounding was tried as well.
+    bound); `looked_closer` that stronger rounding was tried as well. `ill_conditioned` says that all of the drift
+    is what rounding of their inputs causes in the ops that make it.
     """
 
     step: int
@@ -68,6 +69,7 @@ class StepScore:
     discrete: tuple[str, ...] = ()
     replays: int = 0
     looked_closer: bool = False
+    ill_conditioned: bool = False
 
     @property
     def on_edge(self) -> bool:

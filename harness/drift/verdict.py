@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..records.findings import Verdict
+from ..records.findings import StepFindings, Verdict
 from .calibration import Threshold
 from .nonfinite import Nonfinite
 from .recorded_drift import Repetition
@@ -66,7 +66,7 @@ def decide(evidence: VerdictEvidence) -> Verdict:
     )
 
 
-def worst_of(steps: Sequence[StepScore]) -> float:
+def worst_of(steps: Sequence[StepScore] | Sequence[StepFindings]) -> float:
     """The largest score of some steps, infinite where integers differ that rounding leaves alone; 0 of no step."""
     return max((math.inf if one.discrete else one.score for one in steps), default=0.0)
 
@@ -130,7 +130,7 @@ def _undecided(evidence: VerdictEvidence) -> Verdict | None:
             return _no_word(f"the runs differ{since}, and {evidence.stateless}", first)
         return _no_word(f"the runs differ{since}, and {reason}: run `{evidence.command}`, {REMEDY}", first)
     # Without measured noise z is an upper bound: below the threshold it clears a step, above it says nothing.
-    doubtful = _worst([one for one in evidence.steps if not one.replays])
+    doubtful = _worst([one for one in evidence.steps if not one.replays and not one.ill_conditioned])
     if doubtful is not None and doubtful.score > evidence.threshold.fault:
         reason = (
             f"step {doubtful.step} drifts by {doubtful.score:.3g} times the rounding of its "
@@ -162,6 +162,12 @@ def _rounding(evidence: VerdictEvidence) -> Verdict:
         text = "the runs start a few ULP apart, and from one state both modes compute the same bits"
         return Verdict("rounding", f"rounding: {text}", step=evidence.first_differing_step)
     inspect = worst.score > threshold.inspect
+    if worst.score > threshold.fault and worst.ill_conditioned:
+        text = (
+            f"{_largest(evidence.steps, worst)} ({worst.tensor}, step {worst.step}), all of it what rounding of their "
+        )
+        text += "inputs causes in ops that are ill-conditioned there"
+        return Verdict("rounding", f"rounding: {text}", step=worst.step, inspect=True)
     text = (
         f"{_largest(evidence.steps, worst)} ({worst.tensor}, step {worst.step}; {threshold.fault:.3g} would be a fault"
         + (f", and more than {threshold.inspect:.3g} is worth a look)" if inspect else ")")
@@ -170,11 +176,14 @@ def _rounding(evidence: VerdictEvidence) -> Verdict:
 
 
 def _significant(evidence: VerdictEvidence) -> list[StepScore]:
-    """The steps beyond the threshold. Without measured noise only what no rounding explains is."""
+    """The steps beyond the threshold. Without measured noise only what no rounding explains is, and what comes of
+    ill-conditioned ops is not."""
     return [
         one
         for one in sorted(evidence.steps, key=lambda one: one.step)
-        if (one.score > evidence.threshold.fault or one.discrete) and (one.replays or math.isinf(one.score))
+        if (one.score > evidence.threshold.fault or one.discrete)
+        and (one.replays or math.isinf(one.score))
+        and not one.ill_conditioned
     ]
 
 

@@ -7,6 +7,7 @@ swapped into cpu the drift comes (z 90), swapped out of lazy it goes from z 91 t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..records.culprit import COMPILER_SETTING, COMPILER_STAGE, KERNEL, MARK_STEP, PART, Culprit, Proof
@@ -29,27 +30,70 @@ def lines_of(culprit: Culprit, a: str, b: str) -> list[str]:
     """
     if culprit.proof is None:
         return [culprit.text or ""]
-    op = culprit.op or culprit.name or "the inputs of the step"
-    places = [place or "the model itself" for place in culprit.places]
-    more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
-    where = f" of {', '.join(places[:MOST_PLACES])}{more}" if places else ""
-    source = f", {_from_here(culprit.source)}" if culprit.source else ""
     share = culprit.share_of_drift
     of_drift = "" if share is None else f" ({100 * share:.0f} % of the drift)"
     status = "" if culprit.status == "culprit" else "suspect: "
-    phase = PHASES.get(culprit.phase or "", culprit.phase)
     script, shown = culprit.script, ""
     if script is not None and script.path is not None and script.reproduces:
         shown = f"{_from_here(script.path)} shows it without numdrift"
     lines = [
-        f"{status}{op} in {phase}{where}{source}{of_drift}",
+        f"{status}{title_of(culprit)}{of_drift}",
         ", ".join(culprit.reasons),
+        wrong_by_itself(culprit, a, b) if culprit.local_rule in ("choice", "values", "bias") else "",
         _errors(culprit, a, b),
         _bound(culprit, a, b),
         _proof(culprit, culprit.proof, a, b),
         shown,
     ]
     return [line for line in lines if line]
+
+
+def title_of(culprit: Culprit) -> str:
+    """What it is and where."""
+    op = culprit.op or culprit.name or "the inputs of the step"
+    places = [place or "the model itself" for place in culprit.places]
+    more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
+    where = f" of {', '.join(places[:MOST_PLACES])}{more}" if places else ""
+    source = f", {_from_here(culprit.source)}" if culprit.source else ""
+    return f"{op} in {PHASES.get(culprit.phase or '', culprit.phase)}{where}{source}"
+
+
+def wrong_by_itself(culprit: Culprit, a: str, b: str) -> str:
+    """The rule by which a cause is no rounding, whatever the step around it does, with its numbers."""
+    sides = {"a": a, "b": b}
+    worse = max(culprit.rho, key=lambda side: culprit.rho[side], default="b")
+    match culprit.local_rule:
+        case "generator":
+            return "draws other random numbers, for its generator is at another state"
+        case "choice":
+            return "gives other results on equal inputs, where all correct kernels give the same"
+        case "values" if not culprit.roundings:
+            return "moves values by more than their rounding"
+        case "values":
+            moved = f"{culprit.largest_relative:.2g} of their size"
+            return f"moves values by {culprit.roundings:.3g} times their own rounding ({moved})"
+        case "error":
+            return f"errs in {sides[worse]} by {culprit.rho[worse]:.3g} times what rounding of its inputs causes"
+        case "bound":
+            side = max(culprit.bound, key=lambda one: culprit.bound[one] or 0.0)
+            return (
+                f"errs in {sides[side]} by {culprit.bound[side]:.3g} times what a correct kernel of its precision can"
+            )
+        case "bias":
+            lean = abs(culprit.bias[worse])
+            return f"errs in {sides[worse]} to one side, by {lean:.3g} standard errors, where rounding errs to both"
+    return ""
+
+
+def ill_conditioned_here(causes: Sequence[Culprit], score: float) -> str:
+    """What a step does whose whole drift is that of ops that err as rounding of their inputs makes any kernel err."""
+    names = " and ".join(title_of(one) for one in causes[:2])
+    more = f" and {len(causes) - 2} others" if len(causes) > 2 else ""
+    rho = max(value for one in causes for value in one.rho.values())
+    return (
+        f"ill-conditioned here: all of the drift comes from {names}{more}, which errs by {rho:.2g} times what rounding "
+        f"of its inputs causes, whatever kernel computes it; of that the step makes {score:.3g} times its noise"
+    )
 
 
 def _errors(culprit: Culprit, a: str, b: str) -> str:

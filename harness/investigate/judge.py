@@ -30,9 +30,10 @@ from ..runs.step_outcomes import read_state, state_steps
 from .evidence import PairEvidence, evidence_for
 from .judged_ranks import judged_by_rank
 from .ops import localizations
-from .pair_scores import Scores, accuracy_of, scores_of, spec_of, with_choices
+from .pair_scores import Scores, accuracy_of, scores_of, spec_of, with_explanations
 from .question import proven
 from .question_table import LAST_QUESTIONS, QUESTIONS
+from .verdict_of_causes import with_causes
 from .whole_trainings import Curves, curves_of, trained_without
 
 Kind = TypeVar("Kind")
@@ -85,12 +86,13 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
     if failed and not (evidence.a.journal.steps and evidence.b.journal.steps):
         return PairFindings(a=a, b=b, verdict="failed", text=[f"failed: {'; '.join(failed)}"])
     weighed = _weigh(evidence, failed)
-    verdict, compared, scores = weighed.verdict, weighed.compared, weighed.scores
+    compared, scores = weighed.compared, weighed.scores
     fault, curves = scores.threshold.fault, curves_of(evidence, comparisons)
 
     questions = {**QUESTIONS, **LAST_QUESTIONS}
     answers = {name: question.answer(evidence, fault, step) for name, question in questions.items()}
     culprits = [culprit for answer in answers.values() for culprit in answer.culprits]
+    verdict = with_causes(weighed.verdict, culprits, a, b)
     # A stage, a setting or a part of the model is named where no op could be.
     if verdict.word == "beyond-rounding" and not proven(verdict.word, culprits):
         for answer in answers.values():
@@ -106,7 +108,7 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
         a=a,
         b=b,
         verdict=verdict.word,
-        text=[*_sentences(weighed, causes, curves), *said],
+        text=[*_sentences(weighed, verdict, causes, curves), *said],
         undecided=verdict.undecided,
         inspect=verdict.inspect,
         first_differing_step=compared.first_differing_step,
@@ -134,7 +136,7 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
 
 @dataclass(frozen=True, slots=True)
 class _Weighed:
-    """What the evidence of a pair says, measure by measure, and the verdict that follows."""
+    """What the evidence of a pair says, measure by measure, and the verdict that its scores give."""
 
     compared: RunComparison
     setup: Sequence[SetupDifference]
@@ -159,7 +161,7 @@ def _weigh(evidence: PairEvidence, failed: Sequence[str]) -> _Weighed:
     if any(culprit.kind == MARK_STEP for one in localized for culprit in one.culprits):
         setup = [one for one in setup if one.kind != "generator"]  # the mode drew again what it had drawn
     empty = Scores((), threshold_of_pair(spec_of(a), spec_of(b)), "", (), "its experiments cannot be read")
-    scores = with_choices(_readable(lambda: scores_of(evidence), empty, unreadable), localized)
+    scores = with_explanations(_readable(lambda: scores_of(evidence), empty, unreadable), localized)
     repeated = ((a, evidence.a_again), (b, evidence.b_again))
     controls = {run.manifest.label: repetition(run, again) for run, again in repeated if again is not None}
     # What makes the experiments that the pair lacks: for runs of one investigation, without running them again
@@ -231,9 +233,9 @@ def _readable(read: Callable[[], Kind], otherwise: Kind, unreadable: list[str]) 
         return otherwise
 
 
-def _sentences(weighed: _Weighed, causes: Sequence[SetupDifference], curves: Curves) -> list[str]:
-    word, losses, referee = weighed.verdict.word, weighed.compared.losses, weighed.referee
-    said = [weighed.verdict.text, *(one.text for one in causes[1:])]
+def _sentences(weighed: _Weighed, verdict: Verdict, causes: Sequence[SetupDifference], curves: Curves) -> list[str]:
+    word, losses, referee = verdict.word, weighed.compared.losses, weighed.referee
+    said = [verdict.text, *(one.text for one in causes[1:])]
     told = word != "nonfinite" and not weighed.compared.identical and losses.max_relative is not None
     if told and losses.common_steps and losses.first_differing_step is None:
         said.append("the losses are the same bits at every step")
@@ -265,5 +267,13 @@ def _of_setup(one: SetupDifference) -> Culprit:
 def _of_step(one: StepScore) -> StepFindings:
     differing = [each for each in one.tensors if each.score]  # of thousands of values few differ
     return StepFindings(
-        one.step, one.score, one.tensor, one.taped, one.on_edge, one.discrete, len(one.tensors), differing
+        one.step,
+        one.score,
+        one.tensor,
+        one.taped,
+        one.on_edge,
+        one.discrete,
+        "ill-conditioned" if one.ill_conditioned else "",
+        len(one.tensors),
+        differing,
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from ..drift.run_comparison import compare_runs
+from ..drift.verdict import worst_of
 from ..errors import UsageError
 from ..launch.batch_plan import BatchPlan
 from ..records.culprit import SETUP
@@ -226,7 +228,12 @@ def _next(
 ) -> Inquiry | None:
     """The step of a pair to look into after those before, None where there is none: the first significant one, else the
     last that differs, of those with a tape first. Raises UsageError for a step that was asked for and cannot be had."""
-    if before:
+    magnified = [one for one in pair.steps if one.explained]
+    if before and magnified:  # one like those that were not looked into is clear once the worst of them is
+        beyond = [one for one in pair.steps if worst_of([one]) > (pair.threshold or math.inf)]
+        worst = max(beyond, key=lambda one: worst_of([one]), default=None)
+        step = None if worst is None or worst.explained else worst.step
+    elif before:
         step = pair.first_significant_step
     elif plan.step is not None:
         step = plan.step

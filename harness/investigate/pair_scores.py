@@ -28,6 +28,7 @@ from ..runs.step_outcomes import (
     read_state,
     state_steps,
 )
+from .culprit_words import ill_conditioned_here
 from .evidence import PairEvidence
 from .joined_outcome import outcome_against
 
@@ -160,24 +161,41 @@ def suspicious_steps(scores: Scores) -> list[int]:
     return [one.step for one in scores.steps if worst_of([one]) > scores.threshold.fault and not one.looked_closer]
 
 
-def with_choices(scores: Scores, localized: Sequence[Localization]) -> Scores:
-    """Hold the steps whose drift is that of a discrete choice against what is left with the reference's choices."""
-    explained = {one.step: one.choices for one in localized if one.is_explained(scores.threshold.fault)}
+def with_explanations(scores: Scores, localized: Sequence[Localization]) -> Scores:
+    """Hold the steps whose drift is that of a discrete choice against what is left with the reference's choices, and
+    mark those whose drift is that of ill-conditioned ops.
+
+    Where the worst of the steps beyond the threshold is such a step, so are those that were not looked into.
+    """
+    threshold = scores.threshold.fault
+    explained = {one.step: one.choices for one in localized if one.is_explained(threshold)}
+    magnified = {one.step: one for one in localized if one.is_ill_conditioned(threshold)}
     steps, notes = list(scores.steps), list(scores.notes)
     for place, one in enumerate(steps):
-        if one.step not in explained:
-            continue
-        choices = explained[one.step]
-        left = float(choices["score"])
-        tensors = tuple(
-            replace(each, score=min(each.score, left), why=EDGE if each.score else each.why) for each in one.tensors
-        )
-        # looked closer, so that nobody asks for a tape of it again
-        steps[place] = replace(one, score=min(one.score, left), tensors=tensors, discrete=(), looked_closer=True)
-        notes.append(
-            f"step {one.step}: {choices['flipped']} elements of {', '.join(choices['ops'])} chose otherwise, "
-            f"next to their edges; with the choices of the reference the drift is {choices['score']:.3g}"
-        )
+        if one.step in explained:
+            choices = explained[one.step]
+            left = float(choices["score"])
+            tensors = tuple(
+                replace(each, score=min(each.score, left), why=EDGE if each.score else each.why) for each in one.tensors
+            )
+            # looked closer, so that nobody asks for a tape of it again
+            steps[place] = replace(one, score=min(one.score, left), tensors=tensors, discrete=(), looked_closer=True)
+            notes.append(
+                f"step {one.step}: {choices['flipped']} elements of {', '.join(choices['ops'])} chose otherwise, "
+                f"next to their edges; with the choices of the reference the drift is {choices['score']:.3g}"
+            )
+        elif one.step in magnified and not one.discrete:
+            steps[place] = replace(one, ill_conditioned=True)
+            causes = [each for each in magnified[one.step].culprits if each.significance == "beyond-rounding"]
+            notes.append(f"step {one.step}: {ill_conditioned_here(causes, one.score)}")
+    beyond = [one for one in steps if worst_of([one]) > threshold]
+    looked = {one.step for one in localized}
+    if beyond and max(beyond, key=lambda one: worst_of([one])).ill_conditioned:
+        alike = [one for one in beyond if one.step not in looked and not one.discrete]
+        steps = [replace(one, ill_conditioned=True) if one in alike else one for one in steps]
+        if alike:
+            said = _listed([one.step for one in alike])
+            notes.append(f"step {said} drifts less than the worst of those, and was not looked into")
     return replace(scores, steps=tuple(steps), notes=tuple(notes))
 
 

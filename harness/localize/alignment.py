@@ -29,7 +29,7 @@ from dataclasses import dataclass
 
 import networkx
 
-from .storage_flow import FlowNode, StorageFlow
+from .storage_flow import FlowNode, FlowValue, StorageFlow
 
 ALIASES = {
     "_native_batch_norm_legit": "native_batch_norm",
@@ -48,14 +48,15 @@ STATES = ("parameter ", "buffer ", "state ")
 
 @dataclass(frozen=True, slots=True)
 class OpUnit:
-    """What stands for one op of the script: the nodes of one side, where they are, the op's name, and what it
-    looks like: the shapes that it makes, the parameters, buffers and optimizer states that it reads, and the
-    gradients that it is a part of."""
+    """What stands for one op of the script: the nodes of one side, where they are, the op's name, what it
+    looks like (the shapes that it makes, the parameters, buffers and optimizer states that it reads, and the
+    gradients that it is a part of), and the names of the ops that read what it makes."""
 
     nodes: tuple[int, ...]
     place: tuple[Hashable, ...]
     name: str
     look: tuple[Hashable, ...]
+    readers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,7 @@ def align(a: StorageFlow, b: StorageFlow) -> list[Block]:
     left, right = _units(a, modules=modules), _units(b, modules=modules)
     # Firm is what has the same place, name and look; loose what has the name in its place, or the look elsewhere.
     firm = _paired(left, right, {}, lambda unit: unit.place[:2], lambda unit: (unit.place, unit.name, unit.look))
+    firm = _by_readers(left, right, firm)
     loose = _paired(left, right, firm, lambda unit: unit.place, lambda unit: unit.name)
     loose |= _paired(left, right, firm | loose, lambda unit: unit.place[:2], lambda unit: (unit.name, unit.look))
     while True:
@@ -96,6 +98,26 @@ def align(a: StorageFlow, b: StorageFlow) -> list[Block]:
         if not unpaired:
             return _ordered(a, b, blocks)
         loose = {i: j for i, j in loose.items() if i not in unpaired}
+
+
+def _by_readers(left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: dict[int, int]) -> dict[int, int]:
+    """The pairs, where of several units that look alike one side has more: then the one is paired whose results are
+    read by the same ops, and not the first. A normalization's backward divides x by its norm and that once more, where
+    a compiler, which has x over its norm from the forward, divides once: that is the second division."""
+    found = dict(pairs)
+    for units, others, turned in ((left, right, False), (right, left, True)):
+        known = {j: i for i, j in found.items()} if turned else dict(found)
+        free: dict[Hashable, list[int]] = {}
+        for number, unit in enumerate(units):
+            if number not in known:
+                free.setdefault((unit.place, unit.name, unit.look, unit.readers), []).append(number)
+        for mine, yours in known.items():
+            unit, wanted = units[mine], others[yours].readers
+            if unit.readers != wanted and (better := free.get((unit.place, unit.name, unit.look, wanted))):
+                one = better.pop(0)
+                found = {i: j for i, j in found.items() if (j if turned else i) != mine}
+                found[yours if turned else one] = one if turned else yours
+    return found
 
 
 def _blocks(left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: dict[int, int], *, apart: bool) -> list[Block]:
@@ -152,6 +174,10 @@ def _units(flow: StorageFlow, *, modules: bool) -> list[OpUnit]:
             names = {ends[made.value] for made in node.made if made.value in ends}
             for use in node.reads if len(names) == 1 else ():
                 ends.setdefault(use.value, *names)
+    readers: dict[FlowValue, list[int]] = {}
+    for number, node in enumerate(flow.nodes):
+        for use in node.reads:
+            readers.setdefault(use.value, []).append(number)
     units = []
     for members in groups.values():
         node = flow.nodes[members[0]]
@@ -162,25 +188,35 @@ def _units(flow: StorageFlow, *, modules: bool) -> list[OpUnit]:
         read = {states[slot] for slot in reads if slot in states}
         gradients = sorted(ends[use.value] for use in last.made if use.value in ends)
         look = (*(use.view.size for use in last.made), *sorted(read), *gradients)
-        units.append(OpUnit(tuple(members), (node.iteration, call.phase, where), op_name(node), look))
+        together = set(members)
+        made = {use.value for one in members for use in flow.nodes[one].made}
+        beside = {one for value in made for one in readers.get(value, ()) if one not in together}
+        reading = tuple(sorted(op_name(flow.nodes[one]) for one in beside))
+        units.append(OpUnit(tuple(members), (node.iteration, call.phase, where), op_name(node), look, reading))
     return units
 
 
 def recomputed(flow: StorageFlow) -> dict[int, int]:
     """The nodes of compiled backward graphs that compute once more what a node of the forward graph has
-    computed, with that node: a partitioner keeps the names of what it executes again to save memory."""
+    computed, with that node: a partitioner keeps the names of what it executes again to save memory. What reads a
+    gradient is no such node: a pass may have given it a name that was free in its graph."""
     forward: dict[Hashable, int] = {}
-    found = {}
+    found: dict[int, int] = {}
+    gradients = set[int]()  # nodes of backward graphs that compute something new
     for number, node in enumerate(flow.nodes):
         compiled, sequence = node.call.compiled, node.call.sequence
         if compiled is None or sequence is None:
+            if compiled is None and node.call.phase == "backward":
+                gradients.add(number)
             continue
         region, _, direction = compiled.graph.partition(" ")
         key = (region, compiled.name, sequence)
         if direction == "forward":
             forward[key] = number
-        elif key in forward:
+        elif key in forward and gradients.isdisjoint(flow.makers.get(use.value, -1) for use in node.reads):
             found[number] = forward[key]
+        elif node.reads:  # a constant is no gradient
+            gradients.add(number)
     return found
 
 

@@ -13,6 +13,7 @@ from typing import Literal
 
 import torch
 
+from ..drift.step_score import UNIT_ROUNDOFF
 from ..tape.ensemble import in_words
 from ..tape.replay import is_same, set_apart
 from ..tape.tape import SCRATCH, Tape, Watched
@@ -21,7 +22,7 @@ from .hybrid import Mixture, MixtureExecution, TapePair, storage_read
 from .local_error import ExactBlock, LocalError
 from .step_memory import Memory, Unbound
 from .storage_flow import SIDES, FlowValue, Side, StorageFlow, Use
-from .value_links import LAYOUT, argument_differences, drawn_reasons, draws_differ
+from .value_links import GENERATOR, LAYOUT, argument_differences, drawn_reasons, draws_differ
 
 Kind = Literal["kernel", "arguments", "structure", "setup"]
 
@@ -29,7 +30,7 @@ WIRING = "reads another tensor"
 KINDS: Mapping[tuple[str, ...], Kind] = {(WIRING,): "structure", (LAYOUT,): "kernel"}
 """What a call is that differs in nothing but this."""
 
-DRAWS = "draws other random numbers: the generator is at another state"
+DRAWS = f"draws other random numbers: {GENERATOR}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,8 @@ def suspects(pair: TapePair) -> dict[int, Suspect]:
             continue
         left, right = pair.flows["a"].nodes[block.a[0]], pair.flows["b"].nodes[block.b[0]]
         reasons = drawn_reasons(left, right, argument_differences(left, right, pair.links))
-        if draws_differ(left, right):
-            found[number] = Suspect(number, "setup", (DRAWS, *reasons))
+        if draws_differ(left, right) or GENERATOR in reasons:
+            found[number] = Suspect(number, "setup", (DRAWS, *(one for one in reasons if one != GENERATOR)))
         elif reasons:
             kind: Kind = KINDS.get(tuple(reasons), "arguments")
             found[number] = Suspect(number, kind, tuple(reasons))
@@ -131,13 +132,15 @@ def slice_of(
 class Examined:
     """What the test of a block gave. `differs` is None where the block alone cannot be tested: what it makes has no
     counterpart, or it fails on the other side's values, as `why` says. `errors` are each side's, against double
-    precision. `slices` hold each side's calls and inputs, where they were asked for."""
+    precision. Its results are apart by `largest`, as a share of their size, and by `roundings` of their own precision.
+    `slices` hold each side's calls and inputs, where they were asked for."""
 
     suspect: Suspect
     differs: bool | None
     why: str = ""
     errors: Mapping[Side, LocalError] | None = None
     largest: float = 0.0
+    roundings: float = 0.0
     slices: Mapping[Side, Tape] | None = None
 
 
@@ -189,8 +192,9 @@ def examined_block(
         with suppress(Unbound):
             slices[side] = slice_of(pair.flows[side], side, nodes, before.fork(), outputs, instead)
     found = _errors(slices, results) if errors and slices else None
-    largest = max(_relative(a, b) for a, b in zip(results["a"], results["b"], strict=True))
-    return Examined(suspect, True, errors=found, largest=largest, slices=slices if kept else None)
+    apart = [(relative(a, b), precision(a, b)) for a, b in zip(results["a"], results["b"], strict=True)]
+    largest, roundings = max(one for one, _ in apart), max(one / unit for one, unit in apart)
+    return Examined(suspect, True, "", found, largest, roundings, slices if kept else None)
 
 
 def _compared(pair: TapePair, number: int) -> list[tuple[Use, Use]]:
@@ -225,7 +229,12 @@ def _errors(slices: Mapping[Side, Tape], results: Mapping[str, list[torch.Tensor
     return None
 
 
-def _relative(a: torch.Tensor, b: torch.Tensor) -> float:
+def precision(a: torch.Tensor, b: torch.Tensor) -> float:
+    """By how much of their size values like these are rounded; 1 of integers."""
+    return max(UNIT_ROUNDOFF.get(str(one.dtype).removeprefix("torch."), 1.0) for one in (a, b))
+
+
+def relative(a: torch.Tensor, b: torch.Tensor) -> float:
     """||b - a|| / ||a||."""
     if not a.is_floating_point() or a.shape != b.shape:
         return 1.0

@@ -17,14 +17,16 @@ from .alignment import op_name
 from .examination import Examined
 from .hybrid import TapePair
 from .hybrid_tests import Drift
+from .judged_alone import judged_alone
 from .local_error import LocalError
 from .proofs import MeasuredCause, Proofs, is_beyond
 from .storage_flow import SIDES, FlowNode, Side
 from .swap_sites import Cause
 from .verification import Found
 
-LOCAL_FAULT = 16.0
-"""rho from which on a kernel is at fault by itself, whatever the step around it does."""
+SIGNIFICANT = ("beyond-rounding", "rounding")
+WRONG = ("different-setup", "beyond-rounding", None, "rounding")
+"""The order in which causes are told."""
 
 MOST_PLACES = 12
 
@@ -48,8 +50,8 @@ class Describer:
         self._kernel = kernel
 
     def culprits(self) -> list[Culprit]:
-        """Every cause that acts, the significant ones first: by how many floating values they move, then by their
-        scores."""
+        """Every cause that acts. The significant ones come first: of them what is wrong by itself before what is not,
+        then by how many floating values they move, then by their scores."""
         proofs = self._proofs
 
         def rank(measured: MeasuredCause) -> tuple[float, float]:
@@ -61,7 +63,8 @@ class Describer:
         ranked = sorted(proofs.significant, key=rank, reverse=True)
         found = [self._culprit(one, "beyond-rounding") for one in ranked]
         others = (one for one in proofs.others if one.swapped_in is None or not one.swapped_in.is_none)
-        return [*found, *(self._culprit(one, "rounding") for one in others)]
+        found += [self._culprit(one, "rounding") for one in others]
+        return sorted(found, key=lambda one: (SIGNIFICANT.index(one.significance), WRONG.index(one.local_significance)))
 
     def _culprit(self, measured: MeasuredCause, significance: str) -> Culprit:
         cause, found = measured.cause, place_of(self._pair, self._examined, measured.cause)
@@ -70,12 +73,14 @@ class Describer:
             for side, error in (self._examined[site.lead].errors or {}).items():
                 if side not in errors or error.ulp > errors[side].ulp:
                     errors[side] = error
-        # What the kernel itself says: an error that rounding of its inputs does not explain, on either side
-        local = None
-        if cause.kind == KERNEL and errors:
-            at_fault = any(error.rho > LOCAL_FAULT for error in errors.values())
-            local = "beyond-rounding" if at_fault else "rounding"
+        looked = [self._examined[one] for one in cause.blocks if one in self._examined]
+        largest = max((one.largest for one in looked), default=0.0)
+        roundings = max((one.roundings for one in looked), default=0.0)
+        local, rule = judged_alone(cause, self._pair, self._examined, errors)
         proof = self._proof(measured, significance)
+        # What is wrong by itself is so however noisy the step is, if it takes part in the drift as it is.
+        if local in WRONG[:2] and proof.holds and _takes_part(measured, self._proofs.whole):
+            significance = "beyond-rounding"
         return replace(
             found,
             status="culprit" if proof.holds else "suspect",
@@ -86,13 +91,13 @@ class Describer:
             sites=len(cause.sites),
             significance=significance,
             local_significance=local,
+            local_rule=rule or None,
             error_ulp={side: error.ulp for side, error in errors.items()},
             rho={side: error.rho for side, error in errors.items()},
             bias={side: error.bias for side, error in errors.items()},
             bound={side: error.bound for side, error in errors.items()},
-            largest_relative=max(
-                (self._examined[one].largest for one in cause.blocks if one in self._examined), default=0.0
-            ),
+            largest_relative=largest,
+            roundings=roundings,
             share_of_drift=measured.share,
             proof=proof,
         )
@@ -134,6 +139,12 @@ class Describer:
             together_with=measured.together,
             why=measured.why,
         )
+
+
+def _takes_part(measured: MeasuredCause, whole: Drift) -> bool:
+    """Whether a cause makes no more drift than there is: of two that undo one another each alone makes more."""
+    found = [one.amount for one in (measured.swapped_in, measured.swapped_out) if one is not None]
+    return all(amount <= 2 * whole.amount for amount in found)
 
 
 def place_of(pair: TapePair, examined: Mapping[int, Examined], cause: Cause) -> Culprit:

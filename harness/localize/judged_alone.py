@@ -80,7 +80,7 @@ def judged_alone(
         bounds = [one.bound for one in errors.values() if one.bound is not None and not math.isnan(one.bound)]
         rule = "bound" if len(bounds) == len(SIDES) and max(bounds) > LOCAL_FAULT * max(1.0, min(bounds)) else ""
     if rule and several:
-        moved = net_roundings(pair, cause.blocks)
+        moved = net_roundings(pair, cause)
         return ("beyond-rounding", rule) if moved is not None and moved > MOVED else (None, "")
     if rule:
         return "beyond-rounding", rule
@@ -90,6 +90,8 @@ def judged_alone(
 
 def _within(examined: Examined) -> bool:
     known = examined.errors or {}
+    if examined.differs and examined.roundings <= WITHIN:
+        return True  # as far from double as they may be, they are so together
     return len(known) == len(SIDES) and all(
         one.rho <= WITHIN and (one.bound is None or one.bound <= 1) for one in known.values()
     )

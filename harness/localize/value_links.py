@@ -121,6 +121,8 @@ LAYOUT = "another layout"
 
 PART = "another layout or part of a tensor"
 
+GENERATOR = "the generator is at another state"
+
 
 def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
     """Say what differs, empty where nothing does. Both calls are of one op, in place or not."""
@@ -197,7 +199,7 @@ def _plain(mine: Any, yours: Any) -> list[str]:
     if isinstance(mine, View) or isinstance(yours, View):
         return ["a number against a tensor"]
     if isinstance(mine, GeneratorState) and isinstance(yours, GeneratorState):
-        return [] if torch.equal(mine.state, yours.state) else ["the generator is at another state"]
+        return [] if torch.equal(mine.state, yours.state) else [GENERATOR]
     both_nan = all(isinstance(one, float) and math.isnan(one) for one in (mine, yours))
     if mine == yours or both_nan:
         return []

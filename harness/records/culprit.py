@@ -107,11 +107,13 @@ class Culprit:
     sites: int = 0
     significance: str | None = None
     local_significance: str | None = None
+    local_rule: str | None = None
     error_ulp: Mapping[str, float] = field(default_factory=dict)
     rho: Mapping[str, float] = field(default_factory=dict)
     bias: Mapping[str, float] = field(default_factory=dict)
     bound: Mapping[str, float | None] = field(default_factory=dict)
     largest_relative: float = 0.0
+    roundings: float | None = None
     share_of_drift: float | None = None
     proof: Proof | None = None
     lead: int | None = None
@@ -127,6 +129,11 @@ class Culprit:
         """Whether it is more than a suspect: swapped in the drift comes, swapped out it goes."""
         return self.proof is not None and self.status == "culprit"
 
+    @property
+    def is_within_its_inputs(self) -> bool:
+        """Whether all of it errs by no more than what rounding of its inputs causes in any kernel."""
+        return self.local_significance == "rounding" and self.local_rule == "within"
+
     def to_json(self) -> dict[str, object]:
         """The file's content: each sort has its own fields, in its own order."""
         of_kind = WRITTEN_OF_MODE.get(self.kind, WRITTEN_OF_WAY if self.name else WRITTEN_OF_OP)
@@ -141,7 +148,7 @@ class Culprit:
         return read_fields(cls, data)
 
 
-ADDED = ("script", "command")
+ADDED = ("script", "command", "local_rule", "roundings")
 
 # The orders are those of the first version, so that a file that is written again stays the same, byte for byte.
 _SEEN = ("places", "sites", "significance", "local_significance", "error_ulp", "rho", "bias")
@@ -150,8 +157,8 @@ _OF_MODE = (
     "proof",
 )  # fmt: skip
 WRITTEN_OF_OP = (
-    "status", "phase", "module", "op", "step", "source", "kind", "kernel", "reasons", "ops", *_SEEN, "bound",
-    "largest_relative", "share_of_drift", "proof", "lead", "script", "command",
+    "status", "phase", "module", "op", "step", "source", "kind", "kernel", "reasons", "ops", *_SEEN, "local_rule",
+    "bound", "largest_relative", "roundings", "share_of_drift", "proof", "lead", "script", "command",
 )  # fmt: skip
 WRITTEN_OF_MODE: Mapping[str, Sequence[str]] = {
     PART: (*_OF_MODE, "command", "script"),

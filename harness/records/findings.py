@@ -61,7 +61,8 @@ class TensorScore:
 @dataclass(frozen=True, slots=True)
 class StepFindings:
     """A step that was started from the reference's state: of its `compared` values those that differ. `taped` says
-    that its noise was measured on its own tape, `discrete` names integers that differ though rounding leaves them."""
+    that its noise was measured on its own tape, `discrete` names integers that differ though rounding leaves them, and
+    `explained` is "ill-conditioned" where rounding of their inputs causes all of the drift in the ops that make it."""
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -71,6 +72,7 @@ class StepFindings:
     taped: bool = False
     on_edge: bool = False
     discrete: Sequence[str] = ()
+    explained: str = field(default="", metadata=UNLESS_EMPTY)
     compared: int = 0
     tensors: Sequence[TensorScore] = ()
 

@@ -77,6 +77,14 @@ class Localization:
         choices = self.choices
         return bool(choices) and float(choices["score"]) <= threshold and not choices["discrete"]
 
+    def is_ill_conditioned(self, threshold: float) -> bool:
+        """Whether all of a drift beyond the threshold goes with proven ops, each of which errs by no more than what
+        rounding of its own inputs causes."""
+        found = [one for one in self.culprits if one.significance == "beyond-rounding"]
+        rest, controls = self.content.get("rest"), self.content.get("controls") or {}
+        gone = rest is not None and float(rest) <= threshold and all(controls.values())
+        return bool(found) and gone and all(one.is_proven and one.is_within_its_inputs for one in found)
+
     @property
     def culprits(self) -> list[Culprit]:
         return list(self.content.get("culprits", ()))

@@ -31,7 +31,7 @@ from .case import FAULTS, MODELS, Trial, all_cases, all_models, trials
 from .score import Judged, Score
 
 ROOT = FAULTS.parents[1]
-LOCALIZE = ("--localize", "faults", "--no-scripts", "--no-confirm")
+LOCALIZE = ("--no-scripts", "--no-confirm")
 PAGE = ROOT / "docs/reference/score.md"
 DAY = 86400.0  # seconds
 

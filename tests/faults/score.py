@@ -16,8 +16,9 @@ from .site import Blamed, blamed
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A trial with its verdict, None where there was none. `score` is None where no step was scored, and `first_step`
-    where none is beyond rounding. `seconds` is its share of the time that its investigation took, `blamed` says what was made of a
+    """A trial with its verdict, None where there was none. `score` is the largest of the steps that no ill-conditioned op
+    explains, None where no step was scored, and `by_cause` says that not the score but a cause has decided; `first_step`
+    is None where no step is beyond rounding. `seconds` is its share of the time that its investigation took, `blamed` says what was made of a
     fault's cause."""
 
     trial: Trial
@@ -27,11 +28,15 @@ class Judged:
     text: str = ""
     first_step: int | None = None
     blamed: Blamed | None = None
+    by_cause: bool = False
 
     @classmethod
     def of(cls, trial: Trial, pair: Mapping[str, Any], seconds: float) -> Judged:
         """Take from a pair of `investigation.json`; an empty one is a trial without a verdict."""
-        score = pair.get("score")
+        score, threshold = pair.get("score"), pair.get("threshold")
+        if any(step.get("explained") for step in pair.get("steps", ())):
+            score = max((float(step["score"]) for step in pair["steps"] if not step.get("explained")), default=0.0)
+        beyond = pair.get("verdict") == "beyond-rounding"
         return cls(
             trial=trial,
             verdict=pair.get("verdict"),
@@ -39,9 +44,8 @@ class Judged:
             seconds=seconds,
             text=next(iter(pair.get("text", ())), "no such pair in the findings"),
             first_step=pair.get("first_significant_step"),
-            blamed=blamed(pair, trial.case.culprits)
-            if trial.case.culprits and pair.get("verdict") == "beyond-rounding"
-            else None,
+            blamed=blamed(pair, trial.case.culprits) if trial.case.culprits and beyond else None,
+            by_cause=beyond and score is not None and threshold is not None and float(score) <= float(threshold),
         )
 
     @property
@@ -114,6 +118,7 @@ class Score:
             if one.backend == backend
             and one.trial.case.expected == "beyond-rounding"
             and one.verdict in ("identical", "rounding", "beyond-rounding")
+            and not one.by_cause
             and one.score is not None
         ]
         finite = [score for score in scores if math.isfinite(score)]

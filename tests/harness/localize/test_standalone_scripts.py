@@ -163,7 +163,7 @@ CASES: Mapping[str, tuple[Work, Work, str]] = {
         "structure",
     ),
     "left out": (restored(True), restored(False), "structure"),
-    "generator": (drawn(1), drawn(2), "arguments"),
+    "generator": (drawn(1), drawn(2), "setup"),
     "lists": (stepped(0.1), stepped(0.2), "arguments"),
     "running statistics": (normed(0.1), normed(0.2), "arguments"),
     "views": (viewed(1.0), viewed(2.0), "arguments"),
