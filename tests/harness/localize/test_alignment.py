@@ -274,3 +274,24 @@ def test_what_a_backward_computes_once_more_belongs_to_its_forward() -> None:
     for base in SIDES:
         for blocks in ([], [0], [1], [2], [0, 1, 2]):
             assert not differing(execute(pair, Mixture(base, frozenset(blocks))), one.expected())
+
+
+def test_of_ops_that_look_alike_those_are_paired_whose_results_are_read_alike() -> None:
+    # given a normalization's backward, which divides by the norm anew on one side, and takes what it has on the other
+    x, norm = torch.arange(1.0, 4.0), torch.tensor(2.0)
+
+    def side(*, anew: bool) -> Callable[[Callable[[str, Tensor], None]], None]:
+        def work(saw: Callable[[str, Tensor], None]) -> None:
+            divided = x / norm
+            saw("loss 0", divided.sum())
+            again = x / norm if anew else divided
+            saw("loss 1", (again / norm * 3).sum())
+
+        return work
+
+    for turned in (False, True):
+        a, b, blocks = aligned(Sides(taped(side(anew=not turned)), taped(side(anew=turned))))
+        (alone,) = [block for block in blocks if not (block.a and block.b)]
+        flow, nodes = (b, alone.b) if turned else (a, alone.a)
+        divisions = [number for number, node in enumerate(flow.nodes) if node.call.name == "div"]
+        assert nodes == (divisions[1],)

@@ -1,0 +1,151 @@
+"""How what is known of single causes comes back into the verdict that the scores of the steps gave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from numdrift.harness.drift.calibration import Threshold
+from numdrift.harness.drift.step_score import StepScore
+from numdrift.harness.drift.verdict import VerdictEvidence, decide
+from numdrift.harness.investigate.pair_scores import Scores, with_explanations
+from numdrift.harness.investigate.verdict_of_causes import with_causes
+from numdrift.harness.records.culprit import Culprit, Proof, SwappedIn, SwappedOut
+from numdrift.harness.records.findings import Verdict
+from numdrift.harness.records.localization_record import Localization
+
+THRESHOLD = Threshold(16.0, 4.0, calibrated=True, provenance="")
+PROVEN = Proof(SwappedIn(True, 0.0, 3.0), SwappedOut(True, 3.0, 0.0, 0.0))
+
+
+def culprit(**more: Any) -> Culprit:
+    known: dict[str, Any] = {
+        "kind": "kernel",
+        "status": "culprit",
+        "phase": "forward",
+        "op": "aten.rsqrt",
+        "step": 4,
+        "significance": "rounding",
+        "local_significance": "rounding",
+        "local_rule": "within",
+        "rho": {"a": 0.1, "b": 0.2},
+        "bias": {"a": 0.0, "b": -16.0},
+        "bound": {"a": None, "b": None},
+        "proof": PROVEN,
+    }
+    return Culprit(**(known | more))
+
+
+def wrong(rule: str, **more: Any) -> Culprit:
+    return culprit(significance="beyond-rounding", local_significance="beyond-rounding", local_rule=rule, **more)
+
+
+ROUNDING = Verdict("rounding", "rounding: the largest drift", step=2, score=3.0)
+BEYOND = Verdict("beyond-rounding", "beyond-rounding: the largest drift", step=2, score=90.0, first_significant_step=2)
+
+
+@pytest.mark.parametrize(
+    ("cause", "said"),
+    [
+        (wrong("choice"), "gives other results on equal inputs"),
+        (
+            wrong("values", roundings=32.0, largest_relative=0.125),
+            "moves values by 32 times their own rounding (0.12 of",
+        ),
+        (wrong("error", rho={"a": 0.1, "b": 130.0}), "errs in other by 130 times what rounding of its inputs causes"),
+        (wrong("bias"), "errs in other to one side, by 16 standard errors"),
+        (wrong("bound", bound={"a": 90.0, "b": 0.5}), "errs in cpu by 90 times what a correct kernel"),
+    ],
+)
+def test_what_is_wrong_by_itself_is_beyond_rounding_and_says_by_what(cause: Culprit, said: str) -> None:
+    found = with_causes(ROUNDING, [culprit(), cause], "cpu", "other")
+    assert (found.word, found.step, found.first_significant_step) == ("beyond-rounding", 4, 4)
+    assert said in found.text and "aten.rsqrt in the forward" in found.text
+    assert "3 times its rounding noise" in found.text
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        wrong("error", status="suspect"),  # no proof
+        culprit(local_significance="beyond-rounding", local_rule="values"),  # which has no part in the drift as it is
+        culprit(),
+    ],
+)
+def test_what_is_not_proven_changes_no_verdict(cause: Culprit) -> None:
+    assert with_causes(ROUNDING, [cause], "cpu", "other") == ROUNDING
+
+
+def test_another_state_of_a_generator_is_another_set_up_whatever_the_score() -> None:
+    drawn = culprit(
+        kind="setup", significance="beyond-rounding", local_significance="different-setup", local_rule="generator"
+    )
+    for verdict in (ROUNDING, BEYOND):
+        found = with_causes(verdict, [wrong("choice"), drawn], "cpu", "other")
+        assert found.word == "different-setup" and "draws other random numbers" in found.text
+
+
+@pytest.mark.parametrize("word", ["identical", "failed", "nondeterministic", "nonfinite", None])
+def test_a_verdict_that_no_score_took_part_in_stays(word: Any) -> None:
+    verdict = Verdict(word, "said")
+    assert with_causes(verdict, [wrong("choice")], "cpu", "other") == verdict
+
+
+def test_a_kernel_that_is_far_less_accurate_within_its_inputs_is_worth_a_look() -> None:
+    found = with_causes(ROUNDING, [culprit(rho={"a": 1e-5, "b": 0.05})], "cpu", "other")
+    assert (found.word, found.inspect) == ("rounding", True)
+    assert "is 5e+03 times less accurate in other" in found.notes[0]
+    assert not with_causes(ROUNDING, [culprit(rho={"a": 0.01, "b": 0.05})], "cpu", "other").inspect
+
+
+def localization(step: int, *culprits: Culprit, rest: float = 0.0, controls: bool = True) -> Localization:
+    content = {"step": step, "culprits": list(culprits), "rest": rest, "controls": {"a": True, "b": controls}}
+    return Localization(Path(), content)
+
+
+def step(number: int, score: float) -> StepScore:
+    return StepScore(number, score, "loss 0", True, (), replays=8, looked_closer=True)
+
+
+def verdict_of(scores: Scores) -> Verdict:
+    return decide(
+        VerdictEvidence("cpu", "other", THRESHOLD, identical=False, first_differing_step=0, steps=scores.steps)
+    )
+
+
+MAGNIFIED = culprit(significance="beyond-rounding")
+
+
+def test_a_drift_that_is_all_of_ill_conditioned_ops_is_rounding_and_worth_a_look() -> None:
+    scores = Scores((step(0, 2.0), step(1, 100.0), step(2, 500.0), step(3, 90.0)), THRESHOLD, "", ())
+    one = with_explanations(scores, [localization(1, MAGNIFIED)])
+    # then the worst is still to be looked into
+    assert [each.ill_conditioned for each in one.steps] == [False, True, False, False]
+    assert (verdict_of(one).word, verdict_of(one).first_significant_step) == ("beyond-rounding", 2)
+    # and once it is, the others are like it
+    both = with_explanations(scores, [localization(1, MAGNIFIED), localization(2, MAGNIFIED)])
+    assert [each.ill_conditioned for each in both.steps] == [False, True, True, True]
+    found = verdict_of(both)
+    assert (found.word, found.inspect, found.first_significant_step) == ("rounding", True, None)
+    assert "ill-conditioned" in found.text
+    assert any("step 2: ill-conditioned here: all of the drift comes from aten.rsqrt" in note for note in both.notes)
+    assert both.notes[-1].startswith("step 3 drifts less")
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        localization(1, MAGNIFIED, rest=20.0),  # something is left
+        localization(1, MAGNIFIED, controls=False),
+        localization(1, MAGNIFIED, culprit(significance="beyond-rounding", status="suspect")),
+        localization(1, MAGNIFIED, wrong("error")),
+        localization(1, culprit(significance="beyond-rounding", local_rule=None)),
+        localization(1, culprit()),
+        localization(1),
+    ],
+)
+def test_what_is_not_all_explained_stays_beyond_rounding(known: Localization) -> None:
+    scores = with_explanations(Scores((step(1, 100.0),), THRESHOLD, "", ()), [known])
+    assert verdict_of(scores).word == "beyond-rounding"
