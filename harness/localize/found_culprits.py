@@ -78,8 +78,10 @@ class Describer:
         roundings = max((one.roundings for one in looked), default=0.0)
         local, rule = judged_alone(cause, self._pair, self._examined, errors)
         proof = self._proof(measured, significance)
-        # What is wrong by itself is so however noisy the step is, if it takes part in the drift as it is.
-        if local in WRONG[:2] and proof.holds and _takes_part(measured, self._proofs.whole):
+        # What is wrong by itself is so however noisy the step is. A part of a whole that is the same is not.
+        if local in WRONG[:2] and not _takes_part(measured, self._proofs.whole):
+            local, rule = None, ""
+        elif local in WRONG[:2] and proof.holds:
             significance = "beyond-rounding"
         return replace(
             found,

@@ -77,8 +77,10 @@ def judged_alone(
     elif worse.rho > MOVED * max(1.0, better.rho) and abs(worse.bias) > LEANS and abs(better.bias) < UPRIGHT:
         rule = "bias"
     else:
+        # A product that is not rounded before it is added breaks the bound of single elements, and moves hardly any.
         bounds = [one.bound for one in errors.values() if one.bound is not None and not math.isnan(one.bound)]
-        rule = "bound" if len(bounds) == len(SIDES) and max(bounds) > LOCAL_FAULT * max(1.0, min(bounds)) else ""
+        breaks = len(bounds) == len(SIDES) and max(bounds) > LOCAL_FAULT * max(1.0, min(bounds))
+        rule = "bound" if breaks and roundings > MOVED else ""
     if rule and several:
         moved = net_roundings(pair, cause)
         return ("beyond-rounding", rule) if moved is not None and moved > MOVED else (None, "")

@@ -144,6 +144,10 @@ def test_a_kernel_is_held_against_the_other_side(
     assert judged(a, b) == expected
 
 
+def test_a_product_that_is_not_rounded_before_it_is_added_is_no_fault() -> None:
+    assert judged(error(0.14, bound=0.99), error(0.14, bound=81.0), roundings=0.2) == ("rounding", "within")
+
+
 def test_an_op_whose_inputs_are_not_known_is_not_judged() -> None:
     cause = kernel(
         reasons=("gives other values", "or what add gives it there is wrong: reading that changes the results")
