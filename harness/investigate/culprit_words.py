@@ -71,7 +71,7 @@ def wrong_by_itself(culprit: Culprit, a: str, b: str) -> str:
             return "moves values by more than their rounding"
         case "values":
             moved = f"{culprit.largest_relative:.2g} of their size"
-            return f"moves values by {culprit.roundings:.3g} times their own rounding ({moved})"
+            return f"moves values by up to {culprit.roundings:.3g} times their own rounding ({moved})"
         case "error":
             return f"errs in {sides[worse]} by {culprit.rho[worse]:.3g} times what rounding of its inputs causes"
         case "bound":

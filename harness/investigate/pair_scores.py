@@ -195,7 +195,7 @@ def with_explanations(scores: Scores, localized: Sequence[Localization]) -> Scor
         steps = [replace(one, ill_conditioned=True) if one in alike else one for one in steps]
         if alike:
             said = _listed([one.step for one in alike])
-            notes.append(f"step {said} drifts less than the worst of those, and was not looked into")
+            notes.append(f"less than the worst of those drift, and were not looked into: step {said}")
     return replace(scores, steps=tuple(steps), notes=tuple(notes))
 
 

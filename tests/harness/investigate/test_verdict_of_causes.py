@@ -52,7 +52,7 @@ BEYOND = Verdict("beyond-rounding", "beyond-rounding: the largest drift", step=2
         (wrong("choice"), "gives other results on equal inputs"),
         (
             wrong("values", roundings=32.0, largest_relative=0.125),
-            "moves values by 32 times their own rounding (0.12 of",
+            "moves values by up to 32 times their own rounding (0.12 of",
         ),
         (wrong("error", rho={"a": 0.1, "b": 130.0}), "errs in other by 130 times what rounding of its inputs causes"),
         (wrong("bias"), "errs in other to one side, by 16 standard errors"),
@@ -131,7 +131,7 @@ def test_a_drift_that_is_all_of_ill_conditioned_ops_is_rounding_and_worth_a_look
     assert (found.word, found.inspect, found.first_significant_step) == ("rounding", True, None)
     assert "ill-conditioned" in found.text
     assert any("step 2: ill-conditioned here: all of the drift comes from aten.rsqrt" in note for note in both.notes)
-    assert both.notes[-1].startswith("step 3 drifts less")
+    assert both.notes[-1].endswith("were not looked into: step 3")
 
 
 @pytest.mark.parametrize(
