@@ -51,14 +51,16 @@ class Describer:
 
     def culprits(self) -> list[Culprit]:
         """Every cause that acts. The significant ones come first: of them what is wrong by itself before what is not,
-        then by how many floating values they move, then by their scores."""
+        then by how many floating values they move, then by their scores. Where the drift is infinite, so are the scores
+        of all that take part in it: then their shares tell."""
         proofs = self._proofs
 
-        def rank(measured: MeasuredCause) -> tuple[float, float]:
+        def rank(measured: MeasuredCause) -> tuple[float, float, float]:
             came = measured.swapped_in or measured.swapped_out
+            share = (measured.share or 0.0) if math.isinf(proofs.whole.score) else 0.0
             if came is None:
-                return 0.0, 0.0
-            return float(came.moved(0.0)), came.score if math.isfinite(came.score) else 1e300
+                return share, 0.0, 0.0
+            return share, float(came.moved(0.0)), came.score if math.isfinite(came.score) else 1e300
 
         ranked = sorted(proofs.significant, key=rank, reverse=True)
         found = [self._culprit(one, "beyond-rounding") for one in ranked]

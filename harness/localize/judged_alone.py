@@ -36,6 +36,9 @@ MOVED = 4.0
 LEANS, UPRIGHT = 6.0, 3.0
 """Standard errors of the signs of errors from which on they lean to one side, and up to which they do not."""
 
+MOST = 0.5
+"""The mean of the signs from which on most errors are to one side. Long sums in float32 lean by a tenth or two."""
+
 UNREAD = "or what "
 """How the reason begins of an op whose inputs in its compiled graph are not known."""
 
@@ -74,7 +77,7 @@ def judged_alone(
         rule = "error" if cause.kind == KERNEL else "values"
     elif cause.kind != KERNEL and min(worse.rho, roundings) > MOVED * max(1.0, better.rho):
         rule = "values"
-    elif worse.rho > MOVED * max(1.0, better.rho) and abs(worse.bias) > LEANS and abs(better.bias) < UPRIGHT:
+    elif worse.rho > MOVED * max(1.0, better.rho) and _leans(worse) and abs(better.bias) < UPRIGHT:
         rule = "bias"
     else:
         # A product that is not rounded before it is added breaks the bound of single elements, and moves hardly any.
@@ -88,6 +91,10 @@ def judged_alone(
         return "beyond-rounding", rule
     within = all(_within(one) for one in looked if one.differs is not False)
     return "rounding", "within" if within else ""
+
+
+def _leans(error: LocalError) -> bool:
+    return abs(error.bias) > LEANS and abs(error.lean) > MOST
 
 
 def _within(examined: Examined) -> bool:

@@ -8,7 +8,8 @@ error u with random signs s_m. So rho is the error over what rounding the inputs
 good kernel however ill-conditioned the op is, where ulp may be thousands (sampled condition; threshold 16,
 see docs/reference/score.md).
 
-    bias   mean(sign(o - o64)) sqrt(n)          over the elements that differ; beyond 6 the error leans to one side
+    lean   mean(sign(o - o64))                  over the n elements that differ
+    bias   lean sqrt(n)                         the lean in standard errors: of rounding it is a few
 
     bound  max |o - o64| / bound                of blocks that are one op whose bound is known (see bounds). Above 1
                                                 no order of summation explains it: the kernel computes or
@@ -38,12 +39,14 @@ SAMPLES = 3
 
 @dataclass(frozen=True, slots=True)
 class LocalError:
-    """The worst over a block's results. `bias` is signed; `bound` is None where no bound is known."""
+    """The worst over a block's results. `bias` is signed, `lean` what it is of; `bound` is None where no bound is
+    known."""
 
     ulp: float
     rho: float
     bias: float
     bound: float | None
+    lean: float = 0.0
 
 
 class ExactBlock:
@@ -78,11 +81,13 @@ class ExactBlock:
             found.append(self._error(name, result, exact.double()))
         if not found:
             return None
+        leaning = max(found, key=lambda one: abs(one.bias))
         return LocalError(
             max(one.ulp for one in found),
             max(one.rho for one in found),
-            max((one.bias for one in found), key=abs),
+            leaning.bias,
             max((one.bound for one in found if one.bound is not None), default=None),
+            leaning.lean,
         )
 
     def _error(self, name: str, result: torch.Tensor, exact: torch.Tensor) -> LocalError:
@@ -93,7 +98,7 @@ class ExactBlock:
         distance = float(apart.norm())
         rho = 0.0 if not distance else distance / scale if scale else math.inf
         signs = torch.sign(apart[apart != 0])
-        bias = float(signs.mean()) * math.sqrt(signs.numel()) if signs.numel() else 0.0
+        lean = float(signs.mean()) if signs.numel() else 0.0
         # The largest error as a multiple of its bound; a result in double has no more exact one to be held
         # against
         bound = self._bounds.get((name, result.dtype))
@@ -103,7 +108,7 @@ class ExactBlock:
             ratios = ((result.double() - exact).abs() / bound).reshape(-1)
             ratios = ratios[torch.isfinite(ratios)]
             bounded = float(ratios.max()) if ratios.numel() else None
-        return LocalError(_ulps(result, exact), rho, bias, bounded)
+        return LocalError(_ulps(result, exact), rho, lean * math.sqrt(signs.numel()), bounded, lean)
 
 
 Bounds = dict[tuple[str, torch.dtype], torch.Tensor]

@@ -117,8 +117,8 @@ def judged(a: LocalError, b: LocalError, cause: Cause | None = None, roundings: 
     return judged_alone(cause or kernel(), cast(Any, None), examined, {"a": a, "b": b})
 
 
-def error(rho: float, bias: float = 0.0, bound: float | None = None) -> LocalError:
-    return LocalError(ulp=1.0, rho=rho, bias=bias, bound=bound)
+def error(rho: float, bias: float = 0.0, bound: float | None = None, values: int = 256) -> LocalError:
+    return LocalError(ulp=1.0, rho=rho, bias=bias, bound=bound, lean=bias / math.sqrt(values))
 
 
 @pytest.mark.parametrize(
@@ -130,6 +130,7 @@ def error(rho: float, bias: float = 0.0, bound: float | None = None) -> LocalErr
         (error(0.3), error(math.inf), ("beyond-rounding", "error")),
         (error(0.3, bias=1.0), error(8.0, bias=-16.0), ("beyond-rounding", "bias")),
         (error(0.3, bias=-9.0), error(8.0, bias=-16.0), ("rounding", "")),
+        (error(0.7, bias=-0.8), error(5.0, bias=-6.9, values=2304), ("rounding", "")),  # a convolution without oneDNN
         (error(0.3, bias=1.0), error(1.0, bias=-16.0), ("rounding", "within")),  # smaller than what its inputs cause
         (error(0.3, bound=0.5), error(0.4, bound=1e9), ("beyond-rounding", "bound")),
         (error(0.3, bound=300.0), error(0.4, bound=500.0), ("rounding", "")),
