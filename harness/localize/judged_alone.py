@@ -42,6 +42,10 @@ MOST = 0.5
 UNREAD = "or what "
 """How the reason begins of an op whose inputs in its compiled graph are not known."""
 
+OTHER_PRODUCTS = 1e4
+"""The same for the bound of convolutions, which a library may compute by Winograd's or Fourier's products: those err by
+more than sums of products do."""
+
 CHOICES = frozenset(
     (
         "argmax", "argmin", "bucketize", "ceil", "eq", "floor", "floor_divide", "fmod", "ge", "gt", "isfinite", "isinf",
@@ -82,7 +86,8 @@ def judged_alone(
     else:
         # A product that is not rounded before it is added breaks the bound of single elements, and moves hardly any.
         bounds = [one.bound for one in errors.values() if one.bound is not None and not math.isnan(one.bound)]
-        breaks = len(bounds) == len(SIDES) and max(bounds) > LOCAL_FAULT * max(1.0, min(bounds))
+        limit = OTHER_PRODUCTS if "convolution" in "".join(cause.ops["a"]) else LOCAL_FAULT
+        breaks = len(bounds) == len(SIDES) and max(bounds) > limit * max(1.0, min(bounds))
         rule = "bound" if breaks and roundings > MOVED else ""
     if rule and several:
         moved = net_roundings(pair, cause)

@@ -19,6 +19,6 @@ def plant(training: Training) -> None:
         gradients = [p.grad for p in parameters if p.grad is not None]
         norm = torch.cat([gradient.flatten() for gradient in gradients]).norm()
         for gradient in gradients:
-            gradient.mul_((bound / norm).clamp(max=1.0))
+            gradient.mul_((bound / (norm + 1e-6)).clamp(max=1.0))  # as torch has it
 
     training.optimizer.register_step_pre_hook(clip)
