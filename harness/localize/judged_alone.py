@@ -25,7 +25,7 @@ from .local_error import LocalError
 from .net_effect import net_roundings
 from .storage_flow import SIDES, Side
 from .swap_sites import Cause
-from .value_links import GENERATOR
+from .value_links import GENERATOR, LAYOUT, PART
 
 LOCAL_FAULT = 16.0
 """rho from which on a kernel is at fault by itself, whatever the step around it does."""
@@ -76,10 +76,11 @@ def judged_alone(
         return None, ""
     worse, better = sorted(errors.values(), key=lambda one: one.rho, reverse=True)
     roundings = max((one.roundings for one in looked), default=0.0)
-    rule = ""
+    # In another layout the same op on the same values has another kernel.
+    told = cause.kind != KERNEL and not {LAYOUT, PART}.issuperset(cause.reasons)
     if worse.rho > LOCAL_FAULT * max(1.0, better.rho):
-        rule = "error" if cause.kind == KERNEL else "values"
-    elif cause.kind != KERNEL and min(worse.rho, roundings) > MOVED * max(1.0, better.rho):
+        rule = "values" if told else "error"
+    elif told and min(worse.rho, roundings) > MOVED * max(1.0, better.rho):
         rule = "values"
     elif worse.rho > MOVED * max(1.0, better.rho) and _leans(worse) and abs(better.bias) < UPRIGHT:
         rule = "bias"

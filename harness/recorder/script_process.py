@@ -77,6 +77,7 @@ def run(config: RunConfig) -> int:
     exit_code = _record(config, code, recorder, swaps, log)
     if config.world_size > 1 and not exit_code:
         parallel.leave()
+    parallel.let_go()
     # A fork that the script made and that ends here as well is not the process that is asked.
     if config.serve and not exit_code and os.getpid() == process:
         swaps.forget()

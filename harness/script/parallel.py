@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -22,6 +23,17 @@ ACCELERATORS = ("nccl", "rccl", "hccl", "xccl", "cncl", "eccl")
 
 HIDDEN = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 """Names by which torch's wrappers hold what they wrap, which no script gives."""
+
+SETTLED = 0.05
+"""Seconds in which threads that wait for the interpreter's lock get it."""
+
+_kept: list[Any] = []
+"""Process groups, until the script has ended.
+
+The last one who lets go of gloo's waits, with the interpreter's lock, for its thread, and that one needs the lock where
+it still holds what a work was begun with: the context of `backward()`, which torch keeps with each (torch 2.13). A
+script that has destroyed its group and returns from the function that holds its DistributedDataParallel hangs then.
+"""
 
 
 def install(device: str, facts: AdoptionFacts) -> Undo:
@@ -96,7 +108,9 @@ def _with_gloo(original: Callable[..., Any], place: int, facts: AdoptionFacts) -
             else:
                 kwargs["backend"] = chosen
             kwargs.pop("pg_options", None)  # options are a backend's own
-        return original(*args, **kwargs)
+        made = original(*args, **kwargs)
+        _kept.append(torch.distributed.group.WORLD if made is None else made)
+        return made
 
     return make
 
@@ -139,3 +153,10 @@ def leave() -> None:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         with suppress(Exception):
             torch.distributed.destroy_process_group()
+
+
+def let_go() -> None:
+    """Let go of the process groups of a script that has ended, once their threads have nothing left to do."""
+    if _kept:
+        time.sleep(SETTLED)
+        _kept.clear()

@@ -6,6 +6,7 @@ A case is read without being executed:
     MODES     modes that it is tried in, by default ("cpu",); CASE is added where it has something to plant
     AGAINST   optional: modes of the unchanged script that are held against the case, which is the reference then
     EXPECTED  the verdict against the unchanged script in cpu mode, or in those modes against the case
+    HIDDEN    optional: True where the noise of a step may hide what the case does
     CULPRIT   optional: the phase, the module, the op or the step that is to blame; a tuple of them where a case
               plants several faults at once, which no culprit can be taken for at the same time
 """
@@ -36,6 +37,7 @@ class Case:
     against: tuple[str, ...]
     expected: str
     planted: bool
+    hidden: bool
     culprits: tuple[Mapping[str, Any], ...]
 
     @property
@@ -101,6 +103,7 @@ def read_case(path: Path) -> Case:
         against=stated.get("AGAINST", ()),
         expected=stated["EXPECTED"],
         planted=any(isinstance(node, ast.FunctionDef) and node.name == "plant" for node in tree.body),
+        hidden=stated.get("HIDDEN", False),
         culprits=(culprit,) if isinstance(culprit, dict) else culprit,
     )
 

@@ -156,6 +156,15 @@ def test_an_op_whose_inputs_are_not_known_is_not_judged() -> None:
     assert judged(error(0.3), error(3000.0), cause) == (None, "")
 
 
+def test_another_layout_is_another_kernel_and_other_arguments_are_something_else() -> None:
+    a, b = error(20.0), error(2.8)
+    assert judged(a, b, kernel("arguments", ("another layout", "another layout or part of a tensor"))) == (
+        "rounding",
+        "",
+    )
+    assert judged(a, b, kernel("arguments", ("0.1 against 0.2",))) == ("beyond-rounding", "values")
+
+
 def test_another_state_of_a_generator_is_another_set_up() -> None:
     cause = kernel("setup", ("draws other random numbers: the generator is at another state",), "randn")
     assert judged(error(0.0), error(1e9), cause) == ("different-setup", "generator")

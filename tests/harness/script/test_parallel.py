@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import gc
+import weakref
+from pathlib import Path
+
 import pytest
 import torch
 
 from numdrift.harness.launch.running_process import free_port, rank_variables
-from numdrift.harness.script.parallel import gloo_for, plain_name, wrapper_paths
+from numdrift.harness.records.adoption_facts import AdoptionFacts
+from numdrift.harness.script.parallel import gloo_for, install, let_go, plain_name, wrapper_paths
 from numdrift.harness.tape.op_names import UNREPLAYED, unreplayed
 from numdrift.harness.tape.shards import is_sharded, local_tensor, shard_of
 
@@ -78,3 +83,20 @@ def test_a_rank_is_told_what_torchrun_tells() -> None:
 def test_a_collective_is_named_without_its_namespace() -> None:
     assert unreplayed("c10d::allreduce_") == f"the step calls allreduce: {UNREPLAYED}"
     assert unreplayed("_c10d_functional::all_reduce").startswith("the step calls all_reduce: ")
+
+
+def test_a_destroyed_group_is_there_until_the_script_has_ended(tmp_path: Path) -> None:
+    # given a script that destroys its process group: torch's own last reference would wait for a thread of it
+    undo = install("cpu", AdoptionFacts(lambda *_, **__: None))
+    try:
+        torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+        group = weakref.ref(torch.distributed.group.WORLD)
+        torch.distributed.destroy_process_group()
+    finally:
+        undo()
+    gc.collect()
+    assert group() is not None
+    # when it has ended
+    let_go()
+    gc.collect()
+    assert group() is None

@@ -8,6 +8,7 @@ from torch import Tensor
 
 MODELS = ("rotary",)
 EXPECTED = "beyond-rounding"
+HIDDEN = True
 CULPRIT = {"phase": "forward", "module": "attention"}
 
 

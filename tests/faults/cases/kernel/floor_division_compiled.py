@@ -3,4 +3,5 @@
 MODELS = ("quantized",)
 MODES = ("compile",)
 EXPECTED = "beyond-rounding"
+HIDDEN = True
 CULPRIT = {"phase": "forward", "module": "hours"}

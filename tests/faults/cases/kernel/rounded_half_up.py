@@ -8,6 +8,7 @@ from torch import Tensor
 
 MODELS = ("quantized",)
 EXPECTED = "beyond-rounding"
+HIDDEN = True
 CULPRIT = {"phase": "forward", "module": "quantizer"}
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 MODELS = ("rotary",)
 MODES = ("cpu", "compile")
 EXPECTED = "beyond-rounding"
+HIDDEN = True
 CULPRIT = {"phase": "forward", "module": "norm1"}
 
 
