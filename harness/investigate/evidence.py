@@ -9,6 +9,7 @@ from typing import Literal
 
 from ..errors import NumdriftError
 from ..records.experiment import KINDS, Experiment, belongs_to, experiment_named
+from ..records.mode_spec import parse_mode
 from ..runs.recorded_run import RecordedRun, load_run, rank_of
 from ..runs.run_layout import EVIDENCE, MANIFEST
 
@@ -104,6 +105,12 @@ class PairEvidence:
     def taped(self) -> tuple[RecordedRun, ...]:
         """The reference's runs with tapes: its repetition, then those of suspicious steps."""
         return (*self.several("a", "again"), *self.several("a", "taped"))
+
+    @property
+    def measured(self) -> tuple[RecordedRun, ...]:
+        """The runs with tapes whose noise is the reference's: of lazy tensors those of the same ops on the CPU."""
+        is_lazy = parse_mode(self.a.manifest.spec).base == "lazy"
+        return (*self.taped, *(self.several("a", "taped-at") if is_lazy else ()))
 
     @property
     def seeds(self) -> tuple[tuple[RecordedRun, RecordedRun], ...]:

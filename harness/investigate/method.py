@@ -180,6 +180,10 @@ def explain(
         if not inquiries:
             break
         findings = _asked(QUESTIONS, findings, runs, inquiries, plan, laboratory)
+        if spec_of(runs[0]).base == "lazy":  # whose step has its tape by now
+            evidence = evidence_for(runs[0], inquiries[0].evidence.b)
+            run_referee(EvidenceFolder.of(runs[0]), evidence.measured, laboratory)
+            findings = judge(runs, plan.step)
     at_rest = [
         looked[run.path][-1] if looked[run.path] else Inquiry(evidence_for(runs[0], run), None, pair)
         for run, pair in zip(runs[1:], findings.pairs, strict=True)

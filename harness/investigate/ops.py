@@ -112,10 +112,8 @@ def holding(laboratory: Laboratory, inquiry: Inquiry, side: Literal["a", "b"]) -
     """The folder of the side's run that has a tape of the step, and where its process listens; None without one."""
     evidence, step = inquiry.evidence, inquiry.step
     if side == "a":
-        runs = [
-            *evidence.taped,
-            EvidenceFolder.of(evidence.a).find(Experiment("taped-at", evidence.a.path.name, step=step)),
-        ]
+        taped = EvidenceFolder.of(evidence.a).find(Experiment("taped-at", evidence.a.path.name, step=step))
+        runs = [taped] if spec_of(evidence.a).base == "lazy" else [*evidence.taped, taped]
     else:
         runs = [evidence.forced, EvidenceFolder.of(evidence.a).find(inquiry.experiment("held"))]
     for run in runs:
@@ -132,14 +130,17 @@ def once_more(inquiry: Inquiry, side: Literal["a", "b"]) -> BatchPlan:
     """The step taken once more, with its tape, by a process that is then held."""
     a, b, step = inquiry.evidence.a, inquiry.evidence.b, inquiry.step
     steps = StepSelection.of([step])
-    if side == "a":
-        taped = Experiment("taped-at", a.path.name, step=step)
-        return repeating(a, taped, outcomes=steps, tapes=steps, until=step, held=True)
-    spec = spec_of(b)
-    if spec.base == "lazy":
+    spec = spec_of(a if side == "a" else b)
+    is_lazy = spec.base == "lazy"
+    if is_lazy:
         # Lazy tensors have no values op by op: in their place the same ops are executed on the CPU with the
         # same kernels, and the localizer sees whether that gives every bit of the lazy step.
         spec = replace(spec, base="cpu", device=None, mark_step=None)
+    if side == "a":
+        taped = Experiment("taped-at", a.path.name, step=step)
+        if is_lazy:
+            return begun_in(inquiry.states, a, taped, [step], spec=spec, tapes=steps, held=True)
+        return repeating(a, taped, outcomes=steps, tapes=steps, until=step, held=True)
     experiment = inquiry.experiment("held")
     return begun_in(inquiry.states, b, experiment, [step], spec=spec, tapes=steps, noise_replays=0, held=True)
 
@@ -192,10 +193,11 @@ def _config(inquiry: Inquiry, ours: tuple[Path, Path], theirs: tuple[Path, Path]
     a, b = inquiry.evidence.a.manifest, inquiry.evidence.b.manifest
     threads = a.environment.get("threads")
     started = [run for run in inquiry.evidence.started if inquiry.step in outcome_steps(run.path)]
-    outcome = str(outcome_path(started[0].path, inquiry.step).absolute()) if started else ""
+    kept = [run for run in inquiry.evidence.kept if inquiry.step in outcome_steps(run.path)]
+    outcomes = [str(outcome_path(one[0].path, inquiry.step).absolute()) if one else "" for one in (kept, started)]
     return LocalizerConfig(
-        a=LocalizedSide(a.label, (reference / "tapes").absolute(), str(socket_a), "", a.spec),
-        b=LocalizedSide(b.label, (other / "tapes").absolute(), str(socket_b), outcome, b.spec),
+        a=LocalizedSide(a.label, (reference / "tapes").absolute(), str(socket_a), outcomes[0], a.spec),
+        b=LocalizedSide(b.label, (other / "tapes").absolute(), str(socket_b), outcomes[1], b.spec),
         step=inquiry.step,
         noise=reference.absolute(),
         threshold=inquiry.threshold,

@@ -268,7 +268,7 @@ def _reference_outcomes(evidence: PairEvidence) -> dict[int, RecordedRun]:
 
 def _taped_noise(evidence: PairEvidence) -> tuple[dict[int, Noise], tuple[str, ...]]:
     found, reasons = {}, []
-    for run in evidence.taped:
+    for run in evidence.measured:
         for step in outcome_steps(run.path):
             try:
                 noise = read_noise(run.path, step)
@@ -292,14 +292,14 @@ def accuracy_of(evidence: PairEvidence) -> Accuracy | None:
     started = _started(evidence)
     if not started:
         return None
-    steps = []
-    for run in evidence.taped:
+    steps, outcomes = [], _reference_outcomes(evidence)
+    for run in evidence.measured:
         for step in exact_steps(run.path):
             exact = read_exact(run.path, step)
-            if step not in started or exact is None or exact.facts.get("reason"):
+            if step not in started or step not in outcomes or exact is None or exact.facts.get("reason"):
                 continue
             noise = read_noise(run.path, step) or Noise(step, 0, {})
             if noise.equal:
-                a, b = read_outcome(run.path, step), read_outcome(started[step].path, step)
+                a, b = (read_outcome(one[step].path, step) for one in (outcomes, started))
                 steps.append(step_errors(a, b, exact, noise))
     return accuracy(steps, evidence.a.manifest.label, evidence.b.manifest.label)

@@ -58,8 +58,11 @@ def main(path: Path) -> int:
             else:
                 found = localize_step(sides, noise, config.threshold, _say, scripts.begin)
                 facts["scripts"] = scripts.write(found)
-            differs = _differs_op_by_op(sides["b"], config.b.outcome)
-            facts |= _facts(found, sides) | {"op_by_op_differs": differs}
+            differs = {side: _differs_op_by_op(sides[side], modes[side].outcome) for side in SIDES}
+            facts |= _facts(found, sides) | {"op_by_op_differs": differs["b"]}
+            if differs["a"]:
+                said = f"{len(differs['a'])} values of {config.a.label} are others than those of its ops one by one"
+                facts["notes"] = [*facts["notes"], said]
     except Exception as error:  # noqa: BLE001, an op may raise anything, and the investigation goes on
         facts["reason"] = str(error) if isinstance(error, NumdriftError) else in_words(error)
         _say(f"step {config.step} could not be localized: {facts['reason']}")

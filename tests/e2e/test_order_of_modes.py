@@ -26,9 +26,12 @@ class Modes:
     other: str
     arguments: Sequence[str] = ()
     exhaustive: bool = True
+    differs: str = ""
+    """Why the two orders say other things."""
 
 
 PLAIN = "plain=cpu"
+WITHIN = "a reference whose own kernel rounds to bfloat16 has steps that lie within its noise"
 CASES = (
     Modes("kernel", "own_kernel", PLAIN, "bf16=cpu,kernel.tanh_backward=bf16", exhaustive=False),
     Modes("argument", "own_kernel", PLAIN, "eps=cpu,env.EPS=1e-3", exhaustive=False),
@@ -44,7 +47,7 @@ CASES = (
     Modes("optimizer", "own_kernel", PLAIN, "bf16=cpu,kernel._foreach_addcdiv=bf16"),
     Modes("scale", "own_kernel", PLAIN, "scaled=cpu,env.SCALE=1.01"),
     Modes("structure", "kinds", PLAIN, "more=cpu,env.FAULT=loss"),
-    Modes("memory", "fed_back", PLAIN, "own=cpu,env.FAULT=kernel"),
+    Modes("memory", "fed_back", PLAIN, "own=cpu,env.FAULT=kernel", differs=WITHIN),
     Modes("initial", "kinds", PLAIN, "init=cpu,env.FAULT=init"),
     Modes("batch", "kinds", PLAIN, "batch=cpu,env.FAULT=batch"),
     Modes("generator", "kinds", PLAIN, "drawn=cpu,env.FAULT=python", ("--kind", "generators")),
@@ -55,10 +58,13 @@ CASES = (
 )
 
 
+def marks_of(modes: Modes) -> list[pytest.MarkDecorator]:
+    found = [pytest.mark.exhaustive] if modes.exhaustive else []
+    return [*found, pytest.mark.xfail(reason=modes.differs, strict=True)] if modes.differs else found
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "modes", [pytest.param(one, marks=[pytest.mark.exhaustive] if one.exhaustive else [], id=one.name) for one in CASES]
-)
+@pytest.mark.parametrize("modes", [pytest.param(one, marks=marks_of(one), id=one.name) for one in CASES])
 def test_the_other_order_says_the_same_of_each_mode(modes: Modes, numdrift: Numdrift, tmp_path: Path) -> None:
     said = []
     for name, pair in (("one", (modes.one, modes.other)), ("other", (modes.other, modes.one))):
@@ -67,6 +73,8 @@ def test_the_other_order_says_the_same_of_each_mode(modes: Modes, numdrift: Numd
         found = json.loads((tmp_path / "runs" / name / "investigation.json").read_text())["pairs"][0]
         said.append(by_mode(found))
     one, other = said
+    if "=lazy" in modes.other:  # of a lazy reference one step is executed in double, of which nobody can say that
+        del one["closer_to_fp64"]
     differing = [f"{key}: {one[key]}\n  {other[key]}" for key in one if one[key] != other[key]]
     assert not differing, "\n".join(differing)
 
