@@ -19,7 +19,7 @@ from ..tape.replay import is_same, set_apart
 from ..tape.tape import SCRATCH, Tape, Watched
 from .alignment import recomputed
 from .hybrid import Mixture, MixtureExecution, TapePair, storage_read
-from .local_error import ExactBlock, LocalError
+from .local_error import LocalError, exact_block
 from .step_memory import Memory, Unbound
 from .storage_flow import SIDES, FlowValue, Side, StorageFlow, Use
 from .value_links import GENERATOR, LAYOUT, argument_differences, drawn_reasons, draws_differ
@@ -222,7 +222,7 @@ def _errors(slices: Mapping[Side, Tape], results: Mapping[str, list[torch.Tensor
             continue
         exact = None
         with suppress(Exception):  # an op may raise anything on doubles
-            exact = ExactBlock(slices[side], [slices[one] for one in SIDES if one in slices])
+            exact = exact_block(slices[side], [slices[one] for one in SIDES if one in slices])
         if exact is not None:
             found = {one: exact.error(results[one]) for one in SIDES}
             return {one: error for one, error in found.items() if error is not None} or None

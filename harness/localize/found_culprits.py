@@ -19,6 +19,7 @@ from .hybrid import TapePair
 from .hybrid_tests import Drift
 from .judged_alone import judged_alone
 from .local_error import LocalError
+from .net_effect import NetEffect, net_effects
 from .proofs import MeasuredCause, Proofs, is_beyond
 from .storage_flow import SIDES, FlowNode, Side
 from .swap_sites import Cause
@@ -54,6 +55,11 @@ class Describer:
         then by how many floating values they move, then by their scores. Where the drift is infinite, so are the scores
         of all that take part in it: then their shares tell."""
         proofs = self._proofs
+        others = [one for one in proofs.others if one.swapped_in is None or not one.swapped_in.is_none]
+        causes = [one.cause for one in (*proofs.significant, *others)]
+        self._effects = net_effects(
+            self._pair, [cause for cause in causes if any(site.is_several for site in cause.sites)]
+        )
 
         def rank(measured: MeasuredCause) -> tuple[float, float, float]:
             came = measured.swapped_in or measured.swapped_out
@@ -64,7 +70,6 @@ class Describer:
 
         ranked = sorted(proofs.significant, key=rank, reverse=True)
         found = [self._culprit(one, "beyond-rounding") for one in ranked]
-        others = (one for one in proofs.others if one.swapped_in is None or not one.swapped_in.is_none)
         found += [self._culprit(one, "rounding") for one in others]
         return sorted(found, key=lambda one: (SIGNIFICANT.index(one.significance), WRONG.index(one.local_significance)))
 
@@ -75,10 +80,15 @@ class Describer:
             for side, error in (self._examined[site.lead].errors or {}).items():
                 if side not in errors or error.ulp > errors[side].ulp:
                     errors[side] = error
-        looked = [self._examined[one] for one in cause.blocks if one in self._examined]
+        local, rule = judged_alone(cause, self._examined, errors, self._effects)
+        # What the blocks of a site do together is what it does, where that can be had.
+        together = [one[0] for site in cause.sites if (one := self._effects.get(site)) and one[0] is not None]
+        if together and not errors:
+            errors = dict(max(together, key=lambda one: one.roundings).errors)
+        alone = [self._examined[one] for one in cause.blocks if one in self._examined]
+        looked: Sequence[NetEffect | Examined] = together or alone
         largest = max((one.largest for one in looked), default=0.0)
         roundings = max((one.roundings for one in looked), default=0.0)
-        local, rule = judged_alone(cause, self._pair, self._examined, errors)
         proof = self._proof(measured, significance)
         # What is wrong by itself is so however noisy the step is. A part of a whole that is the same is not.
         if local in WRONG[:2] and not _takes_part(measured, self._proofs.whole):

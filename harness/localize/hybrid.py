@@ -22,7 +22,6 @@ from typing import Any, Protocol
 import torch
 
 from ..tape.replay import executed, given, set_apart
-from ..tape.storages import bound, viewed
 from .alignment import Block, align
 from .step_memory import Flows, Lifetimes, Memory, Unbound, is_one
 from .storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use, layout_of, other
@@ -215,13 +214,12 @@ def run_node(
         storages[use.value.slot] = storages[use.value.slot].clone()
 
     call = node.call
-    arguments, keywords = given(call, lambda view: viewed(storages[view.slot], view))
+    arguments, keywords = given(call, lambda view: memory.viewed(side, storages[view.slot], view))
     with torch.set_grad_enabled(call.grad):
         outputs = kernels.execute(number, node, arguments, keywords)
-    # A fresh output is bound as the tape has it laid out, whatever strides the kernel gave it.
     for made, output in zip(node.makes, outputs, strict=True):
         if made is not None:
-            memory.put(side, made.value, bound(output, made.view, flow.tape.slots[made.value.slot]))
+            memory.bind(side, made, output)
     for use in node.writes:
         memory.put(side, use.value, storages[use.value.slot])
 

@@ -20,9 +20,8 @@ from collections.abc import Mapping
 
 from ..records.culprit import KERNEL, SETUP
 from .examination import Examined
-from .hybrid import TapePair
 from .local_error import LocalError
-from .net_effect import net_roundings
+from .net_effect import Effects
 from .storage_flow import SIDES, Side
 from .swap_sites import Cause
 from .value_links import GENERATOR, LAYOUT, PART
@@ -60,53 +59,65 @@ WITHIN = 2.0
 
 
 def judged_alone(
-    cause: Cause, pair: TapePair, examined: Mapping[int, Examined], errors: Mapping[Side, LocalError]
+    cause: Cause, examined: Mapping[int, Examined], errors: Mapping[Side, LocalError], effects: Effects
 ) -> tuple[str | None, str]:
-    """The word and which rule gave it. `errors` are the largest of each side at its sites."""
+    """The word and which rule gave it. `errors` are the largest of each side at its sites, `effects` what those of
+    several blocks do together."""
     if cause.kind == SETUP:
         return ("different-setup", "generator") if any(GENERATOR in reason for reason in cause.reasons) else (None, "")
     if any(one.startswith(UNREAD) for one in cause.reasons):
         return None, ""
-    looked = [examined[one] for one in cause.blocks if one in examined]
-    several = any(len(site.blocks) > 1 for site in cause.sites)
+    looked = [examined[one] for one in cause.blocks if one in examined and examined[one].differs is not False]
     chooses = any(len(cause.ops[side]) == 1 and CHOICES.issuperset(cause.ops[side]) for side in SIDES)
     if chooses and any(examined[site.lead].largest for site in cause.sites):
         return "beyond-rounding", "choice"
-    if len(errors) < len(SIDES):
-        return None, ""
-    worse, better = sorted(errors.values(), key=lambda one: one.rho, reverse=True)
-    roundings = max((one.roundings for one in looked), default=0.0)
     # In another layout the same op on the same values has another kernel.
-    told = cause.kind != KERNEL and not {LAYOUT, PART}.issuperset(cause.reasons)
-    if worse.rho > LOCAL_FAULT * max(1.0, better.rho):
-        rule = "values" if told else "error"
-    elif told and min(worse.rho, roundings) > MOVED * max(1.0, better.rho):
-        rule = "values"
-    elif worse.rho > MOVED * max(1.0, better.rho) and _leans(worse) and abs(better.bias) < UPRIGHT:
-        rule = "bias"
-    else:
-        # A product that is not rounded before it is added breaks the bound of single elements, and moves hardly any.
-        bounds = [one.bound for one in errors.values() if one.bound is not None and not math.isnan(one.bound)]
-        limit = OTHER_PRODUCTS if "convolution" in "".join(cause.ops["a"]) else LOCAL_FAULT
-        breaks = len(bounds) == len(SIDES) and max(bounds) > limit * max(1.0, min(bounds))
-        rule = "bound" if breaks and roundings > MOVED else ""
-    if rule and several:
-        moved = net_roundings(pair, cause)
-        return ("beyond-rounding", rule) if moved is not None and moved > MOVED else (None, "")
+    told = any(one.suspect.kind != KERNEL and not {LAYOUT, PART}.issuperset(one.suspect.reasons) for one in looked)
+    convolves = "convolution" in "".join(cause.ops["a"])
+    rule = _rule(errors, max((one.roundings for one in looked), default=0.0), told=told, convolves=convolves)
+    known = len(errors) == len(SIDES)
+    within = all(_within(one.errors, one.roundings if one.differs else math.inf) for one in looked)
+    if any(site.is_several for site in cause.sites):
+        phases = [effects.get(site, ()) for site in cause.sites]
+        # What follows in the backward reads what the first phase has left: that one's effect counts.
+        first = [one[0] for one in phases if one and one[0] is not None]
+        moved = max((one.roundings for one in first), default=0.0)
+        if known := bool(first) and all(len(one.errors) == len(SIDES) for one in first):
+            rules = [_rule(one.errors, one.roundings, told=told, convolves=convolves) for one in first]
+            rule = next(filter(None, rules), rule if rule in ("bias", "bound") else "")
+        rule = rule if moved > MOVED else ""
+        within = all(one is not None and _within(one.errors, one.roundings) for phase in phases for one in phase)
     if rule:
         return "beyond-rounding", rule
-    within = all(_within(one) for one in looked if one.differs is not False)
-    return "rounding", "within" if within else ""
+    return ("rounding", "within" if within else "") if known else (None, "")
+
+
+def _rule(errors: Mapping[Side, LocalError], roundings: float, *, told: bool, convolves: bool) -> str:
+    """By which rule these errors are a fault; `told` where the sides are told to compute other things."""
+    if len(errors) < len(SIDES):
+        return ""
+    worse, better = sorted(errors.values(), key=lambda one: one.rho, reverse=True)
+    if worse.rho > LOCAL_FAULT * max(1.0, better.rho):
+        return "values" if told else "error"
+    if told and min(worse.rho, roundings) > MOVED * max(1.0, better.rho):
+        return "values"
+    if worse.rho > MOVED * max(1.0, better.rho) and _leans(worse) and abs(better.bias) < UPRIGHT:
+        return "bias"
+    # A product that is not rounded before it is added breaks the bound of single elements, and moves hardly any.
+    bounds = [one.bound for one in errors.values() if one.bound is not None and not math.isnan(one.bound)]
+    limit = OTHER_PRODUCTS if convolves else LOCAL_FAULT
+    breaks = len(bounds) == len(SIDES) and max(bounds) > limit * max(1.0, min(bounds))
+    return "bound" if breaks and roundings > MOVED else ""
 
 
 def _leans(error: LocalError) -> bool:
     return abs(error.bias) > LEANS and abs(error.lean) > MOST
 
 
-def _within(examined: Examined) -> bool:
-    known = examined.errors or {}
-    if examined.differs and examined.roundings <= WITHIN:
+def _within(errors: Mapping[Side, LocalError] | None, roundings: float) -> bool:
+    if roundings <= WITHIN:
         return True  # as far from double as they may be, they are so together
+    known = errors or {}
     return len(known) == len(SIDES) and all(
         one.rho <= WITHIN and (one.bound is None or one.bound <= 1) for one in known.values()
     )

@@ -19,7 +19,7 @@ see docs/reference/score.md).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -37,6 +37,10 @@ SAMPLES = 3
 """Perturbed executions behind rho."""
 
 
+Bounds = dict[tuple[str, torch.dtype], torch.Tensor]
+"""By name and dtype of a result the bound on its error."""
+
+
 @dataclass(frozen=True, slots=True)
 class LocalError:
     """The worst over a block's results. `bias` is signed, `lean` what it is of; `bound` is None where no bound is
@@ -49,24 +53,21 @@ class LocalError:
     lean: float = 0.0
 
 
-class ExactBlock:
-    """A block in double, and how much its results depend on the rounding of its inputs."""
+class ExactResults:
+    """What a block gives in double, and how much that depends on the rounding of its inputs."""
 
-    def __init__(self, tape: Tape, versions: Sequence[Tape] = ()) -> None:
-        """`versions` are the block as either side has it: the first one that is a single op tells the bound.
-
-        Raises what its ops raise on doubles.
-        """
-        self.values, self.not_exact = exact_values(tape)
-        # Where an op has no double form the values are not exact, and a bound would be held against their errors.
-        self._bounds = {} if self.not_exact else _bounds(versions or (tape,))
-        moved = [exact_values(_perturbed(tape, seed))[0] for seed in range(SAMPLES)]
-        self._spread = {}
-        for name, value in self.values.items():
-            alike = [one[name] for one in moved if one[name].shape == value.shape and value.is_floating_point()]
-            apart = ((one.double() - value.double()).reshape(-1) for one in alike)  # one at a time in memory
-            squares = (float(one[torch.isfinite(one)].norm()) ** 2 for one in apart)
-            self._spread[name] = math.sqrt(sum(squares) / SAMPLES)
+    def __init__(self, values: Values, moved: Iterable[Values], bounds: Bounds | None = None) -> None:
+        """`moved` is what it gives for inputs that are moved by their rounding, SAMPLES times."""
+        self.values = values
+        self._bounds = bounds or {}
+        squares = dict.fromkeys(values, 0.0)
+        for sample in moved:
+            for name, value in values.items():
+                if sample[name].shape != value.shape or not value.is_floating_point():
+                    continue
+                apart = (sample[name].double() - value.double()).reshape(-1)
+                squares[name] += float(apart[torch.isfinite(apart)].norm()) ** 2
+        self._spread = {name: math.sqrt(one / SAMPLES) for name, one in squares.items()}
 
     def error(self, results: Sequence[torch.Tensor]) -> LocalError | None:
         """The error of results in the order of the tape's outputs; None where none of them has digits."""
@@ -111,8 +112,13 @@ class ExactBlock:
         return LocalError(_ulps(result, exact), rho, lean * math.sqrt(signs.numel()), bounded, lean)
 
 
-Bounds = dict[tuple[str, torch.dtype], torch.Tensor]
-"""By name and dtype of a result the bound on its error."""
+def exact_block(tape: Tape, versions: Sequence[Tape] = ()) -> ExactResults:
+    """Execute a block in double; `versions` are the block as either side has it: the first that is a single op tells
+    the bound. Raises what its ops raise on doubles."""
+    values, not_exact = exact_values(tape)
+    # Where an op has no double form the values are not exact, and a bound would be held against their errors.
+    bounds = {} if not_exact else _bounds(versions or (tape,))
+    return ExactResults(values, (exact_values(_perturbed(tape, seed))[0] for seed in range(SAMPLES)), bounds)
 
 
 def _bounds(versions: Sequence[Tape]) -> Bounds:
@@ -163,20 +169,23 @@ def _ulps(result: torch.Tensor, exact: torch.Tensor) -> float:
 
 
 def _perturbed(tape: Tape, seed: int) -> Tape:
-    """The tape with every floating input moved by its own rounding error, up or down at random."""
+    moved = moved_by_rounding(seed)
+    return replace(tape, inputs={slot: moved(data, tape.slots[slot].dtype) for slot, data in tape.inputs.items()})
+
+
+def moved_by_rounding(seed: int) -> Callable[[torch.Tensor, torch.dtype], torch.Tensor]:
+    """Moves floating values, given as bytes, by their own rounding error, up or down at random."""
     generator = torch.Generator().manual_seed(seed)
-    inputs = {}
-    for slot, data in tape.inputs.items():
-        dtype = tape.slots[slot].dtype
+
+    def moved(data: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         unit = UNIT_ROUNDOFF.get(str(dtype).removeprefix("torch."))
         if unit is None or not dtype.is_floating_point:
-            inputs[slot] = data
-            continue
+            return data
         whole = data[: data.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
         signs = torch.randint(0, 2, whole.shape, generator=generator, dtype=torch.float64) * 2 - 1
-        moved = whole.double() * (1 + 2 * unit * signs)
-        inputs[slot] = moved.to(dtype).view(torch.uint8)
-    return replace(tape, inputs=inputs)
+        return (whole.double() * (1 + 2 * unit * signs.to(whole.device))).to(dtype).view(torch.uint8)
+
+    return moved
 
 
 def results_of(values: Values) -> list[torch.Tensor]:

@@ -1,4 +1,4 @@
-"""What a cause of several blocks changes in all: the blocks of a rewritten op may each compute something else, and what
+"""What a site of several blocks changes in all: the blocks of a rewritten op may each compute something else, and what
 leaves them is the same.
 
     (q k^T) / s    a: matmul, div    b: div, matmul    what is between them differs by s, and what is read after them
@@ -9,55 +9,120 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
 
+import torch
+
+from ..tape.in_double import EXACT_DTYPES, Exact
 from ..tape.replay import set_apart
 from .examination import precision, relative
-from .hybrid import Mixture, MixtureExecution, TapePair
-from .storage_flow import SIDES, FlowValue, Side, Use
+from .hybrid import Kernels, Mixture, MixtureExecution, TapePair, Values
+from .local_error import SAMPLES, ExactResults, LocalError, moved_by_rounding, results_of
+from .step_memory import Memory
+from .storage_flow import SIDES, FlowNode, FlowValue, Side, Use
 from .swap_sites import Cause, SwapSite
 
 
-def net_roundings(pair: TapePair, cause: Cause) -> float | None:
-    """How far what leaves the blocks of a cause is moved where side a's are in side b's place: at most, in roundings of
-    its own precision. Between the first and the last block of a site in one phase of the step all belongs together. The
-    first phase of a site counts, on side b's values: what follows in the backward reads what it has left. None where
-    nothing that leaves them has a counterpart, or they cannot be mixed."""
-    found: list[float] = []
-    phases = [_regions(pair, site) for site in cause.sites]
-    regions = sorted((site[0] for site in phases), key=lambda one: one.start)
-    inside = {number for site in phases for region in site for number in region}
+@dataclass(frozen=True, slots=True)
+class NetEffect:
+    """What the blocks of a site in one phase of the step do together, on side b's values: what leaves them is moved,
+    where side a's are in their place, by at most this share of its size and so many `roundings` of its own precision.
+    `errors` are each side's against double precision, where that is known."""
+
+    largest: float
+    roundings: float
+    errors: Mapping[Side, LocalError]
+
+
+Effects = Mapping[SwapSite, Sequence[NetEffect | None]]
+"""Phase by phase of the step. None where nothing that leaves them has a counterpart, or they cannot be mixed. What
+follows in the backward reads what the first phase has left."""
+
+
+def net_effects(pair: TapePair, causes: Collection[Cause]) -> dict[SwapSite, list[NetEffect | None]]:
+    """Of the sites of these causes. Between the first and the last block of a site in one phase all belongs
+    together."""
+    found: dict[SwapSite, list[NetEffect | None]] = {}
+    waiting: list[tuple[range, SwapSite, int, frozenset[int], Collection[int]]] = []
+    for cause in causes:
+        regions = {site: _regions(pair, site) for site in cause.sites}
+        inside: Collection[int] = {number for phases in regions.values() for one in phases for number in one}
+        for site, phases in regions.items():
+            found[site] = [None] * len(phases)
+            waiting += [(one, site, place, cause.blocks & set(one), inside) for place, one in enumerate(phases)]
     with set_apart(pair.devices()):
-        own = MixtureExecution(pair, Mixture("b"))
-        at = 0
-        for region in regions:
+        own, at = MixtureExecution(pair, Mixture("b")), 0
+        for region, site, place, blocks, inside in sorted(waiting, key=lambda one: one[0].start):
             for number in range(at, region.start):
                 own.run(number)
-            at = max(at, region.start)
-            if at == region.start:  # else it is in the one before
-                blocks = cause.blocks & set(region)
-                with suppress(Exception):  # an op may raise anything on values that are not its own
-                    found += _moved(pair, own, blocks, _left_behind(pair, region, inside))
-    return max(found, default=None)
+            at = region.start
+            left = _left_behind(pair, region, inside)
+            with suppress(Exception):  # an op may raise anything on values that are not its own
+                found[site][place] = _effect(pair, own.memory, blocks, left)
+    return found
 
 
-def _moved(
-    pair: TapePair, before: MixtureExecution, blocks: frozenset[int], left: Mapping[int, Sequence[tuple[Use, Use]]]
-) -> list[float]:
-    """How far each of the values that are left behind is moved."""
-    own, swapped = MixtureExecution(pair, Mixture("b")), MixtureExecution(pair, Mixture("b", blocks))
-    found = []
-    for one in (own, swapped):
-        one.memory = before.memory.fork()
-    for number in range(min(blocks), max(left, default=-1) + 1):
-        for one in (own, swapped):
-            one.run_as(one.mixture.side(number), number, one.memory)
+Left = Mapping[int, Sequence[tuple[Use, Use]]]
+"""By the block at whose end both are there, values as side a and as side b have them."""
+
+
+def _effect(pair: TapePair, before: Memory, blocks: frozenset[int], left: Left) -> NetEffect | None:
+    if not left:
+        return None
+    mixtures: Mapping[Side, Mixture] = {"a": Mixture("b", blocks), "b": Mixture("b")}
+    results = {side: _left_values(pair, mixtures[side], before.fork(), min(blocks), left) for side in SIDES}
+    values = list(zip(*(results_of(results[side]) for side in SIDES), strict=True))
+    apart = [(relative(a, b), precision(a, b)) for a, b in values]
+    largest, roundings = max(one for one, _ in apart), max(one / unit for one, unit in apart)
+    errors: dict[Side, LocalError] = {}
+    for side in SIDES:  # against side a's blocks in double; against side b's where only those can be executed so
+        with suppress(Exception):  # an op may raise anything on doubles
+            exactly = _Doubles()
+
+            def in_double(seed: int | None, mixture: Mixture = mixtures[side], doubles: _Doubles = exactly) -> Values:
+                moved = None if seed is None else moved_by_rounding(seed)
+                memory = before.held_as(lambda recorded: EXACT_DTYPES.get(recorded, recorded), moved)
+                return _left_values(pair, mixture, memory, min(blocks), left, doubles)
+
+            exact = ExactResults(in_double(None), map(in_double, range(SAMPLES)))
+            if not exactly.arithmetic.not_exact:
+                known = {one: exact.error(results_of(results[one])) for one in SIDES}
+                errors = {one: error for one, error in known.items() if error is not None}
+            break
+    return NetEffect(largest, roundings, errors)
+
+
+class _Doubles:
+    """Executes every call in double."""
+
+    def __init__(self) -> None:
+        self.arithmetic = Exact()
+
+    def execute(
+        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+    ) -> list[Any]:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)  # of what an op makes of integers and numbers
+        try:
+            return self.arithmetic.execute(node.execution, arguments, keywords)
+        finally:
+            torch.set_default_dtype(before)
+
+
+def _left_values(
+    pair: TapePair, mixture: Mixture, memory: Memory, first: int, left: Left, kernels: Kernels | None = None
+) -> Values:
+    """What is left behind by the blocks from the `first` on, executed so in this memory."""
+    one = MixtureExecution(pair, mixture, None if kernels is None else {"a": kernels, "b": kernels})
+    found: Values = {}
+    for number in range(first, max(left) + 1):
+        one.run_as(mixture.side(number), number, memory)
         for mine, theirs in left.get(number, ()):
-            side: Side = "a" if pair.maker("a", mine.value) in blocks else "b"
-            a = swapped.memory.tensor(side, mine if side == "a" else theirs)
-            b = own.memory.tensor("b", theirs)
-            found.append(relative(a, b) / precision(a, b))
-        for one in (own, swapped):
-            one.memory.block_ended(number)
+            is_mine = mixture.blocks and pair.maker("a", mine.value) in mixture.blocks
+            tensor = memory.tensor("a", mine) if is_mine else memory.tensor("b", theirs)
+            found[f"output {len(found)}"] = tensor.clone()
+        memory.block_ended(number)
     return found
 
 
@@ -70,9 +135,8 @@ def _regions(pair: TapePair, site: SwapSite) -> list[range]:
     return sorted((range(min(one), max(one) + 1) for one in phases.values()), key=lambda one: one.start)
 
 
-def _left_behind(pair: TapePair, region: range, inside: Collection[int]) -> dict[int, list[tuple[Use, Use]]]:
-    """By the block at whose end both are there, what either side makes in this region and others read than what is
-    `inside` of all, as side a and as side b have it."""
+def _left_behind(pair: TapePair, region: range, inside: Collection[int]) -> Left:
+    """What either side makes in this region and others read than what is `inside` of all."""
     found: dict[int, dict[tuple[FlowValue, FlowValue], tuple[Use, Use]]] = {}
     for side in SIDES:
         for number in region:

@@ -3,18 +3,21 @@ other."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from ..tape.storages import viewed
-from ..tape.tape import NotReplayable
+from ..tape.storages import Held, HeldSlots
+from ..tape.tape import NotReplayable, View
 from .alignment import Block
 from .storage_flow import SIDES, FlowValue, Side, StorageFlow, Use, layout_of, other
 from .value_links import Link, Links
 
 Flows = Mapping[Side, StorageFlow]
 FOREVER = 1 << 60
+
+Moved = Callable[[torch.Tensor, torch.dtype], torch.Tensor]
+"""Gives the bytes of values of a dtype as they are to be taken."""
 
 
 class Unbound(NotReplayable):
@@ -34,7 +37,10 @@ class Memory:
         self._links = links
         self._lifetimes = lifetimes
         self._taken_from = taken_from
+        self._slots = {side: HeldSlots(flows[side].tape) for side in SIDES}
         self._live: dict[tuple[Side, FlowValue], torch.UntypedStorage] = {}
+        self._before: Mapping[tuple[Side, FlowValue], torch.UntypedStorage] = {}
+        self._moved: Moved | None = None
 
     def storage(self, side: Side, value: FlowValue) -> torch.UntypedStorage:
         """The content of a value. Raises Unbound."""
@@ -44,7 +50,15 @@ class Memory:
         return found
 
     def tensor(self, side: Side, use: Use) -> torch.Tensor:
-        return viewed(self.storage(side, use.value), use.view)
+        return self.viewed(side, self.storage(side, use.value), use.view)
+
+    def viewed(self, side: Side, storage: torch.UntypedStorage, view: View) -> torch.Tensor:
+        """The tensor that a side's view stands for, on this storage."""
+        return self._slots[side].tensor(storage, view)
+
+    def bind(self, side: Side, use: Use, tensor: torch.Tensor) -> None:
+        """Let a value be this tensor, laid out as it was recorded, whatever strides its kernel gave it."""
+        self._live[side, use.value] = self._slots[side].bound(use.view, tensor)
 
     def put(self, side: Side, value: FlowValue, storage: torch.UntypedStorage) -> None:
         self._live[side, value] = storage
@@ -56,7 +70,7 @@ class Memory:
         if is_one(link) or alone or self._flows[side].is_whole(mine.view, mine.value):
             return self._converted(side, mine.value, link, whole=True)
         made: torch.UntypedStorage = self.storage(side, mine.value).clone()
-        viewed(made, mine.view).copy_(self.tensor(other(side), theirs))
+        self.viewed(side, made, mine.view).copy_(self.tensor(other(side), theirs))
         return made
 
     def fork(self) -> Memory:
@@ -64,6 +78,14 @@ class Memory:
         copy = Memory(self._flows, self._links, self._lifetimes, self._taken_from)
         # Contents are shared: a node that writes is given a copy (see run_node), so none of them changes.
         copy._live = dict(self._live)
+        copy._slots, copy._before, copy._moved = self._slots, self._before, self._moved
+        return copy
+
+    def held_as(self, held: Held, moved: Moved | None = None) -> Memory:
+        """The same contents in other dtypes, converted when they are first read; `moved` changes them before."""
+        copy = Memory(self._flows, self._links, self._lifetimes, self._taken_from)
+        copy._slots = {side: HeldSlots(self._flows[side].tape, held) for side in SIDES}
+        copy._before, copy._moved = dict(self._live), moved
         return copy
 
     def block_ended(self, number: int) -> None:
@@ -71,7 +93,17 @@ class Memory:
         for key in self._lifetimes.ending.get(number, ()):
             self._live.pop(key, None)
 
+    def _taken(self, side: Side, slot: int, data: torch.Tensor) -> torch.UntypedStorage:
+        """What holds a slot's recorded content."""
+        if self._moved is not None:
+            data = self._moved(data, self._flows[side].tape.slots[slot].dtype)
+        return self._slots[side].content(slot, data)
+
     def _found(self, side: Side, value: FlowValue) -> torch.UntypedStorage:
+        before = self._before.get((side, value))
+        if before is not None:
+            whole = torch.empty(0, dtype=torch.uint8, device=before.device)
+            return self._taken(side, value.slot, whole.set_(before, 0, (before.nbytes(),), (1,)))
         far = other(side)
         link = self._links.of[side].get(value)
         data = self._flows[side].tape.inputs.get(value.slot) if value.version == 0 else None
@@ -80,7 +112,7 @@ class Memory:
         if data is not None:
             taken = link is not None and self._taken_from.get(value if side == "a" else link.value, side) != side
             if not (from_far and taken):
-                return data.clone().untyped_storage()
+                return self._taken(side, value.slot, data)
         if link is None:
             raise Unbound(f"storage {value.slot} of side {side} is made by a block of the other side")
         # It is there, or comes from where this one does not: two values that stand for each other, neither of them
@@ -97,16 +129,16 @@ class Memory:
     def _converted(self, side: Side, value: FlowValue, link: Link, *, whole: bool = False) -> torch.UntypedStorage:
         far = other(side)
         theirs = self.storage(far, link.value)
-        slot = self._flows[side].tape.slots[value.slot]
-        if is_one(link) and slot.size <= theirs.nbytes():
+        size = self._slots[side].size(value.slot)
+        if is_one(link) and size <= theirs.nbytes():
             return theirs
         whole = whole or self._flows[side].is_whole(link.mine, value)
         # an expanded view shows one element more than once, and cannot be written
         overlaps = any(not step and size > 1 for size, step in zip(link.mine.size, link.mine.stride, strict=True))
         if link.mine.size != link.theirs.size or not whole or overlaps:
             raise Unbound(f"storage {value.slot} of side {side} is laid out otherwise on the other side")
-        made = torch.UntypedStorage(slot.size, device=slot.device)
-        viewed(made, link.mine).copy_(viewed(theirs, link.theirs))
+        made = torch.UntypedStorage(size, device=self._flows[side].tape.slots[value.slot].device)
+        self.viewed(side, made, link.mine).copy_(self.viewed(far, theirs, link.theirs))
         return made
 
 

@@ -41,6 +41,10 @@ class SwapSite:
     blocks: frozenset[int]
     lead: int
 
+    @property
+    def is_several(self) -> bool:
+        return len(self.blocks) > 1
+
 
 @dataclass(frozen=True, slots=True)
 class Cause:

@@ -16,26 +16,71 @@ Held = Callable[[torch.dtype], torch.dtype]
 """Says in which dtype a replay holds what was recorded in another."""
 
 
+class HeldSlots:
+    """The slots of a tape as a replay holds them: in the recorded dtypes, or in others."""
+
+    def __init__(self, tape: Tape, held: Held = lambda recorded: recorded) -> None:
+        self._tape = tape
+        self._held = held
+
+    def tensor(self, storage: torch.UntypedStorage, view: View) -> torch.Tensor:
+        """The tensor that a view stands for, on this storage of its slot."""
+        return viewed(storage, view, self._dtype(view))
+
+    def bound(self, view: View, tensor: torch.Tensor) -> torch.UntypedStorage:
+        """The storage of the view's slot that begins with this tensor, laid out as it was recorded."""
+        slot = replace(self._tape.slots[view.slot], size=self.size(view.slot))
+        return bound(tensor, view, slot, self._dtype(view))
+
+    def size(self, slot: int) -> int:
+        """Of the storage, in bytes."""
+        recorded = self._tape.slots[slot]
+        held = self._held(recorded.dtype)
+        if held == recorded.dtype:
+            return recorded.size
+        return recorded.size // recorded.dtype.itemsize * held.itemsize
+
+    def content(self, slot: int, data: torch.Tensor) -> torch.UntypedStorage:
+        """A storage of the slot with this recorded content, given as bytes."""
+        recorded: Slot = self._tape.slots[slot]
+        held = self._held(recorded.dtype)
+        if held == recorded.dtype:
+            # A copy, for ops in place write into what they are given, and a tape is replayed many times.
+            return data.clone().untyped_storage()
+        # A storage may end within an element: bytes behind the last whole one are no value.
+        whole = data[: data.numel() // recorded.dtype.itemsize * recorded.dtype.itemsize]
+        return whole.view(recorded.dtype).to(held).untyped_storage()
+
+    def _dtype(self, view: View) -> torch.dtype:
+        """The dtype that the view is held in. Parts of a complex number are as wide as its parts."""
+        dtype, first = self._held(view.dtype), self._tape.slots[view.slot].dtype
+        unchanged = dtype == view.dtype and self._held(first) == first
+        if view.dtype == first or unchanged or view.dtype.to_real() == first.to_real():
+            return dtype
+        raise NotReplayable(f"the bytes of a {name_of(first)} tensor are also used as {name_of(view.dtype)}")
+
+
 class Storages:
     """What a replay holds of a tape's slots; inputs are copied from the tape at their first use."""
 
     def __init__(self, tape: Tape, held: Held) -> None:
-        self._tape = tape
-        self._held = held
+        self._inputs = tape.inputs
+        self._slots = HeldSlots(tape, held)
         self._live: dict[int, torch.UntypedStorage] = {}
 
     def tensor(self, view: View) -> torch.Tensor:
         """The tensor that a view stands for, on the replay's own memory."""
         storage = self._live.get(view.slot)
         if storage is None:
-            storage = self._live[view.slot] = self._input(view.slot)
-        return viewed(storage, view, self._dtype(view))
+            data = self._inputs.get(view.slot)
+            if data is None:
+                raise NotReplayable("an op takes what no recorded op gave")
+            storage = self._live[view.slot] = self._slots.content(view.slot, data)
+        return self._slots.tensor(storage, view)
 
     def bind(self, view: View, tensor: torch.Tensor) -> None:
         """Let the view's slot begin with this tensor, laid out as it was recorded."""
-        slot = self._tape.slots[view.slot]
-        size = slot.size // slot.dtype.itemsize * self._held(slot.dtype).itemsize
-        self._live[view.slot] = bound(tensor, view, replace(slot, size=size), self._dtype(view))
+        self._live[view.slot] = self._slots.bound(view, tensor)
 
     def take(self, call: Call, outputs: Sequence[Any]) -> None:
         """Let the fresh results of a call be these, all that it gave. Raises NotReplayable for another number."""
@@ -48,27 +93,6 @@ class Storages:
     def free(self, slots: Iterable[int]) -> None:
         for slot in slots:
             self._live.pop(slot, None)
-
-    def _dtype(self, view: View) -> torch.dtype:
-        """The dtype that the view is held in. Parts of a complex number are as wide as its parts."""
-        dtype, first = self._held(view.dtype), self._tape.slots[view.slot].dtype
-        unchanged = dtype == view.dtype and self._held(first) == first
-        if view.dtype == first or unchanged or view.dtype.to_real() == first.to_real():
-            return dtype
-        raise NotReplayable(f"the bytes of a {name_of(first)} tensor are also used as {name_of(view.dtype)}")
-
-    def _input(self, slot: int) -> torch.UntypedStorage:
-        data = self._tape.inputs.get(slot)
-        if data is None:
-            raise NotReplayable("an op takes what no recorded op gave")
-        recorded: Slot = self._tape.slots[slot]
-        held = self._held(recorded.dtype)
-        if held == recorded.dtype:
-            # A copy, for ops in place write into what they are given, and a tape is replayed many times.
-            return data.clone().untyped_storage()
-        # A storage may end within an element: bytes behind the last whole one are no value.
-        whole = data[: data.numel() // recorded.dtype.itemsize * recorded.dtype.itemsize]
-        return whole.view(recorded.dtype).to(held).untyped_storage()
 
 
 def viewed(storage: torch.UntypedStorage, view: View, dtype: torch.dtype | None = None) -> torch.Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 from numdrift.harness.investigate.culprit_words import lines_of
 from numdrift.harness.localize.bounded_call import Digits, NoBound
 from numdrift.harness.localize.bounds import FORMULAS, SELECTIONS, error_bound
-from numdrift.harness.localize.local_error import ExactBlock, LocalError
+from numdrift.harness.localize.local_error import LocalError, exact_block
 from numdrift.harness.records.culprit import Culprit
 from numdrift.harness.tape.tape import Tape, mapped
 
@@ -433,7 +433,7 @@ def block(function: Callable[..., Tensor], *inputs: Tensor) -> Tape:
 
 
 def error(tape: Tape, computed: Tensor, *versions: Tape) -> LocalError:
-    found = ExactBlock(tape, versions).error([computed])
+    found = exact_block(tape, versions).error([computed])
     assert found is not None
     return found
 

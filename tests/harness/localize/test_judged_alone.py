@@ -4,7 +4,7 @@ else is not."""
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 from numdrift.harness.localize.examination import Examined, Kind, Suspect
 from numdrift.harness.localize.judged_alone import judged_alone
 from numdrift.harness.localize.local_error import LocalError
-from numdrift.harness.localize.net_effect import net_roundings
+from numdrift.harness.localize.net_effect import net_effects
 from numdrift.harness.localize.swap_sites import Cause, SwapSite
 from numdrift.harness.records.culprit import Culprit
 
@@ -103,8 +103,11 @@ def test_the_blocks_of_a_rewritten_product_differ_by_its_factor_and_what_leaves_
     )
     (cause,) = found.causes
     assert min(found.examined[number].roundings for number in cause.blocks) > 1e5
-    together = net_roundings(found.pair, cause)
-    assert together is not None and together < 4
+    (site,) = cause.sites
+    forward, backward = net_effects(found.pair, [cause])[site]
+    assert forward is not None and forward.roundings < 4
+    assert max(one.rho for one in forward.errors.values()) < 1
+    assert backward is not None and backward.roundings < 4
 
 
 def kernel(kind: Kind = "kernel", reasons: tuple[str, ...] = (), op: str = "rsqrt") -> Cause:
@@ -112,9 +115,10 @@ def kernel(kind: Kind = "kernel", reasons: tuple[str, ...] = (), op: str = "rsqr
 
 
 def judged(a: LocalError, b: LocalError, cause: Cause | None = None, roundings: float = 20.0) -> tuple[str | None, str]:
-    suspect = Suspect(0, "kernel", ())
+    cause = cause or kernel()
+    suspect = Suspect(0, cause.kind, cause.reasons)
     examined = {0: Examined(suspect, True, "", {"a": a, "b": b}, largest=1e-6, roundings=roundings)}
-    return judged_alone(cause or kernel(), cast(Any, None), examined, {"a": a, "b": b})
+    return judged_alone(cause, examined, {"a": a, "b": b}, {})
 
 
 def error(rho: float, bias: float = 0.0, bound: float | None = None, values: int = 256) -> LocalError:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from numdrift.harness.localize.local_error import ExactBlock, LocalError
+from numdrift.harness.localize.local_error import LocalError, exact_block
 from numdrift.harness.tape.tape import Tape
 
 from .pairs import taped
@@ -25,7 +25,7 @@ def block(function: Callable[..., Tensor], *inputs: Tensor) -> Tape:
 
 
 def error(function: Callable[..., Tensor], result: Tensor, *inputs: Tensor) -> LocalError:
-    found = ExactBlock(block(function, *inputs)).error([result])
+    found = exact_block(block(function, *inputs)).error([result])
     assert found is not None
     return found
 
@@ -138,6 +138,6 @@ def test_an_exact_result_has_no_error() -> None:
 
 def test_what_has_no_digits_has_no_error() -> None:
     x = torch.arange(8.0)
-    exact = ExactBlock(block(lambda x: x > 3, x))
+    exact = exact_block(block(lambda x: x > 3, x))
     assert exact.error([x > 3]) is None
     assert exact.error([torch.zeros(0)]) is None
