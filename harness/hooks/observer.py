@@ -83,6 +83,9 @@ class Observer:
     def optimizer_steps(self, step: int) -> None:
         """An optimizer is about to step."""
 
+    def starts_from(self, values: Mapping[str, torch.Tensor]) -> None:
+        """The step that has begun starts from these values, by the names that `saw` gives them at its end."""
+
     def saw(self, name: str, tensor: torch.Tensor) -> None:
         """A value of the step is final; the script may change the tensor afterwards.
 

@@ -108,9 +108,11 @@ class PairEvidence:
 
     @property
     def measured(self) -> tuple[RecordedRun, ...]:
-        """The runs with tapes whose noise is the reference's: of lazy tensors those of the same ops on the CPU."""
+        """The runs with tapes whose noise is the reference's: of lazy tensors those of the same ops on the CPU, and of
+        what was executed."""
         is_lazy = parse_mode(self.a.manifest.spec).base == "lazy"
-        return (*self.taped, *(self.several("a", "taped-at") if is_lazy else ()))
+        kinds = ("taped-at", "executed-at") if is_lazy else ()
+        return (*self.taped, *(run for kind in kinds for run in self.several("a", kind)))
 
     @property
     def seeds(self) -> tuple[tuple[RecordedRun, RecordedRun], ...]:

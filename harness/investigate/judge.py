@@ -158,7 +158,7 @@ def _weigh(evidence: PairEvidence, failed: Sequence[str]) -> _Weighed:
     if several:
         setup = [one for one in setup if one.kind not in OF_ONE_RANK]
     localized = localizations(evidence)
-    if any(culprit.kind == MARK_STEP for one in localized for culprit in one.culprits):
+    if any(one.is_drawn_again or any(culprit.kind == MARK_STEP for culprit in one.culprits) for one in localized):
         setup = [one for one in setup if one.kind != "generator"]  # the mode drew again what it had drawn
     empty = Scores((), threshold_of_pair(spec_of(a), spec_of(b)), "", (), "its experiments cannot be read")
     scores = with_explanations(_readable(lambda: scores_of(evidence), empty, unreadable), localized)

@@ -3,6 +3,9 @@
 A lazy graph is executed when something needs its values: a mark_step, a number that is read, or an op that falls back
 to the CPU. What is not kept then is executed again by the next graph, and where that draws random numbers it draws
 others. So the policy is a swap: where another one takes the drift away, the re-execution was the cause.
+
+The tape of what was executed shows which op that is (`ops`): then the policy is a remedy of that culprit. Where there is
+no such tape, it is a culprit itself.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from ..drift.step_score import score_step
 from ..drift.verdict import worst_of
 from ..errors import NumdriftError
 from ..graphs.run_graphs import RunGraphs
+from ..localize.examination import AGAIN
 from ..records.culprit import MARK_STEP, Culprit
 from ..records.localization_record import Localization, write_localization
 from ..records.step_selection import StepSelection
@@ -40,10 +44,12 @@ class MarkSteps:
     """Whether another policy takes the drift away: its culprit is then added to the localization of the step."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
-        """Whether lazy tensors gave what their ops one by one do not give."""
+        """Whether lazy tensors gave what their ops one by one do not give, or executed one of them again."""
         found = known(inquiry)
         is_lazy = spec_of(inquiry.evidence.b).base == "lazy"
-        return is_lazy and found is not None and bool(found.op_by_op_differs) and "policies" not in found.content
+        if not is_lazy or found is None or "policies" in found.content:
+            return False
+        return bool(found.op_by_op_differs) or any(map(_is_again, found.culprits))
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
         for inquiry in inquiries:
@@ -83,6 +89,14 @@ def _try_policies(laboratory: Laboratory, inquiry: Inquiry, found: Localization)
     if not before:
         return
     best = min(others, key=lambda policy: scores[policy])
+    if any(map(_is_again, found.culprits)):
+        remedy = f"mark_step={best}" if scores[best] <= before / 2 else None
+        culprits = [replace(one, swapped=remedy) if _is_again(one) else one for one in found.culprits]
+        if remedy:
+            said = f"with {remedy} nothing is executed again that counts: z {scores[best]:.3g} in place of {before:.3g}"
+            found = replace(found, content={**found.content, "notes": [*found.content.get("notes", ()), said]})
+        write_localization(found.path, {**found.content, "culprits": culprits, "policies": scores})
+        return
     if scores[best] > inquiry.threshold:
         # Cuts that every policy makes are a cause only where something is drawn again. Lazy mode has other last bits
         # than its ops one by one on some processors, and a kernel of few bits magnifies these, whatever is cut.
@@ -95,6 +109,10 @@ def _try_policies(laboratory: Laboratory, inquiry: Inquiry, found: Localization)
     culprit = _culprit(inquiry, own, best, scores, _cuts(folder.find(inquiry.experiment("cut", own))))
     content = {**found.content, "culprits": [culprit, *found.culprits], "policies": scores}
     write_localization(found.path, content)
+
+
+def _is_again(culprit: Culprit) -> bool:
+    return AGAIN in culprit.reasons
 
 
 def _cuts(run: RecordedRun | None) -> Counter[tuple[str, str]]:
@@ -122,7 +140,7 @@ def _culprit(
         if ops
         else "a graph is cut"
     )
-    text = f"{why}, and what was not kept is executed again, where a random op draws other numbers"
+    text = f"{why}, and what was not kept is executed again"
     a, b = inquiry.evidence.a.manifest.label, inquiry.evidence.b.manifest.label
     return mode_culprit(
         kind=MARK_STEP,

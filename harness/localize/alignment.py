@@ -29,6 +29,7 @@ from dataclasses import dataclass
 
 import networkx
 
+from ..torch_private.operators import view_behind
 from .storage_flow import FlowNode, FlowValue, StorageFlow
 
 ALIASES = {
@@ -165,12 +166,12 @@ def _units(flow: StorageFlow, *, modules: bool) -> list[OpUnit]:
         key = number if compiled is None else (compiled.graph, compiled.group, node.call.phase, node.iteration)
         own[number] = own[again[number]] if number in again else key
         groups.setdefault(own[number], []).append(number)
-    states = {use.value.slot: name for name, use in flow.watched.items() if name.startswith(STATES)}
+    states = state_slots(flow)
     # What becomes a part of a parameter's gradient, by addition alone, with the gradient's name: backwards, so that
     # what is added up to a sum that is added up has it too
     ends = {use.value: name for name, use in flow.watched.items() if name.startswith("gradient ")}
     for node in reversed(flow.nodes):
-        if node.call.phase == "backward" and op_name(node) == "add":
+        if node.call.phase == "backward" and (op_name(node) == "add" or view_behind(node.execution.operation)):
             names = {ends[made.value] for made in node.made if made.value in ends}
             for use in node.reads if len(names) == 1 else ():
                 ends.setdefault(use.value, *names)
@@ -193,7 +194,35 @@ def _units(flow: StorageFlow, *, modules: bool) -> list[OpUnit]:
         beside = {one for value in made for one in readers.get(value, ()) if one not in together}
         reading = tuple(sorted(op_name(flow.nodes[one]) for one in beside))
         units.append(OpUnit(tuple(members), (node.iteration, call.phase, where), op_name(node), look, reading))
-    return units
+    # As they were called, where that is another order than that in which they were executed
+    orders = [flow.nodes[one.nodes[0]].call.order for one in units]
+    if None in orders:
+        return units
+    return [one for _, one in sorted(zip(orders, units, strict=True), key=lambda pair: pair[0] or 0)]
+
+
+def state_slots(flow: StorageFlow) -> dict[int, str]:
+    """The storages of parameters, buffers and optimizer states, with their names. Where nothing is written in place,
+    each is several: what it is at the end, and what that was made from, back to what the step started from.
+
+        m = m * 0.9; m = m + g    three storages of one state, the first argument of each call being what it was before
+    """
+    found = {use.value.slot: name for name, use in flow.watched.items() if name.startswith(STATES)}
+    for name, begin in flow.tape.starts.items():
+        use = flow.watched.get(name)
+        chain: list[int] = []
+        while use is not None and use.value.slot != begin.slot:
+            chain.append(use.value.slot)
+            maker = flow.makers.get(use.value)
+            reads = () if maker is None else flow.nodes[maker].reads
+            use = reads[0] if reads and reads[0].view.size == begin.size else None
+        if use is not None:
+            found |= dict.fromkeys((*chain, begin.slot), name)
+    for node in flow.nodes:
+        source = node.reads[0].value.slot if node.reads else None
+        if source in found and view_behind(node.execution.operation):  # a copy of a view of it
+            found |= {use.value.slot: found[source] for use in node.made}
+    return found
 
 
 def recomputed(flow: StorageFlow) -> dict[int, int]:
@@ -203,8 +232,12 @@ def recomputed(flow: StorageFlow) -> dict[int, int]:
     forward: dict[Hashable, int] = {}
     found: dict[int, int] = {}
     gradients = set[int]()  # nodes of backward graphs that compute something new
+    positions = {node.execution.position: number for number, node in enumerate(flow.nodes)}
     for number, node in enumerate(flow.nodes):
         compiled, sequence = node.call.compiled, node.call.sequence
+        if node.call.repeats is not None:  # lazy tensors execute again what was not kept
+            found[number] = positions[node.call.repeats]
+            continue
         if compiled is None or sequence is None:
             if compiled is None and node.call.phase == "backward":
                 gradients.add(number)

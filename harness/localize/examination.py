@@ -75,11 +75,22 @@ def _unpaired(pair: TapePair, number: int, again: Mapping[Side, Collection[int]]
         why = "executed once more in the backward" if twice else f"decomposed into {right}"
         if not twice and len(block.of("b")) == 1:
             why = f"decomposed into {left} in the reference"
-        return Suspect(number, "kernel", (why,))
+        again_here = [AGAIN] if _is_again(pair, number) else [why]
+        return Suspect(number, "structure" if again_here == [AGAIN] else "kernel", tuple(again_here))
     if left and right:
-        return Suspect(number, "structure", (f"{left} against {right}",))
+        more = (AGAIN,) if _is_again(pair, number) else ()
+        return Suspect(number, "structure", (f"{left} against {right}", *more))
     side = "the reference" if left else "the other mode"
     return Suspect(number, "structure", (f"only {side} executes {left or right}",))
+
+
+AGAIN = "executed again, as what it gave the first time was not kept"
+"""Why an op of lazy tensors has another effect than once: it draws once more, or updates a second time."""
+
+
+def _is_again(pair: TapePair, number: int) -> bool:
+    nodes = {side: pair.flows[side].nodes for side in SIDES}
+    return any(nodes[side][one].call.repeats is not None for side in SIDES for one in pair.blocks[number].of(side))
 
 
 def names_of(pair: TapePair, number: int, side: Side) -> list[str]:

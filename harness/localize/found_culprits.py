@@ -14,7 +14,7 @@ from ..errors import NumdriftError
 from ..records.culprit import KERNEL, Culprit, Proof, SwappedIn, SwappedOut
 from ..records.mode_spec import INDUCTOR, OP_BY_OP, ModeSpec, parse_mode
 from .alignment import op_name
-from .examination import Examined
+from .examination import AGAIN, Examined
 from .hybrid import TapePair
 from .hybrid_tests import Drift
 from .judged_alone import judged_alone
@@ -171,7 +171,8 @@ def place_of(pair: TapePair, examined: Mapping[int, Examined], cause: Cause) -> 
     nodes = [pair.flows[side].nodes[number] for side in SIDES for number in numbers[side]]
     node, op = nodes[0] if nodes else None, None
     if node is not None:
-        names = cause.ops["a"] or cause.ops["b"]
+        # what was executed again is named as the mode that did it knows it
+        names = cause.ops["b"] if AGAIN in cause.reasons else cause.ops["a"] or cause.ops["b"]
         paired = pair.blocks[cause.sites[0].lead].paired
         op = f"{node.call.op.split('.')[0]}.{op_name(node) if paired else names[0]}"
     return Culprit(

@@ -59,7 +59,8 @@ def main(path: Path) -> int:
                 found = localize_step(sides, noise, config.threshold, _say, scripts.begin)
                 facts["scripts"] = scripts.write(found)
             differs = {side: _differs_op_by_op(sides[side], modes[side].outcome) for side in SIDES}
-            facts |= _facts(found, sides) | {"op_by_op_differs": differs["b"]}
+            facts |= _facts(found, sides)
+            facts |= {"op_by_op_differs": differs["b"], "reference_differs": differs["a"]}
             if differs["a"]:
                 said = f"{len(differs['a'])} values of {config.a.label} are others than those of its ops one by one"
                 facts["notes"] = [*facts["notes"], said]
@@ -120,6 +121,7 @@ def _facts(found: LocalizedStep, sides: Mapping[Side, Held]) -> dict[str, object
         for side, one in found.kernels.items()
     }
     calls = {side: len(found.pair.flows[side].nodes) for side in SIDES}
+    draws = {side: sum(node.call.draw is not None for node in found.pair.flows[side].nodes) for side in SIDES}
     executed_there = {side: held.calls.count if held.calls is not None else 0 for side, held in sides.items()}
     chosen = found.chosen
     choices = (
@@ -140,6 +142,7 @@ def _facts(found: LocalizedStep, sides: Mapping[Side, Held]) -> dict[str, object
         "blocks": len(found.pair.blocks),
         "flagged": sum(one.differs is not False for one in found.examined.values()),
         "calls": calls,
+        "draws": draws,
         "kernels": kernels,
         "executed_there": executed_there,
         "tests": found.proofs.tests,

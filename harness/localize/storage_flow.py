@@ -110,7 +110,7 @@ def flow_of(tape: Tape) -> StorageFlow:
             reads,
             tuple(use(view) if fresh else None for view, fresh in zip(call.outputs, call.fresh, strict=True)),
             tuple(map(use, one.written_views())),
-            iteration,
+            iteration if call.iteration is None else call.iteration,
         )
         makers |= {made.value: len(nodes) for made in node.made}
         nodes.append(node)

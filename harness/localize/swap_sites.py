@@ -22,6 +22,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ..tape.replay import bits_of
+from ..tape.storages import viewed
 from ..tape.tape import Phase
 from .examination import Examined, Kind, names_of
 from .hybrid import END, TapePair
@@ -229,6 +231,11 @@ def differing_inputs(pair: TapePair) -> list[FlowValue]:
         theirs = pair.flows["b"].tape.inputs.get(link.value.slot) if link.value.version == 0 else None
         if mine is None or theirs is None or pair.maker("a", value) >= 0:
             continue
+        flows = pair.flows
+        if flows["a"].is_whole(link.mine, value) and flows["b"].is_whole(link.theirs, link.value):
+            # one of them may be a part of a storage of which the step sees nothing else
+            mine = bits_of(viewed(mine.untyped_storage(), link.mine))
+            theirs = bits_of(viewed(theirs.untyped_storage(), link.theirs))
         if mine.numel() != theirs.numel() or not bool((mine == theirs).all()):
             found.append(value)
     return found

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from ..tape.tape import GeneratorState, View, leaves
+from ..torch_private.operators import view_behind
 from .alignment import Block, recomputed
-from .storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use, layout_of
+from .storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use, layout_of, other
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +50,28 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> Links:
     The order counts, as the first link of a value stays: what is surest comes first.
     """
     links = Links()
+    flows: tuple[tuple[Side, StorageFlow], ...] = (("a", a), ("b", b))
     names = [name for name in a.watched if name in b.watched]
     # What the step started from, known by the names that it has at its end
     for name in names:
         if name.startswith(("parameter ", "buffer ", "state ")):
-            ours, theirs = a.watched[name], b.watched[name]
-            if ours.value.slot in a.tape.inputs and theirs.value.slot in b.tape.inputs:
-                links.connect(
-                    Use(ours.view, FlowValue(ours.value.slot, 0)), Use(theirs.view, FlowValue(theirs.value.slot, 0))
-                )
-    pairs = [(a.nodes[block.a[0]], b.nodes[block.b[0]]) for block in blocks if block.is_pair]
+            one, another = (flow.tape.starts.get(name, flow.watched[name].view) for flow in (a, b))
+            if one.slot in a.tape.inputs and another.slot in b.tape.inputs:
+                links.connect(Use(one, FlowValue(one.slot, 0)), Use(another, FlowValue(another.slot, 0)))
+    copies = {side: copied_views(flow) for side, flow in flows}
+    # What a copy of a view has made is what its name says, and what the view was of is known by it, too
+    copied = {side: {copy.value for _, copy, _ in copies[side]} for side in SIDES}
+    for name in names:
+        if a.watched[name].value in copied["a"] or b.watched[name].value in copied["b"]:
+            links.connect(a.watched[name], b.watched[name])
+    for side in SIDES:
+        _link_copies(links, side, copies[side])
+    once = [
+        [[one for one in block.of(side) if flow.nodes[one].call.repeats is None] for side, flow in (("a", a), ("b", b))]
+        for block in blocks
+        if block.paired
+    ]
+    pairs = [(a.nodes[ours[0]], b.nodes[theirs[0]]) for ours, theirs in once if len(ours) == len(theirs) == 1]
     # What both sides start from: by equal contents wherever there are such, before places among arguments count
     for left, right in pairs:
         for ours, theirs in common_reads(left, right):
@@ -68,6 +82,7 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> Links:
                 continue
             if mine.numel() == yours.numel() and bool((mine == yours).all()):
                 links.connect(ours, theirs)
+    expanded = {copy.value: source for source, copy, _ in copies["b"] if copy.view.size != source.view.size}
     unpaired: dict[Side, set[int]] = {
         side: {node for block in blocks if not block.is_pair for node in block.of(side)} for side in SIDES
     }
@@ -77,15 +92,18 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> Links:
             loose = makers[0] in unpaired["a"] or makers[1] in unpaired["b"]
             known = ours.value in links.of["a"] or theirs.value in links.of["b"]
             if loose or (makers == (None, None) and not known):
-                links.connect(ours, theirs)
+                ours, theirs = _before_expansion(ours, theirs, expanded)
+                # a copy of a view is known by what it was copied from
+                if ours.value not in copied["a"] and theirs.value not in copied["b"]:
+                    links.connect(ours, theirs)
         made: list[tuple[Sequence[Use | None], Sequence[Use | None]]]
         made = [(left.makes, right.makes), (left.writes, right.writes)]
         if bool(left.writes) != bool(right.writes):  # in place on one side only
             made.append((left.made, right.made))
         for mine_made, yours_made in made:
-            for one, another in zip(mine_made, yours_made, strict=False):
-                if one is not None and another is not None:
-                    links.connect(one, another)
+            for use, other_use in zip(mine_made, yours_made, strict=False):
+                if use is not None and other_use is not None:
+                    links.connect(use, other_use)
     for name in names:
         links.connect(a.watched[name], b.watched[name])
     # What is computed once more, to what the first computation is linked to
@@ -95,7 +113,85 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> Links:
                 link = None if earlier is None else known_links.get(earlier.value)
                 if again is not None and link is not None and again.view.size == link.mine.size:
                     known_links.setdefault(again.value, Link(again.view, link.theirs, link.value))
+    for side in SIDES:
+        _link_copies(links, side, copies[side])
     return links
+
+
+Copied = tuple[Use, Use, Callable[[View], View | None]]
+"""A view that was copied, the copy, and what makes of a view the one that was copied from it."""
+
+
+def copied_views(flow: StorageFlow) -> list[Copied]:
+    """The copies by which a backend without views has what a view is elsewhere, as `t_copy` is of `t`."""
+    found: list[Copied] = []
+    for node in flow.nodes:
+        operation = view_behind(node.execution.operation)
+        if operation is not None and node.reads and node.makes and node.makes[0] is not None:
+            viewed = functools.partial(_viewed, operation, node.call.arguments[1:])
+            found.append((node.reads[0], node.makes[0], viewed))
+    return found
+
+
+def _viewed(operation: Any, arguments: Sequence[Any], view: View) -> View | None:
+    """What a view op makes of this view; None where it has no such view."""
+    try:
+        flat = torch.empty(view.extent, dtype=view.dtype, device="meta")
+        seen = operation(flat.as_strided(view.size, view.stride, view.offset), *arguments)
+    except (RuntimeError, IndexError, TypeError):
+        return None
+    return replace(view, offset=seen.storage_offset(), size=tuple(seen.size()), stride=tuple(seen.stride()))
+
+
+def _link_copies(links: Links, side: Side, copies: Sequence[Copied]) -> None:
+    """Let a copy stand for a view of what stands for the copied, and what was copied for what the copy stands for.
+    The other side takes what was copied: it is there whether the copy is made or not."""
+    known, far = links.of[side], links.of[other(side)]
+    for source, copy, viewed in copies:
+        link = known.get(source.value)
+        if link is not None and copy.value not in known:
+            seen = _seen_through(link, source.view)
+            theirs = None if seen is None else viewed(seen)
+            if theirs is not None:
+                known[copy.value] = Link(copy.view, theirs, link.value)
+    for source, copy, viewed in reversed(copies):
+        link = known.get(copy.value)
+        if link is not None and source.value not in known:
+            mine, theirs = viewed(source.view), _seen_through(link, copy.view)
+            if mine is not None and theirs is not None:
+                known[source.value] = Link(mine, theirs, link.value)
+        back = None if link is None else far.get(link.value)
+        if (
+            link is not None
+            and back is not None
+            and back.value == copy.value
+            and layout_of(back.theirs) == layout_of(copy.view)
+        ):
+            seen = viewed(source.view)
+            if seen is not None:
+                far[link.value] = Link(back.mine, seen, source.value)
+
+
+def _before_expansion(ours: Use, theirs: Use, expanded: Mapping[FlowValue, Use]) -> tuple[Use, Use]:
+    """A view that shows an element more than once cannot be written: where the other side has copied one, what was
+    expanded stands for what it was copied from."""
+    source = expanded.get(theirs.value)
+    if source is None or ours.view.size != theirs.view.size or len(source.view.size) != len(ours.view.size):
+        return ours, theirs
+    shown = zip(ours.view.size, ours.view.stride, source.view.size, strict=True)
+    if not all(n == m or (m == 1 and not step) for n, step, m in shown):
+        return ours, theirs
+    plain = replace(ours.view, size=source.view.size, stride=tuple(step or 1 for step in ours.view.stride))
+    return Use(plain, ours.value), source
+
+
+def _seen_through(link: Link, view: View) -> View | None:
+    """The other side's view for another view of what is linked; None where the link does not tell."""
+    if layout_of(link.mine) == layout_of(view):
+        return link.theirs
+    if layout_of(link.mine) == layout_of(link.theirs):
+        return replace(view, slot=link.theirs.slot)
+    return None
 
 
 def common_reads(left: FlowNode, right: FlowNode) -> list[tuple[Use, Use]]:

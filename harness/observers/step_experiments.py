@@ -128,6 +128,10 @@ class Experiments(Observer):
         self._watching = [watcher for steps, watcher in self._watchers if step in steps]
         for watcher in self._watching:
             watcher.begins(step)
+        if self._watching:
+            values = self._values()
+            for watcher in self._watching:
+                watcher.starts_from(values)
 
     def watches_calls(self, step: int) -> bool:
         return self._keeps_inputs or (self._forced is not None and self._forced.has_inputs)
@@ -166,8 +170,7 @@ class Experiments(Observer):
     def step_ended(self, step: int) -> None:
         self.doing = "watching the end of a step"
         if self._watching:
-            named = {f"{one.kind} {one.name}": one.tensor for one in self._training.named()}
-            self._show({**named, **state_tensors(self._training)})
+            self._show(self._values())
         if self._forced is not None:
             self._forced.step_ended()
         self.doing = "watching the end of a step"
@@ -184,6 +187,9 @@ class Experiments(Observer):
         self.doing = "writing an outcome"
         if self._outcomes is not None:
             self._outcomes.write()
+        self.doing = "writing a tape"
+        for _, watcher in self._watchers:
+            watcher.settled(moment, step)
         self.doing = "keeping a state"
         after = step + 1
         if not self._states.wants(after) or (self._forced is not None and self._forced.wants(after)):
@@ -218,6 +224,11 @@ class Experiments(Observer):
         if self._mode.device in WITHOUT_VALUES:
             values = dict(zip(values, self._mode.read(list(values.values())), strict=True))
         self._states.write(step, state, values)
+
+    def _values(self) -> dict[str, torch.Tensor]:
+        """What a step starts from and leaves behind, by names."""
+        named = {f"{one.kind} {one.name}": one.tensor for one in self._training.named()}
+        return {**named, **state_tensors(self._training)}
 
     def _show(self, values: Mapping[str, torch.Tensor]) -> None:
         self.doing = "watching a step"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from ..backends.compiled.node_kernels import STEPS, NodeCompiler, RecordedKernels, compile_node
 from ..backends.compiled.unrolling import Regions
 from ..errors import NotAvailable
-from ..hooks.mode_protocol import Mode, compiles
+from ..hooks.mode_protocol import Mode, Moment, compiles
 from ..hooks.observer import Observer
 from ..records.mode_spec import INDUCTOR, OP_BY_OP
 from ..records.run_config import RunConfig
@@ -44,8 +44,12 @@ class TapeRecording(Observer):
         self._notice = notice
         self._folder = Path(config.journal).parent / TAPES
         kind = mode.device.partition(":")[0]
-        self._unavailable = f"on {kind} an op has no value when it is called" if kind in WITHOUT_VALUES else None
-        self._recorder: TapeRecorder | None = None
+        # A mode whose ops have no values when they are called may know how to record what it executes.
+        self._holds_back: Callable[[int, str], Any] | None = getattr(mode, "step_recorder", None)
+        without = kind in WITHOUT_VALUES and self._holds_back is None
+        self._unavailable = f"on {kind} an op has no value when it is called" if without else None
+        self._recorder: Any = None
+        self._ended: list[tuple[int, Any]] = []
         self._compiles = compiles(mode)
         self._script_compiles = False
         self._patches = Patches("the tapes")
@@ -85,9 +89,12 @@ class TapeRecording(Observer):
             # One budget for what all steps keep; of steps without number each has its own
             count = states_from(self._config.tapes, 0) if self._config.tapes.ranges else 1
             self._values = None if self._graphs is None else CallValues(VALUE_BUDGET // count)
-            self._recorder = TapeRecorder(
-                step, self._config.script, modules=follows, values=self._values, unroller=Regions
-            )
+            if self._holds_back is not None:
+                self._recorder = self._holds_back(step, self._config.script)
+            else:
+                self._recorder = TapeRecorder(
+                    step, self._config.script, modules=follows, values=self._values, unroller=Regions
+                )
             if reason is None:
                 self._recorder.start()
                 if self._graphs is not None:
@@ -96,6 +103,10 @@ class TapeRecording(Observer):
                 self._recorder.give_up(reason)
         except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
             self._failed(step, error)
+
+    def starts_from(self, values: Mapping[str, torch.Tensor]) -> None:
+        if self._recorder is not None and self._holds_back is not None:
+            self._recorder.starts_from(values)
 
     def saw(self, name: str, tensor: torch.Tensor) -> None:
         if self._recorder is not None:
@@ -106,7 +117,21 @@ class TapeRecording(Observer):
             self._recorder.given(tensor)
 
     def step_ended(self, step: int) -> None:
-        """Write the tape of the step and what its replays found, and let the tape go."""
+        """Have the tape of the step written; where ops are held back, once they have been executed."""
+        if self._holds_back is None:
+            self._write_tape(step)
+        elif self._recorder is not None:
+            self._recorder.over()
+            self._ended.append((step, self._recorder))
+            self._recorder = None
+
+    def settled(self, moment: Moment, step: int) -> None:
+        ended, self._ended = self._ended, []
+        for number, self._recorder in ended:
+            self._write_tape(number)
+
+    def _write_tape(self, step: int) -> None:
+        """Write the tape and what its replays found, and let the tape go."""
         recorder, self._recorder = self._recorder, None
         values, self._values = self._values, None
         if recorder is None:
@@ -146,9 +171,10 @@ class TapeRecording(Observer):
 
     def close(self) -> None:
         """Take every hook out; a step that has not ended is given up without a word."""
-        recorder, self._recorder = self._recorder, None
-        if recorder is not None:
-            recorder.stop()
+        left, self._recorder = [self._recorder, *(one for _, one in self._ended)], None
+        for recorder in left:
+            if recorder is not None:
+                recorder.stop()
         self._patches.undo()
         if self._graphs is not None:
             self._graphs.remove()

@@ -148,7 +148,7 @@ class Culprit:
         return read_fields(cls, data)
 
 
-ADDED = ("script", "command", "local_rule", "roundings")
+ADDED = ("script", "command", "local_rule", "roundings", "swapped")
 
 # The orders are those of the first version, so that a file that is written again stays the same, byte for byte.
 _SEEN = ("places", "sites", "significance", "local_significance", "error_ulp", "rho", "bias")
@@ -158,7 +158,7 @@ _OF_MODE = (
 )  # fmt: skip
 WRITTEN_OF_OP = (
     "status", "phase", "module", "op", "step", "source", "kind", "kernel", "reasons", "ops", *_SEEN, "local_rule",
-    "bound", "largest_relative", "roundings", "share_of_drift", "proof", "lead", "script", "command",
+    "bound", "largest_relative", "roundings", "share_of_drift", "proof", "lead", "swapped", "script", "command",
 )  # fmt: skip
 WRITTEN_OF_MODE: Mapping[str, Sequence[str]] = {
     PART: (*_OF_MODE, "command", "script"),

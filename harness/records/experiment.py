@@ -54,6 +54,9 @@ KINDS: dict[str, ExperimentKind] = {
     # with another stage or setting of the compiler; of the reference, with parts of the model on the mode's
     # backend
     "held": ExperimentKind("{run}-held-{reference}-{step}", "mode", inquiry=True),
+    # one step of lazy tensors with the tape of what the core has executed, in the state of the reference; its own step
+    "executed": ExperimentKind("{run}-executed-{reference}-{step}", "mode", inquiry=True),
+    "executed-at": ExperimentKind("{run}-executed-at-{step}", "reference", inquiry=True),
     "cut": ExperimentKind("{run}-cut-{reference}-{step}-{detail}", "mode", inquiry=True),
     "set": ExperimentKind("{run}-set-{reference}-{step}-{detail}", "mode"),
     "parts": ExperimentKind("{run}-parts-{reference}-{step}-{detail}", "mode"),

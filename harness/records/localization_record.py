@@ -68,6 +68,17 @@ class Localization:
         return list(self.content.get("op_by_op_differs") or ())
 
     @property
+    def is_of_other_bits(self) -> bool:
+        """Whether, on either side, the tape is not of what the mode has executed."""
+        return bool(self.op_by_op_differs or self.content.get("reference_differs"))
+
+    @property
+    def is_drawn_again(self) -> bool:
+        """Whether the mode has executed more random ops than the reference."""
+        draws = self.content.get("draws") or {}
+        return int(draws.get("b", 0)) > int(draws.get("a", 0))
+
+    @property
     def choices(self) -> Mapping[str, Any]:
         """What is left of the drift with the reference's discrete choices: `score`, `discrete`, `flipped`, `ops`."""
         return dict(self.content.get("choices") or {})

@@ -110,7 +110,9 @@ class Call:
     storage begins with this call. `module` is the path from the outermost module that was called, None outside of any.
     `owners` are the parameters that a call outside of any module is about. `sequence` is the number of the autograd
     node that the call makes or, in the backward, belongs to; those of compiled nodes are negative. `grad` is the grad
-    mode. `compiled` says which node of a compiled graph stands behind the call.
+    mode. `compiled` says which node of a compiled graph stands behind the call. Where ops are executed later than they
+    are called, `iteration` is the pass of the step in which it was called, `order` its place among all that was called,
+    and `repeats` the call, by its number, of which this is another execution.
     """
 
     op: str
@@ -126,6 +128,9 @@ class Call:
     draw: Draw | None
     owners: tuple[str, ...] = ()
     compiled: CompiledNode | None = None
+    iteration: int | None = None
+    order: int | None = None
+    repeats: int | None = None
 
     @property
     def name(self) -> str:
@@ -146,7 +151,8 @@ class Watched:
 @dataclass(frozen=True, slots=True, eq=False)
 class Tape:
     """One step. `inputs` are the bytes of the storages that came from before it, by slot; `settings` are what torch
-    was set to in it (see `step_settings`)."""
+    was set to in it (see `step_settings`). `starts` are views of what it starts from, by the names that are watched at
+    its end, where it writes nothing in place: a parameter is another storage then than the one that it was."""
 
     step: int
     slots: tuple[Slot, ...]
@@ -154,6 +160,7 @@ class Tape:
     calls: tuple[Call, ...]
     watched: tuple[Watched, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    starts: Mapping[str, View] = field(default_factory=dict)
 
     def expected(self) -> dict[str, torch.Tensor]:
         """The recorded values by their names."""

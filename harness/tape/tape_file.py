@@ -67,6 +67,9 @@ def described_tape(tape: Tape) -> tuple[dict[str, torch.Tensor], dict[str, Any]]
             "line": call.line,
             "sequence": call.sequence,
             "owners": list(call.owners) or None,
+            "iteration": call.iteration,
+            "order": call.order,
+            "repeats": call.repeats,
             "compiled": None if call.compiled is None else list(astuple(call.compiled)),
             "draw": None
             if call.draw is None
@@ -85,6 +88,8 @@ def described_tape(tape: Tape) -> tuple[dict[str, torch.Tensor], dict[str, Any]]
         "calls": calls,
         "watched": [[one.position, one.name, encoder.encode(one.view)] for one in tape.watched],
     }
+    if tape.starts:
+        facts["starts"] = [[name, encoder.encode(view)] for name, view in tape.starts.items()]
     tensors |= {f"generator {number}": state for number, state in enumerate(encoder.states)}
     return tensors, facts
 
@@ -124,7 +129,11 @@ def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any
     settings = facts.get("settings", {})  # tapes of before have none
     if not isinstance(settings, dict) or not all(isinstance(one, (bool, int, str)) for one in settings.values()):
         raise TypeError("settings that are none")
-    return Tape(whole(facts["step"]), slots, inputs, calls, tuple(watched), settings)
+    starts = {}
+    for name, described in facts.get("starts", ()):  # most tapes have none
+        starts[_text(name)] = view = decoder.view(described["view"])
+        _require_inside(view, slots)
+    return Tape(whole(facts["step"]), slots, inputs, calls, tuple(watched), settings, starts)
 
 
 def _call(
@@ -150,6 +159,10 @@ def _call(
     if sequence is not None:
         # Those of compiled nodes are negative.
         sequence = -whole(-sequence) if type(sequence) is int and sequence < 0 else whole(sequence)
+    late = map(described.get, ("iteration", "order", "repeats"))
+    iteration, order, repeats = (None if one is None else whole(one) for one in late)
+    if repeats is not None and repeats >= number:
+        raise ValueError(f"call {number} repeats one that comes after it")
     draw, compiled = described.get("draw"), described.get("compiled")
     if draw is not None:
         count, states = draw
@@ -172,6 +185,9 @@ def _call(
         draw=draw,
         owners=tuple(_text(one) for one in described.get("owners", ())),
         compiled=compiled,
+        iteration=iteration,
+        order=order,
+        repeats=repeats,
     )
     # A view that ends behind its storage would read, or write, memory of somebody else's when it is replayed.
     for view in (*views_in(call), *(one for one in leaves(outputs) if isinstance(one, View))):

@@ -182,11 +182,10 @@ class TapeRecorder:
         if self._ignores():
             return operation(*args, **kwargs) if self._random is None else self._random.around(operation, args, kwargs)
         if is_operation_overload(operation):
-            namespace, name = operation.namespace, operation.name()
-            if namespace in OFF_TAPE or name.partition(".")[0] in NAMES_ONLY:
+            if is_off_tape(operation):
                 return operation(*args, **kwargs)
-            if namespace in NAMESPACES:
-                self.give_up(unreplayed(name))
+            if operation.namespace in NAMESPACES:
+                self.give_up(unreplayed(operation.name()))
                 return operation(*args, **kwargs)
         taken: NotedCall | None = None
         grad = torch.is_grad_enabled()
@@ -210,3 +209,8 @@ class TapeRecorder:
                 line = script_line(self._script)
                 self._log.complete(operation, args, kwargs, taken, outputs, line)
         return outputs
+
+
+def is_off_tape(operation: Any) -> bool:
+    """Whether a call of the dispatcher's computes nothing that a tape would have to hold."""
+    return operation.namespace in OFF_TAPE or operation.name().partition(".")[0] in NAMES_ONLY

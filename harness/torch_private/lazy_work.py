@@ -185,7 +185,7 @@ def lazy_counter(name: str) -> int:
 
 def lazy_text(tensors: Sequence[torch.Tensor]) -> str:
     """The IR of the graph that is pending for these lazy tensors, which stays as it is."""
-    return str(private("torch._C._lazy", "_get_tensors_text")(_wrapped(tensors)))
+    return str(private("torch._C._lazy", "_get_tensors_text")(functional_tensors(tensors)))
 
 
 def lower_lazy(tensors: Sequence[torch.Tensor]) -> None:
@@ -193,10 +193,10 @@ def lower_lazy(tensors: Sequence[torch.Tensor]) -> None:
 
     Raises RuntimeError where its backend has no lowering for a node.
     """
-    private("torch._C._lazy", "_get_tensors_backend")(_wrapped(tensors))
+    private("torch._C._lazy", "_get_tensors_backend")(functional_tensors(tensors))
 
 
-def _wrapped(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def functional_tensors(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The tensors as a script has them: within a kernel of the lazy core they lack the wrapper of
     functionalization."""
     wrapped = private("torch", "_is_functional_tensor")

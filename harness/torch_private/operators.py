@@ -156,6 +156,16 @@ def schema_text(overload: Any) -> str:
     return str(schema_of(overload))
 
 
+@functools.cache
+def view_behind(overload: Any) -> Any:
+    """The op that gives as a view what this one gives as a copy: `aten.t.default` for `aten.t_copy.default`. None for
+    any other op."""
+    name = str(overload).split(".")[1]
+    packet = getattr(torch.ops.aten, name.removesuffix("_copy"), None) if name.endswith("_copy") else None
+    found = getattr(packet, overload._overloadname, None)
+    return found if found is not None and returns_view(found) else None
+
+
 def is_composite(overload: Any) -> bool:
     """Whether the op is made of other ops above autograd, as `linear` is."""
     has_kernel = private("torch._C", "_dispatch_has_kernel_for_dispatch_key")

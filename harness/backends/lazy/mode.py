@@ -13,7 +13,9 @@ nothing then.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -68,6 +70,10 @@ class LazyMode:
             self.execute()
         elif moment == "end" or (moment == "step" and self.policy == "off"):
             self._settle()
+
+    def step_recorder(self, step: int, script: str) -> Any:
+        """What records a step as the core executes it (see `executed_step`)."""
+        return importlib.import_module(".executed_step", __package__).ExecutedStep(step, script)
 
     def adapter(self) -> Adapter:
         return load_adapter("lazy.adapter:LazyAdapter", self.eager.spec)

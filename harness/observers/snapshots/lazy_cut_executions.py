@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from ...backends.lazy.torchscript_tape import executed_graph
 from ...hooks.mode_protocol import CuttingMode, Moment
 from ...hooks.observer import Observer, Progress
 from ...records.execution_facts import INPUTS
@@ -33,7 +34,6 @@ from ...torch_private.lazy import (
 from .camera import Camera, Wish, is_finite
 from .segments import BEGINS, Bound
 from .snapshot_record import AFTERWARDS, Circumstances, Port, Reason, Snapshot, bytes_of_tensors, watched_output
-from .torchscript_tape import executed_graph
 
 SYNCS = ("CachedCompile", "UncachedCompile")
 """What the lazy core counts at each execution of a graph."""

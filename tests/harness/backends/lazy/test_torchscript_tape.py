@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from numdrift.harness.observers.snapshots.torchscript_tape import executed_graph
+from numdrift.harness.backends.lazy.torchscript_tape import executed_graph
 from numdrift.harness.tape.call_log import CallLog, CallValues
 from numdrift.harness.tape.tape import NotReplayable
 

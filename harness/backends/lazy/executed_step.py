@@ -1,0 +1,510 @@
+"""A step of lazy tensors as the core has executed it: the ops of its graphs, in their order, and those that fell back.
+
+A lazy tensor has no value when its op is called: the core notes a node, and executes a graph of such nodes when
+something needs a value. That may not be what the ops say one by one: views are copies in another layout, what was not
+kept is executed again, with other random numbers, and what was written may be lost. So each graph that is executed is
+taken down, executed once more op by op on copies of what it was given, and noted on the tape. Every value that the
+core's own execution gave must have the same bits, or there is no tape.
+
+    h = drop(x @ w)          graph 1, executed for the number: t_copy, mm, native_dropout, sum
+    print(float(h.sum()))    graph 2, executed by the mark_step:  t_copy, mm, native_dropout, ... once more
+"""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from numdrift.kernels.expectation import tensors_in
+from numdrift.kernels.swaps.sites import ModulePaths
+
+from ...tape.call_log import CallLog, NotedCall
+from ...tape.op_places import OpPlace, owners_of
+from ...tape.origin import script_line
+from ...tape.replay import generator_state, is_same, set_generator_state
+from ...tape.step_settings import current_settings
+from ...tape.storages import bytes_of_storage
+from ...tape.tape import Call, CompiledNode, NotReplayable, Phase, Tape, View, Watched, leaves, mapped, views_in
+from ...tape.tape_recorder import is_off_tape
+from ...torch_private import dispatching
+from ...torch_private.dispatching import (
+    InterceptedOps,
+    Overrides,
+    bare_execution,
+    storage_address,
+    without_dispatch_modes,
+    without_function_modes,
+)
+from ...torch_private.lazy import (
+    LAZY_KEY,
+    last_torchscript_graph,
+    lazy_counters,
+    lazy_has_value,
+    lazy_tensor_id,
+    parsed_torchscript,
+    pending_data,
+    pending_torchscript,
+    set_lazy_source_locations,
+)
+from ...torch_private.lazy_syncs import EXECUTIONS, around_lazy_syncs
+from ...torch_private.lazy_work import functional_tensors, lazy_text
+from ...torch_private.operators import DeviceKernel, device_kernels
+from ..called_operators import is_called_by_harness
+from ..dispatched_support import as_tensor
+from .lazy_calls import FRAME, named_frame
+from .lazy_dump import parse
+from .lazy_executed import align, read_torchscript
+from .lazy_following import COPIES, LazyPlaces
+from .torchscript_tape import UNKNOWN, Described, executed_graph
+
+Found = TypeVar("Found")
+
+TORCH = Path(torch.__file__).parent
+OBSERVING = (
+    *(__file__, dispatching.__file__),
+    *(str(TORCH / name) for name in ("_ops.py", "_compile.py", "_dynamo/eval_frame.py")),
+)
+"""Files whose frames stand between the call of an op and who calls it, where every op is seen."""
+
+MARK = re.compile(rf"^(\d+)@{FRAME}:")
+"""How the place of a node names the call that made it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelCalled:
+    """A call of one of the core's kernels: `values` are its arguments by place, None for what is no plain value,
+    `iteration` is the pass of the step, and `parent` the call that it was made inside of."""
+
+    number: int
+    kernel: DeviceKernel
+    values: Sequence[Any]
+    place: OpPlace
+    line: str | None
+    iteration: int
+    parent: KernelCalled | None
+    reads: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Execution:
+    """A graph that is about to be executed for the lazy tensors `roots`: its text, its nodes with their places, what
+    it is given, and the generator as it is before."""
+
+    roots: Sequence[torch.Tensor]
+    text: str
+    nodes: str
+    given: Sequence[torch.Tensor]
+    generator: torch.Tensor
+
+
+class ExecutedStep:
+    """Records from `start` to `stop`, as `tape.tape_recorder` does where ops have values. Whatever cannot be taken ends
+    the tape, with the `reason`, and not the training."""
+
+    unroller = None
+
+    def __init__(self, step: int, script: str) -> None:
+        self.reason: str | None = None
+        self._step = step
+        self._script = script
+        self._log = CallLog()
+        self._calls: list[KernelCalled] = []
+        self._within: list[KernelCalled] = []
+        self._made: dict[int, weakref.ref[torch.Tensor]] = {}
+        self._known: dict[int, torch.UntypedStorage] = {}
+        self._alone: dict[int, torch.Tensor] = {}
+        self._kept: list[torch.Tensor] = []  # so that no address of theirs is given to another storage
+        self._watched: list[tuple[str, torch.Tensor]] = []
+        self._seen: list[Watched] = []
+        self._settings: Mapping[str, Any] = {}
+        self._undo: list[Callable[[], Any]] = []
+        self._starts: list[Watched] = []
+        self._phase: Phase = "data"
+        self._iteration = 0
+        self._first: dict[Hashable, int] = {}
+        self._open = self._executing = self._is_over = False
+        self._executions = 0
+        self._generator = torch.empty(0)
+
+    def start(self) -> None:
+        self._settings = current_settings()
+        modules = ModulePaths()
+        self._places = LazyPlaces(self._script, modules)
+        had_locations = set_lazy_source_locations(True)
+        overrides = Overrides()
+        self._undo = [modules.close, lambda: set_lazy_source_locations(had_locations), overrides.close]
+        for kernel in list(device_kernels(LAZY_KEY)):
+            overrides.replace(kernel.operation, LAZY_KEY, self._shown(kernel))
+        self._undo.append(around_lazy_syncs(self._synced))
+        mode = InterceptedOps(self._around)
+        mode.__enter__()  # type: ignore[no-untyped-call]
+        self._undo.append(lambda: mode.__exit__(None, None, None))
+        self._executions = _executions()
+        self._open = True
+
+    def stop(self) -> None:
+        """Look at nothing any more. May be called twice."""
+        self._open = False
+        undo, self._undo = self._undo, []
+        for one in reversed(undo):
+            one()
+
+    def starts_from(self, values: Mapping[str, torch.Tensor]) -> None:
+        """Take note of what the step starts from, by names."""
+
+        def look() -> None:
+            for name, tensor in values.items():
+                if tensor.device.type == "lazy" and lazy_has_value(tensor):
+                    real = self._real(tensor)
+                    view = self._log.table.view(self._ours(real), is_input=True)
+                    self._starts.append(Watched(0, name, view, real))
+
+        self._look(look)
+
+    def over(self) -> None:
+        """The step has ended; what it has left pending is still to be executed."""
+        self._is_over = True
+
+    def watch(self, name: str, tensor: torch.Tensor) -> None:
+        """Note a value that the step is compared by, as it is now: a copy of it is one more value of the graph."""
+        if self.reason is not None:
+            return
+        if tensor.device.type == "lazy":
+            with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+                self._watched.append((name, tensor.clone()))  # noted, as every kernel of the core
+        else:
+            self._look(lambda: self._seen.append(self._as_it_is(name, tensor)))
+
+    def _as_it_is(self, name: str, tensor: torch.Tensor) -> Watched:
+        view = self._log.table.view(tensor.detach(), is_input=True)
+        return Watched(len(self._log.calls), name, view, tensor.detach().clone())
+
+    def given(self, tensor: torch.Tensor) -> None:
+        """A tensor holds other values than the script has given it: it is an input of the graph, as it was before."""
+
+    def give_up(self, reason: str) -> None:
+        """End the tape; the first reason stays."""
+        if self.reason is None:
+            self.reason = reason
+            self._watched, self._kept, self._known = [], [], {}
+            self._log = CallLog()
+
+    def tape(self) -> Tape:
+        """What was recorded, once what is watched has been executed. Raises NotReplayable with the reason where that is
+        not the whole step."""
+        unseen = _executions() - self._executions
+        if unseen:
+            self.give_up(f"the lazy core has executed {unseen} graphs that nobody has ordered")
+        if self.reason is not None:
+            raise NotReplayable(self.reason)
+        watched = list(self._seen)
+        with _apart():
+            for name, tensor in self._watched:
+                if not lazy_has_value(tensor):
+                    raise NotReplayable(f"{name} was not executed when the step had ended")
+                value = self._real(tensor)
+                view = self._log.table.view(self._ours(value), is_input=True)
+                watched.append(Watched(len(self._log.calls), name, view, value.clone()))
+        calls = self._log.calls
+        owners = _of_one_owner(calls, owners_of(calls, [*watched, *self._starts]))
+        named = [replace(call, owners=found) if found else call for call, found in zip(calls, owners, strict=True)]
+        table = self._log.table
+        starts = {one.name: one.view for one in self._starts}
+        return Tape(self._step, table.slots, table.inputs, tuple(named), tuple(watched), self._settings, starts)
+
+    # The calls of the core's kernels.
+
+    def _shown(self, kernel: DeviceKernel) -> Callable[..., Any]:
+        copies = kernel.name.partition("::")[2].partition(".")[0] in COPIES
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            given = [as_tensor(one) if is_tensor else one for one, is_tensor in zip(args, kernel.tensors, strict=False)]
+            reads = not self._within and is_called_by_harness(OBSERVING)
+            call = self._look(lambda: self._begins(kernel, args, reads=reads))
+            if call is None:
+                return kernel.call(*given, **kwargs)
+            reading = copies and _goes_to_the_cpu(given, kwargs)
+            execution = self._look(lambda: self._about_to_execute(given[:1])) if reading else None
+            self._within.append(call)
+            try:
+                outputs = named_frame(str(call.number))(kernel.call, given, kwargs)
+            finally:
+                self._within.pop()
+            if execution is not None:
+                self._look(lambda: self._executed(execution, alone=outputs))
+            elif reading:
+                self._executions = (
+                    _executions()
+                )  # of a value that came from the CPU a graph without ops may be executed
+            self._look(lambda: self._ended(call, given, kwargs, outputs))
+            return outputs
+
+        return called
+
+    def _begins(self, kernel: DeviceKernel, args: Sequence[Any], *, reads: bool) -> KernelCalled:
+        values = [one if isinstance(one, (bool, int, float)) else None for one in args]
+        parent = self._within[-1] if self._within else None
+        place, line = self._here(kernel.operation)
+        call = KernelCalled(len(self._calls), kernel, values, place, line, self._iteration, parent, reads)
+        self._calls.append(call)
+        self._generator = generator_state("cpu")
+        return call
+
+    def _here(self, operation: Any) -> tuple[OpPlace, str | None]:
+        """Where the op is that is about to be called, and the script's line."""
+        node = self._places.here(operation, {})
+        if node.phase == "backward":
+            self._phase = "optimizer"  # is what comes after it, until a module is called or something is differentiated
+            return OpPlace("backward", node.module, node.sequence), node.source or None
+        if node.module is not None or node.sequence is not None:
+            self._iteration += self._phase == "optimizer"
+            self._phase = "forward"
+        return OpPlace(self._phase, node.module, node.sequence), node.source or None
+
+    def _ended(self, call: KernelCalled, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any) -> None:
+        made = [one for one in tensors_in(outputs) if one.device.type == "lazy"]
+        for one in made:
+            self._made[lazy_tensor_id(one)] = weakref.ref(one)
+        if self._is_over:
+            return
+        if call.kernel.is_fallback:
+            self._fell_back(call, args, kwargs, outputs)
+        elif call.kernel.name == "aten::_to_copy" and not call.reads and call.parent is None:
+            # What goes to the core may be what an op on the tape has made, and what comes from it one may take.
+            source = args[0]
+            if source.device.type == "cpu" and self._log.table.slot_of(source) is not None and made:
+                self._copied(call, source, self._real(made[0]))
+            elif source.device.type == "lazy" and not made:
+                self._copied(call, self._value(source), outputs)
+
+    def _copied(self, call: KernelCalled, source: torch.Tensor, real: torch.Tensor) -> None:
+        """Take down a copy between the CPU and the core: `real` is what it gave."""
+        copying = torch.ops.aten._to_copy.default
+        options = {"dtype": real.dtype}
+        with _apart():
+            taken = self._log.take(copying, (source,), options, call.place, grad=False)
+            copy = copying(source, **options)
+            self._log.complete(copying, (source,), options, taken, copy, call.line)
+            self._log.calls[-1] = replace(self._log.calls[-1], iteration=call.iteration, order=call.number)
+        self._adopt(copy, real, call.kernel.name)
+        if real.device.type == "cpu":
+            self._log.table.assign(real, self._log.table.view(copy, is_input=False).slot)
+
+    def _fell_back(self, call: KernelCalled, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any) -> None:
+        """The core has no kernel for an op: it was executed on the CPU, on the values that its arguments have."""
+
+        def ours(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                return self._value(value) if value.device.type == "lazy" else value
+            return torch.device("cpu") if isinstance(value, torch.device) else value
+
+        arguments, keywords = mapped(ours, tuple(args)), {name: mapped(ours, one) for name, one in kwargs.items()}
+        operation, after = call.kernel.operation, generator_state("cpu")
+        set_generator_state("cpu", self._generator)
+        try:
+            with _apart():
+                taken = self._log.take(operation, arguments, keywords, call.place, grad=False)
+                results = operation(*arguments, **keywords)
+                self._log.complete(operation, arguments, keywords, taken, results, call.line)
+                self._log.calls[-1] = replace(self._log.calls[-1], iteration=call.iteration, order=call.number)
+        finally:
+            set_generator_state("cpu", after)
+        for mine, theirs in zip(tensors_in(results), tensors_in(outputs), strict=True):
+            self._adopt(mine, self._real(theirs) if theirs.device.type == "lazy" else theirs, call.kernel.name)
+
+    # The executions of graphs.
+
+    def _synced(self, wanted: Sequence[torch.Tensor] | None, execute: Callable[[], None]) -> None:
+        execution = self._look(lambda: self._about_to_execute(wanted))
+        self._executing, before = True, self._executing
+        try:
+            execute()
+        finally:
+            self._executing = before
+        if execution is not None:
+            self._look(lambda: self._executed(execution))
+
+    def _about_to_execute(self, wanted: Sequence[torch.Tensor] | None) -> Execution | None:
+        """What is about to be executed for these tensors, for all that live and are pending where they are None."""
+        if wanted is None:
+            alive = {number: one for number, made in self._made.items() if (one := made()) is not None}
+            wanted = [alive[number] for number in sorted(alive)]  # the core's own order
+        tensors = functional_tensors([one for one in wanted if one.device.type == "lazy"])
+        roots = [one for one in tensors if lazy_tensor_id(one) not in self._alone and not lazy_has_value(one)]
+        if not roots:
+            return None
+        given = [value for _, value in pending_data(roots)]
+        for value in given:  # before the execution, which may write into it
+            self._ours(value)
+        return Execution(roots, pending_torchscript(roots), lazy_text(roots), given, generator_state("cpu"))
+
+    def _executed(self, execution: Execution, alone: torch.Tensor | None = None) -> None:
+        """Take down what was executed, op by op; what that gives must be what the core's execution has given. `alone`
+        is what was executed for a copy to the CPU."""
+        self._executions += 1
+        inputs = [self._ours(value) for value in execution.given]
+        graph = last_torchscript_graph()
+        if (len(list(graph.inputs())), len(list(graph.outputs()))) != (len(inputs), len(execution.roots)):
+            graph = parsed_torchscript(execution.text[execution.text.index("graph(") :])
+        self._generator = generator_state("cpu")
+        set_generator_state("cpu", execution.generator)
+        try:
+            with _apart():
+                results = executed_graph(self._log, graph, inputs, self._describer(graph, execution))
+        finally:
+            set_generator_state("cpu", self._generator)
+        if alone is not None:
+            # The core keeps such a value beside the node that computes it, which a later graph executes again.
+            (root,), (result,) = execution.roots, results
+            if alone.dtype == result.dtype:
+                self._adopt(result, alone, "a graph")
+            self._kept.append(result)
+            self._alone[lazy_tensor_id(root)] = result
+            return
+        for root, result in zip(execution.roots, results, strict=True):
+            self._adopt(result, self._real(root), "a graph")
+
+    def _describer(self, graph: Any, execution: Execution) -> Callable[[int], Described]:
+        """What is known of the graph's nodes: the calls that made them, found by following both graphs side by side."""
+        dump = replace(parse(f"## BEGIN_GRAPH\n{execution.nodes}\n## END_GRAPH\n"), hashes=[""] * len(execution.roots))
+        places = {node.number: node.location for node in dump.nodes}
+        covers = align(read_torchscript(graph), dump).covers
+        made: Counter[int] = Counter()  # a kernel may make several nodes
+
+        def described(number: int) -> Described:
+            marks = [found for one in covers.get(number, ()) if (found := MARK.match(places[one])) is not None]
+            if not marks:
+                return UNKNOWN
+            call = outer = self._calls[int(marks[0][1])]
+            while outer.parent is not None:
+                outer = outer.parent
+            part = None
+            if outer is not call:  # a swapped kernel is made of others
+                name = f"{call.kernel.operation.name()}_{call.number}"
+                part = CompiledNode(f"{self._executions}", name, str(outer.kernel.operation), outer.number)
+            key = (call.number, made[call.number])
+            made[call.number] += 1
+
+            def noted(position: int, one: Call) -> Call:
+                first = self._first.setdefault(key, position)
+                return replace(
+                    one, iteration=outer.iteration, order=outer.number, repeats=None if first == position else first
+                )
+
+            return Described(outer.place, outer.line, part, call.kernel.operation, call.values, call.reads, noted)
+
+        return described
+
+    # The core's values and those of the tape.
+
+    def _real(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The core's own value of a lazy tensor that has one."""
+        found = pending_data(functional_tensors([tensor]))
+        if len(found) != 1:
+            raise NotReplayable("a value of the lazy core cannot be read")
+        return found[0][1]
+
+    def _value(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What stands on the tape for a lazy tensor that has a value."""
+        alone = self._alone.get(lazy_tensor_id(tensor))
+        return self._ours(self._real(tensor)) if alone is None else alone
+
+    def _ours(self, real: torch.Tensor) -> torch.Tensor:
+        """What stands on the tape for a value of the core's; a new one is an input of the step."""
+        address = storage_address(real)
+        if address not in self._known:
+            self._kept.append(real)
+            self._known[address] = bytes_of_storage(real).clone().untyped_storage()
+        found = torch.empty(0, dtype=real.dtype)
+        found.set_(self._known[address], real.storage_offset(), real.size(), real.stride())
+        self._log.table.view(found, is_input=True)
+        return found
+
+    def _adopt(self, mine: torch.Tensor, real: torch.Tensor, what: str) -> None:
+        """Let a result on the tape stand for the one that the core has."""
+        if mine.shape != real.shape or mine.stride() != real.stride() or not is_same(mine.detach(), real):
+            raise NotReplayable(f"{what} gave other values than its ops give")
+        self._kept += [real, mine]
+        self._known[storage_address(real)] = mine.untyped_storage()
+
+    def _around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Have an op executed as it would be; on the tape is what takes and gives tensors of the CPU alone."""
+        given = [one for one in leaves((*args, *kwargs.values())) if isinstance(one, (torch.Tensor, torch.device))]
+        taken = None
+        # What the core itself executes, in a graph or a kernel of its own, is taken down with that.
+        own = not self._executing and not self._within and not self._is_over and not is_off_tape(operation)
+        if own and all((one if isinstance(one, torch.device) else one.device).type == "cpu" for one in given):
+            grad = torch.is_grad_enabled()
+
+            def take() -> NotedCall:
+                return self._log.take(operation, args, kwargs, self._here(operation)[0], grad=grad)
+
+            taken = self._look(take)
+        outputs = operation(*args, **kwargs)
+        if taken is not None and all(one.device.type == "cpu" for one in tensors_in(outputs)):
+            line = script_line(self._script)
+
+            def complete() -> None:
+                self._log.complete(operation, args, kwargs, taken, outputs, line)
+                self._log.calls[-1] = replace(self._log.calls[-1], iteration=self._iteration, order=len(self._calls))
+
+            self._look(complete)
+        return outputs
+
+    def _look(self, look: Callable[[], Found]) -> Found | None:
+        """What `look` finds; nothing is seen of what it executes, and no failure leaves it. None once nobody looks."""
+        if not self._open or self.reason is not None:
+            return None
+        self._open = False
+        try:
+            with without_dispatch_modes(), without_function_modes():
+                return look()
+        except NotReplayable as found:
+            self.give_up(str(found))
+        except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
+            self.give_up(f"recording an op failed: {type(error).__name__}: {error}")
+        finally:
+            self._open = True
+        return None
+
+
+def _of_one_owner(calls: Sequence[Call], owners: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The owners of calls, where what one makes outside of any module is read for one of them alone: nothing that is
+    written in place tells of a functional update whose state it is."""
+    found = list(owners)
+    readers: dict[int, set[tuple[str, ...]]] = {}
+    for number in range(len(calls) - 1, -1, -1):
+        call = calls[number]
+        of = {one for view in call.outputs if isinstance(view, View) for one in readers.get(view.slot, ())}
+        if not found[number] and call.phase == "optimizer" and call.module is None and len(of) == 1:
+            (found[number],) = of
+        for view in views_in(call):
+            readers.setdefault(view.slot, set()).add(found[number])
+    return found
+
+
+@contextmanager
+def _apart() -> Iterator[None]:
+    with torch.no_grad(), bare_execution():
+        yield
+
+
+def _goes_to_the_cpu(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether these are the arguments of a copy of a lazy tensor to the CPU."""
+    source, *rest = args
+    target = kwargs.get("device") or (rest[0].device if rest and isinstance(rest[0], torch.Tensor) else source.device)
+    return bool(source.device.type == "lazy") and torch.device(target).type == "cpu"
+
+
+def _executions() -> int:
+    """How many graphs the core has executed."""
+    counters = lazy_counters()
+    return sum(counters.get(name, 0) for name in EXECUTIONS)
