@@ -4,8 +4,8 @@ A lazy graph is executed when something needs its values: a mark_step, a number 
 to the CPU. What is not kept then is executed again by the next graph, and where that draws random numbers it draws
 others. So the policy is a swap: where another one takes the drift away, the re-execution was the cause.
 
-The tape of what was executed shows which op that is (`ops`): then the policy is a remedy of that culprit. Where there is
-no such tape, it is a culprit itself.
+The tape of what was executed shows which op that is (`ops`): then the policy is a remedy of that culprit. Where there
+is no such tape, it is a culprit itself.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _try_policies(laboratory: Laboratory, inquiry: Inquiry, found: Localization)
 
 
 def _is_again(culprit: Culprit) -> bool:
-    return AGAIN in culprit.reasons
+    return any(one.startswith(AGAIN) for one in culprit.reasons)
 
 
 def _cuts(run: RecordedRun | None) -> Counter[tuple[str, str]]:

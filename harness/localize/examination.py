@@ -6,6 +6,7 @@ examine     which of them give other bits on side b's values, and how large each
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,11 +18,12 @@ from ..drift.step_score import UNIT_ROUNDOFF
 from ..tape.ensemble import in_words
 from ..tape.replay import is_same, set_apart
 from ..tape.tape import SCRATCH, Tape, Watched
+from ..torch_private.operators import view_behind
 from .alignment import recomputed
 from .hybrid import Mixture, MixtureExecution, TapePair, storage_read
 from .local_error import LocalError, exact_block
 from .step_memory import Memory, Unbound
-from .storage_flow import SIDES, FlowValue, Side, StorageFlow, Use
+from .storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use
 from .value_links import GENERATOR, LAYOUT, argument_differences, drawn_reasons, draws_differ
 
 Kind = Literal["kernel", "arguments", "structure", "setup"]
@@ -46,12 +48,15 @@ def suspects(pair: TapePair) -> dict[int, Suspect]:
     """Look at every block. What only makes the same tensors in other words is left to the experiment."""
     found: dict[int, Suspect] = {}
     again = {side: recomputed(pair.flows[side]) for side in SIDES}
-    for number, block in enumerate(pair.blocks):
-        if not block.is_pair:
-            if not {*names_of(pair, number, "a"), *names_of(pair, number, "b")} <= {*SCRATCH}:
+    for number in range(len(pair.blocks)):
+        nodes = _executed_once(pair, number)
+        if nodes is None:
+            if not {*names_of(pair, number, "a"), *names_of(pair, number, "b")} <= {*SCRATCH} and not _only_copies(
+                pair, number
+            ):
                 found[number] = _unpaired(pair, number, again)
             continue
-        left, right = pair.flows["a"].nodes[block.a[0]], pair.flows["b"].nodes[block.b[0]]
+        left, right = nodes
         reasons = drawn_reasons(left, right, argument_differences(left, right, pair.links))
         if draws_differ(left, right) or GENERATOR in reasons:
             found[number] = Suspect(number, "setup", (DRAWS, *(one for one in reasons if one != GENERATOR)))
@@ -65,6 +70,23 @@ def suspects(pair: TapePair) -> dict[int, Suspect]:
     return found
 
 
+def _executed_once(pair: TapePair, number: int) -> tuple[FlowNode, FlowNode] | None:
+    """The two calls of a pair. What was executed again is left out where it gives the same again."""
+    nodes = {side: [pair.flows[side].nodes[one] for one in pair.blocks[number].of(side)] for side in SIDES}
+    again = [one for side in SIDES for one in nodes[side] if one.call.repeats is not None]
+    if not pair.blocks[number].paired or any(one.call.draw is not None or one.writes for one in again):
+        return None
+    left, right = ([one for one in nodes[side] if one.call.repeats is None] for side in SIDES)
+    return (left[0], right[0]) if len(left) == len(right) == 1 else None
+
+
+def _only_copies(pair: TapePair, number: int) -> bool:
+    """Whether a block has only copies in the place of views: they compute nothing, and what reads them is told by its
+    layout."""
+    nodes = [pair.flows[side].nodes[one] for side in SIDES for one in pair.blocks[number].of(side)]
+    return all(view_behind(one.execution.operation) is not None for one in nodes)
+
+
 def _unpaired(pair: TapePair, number: int, again: Mapping[Side, Collection[int]]) -> Suspect:
     """A block that is not one call on each side: one op in several calls, or other ops."""
     block = pair.blocks[number]
@@ -75,22 +97,24 @@ def _unpaired(pair: TapePair, number: int, again: Mapping[Side, Collection[int]]
         why = "executed once more in the backward" if twice else f"decomposed into {right}"
         if not twice and len(block.of("b")) == 1:
             why = f"decomposed into {left} in the reference"
-        again_here = [AGAIN] if _is_again(pair, number) else [why]
-        return Suspect(number, "structure" if again_here == [AGAIN] else "kernel", tuple(again_here))
+        executed = _again(pair, number)
+        return Suspect(number, "structure" if executed else "kernel", executed or (why,))
     if left and right:
-        more = (AGAIN,) if _is_again(pair, number) else ()
-        return Suspect(number, "structure", (f"{left} against {right}", *more))
+        return Suspect(number, "structure", (f"{left} against {right}", *_again(pair, number)))
     side = "the reference" if left else "the other mode"
     return Suspect(number, "structure", (f"only {side} executes {left or right}",))
 
 
-AGAIN = "executed again, as what it gave the first time was not kept"
-"""Why an op of lazy tensors has another effect than once: it draws once more, or updates a second time."""
+AGAIN = "executed again"
+"""How the reason begins of an op of lazy tensors that has another effect than once: it draws once more, or updates a
+second time."""
 
 
-def _is_again(pair: TapePair, number: int) -> bool:
-    nodes = {side: pair.flows[side].nodes for side in SIDES}
-    return any(nodes[side][one].call.repeats is not None for side in SIDES for one in pair.blocks[number].of(side))
+def _again(pair: TapePair, number: int) -> tuple[str, ...]:
+    """Why a block is another one where a side has executed a call of it more than once; empty where none has."""
+    calls = [pair.flows[side].nodes[node].call for side in SIDES for node in pair.blocks[number].of(side)]
+    times = max(Counter(one.repeats for one in calls if one.repeats is not None).values(), default=0) + 1
+    return (f"{AGAIN}, {times} times in all, as what it gave was not kept",) if times > 1 else ()
 
 
 def names_of(pair: TapePair, number: int, side: Side) -> list[str]:
@@ -100,7 +124,8 @@ def names_of(pair: TapePair, number: int, side: Side) -> list[str]:
 
 
 def listed(pair: TapePair, number: int, side: Side, most: int = 6) -> str:
-    names: Sequence[str] = names_of(pair, number, side)
+    calls = [pair.flows[side].nodes[node].call for node in pair.blocks[number].of(side)]
+    names: Sequence[str] = [one.name for one in calls if one.repeats is None]
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 

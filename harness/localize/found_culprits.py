@@ -172,7 +172,9 @@ def place_of(pair: TapePair, examined: Mapping[int, Examined], cause: Cause) -> 
     node, op = nodes[0] if nodes else None, None
     if node is not None:
         # what was executed again is named as the mode that did it knows it
-        names = cause.ops["b"] if AGAIN in cause.reasons else cause.ops["a"] or cause.ops["b"]
+        names = (
+            cause.ops["b"] if any(one.startswith(AGAIN) for one in cause.reasons) else cause.ops["a"] or cause.ops["b"]
+        )
         paired = pair.blocks[cause.sites[0].lead].paired
         op = f"{node.call.op.split('.')[0]}.{op_name(node) if paired else names[0]}"
     return Culprit(

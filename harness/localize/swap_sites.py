@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from ..tape.replay import bits_of
 from ..tape.storages import viewed
 from ..tape.tape import Phase
-from .examination import Examined, Kind, names_of
+from .examination import AGAIN, Examined, Kind, names_of
 from .hybrid import END, TapePair
 from .storage_flow import SIDES, FlowNode, FlowValue, Side, other
 
@@ -112,6 +112,7 @@ def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Colle
                     makers |= {pair.maker(side, use.value) for use in node.reads}
                 for maker in makers - {-1, number}:
                     groups.join(number, maker)
+    _join_again(pair, examined, flagged, groups)
     _join_backward(pair, examined, flagged, groups)
     _join_structures(pair, examined, flagged, groups)
     # All that draw random numbers go together: one draw moves the generator of all that follow.
@@ -135,6 +136,22 @@ def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Colle
                 lead = next((one for one in kernels if one in overridden), lead)
         sites.append(SwapSite(frozenset(members), lead))
     return sites
+
+
+def _join_again(pair: TapePair, examined: Mapping[int, Examined], flagged: Sequence[int], groups: Groups) -> None:
+    """Join what was executed again to what it read of that: where a dropout draws once more, all that is made of it
+    once more is made of other numbers."""
+    acting = {one for one in flagged if any(why.startswith(AGAIN) for why in examined[one].suspect.reasons)}
+    for side in SIDES:
+        flow = pair.flows[side]
+        for number in flagged:
+            for node in _nodes(pair, number, side):
+                for use in node.reads if node.call.repeats is not None else ():
+                    maker = flow.makers.get(use.value)
+                    if maker is not None and flow.nodes[maker].call.repeats is not None:
+                        home = pair.home[side][maker]
+                        if home in acting:
+                            groups.join(home, number)
 
 
 def _join_backward(pair: TapePair, examined: Mapping[int, Examined], flagged: Sequence[int], groups: Groups) -> None:
