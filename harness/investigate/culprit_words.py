@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..records.culprit import COMPILER_SETTING, COMPILER_STAGE, KERNEL, MARK_STEP, PART, Culprit, Proof
+from ..records.culprit import COMPILER_SETTING, COMPILER_STAGE, MARK_STEP, PART, Culprit, Proof
 from ..tape.op_names import sums
 
 MOST_PLACES = 4
@@ -99,7 +99,7 @@ def ill_conditioned_here(causes: Sequence[Culprit], score: float) -> str:
 def _errors(culprit: Culprit, a: str, b: str) -> str:
     ulp, rho = culprit.error_ulp, culprit.rho
     # Only a kernel has the same inputs on both sides, of which its error can be told.
-    if culprit.kind != KERNEL or not {"a", "b"} <= ulp.keys():
+    if not culprit.is_of_kernel or not {"a", "b"} <= ulp.keys():
         return ""
     said = (
         "more than rounding of its inputs explains"
@@ -114,7 +114,7 @@ def _bound(culprit: Culprit, a: str, b: str) -> str:
     """Which side errs by more than a correct kernel of its precision can; nothing where neither does."""
     ratios = [(label, culprit.bound.get(side)) for side, label in (("a", a), ("b", b))]
     beyond = [f"in {label} {ratio:.3g}" for label, ratio in ratios if ratio is not None and ratio > 1]
-    if culprit.kind != KERNEL or not beyond:
+    if not culprit.is_of_kernel or not beyond:
         return ""
     name = (culprit.op or "").partition(".")[2]
     correct = "any order of summation" if sums(name) else "correctly rounded steps"

@@ -11,13 +11,14 @@ import torch
 from numdrift.kernels.swaps.request import swap_requests
 
 from ..errors import NumdriftError
-from ..records.culprit import KERNEL, Culprit, Proof, SwappedIn, SwappedOut
+from ..records.culprit import KERNEL, ArgumentLayouts, Culprit, Proof, SwappedIn, SwappedOut
 from ..records.mode_spec import INDUCTOR, OP_BY_OP, ModeSpec, parse_mode
 from .alignment import op_name
 from .examination import Examined
 from .hybrid import TapePair
 from .hybrid_tests import Drift
 from .judged_alone import judged_alone
+from .layouts import look_at
 from .local_error import LocalError
 from .net_effect import NetEffect, net_effects
 from .proofs import MeasuredCause, Proofs, is_beyond
@@ -114,6 +115,16 @@ class Describer:
             roundings=roundings,
             share_of_drift=measured.share,
             proof=proof,
+            layouts=[
+                ArgumentLayouts(
+                    one.number,
+                    one.name,
+                    look={side: look_at(one.lies[side]) for side in SIDES},
+                    stride={side: one.lies[side].stride for side in SIDES},
+                    start={side: one.lies[side].start for side in SIDES},
+                )
+                for one in (self._examined[cause.sites[0].lead].relaid if cause.sites else ())
+            ],
         )
 
     def _kernels(self, cause: Cause) -> dict[str, str | None] | None:
