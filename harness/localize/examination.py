@@ -223,8 +223,8 @@ def _by_layout(
         case "kernel":
             return replace(suspect, kind="kernel", reasons=(LAYOUT,)), ()
         case _:
-            where = "the reference" if swapped.effect == "kernel of a" else "the other mode"
-            reasons = (f"the kernel of {where} gives other values in its own layout only", *said)
+            where = "the reference" if swapped.effect == "kernel in a" else "the other mode"
+            reasons = (f"the kernels differ in the layout of {where} only", *said)
             return replace(suspect, kind="kernel", reasons=reasons), swapped.arguments
 
 

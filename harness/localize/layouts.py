@@ -46,9 +46,9 @@ class RelaidArgument:
     within: tuple[Side, ...] = ()
 
 
-Effect = Literal["layout", "kernel of a", "kernel of b", "kernel"]
-"""What makes the other bits: the layout alone; a side's kernel, which gives them for its own layout only; or kernels
-that are others on either layout."""
+Effect = Literal["layout", "kernel in a", "kernel in b", "kernel"]
+"""What makes the other bits: the layout alone; kernels, which differ in the layout of one side only; or kernels that
+are others on both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +171,9 @@ class _Swap:
             return "layout"
         if called:
             return "kernel"
-        a_as_b, b_as_a = self.given("a", lies["b"]), self.given("b", lies["a"])
-        if _equal(b_as_a, self.own["a"]) and _equal(a_as_b, self.own["a"]):
-            return "kernel of b"
-        if _equal(a_as_b, self.own["b"]) and _equal(b_as_a, self.own["b"]):
-            return "kernel of a"
-        return "kernel"
+        if _equal(self.given("b", lies["a"]), self.own["a"]):
+            return "kernel in b"
+        return "kernel in a" if _equal(self.given("a", lies["b"]), self.own["b"]) else "kernel"
 
     def is_of_layout(self, lies: Lies, swapped: Collection[int], called: Collection[Side]) -> bool:
         """Whether each side's kernel gives the other side's bits once these of its arguments lie as there. One whose
