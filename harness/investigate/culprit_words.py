@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..records.culprit import COMPILER_SETTING, COMPILER_STAGE, MARK_STEP, PART, Culprit, Proof
+from ..records.culprit import COMPILER_SETTING, COMPILER_STAGE, LAYOUT, MARK_STEP, PART, Culprit, Proof
 from ..tape.op_names import sums
 
 MOST_PLACES = 4
+
+LOCAL_FAULT = 16.0
+"""rho from which on an error is worth a word, as in `localize.judged_alone`."""
+
 PHASES = {
     "data": "the data",
     "forward": "the forward",
@@ -38,7 +42,7 @@ def lines_of(culprit: Culprit, a: str, b: str) -> list[str]:
         shown = f"{_from_here(script.path)} shows it without numdrift"
     lines = [
         f"{status}{title_of(culprit)}{of_drift}",
-        ", ".join(culprit.reasons),
+        ("; " if culprit.layouts else ", ").join(culprit.reasons),
         wrong_by_itself(culprit, a, b) if culprit.local_rule in ("choice", "values", "bias") else "",
         _errors(culprit, a, b),
         _bound(culprit, a, b),
@@ -101,11 +105,11 @@ def _errors(culprit: Culprit, a: str, b: str) -> str:
     # Only a kernel has the same inputs on both sides, of which its error can be told.
     if not culprit.is_of_kernel or not {"a", "b"} <= ulp.keys():
         return ""
-    said = (
-        "more than rounding of its inputs explains"
-        if culprit.local_significance == "beyond-rounding"
-        else "as rounding of its inputs"
-    )
+    said = "as rounding of its inputs"
+    if culprit.local_significance == "beyond-rounding":
+        said = "more than rounding of its inputs explains"
+    elif culprit.kind == LAYOUT and max(rho.values()) > LOCAL_FAULT:
+        said = "as sums do whose terms are added one by one"
     errors = f"{ulp['a']:.3g} ULP from double in {a}, {ulp['b']:.3g} in {b}"
     return f"{errors} (rho {rho['a']:.2g} and {rho['b']:.2g}: {said})"
 

@@ -24,12 +24,16 @@ from .layouts import RelaidArgument, SwappedLayout, look_of, swapped_layout
 from .local_error import LocalError, exact_block
 from .step_memory import Memory, Unbound
 from .storage_flow import SIDES, FlowValue, Side, StorageFlow, Use
-from .value_links import GENERATOR, LAYOUT, PART, argument_differences, drawn_reasons, draws_differ
+from .value_links import GENERATOR, LAYOUT, PART, TURNED, argument_differences, drawn_reasons, draws_differ
 
 Kind = Literal["kernel", "layout", "arguments", "structure", "setup"]
 
 WIRING = "reads another tensor"
-KINDS: Mapping[tuple[str, ...], Kind] = {(WIRING,): "structure", (LAYOUT,): "kernel"}
+KINDS: Mapping[tuple[str, ...], Kind] = {
+    (WIRING,): "structure",
+    (LAYOUT,): "kernel",
+    (TURNED,): "kernel",
+}
 """What a call is that differs in nothing but this."""
 
 DRAWS = f"draws other random numbers: {GENERATOR}"
@@ -62,7 +66,7 @@ def suspects(pair: TapePair) -> dict[int, Suspect]:
             found[number] = Suspect(number, kind, tuple(reasons))
         elif left.call.op != right.call.op:
             found[number] = Suspect(number, "kernel", (f"{left.call.op} against {right.call.op}",))
-        if WIRING in reasons or any(reason.startswith("shape ") for reason in reasons):
+        if WIRING in reasons or TURNED in reasons or any(reason.startswith("shape ") for reason in reasons):
             pair.own_reads.add(number)
     return found
 

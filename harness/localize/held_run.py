@@ -129,10 +129,9 @@ class Worker:
             fresh, written = (tensors_of(answer.fields[name], answer.segments) for name in ("outputs", "written"))
             return fresh, [one for one in written if one is not None]
 
-    def called(self, step: int, position: int, tensors: Sequence[torch.Tensor]) -> list[LaidOut] | None:
-        """How these lay when the mode's code called the op itself, None where that is not known."""
-        values, segments = described(tensors)
-        answer = self._ask({"request": "called", "step": step, "position": position, "tensors": values}, segments)
+    def called(self, step: int, position: int) -> list[LaidOut] | None:
+        """How the tensors of a call lay when the mode's code called the op itself, None where that is not known."""
+        answer = self._ask({"request": "called", "step": step, "position": position})
         with self._understanding():
             layouts = answer.fields["layouts"]
             return None if layouts is None else [LaidOut.from_json(one) for one in layouts]
@@ -200,7 +199,7 @@ class HeldWorker(Protocol):
         self, step: int, position: int, tensors: Sequence[torch.Tensor]
     ) -> tuple[list[torch.Tensor | None], list[torch.Tensor]]: ...
 
-    def called(self, step: int, position: int, tensors: Sequence[torch.Tensor]) -> list[LaidOut] | None: ...
+    def called(self, step: int, position: int) -> list[LaidOut] | None: ...
 
     def prepare(self, step: int, positions: Sequence[int]) -> None: ...
 
@@ -253,9 +252,9 @@ class WorkerCalls:
             for answer, recorded in zip(outputs, node.call.outputs, strict=True)
         ]
 
-    def called(self, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[LaidOut] | None:
-        """How these tensors lay when the mode's code called the op itself, None where that is not known."""
-        return self._worker.called(self._step, node.execution.position, tensors_among(arguments, keywords))
+    def called(self, node: FlowNode) -> list[LaidOut] | None:
+        """How what a call takes lay when the mode's code called the op itself, None where that is not known."""
+        return self._worker.called(self._step, node.execution.position)
 
     def prepare(self, nodes: Sequence[FlowNode]) -> None:
         """Say which calls will be executed."""

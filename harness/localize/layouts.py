@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -162,7 +163,7 @@ class _Swap:
         kernels, one = self._execution.kernels[side], self._taken[side]
         if not isinstance(kernels, SideKernels):
             return None
-        found = kernels.called(one.number, one.node, one.arguments, one.keywords)
+        found = kernels.called(one.number, one.node)
         return found if found is not None and len(found) == len(one.tensors) else None
 
     def effect(self, lies: Lies, called: Collection[Side]) -> Effect:
@@ -225,7 +226,7 @@ def _copies(execution: MixtureExecution, number: int, at: int) -> dict[Side, str
         maker = flow.makers.get(flow.nodes[pair.blocks[number].of(side)[0]].reads[at].value)
         if maker is not None and not pair.blocks[pair.home[side][maker]].paired:
             call = flow.nodes[maker].call
-            found[side] = f"{call.name}{f' at {call.line}' if call.line else ''}"
+            found[side] = f"{call.name}{f' at {Path(call.line).name}' if call.line else ''}"
     return found
 
 

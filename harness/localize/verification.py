@@ -74,14 +74,10 @@ class SideKernels:
             for made, one in zip(node.makes, outputs, strict=True)
         ]
 
-    def called(
-        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
-    ) -> list[LaidOut] | None:
-        """How these tensors lay when the side's own code called the op; None where that is not known, or it is
-        executed here."""
-        if number not in self._found.special or node.call.compiled is None:
-            return None
-        return self._calls.called(node, arguments, keywords)
+    def called(self, number: int, node: FlowNode) -> list[LaidOut] | None:
+        """How what a node of a compiled graph takes lay when the side's own code called the op, None where that is not
+        known or makes no difference."""
+        return self._calls.called(node) if number in self._found.special and node.call.compiled is not None else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -46,7 +46,8 @@ from .wire import ConnectionEnded, Message, WireError, described, receive, send,
 #                                      the starts of their spans, the segments are the spans
 #     relaid    step position tensors  the same for arguments that lie otherwise than the recorded ones: `tensors` are
 #                                      those that the call takes, in their order; the segments are their memory
-#     called    step position tensors  how these lay when the mode's code called the op itself, null where it did not
+#     called    step position          how the tensors of a call lay when the mode's code called the op itself, null
+#                                      where that is not known
 #     value     step position          what a call gave in the recorded step, where it was kept
 #     recompile step mode name         executes the step with its compiled code compiled as this mode has it; the
 #                                      outcome lies in the `recompiled_folder` of this name, or there is a `reason`
@@ -108,9 +109,7 @@ class Requests:
             case "relaid":
                 return self._relaid(request)
             case "called":
-                step, one, arguments, keywords = self._given(request)
-                with settings_of_step(step.tape.settings):
-                    layouts = step.kernels.called(one, arguments, keywords)
+                layouts = self._step(request).kernels.called(whole(fields["position"]))
                 return Message({"layouts": None if layouts is None else [each.to_json() for each in layouts]})
             case "value":
                 kept = self._step(request).kernels.value(whole(fields["position"]))

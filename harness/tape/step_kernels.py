@@ -43,10 +43,9 @@ class StepKernels(Protocol):
         Grad mode, autocast and generators are as before afterwards.
         """
 
-    def called(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[LaidOut] | None:
-        """How the tensors lay that the op itself was given when the mode executed the call on these arguments: code
-        that a compiler generates may copy them into another layout before. None where that is not known, or they lay as
-        these do."""
+    def called(self, position: int) -> list[LaidOut] | None:
+        """How what a call takes lay when the mode's code called the op itself: code that a compiler generates may copy
+        it into another layout before. None where that is not known, or the code calls no such op."""
 
     def value(self, position: int) -> list[torch.Tensor] | None:
         """What the digests of a call were made of, None where it was not kept."""
@@ -89,7 +88,7 @@ class ReplayedKernels:
     def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         return executed_apart(one, arguments, keywords)
 
-    def called(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[LaidOut] | None:
+    def called(self, position: int) -> list[LaidOut] | None:
         return None
 
     def value(self, position: int) -> list[torch.Tensor] | None:

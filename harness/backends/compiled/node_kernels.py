@@ -16,14 +16,8 @@ from ...tape.laid_out import LaidOut
 from ...tape.replay import Computation, is_same, set_apart
 from ...tape.step_kernels import executed_apart
 from ...tape.tape import Call, GeneratorState, NotReplayable, Tape, View, leaves, mapped
-from ...torch_private.dispatching import (
-    InterceptedOps,
-    bare_execution,
-    is_operation_overload,
-    registered_operation,
-    without_dispatch_modes,
-)
-from ...torch_private.operators import arguments_of, written_names
+from ...torch_private.dispatching import registered_operation, without_dispatch_modes
+from ...torch_private.operators import written_names
 from ...torch_private.probing import Boxed, compile_graph, fake_mode
 from .captured_calls import CapturedCalls
 from .recompiled_step import recompiled_as
@@ -111,38 +105,13 @@ class NodeKernels:
 
     def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         """The flat outputs of a node. Raises what a compiler raises."""
-        return self._executed(one, arguments, keywords, without_dispatch_modes())
-
-    def called(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[LaidOut] | None:
-        """How what the node takes lay when the generated code called the op itself, None where it does not. Raises
-        what a compiler raises."""
-        named = [argument.name for argument in arguments_of(one.operation)]
-        ours = {**dict(zip(named, arguments, strict=False)), **keywords}
-        found: list[list[LaidOut]] = []
-
-        def around(operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-            # Whichever overload: `addmm` is called as `addmm.out`, which takes the same by the same names.
-            if is_operation_overload(operation) and str(operation).split(".")[1] == one.call.name:
-                names = [argument.name for argument in arguments_of(operation)]
-                theirs = {**dict(zip(names, args, strict=False)), **kwargs}
-                with bare_execution():
-                    found.extend(_layouts_of(ours, theirs))
-            return operation(*args, **kwargs)
-
-        with torch.no_grad():
-            self._executed(one, arguments, keywords, InterceptedOps(around))
-        return found[0] if found else None
-
-    def _executed(
-        self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any], under: Any
-    ) -> list[Any]:
         kind = self._kind(one.call, arguments, keywords)
         if kind not in self._known:
             self._compile([kind])
         compiled, number = self._known[kind]
         values = leaves([arguments, *(keywords[name] for name, _ in kind.keywords)])
         tensors = [each for each in values if isinstance(each, torch.Tensor)]
-        with under:
+        with without_dispatch_modes():
             # All nodes of the graph are executed, for they were compiled together; the others get zeros, and what
             # they give is thrown away.
             inputs: list[Any] = []
@@ -217,26 +186,6 @@ def graph_of(kinds: Sequence[NodeKind]) -> tuple[torch.fx.GraphModule, list[Any]
     return torch.fx.GraphModule(torch.nn.Module(), graph), inputs, results
 
 
-def _layouts_of(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[list[LaidOut]]:
-    """How the tensors of a call lay where it takes the same values as ours; nothing where it takes others: it may be
-    another node's."""
-    layouts = []
-    for name, value in ours.items():
-        known, seen = list(leaves(value)), list(leaves(theirs.get(name)))
-        for at, tensor in enumerate(known):
-            if not isinstance(tensor, torch.Tensor):
-                continue
-            other = seen[at] if at < len(seen) else None
-            if not isinstance(other, torch.Tensor) or other.dtype != tensor.dtype:
-                return []
-            # One that is added to each row may be given expanded to all of them.
-            alike = other.size() == tensor.size()
-            if not is_same(tensor if alike else tensor.expand_as(other), other):
-                return []
-            layouts.append(LaidOut.of(other if alike else tensor))
-    return [layouts]
-
-
 def _filled(kind: NodeKind, tensors: Iterator[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a node with the next of `tensors` in place of each kind of tensor."""
 
@@ -304,12 +253,9 @@ class RecordedKernels:
                 return self._nodes.execute(one, arguments, keywords)
         return executed_apart(one, arguments, keywords)
 
-    def called(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[LaidOut] | None:
-        """How what a node takes lay when the generated code called the op itself; None where the op was replaced by
-        generated code, or is none that was compiled."""
-        if one.position in self._values.swapped or not (self._generates and is_generated(one.call, one.operation)):
-            return None
-        return self._nodes.called(one, arguments, keywords)
+    def called(self, position: int) -> list[LaidOut] | None:
+        """How what a node takes lay when the generated code called the op itself, None where it did not."""
+        return self._values.layouts.get(position)
 
     def recompiled(self, tape: Tape, spec: ModeSpec, own: ModeSpec) -> dict[str, torch.Tensor]:
         """What the step on this tape gives with its captured graphs compiled as `spec` states; `own` is the mode as it

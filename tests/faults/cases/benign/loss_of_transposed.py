@@ -1,5 +1,6 @@
 """The mean of a loss is taken over elements that lie transposed."""
 
+import torch.nn.functional as F
 from tests.faults.training import Training
 from torch import Tensor
 
@@ -8,8 +9,8 @@ EXPECTED = "rounding"
 
 
 def plant(training: Training) -> None:
-    training.loss = loss
+    training.loss = lambda predicted, target: F.mse_loss(transposed(predicted), transposed(target))
 
 
-def loss(predicted: Tensor, target: Tensor) -> Tensor:
-    return (predicted - target).square().t().contiguous().t().mean((0, 1))
+def transposed(x: Tensor) -> Tensor:
+    return x.t().contiguous().t()
