@@ -115,16 +115,6 @@ class Describer:
             roundings=roundings,
             share_of_drift=measured.share,
             proof=proof,
-            layouts=[
-                ArgumentLayouts(
-                    one.number,
-                    one.name,
-                    look={side: look_at(one.lies[side]) for side in SIDES},
-                    stride={side: one.lies[side].stride for side in SIDES},
-                    start={side: one.lies[side].start for side in SIDES},
-                )
-                for one in (self._examined[cause.sites[0].lead].relaid if cause.sites else ())
-            ],
         )
 
     def _kernels(self, cause: Cause) -> dict[str, str | None] | None:
@@ -193,6 +183,16 @@ def place_of(pair: TapePair, examined: Mapping[int, Examined], cause: Cause) -> 
         step=pair.flows["a"].tape.step,
         source=next((one.call.line for one in nodes if one.call.line), None),
         lead=lead,
+        layouts=[
+            ArgumentLayouts(
+                one.number,
+                one.name,
+                look={side: look_at(one.lies[side]) for side in SIDES},
+                stride={side: one.lies[side].stride for side in SIDES},
+                start={side: one.lies[side].start for side in SIDES},
+            )
+            for one in (examined[first].relaid if first is not None else ())
+        ],
     )
 
 

@@ -100,8 +100,8 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> Links:
 
 
 def is_turned_product(left: FlowNode, right: FlowNode, links: Links) -> bool:
-    """Whether two products are transposes of one another, (B'A')' for AB: so autograd does for a weight that lies column
-    by column."""
+    """Whether two products are transposes of one another, (B'A')' for AB: autograd does so for a weight that lies
+    column by column."""
     if not left.call.name == right.call.name == "mm" or len(left.reads) != 2 or len(right.reads) != 2:
         return False
     (a, b), (c, d) = left.reads, right.reads

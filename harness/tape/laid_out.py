@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import torch
 
+from .replay import is_same
 from .tape import View
 from .tape_arguments import whole
 
@@ -43,8 +44,8 @@ class LaidOut:
 
 
 def relaid(tensor: torch.Tensor, wanted: LaidOut) -> torch.Tensor:
-    """The values of a tensor in memory of its own that is laid out so. Raises ValueError for another size, and
-    RuntimeError for a layout in which elements of different values share memory."""
+    """The values of a tensor in memory of its own that is laid out so. Raises ValueError for another size, and for a
+    layout in which elements of different values share memory."""
     if tuple(tensor.size()) != wanted.size:
         raise ValueError(f"a tensor of {tuple(tensor.size())} cannot be laid out as one of {wanted.size}")
     item = tensor.element_size()
@@ -59,4 +60,6 @@ def relaid(tensor: torch.Tensor, wanted: LaidOut) -> torch.Tensor:
         slice(0, 1) if not step and n > 1 else slice(None) for n, step in zip(wanted.size, wanted.stride, strict=True)
     )
     made[once].copy_(tensor[once])
+    if not is_same(made, tensor):
+        raise ValueError("elements of different values would share memory")
     return made
