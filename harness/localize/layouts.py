@@ -93,16 +93,16 @@ def swapped_layout(execution: MixtureExecution, number: int, before: Memory) -> 
     same_values = len(a.tensors) == len(b.tensors) and all(map(is_same, a.tensors, b.tensors))
     if not same_values or list(a.keywords) != list(b.keywords) or _shares_what_it_writes(a, b):
         return None
-    swap = _Swap(execution, taken)
-    if _equal(swap.own["a"], swap.own["b"]):
-        return None
     recorded = {side: list(map(LaidOut.of, taken[side].tensors)) for side in SIDES}
     # Generated code may copy what it takes into another layout, and then call the very op.
-    called = {side: found for side in SIDES if (found := swap.called(side)) is not None}
+    called = {side: found for side in SIDES if (found := _called(execution, side, taken[side])) is not None}
     lies = {**recorded, **called}
     differ = [at for at, (one, another) in enumerate(zip(lies["a"], lies["b"], strict=True)) if one != another]
     if not differ:
         return None if recorded["a"] == recorded["b"] else SwappedLayout("kernel", ())
+    swap = _Swap(execution, taken)
+    if _equal(swap.own["a"], swap.own["b"]):
+        return None
     effect, chosen = swap.effect(lies, called), differ
     if effect == "layout":
         # Only those arguments matter without which it is not the layout's effect.
@@ -133,6 +133,13 @@ def _taken(execution: MixtureExecution, number: int, before: Memory) -> dict[Sid
     return found
 
 
+def _called(execution: MixtureExecution, side: Side, one: _Taken) -> list[LaidOut] | None:
+    """How what it takes lay when the compiled code of a side called the op itself, None where that is not known."""
+    kernels = execution.kernels[side]
+    found = kernels.called(one.number, one.node) if isinstance(kernels, SideKernels) else None
+    return found if found is not None and len(found) == len(one.tensors) else None
+
+
 Lies = Mapping[Side, Sequence[LaidOut]]
 """The layouts of the tensors that both sides' calls take."""
 
@@ -157,14 +164,6 @@ class _Swap:
         fresh = [output for made, output in zip(one.node.makes, outputs, strict=True) if made is not None]
         found = [*fresh, *one.node.execution.written(arguments, keywords)]
         return [found[at].clone() for at in self._shown]
-
-    def called(self, side: Side) -> list[LaidOut] | None:
-        """How what it takes lay when the compiled code of a side called the op itself, None where that is not known."""
-        kernels, one = self._execution.kernels[side], self._taken[side]
-        if not isinstance(kernels, SideKernels):
-            return None
-        found = kernels.called(one.number, one.node)
-        return found if found is not None and len(found) == len(one.tensors) else None
 
     def effect(self, lies: Lies, called: Collection[Side]) -> Effect:
         every = range(len(lies["a"]))

@@ -52,7 +52,7 @@ def is_planted(culprit: Mapping[str, Any], planted: Mapping[str, Any]) -> bool:
     ops = [culprit["op"] or "", *culprit["ops"]["a"], *culprit["ops"]["b"]]
     return (
         planted.get("phase", culprit["phase"]) == culprit["phase"]
-        and planted.get("kind", culprit["kind"]) == culprit["kind"]
+        and planted.get("kind", culprit.get("kind")) == culprit.get("kind")
         and ("op" not in planted or plain(planted["op"]) in map(plain, ops))
         and ("module" not in planted or _is_in(planted["module"], [culprit["module"], *culprit["places"]]))
         and planted.get("step", culprit["step"]) == culprit["step"]

@@ -165,7 +165,7 @@ def test_calls_are_given_once_each_to_what_fits_them() -> None:
         recorder.watch("loss 0", torch.addmm(bias, x, weight))
     [call] = [one for one in recorder.tape().calls if one.name == "addmm"]
     found = [calls.layouts_of(call, aten.addmm.default) for _ in range(3)]
-    assert [one and [lies.stride for lies in one] for one in found] == [
+    assert [None if one is None else [lies.stride for lies in one] for one in found] == [
         [(1,), (3, 1), (4, 1)],  # a bias that is expanded to all rows is added as it is
         [(1,), (3, 1), (1, 3)],
         None,
