@@ -20,7 +20,7 @@ from ..tape.replay import is_same, set_apart
 from ..tape.tape import SCRATCH, Tape, Watched
 from .alignment import recomputed
 from .hybrid import Mixture, MixtureExecution, TapePair, storage_read
-from .layouts import RelaidArgument, SwappedLayout, look_of, swapped_layout
+from .layouts import RelaidArgument, SwappedLayout, looks_of, swapped_layout
 from .local_error import LocalError, exact_block
 from .step_memory import Memory, Unbound
 from .storage_flow import SIDES, FlowValue, Side, StorageFlow, Use
@@ -220,7 +220,7 @@ def _by_layout(
             swapped = swapped_layout(execution, suspect.block, before)
     if swapped is None:
         return suspect, ()
-    said = tuple(map(look_of, swapped.arguments))
+    said = looks_of(swapped.arguments)
     match swapped.effect:
         case "layout":
             return replace(suspect, kind="layout", reasons=said), swapped.arguments

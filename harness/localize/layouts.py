@@ -241,13 +241,14 @@ def in_words(lies: LaidOut, *, start: bool | None = None) -> str:
     return said
 
 
-def look_of(argument: RelaidArgument) -> str:
-    """What is alike in all places where it lies so: `argument 3 (mat2): transposed against contiguous`."""
-    looks = {side: look_at(argument.lies[side]) for side in SIDES}
-    what = f"{looks['a']} against {looks['b']}"
-    if argument.lies["a"].stride == argument.lies["b"].stride:
-        what = "beginning elsewhere against a 64-byte boundary"
-    return f"argument {argument.number} ({argument.name}): {what}"
+def looks_of(arguments: Sequence[RelaidArgument]) -> tuple[str, ...]:
+    """What is alike in all places where arguments lie so: `transposed against contiguous`."""
+    found = []
+    for one in arguments:
+        what = " against ".join(look_at(one.lies[side]) for side in SIDES)
+        same = one.lies["a"].stride == one.lies["b"].stride
+        found.append("beginning elsewhere against a 64-byte boundary" if same else what)
+    return tuple(sorted(set(found)))
 
 
 def both_in_words(argument: RelaidArgument, labels: Mapping[Side, str]) -> str:
@@ -274,6 +275,9 @@ def look_at(lies: LaidOut) -> str:
     size, stride, dims = lies.size, lies.stride, len(lies.size)
     if any(not step and n > 1 for n, step in zip(size, stride, strict=True)):
         return "expanded"
+    # Of a single channel, or a single pixel, both names fit: then the strides of dimensions without a step tell.
+    if dims in CHANNELS_LAST and 1 in size and tuple(stride) == _strides(size, CHANNELS_LAST[dims]):
+        return "channels last" if tuple(stride) != _strides(size, range(dims)) else "contiguous"
     if _is_dense(size, stride, range(dims)):
         return "contiguous"
     if dims in CHANNELS_LAST and _is_dense(size, stride, CHANNELS_LAST[dims]):
@@ -285,7 +289,13 @@ def look_at(lies: LaidOut) -> str:
     return "with gaps"
 
 
+def _strides(size: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
+    """Those of elements that lie side by side, the dimensions in this order."""
+    steps = {at: math.prod(max(1, size[one]) for one in order[place + 1 :]) for place, at in enumerate(order)}
+    return tuple(steps[at] for at in range(len(size)))
+
+
 def _is_dense(size: Sequence[int], stride: Sequence[int], order: Sequence[int]) -> bool:
     """Whether the elements lie side by side, the dimensions in this order; one of a single element has no step."""
-    inner = [math.prod(size[at] for at in order[place + 1 :]) for place in range(len(order))]
-    return 0 in size or all(size[at] == 1 or stride[at] == step for at, step in zip(order, inner, strict=True))
+    wanted = _strides(size, order)
+    return 0 in size or all(n == 1 or own == step for n, own, step in zip(size, stride, wanted, strict=True))

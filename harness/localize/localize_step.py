@@ -15,7 +15,7 @@ from .found_culprits import Describer, kernel_of, place_of
 from .held_run import WorkerCalls
 from .hybrid import Kernels, Mixture, TapePair, Values, execute, paired
 from .hybrid_tests import HybridTests, Infeasible, Scorer
-from .layouts import both_in_words, look_of
+from .layouts import both_in_words, looks_of
 from .proofs import Proofs, prove
 from .storage_flow import SIDES, Side, flow_of
 from .swap_sites import Cause, SwapSite, causes_of, differing_inputs, sites_of
@@ -63,7 +63,7 @@ def with_layouts(causes: Sequence[Cause], examined: Mapping[int, Examined], labe
     found = []
     for cause in causes:
         arguments = examined[cause.sites[0].lead].relaid if cause.sites else ()
-        looks = tuple(map(look_of, arguments))
+        looks = looks_of(arguments)
         said = [reason for reason in cause.reasons if reason not in looks]
         found.append(replace(cause, reasons=(*said, *(both_in_words(one, labels) for one in arguments))))
     return found

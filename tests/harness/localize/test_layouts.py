@@ -256,6 +256,8 @@ def test_a_culprit_of_a_layout_is_written_and_read_again() -> None:
         (torch.zeros(2, 3, 4).permute(2, 0, 1), "permuted (1, 12, 4)"),
         (torch.zeros(2, 3, 4, 5).contiguous(memory_format=CHANNELS_LAST), "channels last (60, 1, 15, 3)"),
         (torch.zeros(2, 3, 4, 5, 6).contiguous(memory_format=torch.channels_last_3d), "channels last (360, 1, 90, 18, 3)"),
+        (torch.zeros(8, 1, 3, 3), "contiguous (9, 9, 3, 1)"),
+        (torch.zeros(8, 1, 3, 3).to(memory_format=CHANNELS_LAST), "channels last (9, 1, 3, 1)"),
         (torch.zeros(3).expand(2, 3), "expanded (0, 1)"),
         (torch.zeros(4, 6)[:, ::2], "with gaps (6, 2)"),
         (torch.zeros(5)[1:], "contiguous (1,), beginning 4 bytes off a 64-byte boundary"),
