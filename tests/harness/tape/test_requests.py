@@ -1,12 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from numdrift.harness.localize.held_run import Worker, WorkerCalls
+from numdrift.harness.localize.storage_flow import flow_of
 from numdrift.harness.records.mode_spec import parse_mode
 from numdrift.harness.records.run_config import RunConfig
 from numdrift.harness.tape.call_log import digest_of
@@ -198,6 +200,32 @@ def test_a_call_is_executed_on_tensors_that_lie_otherwise(tmp_path: Path) -> Non
         requests.answer(Message({**fields, "tensors": values}, segments))
     # and an eager step calls its ops as they are recorded
     assert requests.answer(Message({"request": "called", "step": 0, "position": 0})).fields == {"layouts": None}
+
+
+class Answering(Worker):
+    """A worker in this process."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    def _ask(self, fields: Mapping[str, Any], segments: Sequence[torch.Tensor] = ()) -> Message:
+        return self._requests.answer(Message(fields, segments))
+
+
+def test_a_worker_is_asked_for_the_layout_that_is_given(tmp_path: Path) -> None:
+    # given a call in place, held in another process, and its arguments as they lay and otherwise
+    with recorded() as recorder:
+        x, y = torch.ones(3, 4), torch.arange(12.0).reshape(3, 4)
+        recorder.watch("loss 0", x.add_(y))
+    tape = recorder.tape()
+    flow = flow_of(tape)
+    [node] = [one for one in flow.nodes if one.call.name == "add_"]
+    calls = WorkerCalls(Answering(held(tmp_path, tape)), 0)
+    for lies in (LaidOut((3, 4), (4, 1), 0), LaidOut((3, 4), (1, 3), 0), LaidOut((3, 4), (4, 1), 8)):
+        given = relaid(torch.full((3, 4), 2.0), lies)
+        # when, then
+        calls.execute(node, (given, y), {})
+        assert torch.equal(given, 2 + y) and LaidOut.of(given) == lies
 
 
 @pytest.mark.parametrize(
