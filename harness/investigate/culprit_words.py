@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..records.culprit import COMPILER_SETTING, COMPILER_STAGE, KERNEL, MARK_STEP, PART, Culprit, Proof
+from ..records.culprit import COMPILER_SETTING, COMPILER_STAGE, LAYOUT, MARK_STEP, PART, Culprit, Proof
 from ..tape.op_names import sums
 
 MOST_PLACES = 4
+
+LOCAL_FAULT = 16.0
+"""rho from which on an error is worth a word, as in `localize.judged_alone`."""
+
 PHASES = {
     "data": "the data",
     "forward": "the forward",
@@ -38,7 +42,7 @@ def lines_of(culprit: Culprit, a: str, b: str) -> list[str]:
         shown = f"{_from_here(script.path)} shows it without numdrift"
     lines = [
         f"{status}{title_of(culprit)}{of_drift}",
-        ", ".join(culprit.reasons),
+        ("; " if culprit.layouts else ", ").join(culprit.reasons),
         wrong_by_itself(culprit, a, b) if culprit.local_rule in ("choice", "values", "bias") else "",
         _errors(culprit, a, b),
         _bound(culprit, a, b),
@@ -99,13 +103,13 @@ def ill_conditioned_here(causes: Sequence[Culprit], score: float) -> str:
 def _errors(culprit: Culprit, a: str, b: str) -> str:
     ulp, rho = culprit.error_ulp, culprit.rho
     # Only a kernel has the same inputs on both sides, of which its error can be told.
-    if culprit.kind != KERNEL or not {"a", "b"} <= ulp.keys():
+    if not culprit.is_of_kernel or not {"a", "b"} <= ulp.keys():
         return ""
-    said = (
-        "more than rounding of its inputs explains"
-        if culprit.local_significance == "beyond-rounding"
-        else "as rounding of its inputs"
-    )
+    said = "as rounding of its inputs"
+    if culprit.local_significance == "beyond-rounding":
+        said = "more than rounding of its inputs explains"
+    elif culprit.kind == LAYOUT and max(rho.values()) > LOCAL_FAULT:
+        said = "as sums do whose terms are added one by one"
     errors = f"{ulp['a']:.3g} ULP from double in {a}, {ulp['b']:.3g} in {b}"
     return f"{errors} (rho {rho['a']:.2g} and {rho['b']:.2g}: {said})"
 
@@ -114,7 +118,7 @@ def _bound(culprit: Culprit, a: str, b: str) -> str:
     """Which side errs by more than a correct kernel of its precision can; nothing where neither does."""
     ratios = [(label, culprit.bound.get(side)) for side, label in (("a", a), ("b", b))]
     beyond = [f"in {label} {ratio:.3g}" for label, ratio in ratios if ratio is not None and ratio > 1]
-    if culprit.kind != KERNEL or not beyond:
+    if not culprit.is_of_kernel or not beyond:
         return ""
     name = (culprit.op or "").partition(".")[2]
     correct = "any order of summation" if sums(name) else "correctly rounded steps"

@@ -15,7 +15,7 @@ from ..drift.curve_envelope import Envelope, loss_envelope
 from ..drift.lag import LagTest, lag_test
 from ..drift.loss_distance import LossSeries
 from ..drift.run_comparison import compare_runs
-from ..records.culprit import KERNEL, Culprit
+from ..records.culprit import KERNEL, LAYOUT, Culprit
 from ..records.experiment import Experiment
 from ..records.findings import Findings, TrainedWithout
 from ..records.mode_spec import ModeSpec
@@ -82,7 +82,9 @@ def remedy(a: ModeSpec, b: ModeSpec, culprits: Sequence[Culprit]) -> Remedy:
         if culprit.kind != KERNEL and culprit.swapped:
             spec, said = with_setting(spec, culprit.swapped), [culprit.swapped]
         kernel = dict(spec.kernel)
-        ops = (name for side in "ab" for name in culprit.ops[side]) if culprit.kind == KERNEL else ()
+        # An op that the compiler may not look into takes its arguments as eager mode lays them out.
+        reached = culprit.kind == KERNEL or (culprit.kind == LAYOUT and spec.base == "compile")
+        ops = (name for side in "ab" for name in culprit.ops[side]) if reached else ()
         for op in dict.fromkeys(map(_plain, ops)):
             theirs = {key: value for key, value in a.kernel.items() if _plain(key) == op}
             own = [key for key in kernel if _plain(key) == op and key not in theirs]

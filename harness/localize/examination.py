@@ -6,10 +6,11 @@ examine     which of them give other bits on side b's values, and how large each
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -21,15 +22,20 @@ from ..tape.tape import SCRATCH, Tape, Watched
 from ..torch_private.operators import view_behind
 from .alignment import recomputed
 from .hybrid import Mixture, MixtureExecution, TapePair, storage_read
+from .layouts import RelaidArgument, SwappedLayout, looks_of, swapped_layout
 from .local_error import LocalError, exact_block
 from .step_memory import Memory, Unbound
 from .storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use
-from .value_links import GENERATOR, LAYOUT, argument_differences, drawn_reasons, draws_differ
+from .value_links import GENERATOR, LAYOUT, PART, TURNED, argument_differences, drawn_reasons, draws_differ
 
-Kind = Literal["kernel", "arguments", "structure", "setup"]
+Kind = Literal["kernel", "layout", "arguments", "structure", "setup"]
 
 WIRING = "reads another tensor"
-KINDS: Mapping[tuple[str, ...], Kind] = {(WIRING,): "structure", (LAYOUT,): "kernel"}
+KINDS: Mapping[tuple[str, ...], Kind] = {
+    (WIRING,): "structure",
+    (LAYOUT,): "kernel",
+    (TURNED,): "kernel",
+}
 """What a call is that differs in nothing but this."""
 
 DRAWS = f"draws other random numbers: {GENERATOR}"
@@ -65,7 +71,7 @@ def suspects(pair: TapePair) -> dict[int, Suspect]:
             found[number] = Suspect(number, kind, tuple(reasons))
         elif left.call.op != right.call.op:
             found[number] = Suspect(number, "kernel", (f"{left.call.op} against {right.call.op}",))
-        if WIRING in reasons or any(reason.startswith("shape ") for reason in reasons):
+        if WIRING in reasons or TURNED in reasons or any(reason.startswith("shape ") for reason in reasons):
             pair.own_reads.add(number)
     return found
 
@@ -169,7 +175,8 @@ class Examined:
     """What the test of a block gave. `differs` is None where the block alone cannot be tested: what it makes has no
     counterpart, or it fails on the other side's values, as `why` says. `errors` are each side's, against double
     precision. Its results are apart by `largest`, as a share of their size, and by `roundings` of their own precision.
-    `slices` hold each side's calls and inputs, where they were asked for."""
+    `slices` hold each side's calls and inputs, where they were asked for. `relaid` are the arguments whose layout makes
+    the other bits, or with which its kernel does; `terms` counts the elements of one of them to one of a result."""
 
     suspect: Suspect
     differs: bool | None
@@ -178,6 +185,8 @@ class Examined:
     largest: float = 0.0
     roundings: float = 0.0
     slices: Mapping[Side, Tape] | None = None
+    relaid: tuple[RelaidArgument, ...] = ()
+    terms: int = 0
 
 
 def examine(pair: TapePair, found: Mapping[int, Suspect], *, errors: bool = True) -> dict[int, Examined]:
@@ -227,10 +236,36 @@ def examined_block(
         instead = execution.instead(side, nodes[0], number) if block.is_pair else {}
         with suppress(Unbound):
             slices[side] = slice_of(pair.flows[side], side, nodes, before.fork(), outputs, instead)
+    suspect, relaid_arguments = _by_layout(execution, suspect, before)
+    taken = max((math.prod(one.lies["a"].size) for one in relaid_arguments), default=0)
+    terms = taken // max(1, min((one.numel() for one in results["b"] if one.is_floating_point()), default=1))
     found = _errors(slices, results) if errors and slices else None
     apart = [(relative(a, b), precision(a, b)) for a, b in zip(results["a"], results["b"], strict=True)]
     largest, roundings = max(one for one, _ in apart), max(one / unit for one, unit in apart)
-    return Examined(suspect, True, "", found, largest, roundings, slices if kept else None)
+    return Examined(suspect, True, "", found, largest, roundings, slices if kept else None, relaid_arguments, terms)
+
+
+def _by_layout(
+    execution: MixtureExecution, suspect: Suspect, before: Memory
+) -> tuple[Suspect, tuple[RelaidArgument, ...]]:
+    """What a block is that gives other bits where its arguments lie otherwise: a matter of the layout, if the layout
+    alone makes them, else of the kernel that it has there."""
+    swapped: SwappedLayout | None = None
+    if execution.pair.blocks[suspect.block].is_pair and {LAYOUT, PART}.issuperset(suspect.reasons):
+        with suppress(Exception):  # an op may raise anything on a layout that is not its own
+            swapped = swapped_layout(execution, suspect.block, before)
+    if swapped is None:
+        return suspect, ()
+    said = looks_of(swapped.arguments)
+    match swapped.effect:
+        case "layout":
+            return replace(suspect, kind="layout", reasons=said), swapped.arguments
+        case "kernel":
+            return replace(suspect, kind="kernel", reasons=(LAYOUT,)), ()
+        case _:
+            where = "the reference" if swapped.effect == "kernel in a" else "the other mode"
+            reasons = (f"the kernels differ in the layout of {where} only", *said)
+            return replace(suspect, kind="kernel", reasons=reasons), swapped.arguments
 
 
 def _compared(pair: TapePair, number: int) -> list[tuple[Use, Use]]:

@@ -11,13 +11,14 @@ import torch
 from numdrift.kernels.swaps.request import swap_requests
 
 from ..errors import NumdriftError
-from ..records.culprit import KERNEL, Culprit, Proof, SwappedIn, SwappedOut
+from ..records.culprit import KERNEL, ArgumentLayouts, Culprit, Proof, SwappedIn, SwappedOut
 from ..records.mode_spec import INDUCTOR, OP_BY_OP, ModeSpec, parse_mode
 from .alignment import op_name
 from .examination import AGAIN, Examined
 from .hybrid import TapePair
 from .hybrid_tests import Drift
 from .judged_alone import judged_alone
+from .layouts import look_at
 from .local_error import LocalError
 from .net_effect import NetEffect, net_effects
 from .proofs import MeasuredCause, Proofs, is_beyond
@@ -185,6 +186,16 @@ def place_of(pair: TapePair, examined: Mapping[int, Examined], cause: Cause) -> 
         step=pair.flows["a"].tape.step,
         source=next((one.call.line for one in nodes if one.call.line), None),
         lead=lead,
+        layouts=[
+            ArgumentLayouts(
+                one.number,
+                one.name,
+                look={side: look_at(one.lies[side]) for side in SIDES},
+                stride={side: one.lies[side].stride for side in SIDES},
+                start={side: one.lies[side].start for side in SIDES},
+            )
+            for one in (examined[first].relaid if first is not None else ())
+        ],
     )
 
 

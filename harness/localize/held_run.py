@@ -15,8 +15,9 @@ from typing import Any, Protocol, Self
 import torch
 
 from ..errors import WorkerError, WorkerGone
+from ..tape.laid_out import LaidOut
 from ..tape.tape import View, leaves, views_in
-from ..tape.wire import Message, WireError, receive, send, tensors_of
+from ..tape.wire import Message, WireError, described, receive, send, tensors_of
 from .storage_flow import FlowNode
 
 ANSWER_SECONDS = 600.0
@@ -117,6 +118,24 @@ class Worker:
             written = dict(zip(slots, answer.segments[first:], strict=True))
             return tensors_of(answer.fields["outputs"], answer.segments[:first]), written
 
+    def relaid(
+        self, step: int, position: int, tensors: Sequence[torch.Tensor]
+    ) -> tuple[list[torch.Tensor | None], list[torch.Tensor]]:
+        """Have a call executed on tensors that lie otherwise than the recorded ones. Gives the outputs, None for those
+        that are not fresh, and what the call has written."""
+        values, segments = described(tensors)
+        answer = self._ask({"request": "relaid", "step": step, "position": position, "tensors": values}, segments)
+        with self._understanding():
+            fresh, written = (tensors_of(answer.fields[name], answer.segments) for name in ("outputs", "written"))
+            return fresh, [one for one in written if one is not None]
+
+    def called(self, step: int, position: int) -> list[LaidOut] | None:
+        """How the tensors of a call lay when the mode's code called the op itself, None where that is not known."""
+        answer = self._ask({"request": "called", "step": step, "position": position})
+        with self._understanding():
+            layouts = answer.fields["layouts"]
+            return None if layouts is None else [LaidOut.from_json(one) for one in layouts]
+
     def value(self, step: int, position: int) -> list[torch.Tensor] | None:
         """What a call gave in its real execution, None where it was not kept."""
         answer = self._ask({"request": "value", "step": step, "position": position})
@@ -176,6 +195,12 @@ class HeldWorker(Protocol):
         self, step: int, position: int, memory: Mapping[int, tuple[int, torch.Tensor]]
     ) -> tuple[list[torch.Tensor | None], dict[int, torch.Tensor]]: ...
 
+    def relaid(
+        self, step: int, position: int, tensors: Sequence[torch.Tensor]
+    ) -> tuple[list[torch.Tensor | None], list[torch.Tensor]]: ...
+
+    def called(self, step: int, position: int) -> list[LaidOut] | None: ...
+
     def prepare(self, step: int, positions: Sequence[int]) -> None: ...
 
     def value(self, step: int, position: int) -> list[torch.Tensor] | None: ...
@@ -193,8 +218,9 @@ class WorkerCalls:
         """The flat outputs, plain values as they were recorded; what the call writes is written in place."""
         self.count += 1
         call = node.call
-        given = [leaf for value in (*arguments, *keywords.values()) for leaf in leaves(value)]
-        views, tensors = list(views_in(call)), [leaf for leaf in given if isinstance(leaf, torch.Tensor)]
+        views, tensors = list(views_in(call)), tensors_among(arguments, keywords)
+        if not lies_as_recorded(node, arguments, keywords):
+            return self._relaid(node, arguments, keywords)
         # By slot the bytes that all views of it lie in, from the lowest to the highest: they may overlap, and the
         # other process lays them out alike.
         reach: dict[int, tuple[int, int, torch.Tensor]] = {}
@@ -216,12 +242,38 @@ class WorkerCalls:
             for answer, recorded in zip(outputs, call.outputs, strict=True)
         ]
 
+    def _relaid(self, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        tensors = tensors_among(arguments, keywords)
+        outputs, written = self._worker.relaid(self._step, node.execution.position, tensors)
+        for target, content in zip(node.execution.written(arguments, keywords), written, strict=True):
+            target.copy_(content)
+        return [
+            answer if isinstance(recorded, View) else recorded
+            for answer, recorded in zip(outputs, node.call.outputs, strict=True)
+        ]
+
+    def called(self, node: FlowNode) -> list[LaidOut] | None:
+        """How what a call takes lay when the mode's code called the op itself, None where that is not known."""
+        return self._worker.called(self._step, node.execution.position)
+
     def prepare(self, nodes: Sequence[FlowNode]) -> None:
         """Say which calls will be executed."""
         self._worker.prepare(self._step, [node.execution.position for node in nodes])
 
     def value(self, node: FlowNode) -> list[torch.Tensor] | None:
         return self._worker.value(self._step, node.execution.position)
+
+
+def tensors_among(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> list[torch.Tensor]:
+    """The tensors that a call takes, in the order of its views."""
+    given = [leaf for value in (*arguments, *keywords.values()) for leaf in leaves(value)]
+    return [leaf for leaf in given if isinstance(leaf, torch.Tensor)]
+
+
+def lies_as_recorded(node: FlowNode, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> bool:
+    """Whether these tensors lie as those that the call took."""
+    pairs = zip(tensors_among(arguments, keywords), views_in(node.call), strict=True)
+    return all(LaidOut.of(tensor) == LaidOut.of(view) for tensor, view in pairs)
 
 
 def _bytes_of(tensor: torch.Tensor, start: int, count: int) -> torch.Tensor:

@@ -205,23 +205,30 @@ def run_node(
 ) -> None:
     """Execute one node. What it writes is a copy, for the other side may still read what was there."""
     node = flow.nodes[number]
-    storages = {}
-    for use in node.reads:
-        slot = use.value.slot
-        if slot not in storages:
-            storages[slot] = storage_read(memory, side, use, instead.get(slot), node)
+    storages = storages_read(node, side, memory, instead)
     for use in node.writes:
         storages[use.value.slot] = storages[use.value.slot].clone()
 
-    call = node.call
-    arguments, keywords = given(call, lambda view: memory.viewed(side, storages[view.slot], view))
-    with torch.set_grad_enabled(call.grad):
+    arguments, keywords = given(node.call, lambda view: memory.viewed(side, storages[view.slot], view))
+    with torch.set_grad_enabled(node.call.grad):
         outputs = kernels.execute(number, node, arguments, keywords)
     for made, output in zip(node.makes, outputs, strict=True):
         if made is not None:
             memory.bind(side, made, output)
     for use in node.writes:
         memory.put(side, use.value, storages[use.value.slot])
+
+
+def storages_read(
+    node: FlowNode, side: Side, memory: Memory, instead: Mapping[int, Use]
+) -> dict[int, torch.UntypedStorage]:
+    """The storages that a node reads, by slot."""
+    storages: dict[int, torch.UntypedStorage] = {}
+    for use in node.reads:
+        slot = use.value.slot
+        if slot not in storages:
+            storages[slot] = storage_read(memory, side, use, instead.get(slot), node)
+    return storages
 
 
 def storage_read(memory: Memory, side: Side, use: Use, far: Use | None, node: FlowNode) -> torch.UntypedStorage:

@@ -18,13 +18,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from ..records.culprit import KERNEL, SETUP
+from ..records.culprit import KERNEL, LAYOUT, SETUP
 from .examination import Examined
 from .local_error import LocalError
 from .net_effect import Effects
 from .storage_flow import SIDES, Side
 from .swap_sites import Cause
-from .value_links import GENERATOR, LAYOUT, PART
+from .value_links import GENERATOR, PART
+from .value_links import LAYOUT as RELAID
 
 LOCAL_FAULT = 16.0
 """rho from which on a kernel is at fault by itself, whatever the step around it does."""
@@ -72,9 +73,15 @@ def judged_alone(
     if chooses and any(examined[site.lead].largest for site in cause.sites):
         return "beyond-rounding", "choice"
     # In another layout the same op on the same values has another kernel.
-    told = any(one.suspect.kind != KERNEL and not {LAYOUT, PART}.issuperset(one.suspect.reasons) for one in looked)
+    kernels = (KERNEL, LAYOUT)
+    told = any(one.suspect.kind not in kernels and not {RELAID, PART}.issuperset(one.suspect.reasons) for one in looked)
     convolves = "convolution" in "".join(cause.ops["a"])
-    rule = _rule(errors, max((one.roundings for one in looked), default=0.0), told=told, convolves=convolves)
+    # One and the same kernel adds up in another order in another layout, at worst term by term: such sums in float32
+    # err by about sqrt(n / 3) times what rounding of their n terms causes.
+    terms = max((one.terms for one in looked), default=0) if cause.kind == LAYOUT else 0
+    limit = max(LOCAL_FAULT, math.sqrt(terms))
+    moved = max((one.roundings for one in looked), default=0.0)
+    rule = _rule(errors, moved, told=told, convolves=convolves, limit=limit)
     known = len(errors) == len(SIDES)
     within = all(_within(one.errors, one.roundings if one.differs else math.inf) for one in looked)
     if any(site.is_several for site in cause.sites):
@@ -92,12 +99,15 @@ def judged_alone(
     return ("rounding", "within" if within else "") if known else (None, "")
 
 
-def _rule(errors: Mapping[Side, LocalError], roundings: float, *, told: bool, convolves: bool) -> str:
-    """By which rule these errors are a fault; `told` where the sides are told to compute other things."""
+def _rule(
+    errors: Mapping[Side, LocalError], roundings: float, *, told: bool, convolves: bool, limit: float = LOCAL_FAULT
+) -> str:
+    """By which rule these errors are a fault; `told` where the sides are told to compute other things, `limit` the rho
+    from which on an error is one."""
     if len(errors) < len(SIDES):
         return ""
     worse, better = sorted(errors.values(), key=lambda one: one.rho, reverse=True)
-    if worse.rho > LOCAL_FAULT * max(1.0, better.rho):
+    if worse.rho > limit * max(1.0, better.rho):
         return "values" if told else "error"
     if told and min(worse.rho, roundings) > MOVED * max(1.0, better.rho):
         return "values"
@@ -105,8 +115,8 @@ def _rule(errors: Mapping[Side, LocalError], roundings: float, *, told: bool, co
         return "bias"
     # A product that is not rounded before it is added breaks the bound of single elements, and moves hardly any.
     bounds = [one.bound for one in errors.values() if one.bound is not None and not math.isnan(one.bound)]
-    limit = OTHER_PRODUCTS if convolves else LOCAL_FAULT
-    breaks = len(bounds) == len(SIDES) and max(bounds) > limit * max(1.0, min(bounds))
+    times = OTHER_PRODUCTS if convolves else LOCAL_FAULT
+    breaks = len(bounds) == len(SIDES) and max(bounds) > times * max(1.0, min(bounds))
     return "bound" if breaks and roundings > MOVED else ""
 
 

@@ -15,6 +15,7 @@ from .found_culprits import Describer, kernel_of, place_of
 from .held_run import WorkerCalls
 from .hybrid import Kernels, Mixture, TapePair, Values, execute, paired
 from .hybrid_tests import HybridTests, Infeasible, Scorer
+from .layouts import both_in_words, looks_of
 from .proofs import Proofs, prove
 from .storage_flow import SIDES, Side, flow_of
 from .swap_sites import Cause, SwapSite, causes_of, differing_inputs, sites_of
@@ -35,7 +36,7 @@ def taken_apart(tests: HybridTests, examined: Mapping[int, Examined], sites: Seq
         kernels = [
             one
             for one in differing
-            if examined[one].differs and examined[one].suspect.kind == "kernel" and pair.blocks[one].paired
+            if examined[one].differs and examined[one].suspect.kind in ("kernel", "layout") and pair.blocks[one].paired
         ]
         others = [one for one in differing if one not in kernels]
         rest = [SwapSite(site.blocks.difference(kernels), others[0])] if others else []
@@ -55,6 +56,17 @@ def taken_apart(tests: HybridTests, examined: Mapping[int, Examined], sites: Seq
         except Infeasible:
             found.append(site)
     return sorted(found, key=lambda site: site.lead)
+
+
+def with_layouts(causes: Sequence[Cause], examined: Mapping[int, Examined], labels: Mapping[Side, str]) -> list[Cause]:
+    """The causes; where layouts matter the reasons name those of the first place, in the words of both modes."""
+    found = []
+    for cause in causes:
+        arguments = examined[cause.sites[0].lead].relaid if cause.sites else ()
+        looks = looks_of(arguments)
+        said = [reason for reason in cause.reasons if reason not in looks]
+        found.append(replace(cause, reasons=(*said, *(both_in_words(one, labels) for one in arguments))))
+    return found
 
 
 Say = Callable[[str], None]
@@ -145,7 +157,7 @@ def localize_step(
         if _is_complete(tests, _causes(pair, doubted, others)):
             sites, examined = others, doubted
     sites = taken_apart(tests, examined, sites)
-    causes = with_decisions(pair, _causes(pair, examined, sites), labels)
+    causes = with_layouts(with_decisions(pair, _causes(pair, examined, sites), labels), examined, labels)
     differing = {number for number, one in examined.items() if one.differs is not False}
     say(f"{len(differing)} of {len(pair.blocks)} blocks compute other bits, from {len(causes)} causes")
     unproven(UnprovenCauses(pair, kernels, examined, [place_of(pair, examined, one) for one in causes]))

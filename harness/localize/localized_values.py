@@ -13,6 +13,7 @@ import torch
 
 from ..tape.ensemble import in_words
 from ..tape.in_double import exact_values
+from ..tape.laid_out import ALIGNMENT
 from ..tape.replay import bits_of, set_apart
 from ..tape.storages import viewed
 from ..tape.tape import Tape, View
@@ -34,6 +35,7 @@ class ShownBlock:
 
     `reference` is the side whose calls give `exact` in double precision, None where neither side's can be executed so;
     `live` says that they need nothing but wider inputs for that. `ulps` are each side's largest errors against it.
+    `by_layout` says that it matters how what they take lies in memory.
     """
 
     slices: Mapping[Side, Tape]
@@ -42,6 +44,7 @@ class ShownBlock:
     exact: Sequence[torch.Tensor]
     live: bool
     ulps: Mapping[Side, float]
+    by_layout: bool = False
 
 
 def show_blocks(pair: TapePair, found: Mapping[int, Suspect]) -> dict[int, ShownBlock | NotShown]:
@@ -72,7 +75,7 @@ def _shown(execution: MixtureExecution, number: int, examined: Examined, before:
         return NotShown(in_words(error))
     reference, exact, live = _exact(slices)
     ulps = {side: error.ulp for side, error in (examined.errors or {}).items()} if reference else {}
-    return ShownBlock(slices, results, reference, exact, live, ulps)
+    return ShownBlock(slices, results, reference, exact, live, ulps, bool(examined.relaid))
 
 
 def _outputs(pair: TapePair, number: int, side: Side, block: Tape, memory: Memory) -> list[torch.Tensor]:
@@ -173,12 +176,15 @@ def is_contiguous(size: Sequence[int], stride: Sequence[int]) -> bool:
     )
 
 
-def base_of(data: torch.Tensor, views: Sequence[View]) -> tuple[ScriptTensor, torch.Tensor]:
-    """The contiguous tensor that holds all these views of a storage's bytes, without a name yet."""
+def base_of(data: torch.Tensor, views: Sequence[View], *, aligned: bool = False) -> tuple[ScriptTensor, torch.Tensor]:
+    """The contiguous tensor that holds all these views of a storage's bytes, without a name yet. With `aligned` they
+    begin as far behind a boundary of memory as they did, for it begins at one."""
     first = views[0]
     if any(one.dtype != first.dtype for one in views):
         raise NotShown("the bytes of a tensor are used as two dtypes")
     begin, end = min(one.offset for one in views), max(one.extent for one in views)
+    if aligned:
+        begin -= begin % (ALIGNMENT // first.dtype.itemsize)
     size: tuple[int, ...] = (end - begin,)
     for one in views:
         shapes = [one.size] if is_contiguous(one.size, one.stride) else []

@@ -36,10 +36,11 @@ class SideCode:
 
 
 class CallWriter:
-    """Writes the calls of one side's slice; what it takes is put into `values`."""
+    """Writes the calls of one side's slice; what it takes is put into `values`, `aligned` in memory as it was."""
 
-    def __init__(self, block: Tape, values: Values) -> None:
+    def __init__(self, block: Tape, values: Values, *, aligned: bool = False) -> None:
         self._block = block
+        self._aligned = aligned
         self._values = values
         self._code = SideCode()
         self._named: dict[int, ScriptTensor] = {}
@@ -60,7 +61,7 @@ class CallWriter:
         for one in self._block.watched:
             views.setdefault(one.view.slot, []).append(one.view)
         for slot, data in self._block.inputs.items():
-            base, content = base_of(data, views[slot])
+            base, content = base_of(data, views[slot], aligned=self._aligned)
             self._named[slot] = replace(base, name=self._parameter(wishes.get(slot, "tensor"), content))
         written = list(dict.fromkeys(view.slot for call in self._block.calls for view in _written(call)))
         # a script calls its functions more than once, so none writes what it is given

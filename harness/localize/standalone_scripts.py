@@ -97,7 +97,7 @@ def _code(block: ShownBlock, side: Side, values: Values, given: bool) -> SideCod
     results = block.results[side]
     if given:
         return recorded_code(results, RECORDED[side], values)
-    return CallWriter(block.slices[side], values).code(results, RECORDED[side])
+    return CallWriter(block.slices[side], values, aligned=block.by_layout).code(results, RECORDED[side])
 
 
 def _inductor(spec: str) -> tuple[str, ...]:
@@ -137,6 +137,9 @@ def _sentences(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Sid
         else:
             how = "as Inductor compiles it" if kind == "compiled" else "as plain calls"
             yield f"side_{side}: what {spec} executes, {how}."
+    for one in culprit.layouts:
+        looks = [f"{one.look[side]} {tuple(one.stride[side])} in {modes[side].label}" for side in SIDES]
+        yield f"Argument {one.number} ({one.name}) has equal values on both sides: {', '.join(looks)}."
     exact = f"Errors: against side_{block.reference} in double precision{'' if way.computed else ', as recorded'}. "
     yield f"{exact if block.ulps else ''}Exit code 0: the sides differ as they did in the runs; 1: they do not."
 

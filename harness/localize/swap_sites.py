@@ -127,7 +127,7 @@ def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Colle
         lead = differing[0]
         # A kernel that is off by rounding does not name one that is wrong, with which it goes only because both are
         # parts of one op: the tanh that a compiled backward executes once more, and its tanh_backward.
-        kernels = [one for one in differing if examined[one].suspect.kind == "kernel"]
+        kernels = [one for one in differing if examined[one].suspect.kind in ("kernel", "layout")]
         if lead in kernels:
             worst = max(kernels, key=lambda one: examined[one].largest)
             lead = worst if examined[worst].largest > DOMINATES * examined[lead].largest else lead

@@ -100,10 +100,11 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> Links:
         made = [(left.makes, right.makes), (left.writes, right.writes)]
         if bool(left.writes) != bool(right.writes):  # in place on one side only
             made.append((left.made, right.made))
+        turned = is_turned_product(left, right, links)
         for mine_made, yours_made in made:
             for use, other_use in zip(mine_made, yours_made, strict=False):
                 if use is not None and other_use is not None:
-                    links.connect(use, other_use)
+                    links.connect(use, transposed(other_use) if turned else other_use)
     for name in names:
         links.connect(a.watched[name], b.watched[name])
     # What is computed once more, to what the first computation is linked to
@@ -194,6 +195,22 @@ def _seen_through(link: Link, view: View) -> View | None:
     return None
 
 
+def is_turned_product(left: FlowNode, right: FlowNode, links: Links) -> bool:
+    """Whether two products are transposes of one another, (B'A')' for AB: autograd does so for a weight that lies
+    column by column."""
+    if not left.call.name == right.call.name == "mm" or len(left.reads) != 2 or len(right.reads) != 2:
+        return False
+    (a, b), (c, d) = left.reads, right.reads
+    crossed = links.are_linked(a.value, d.value) and links.are_linked(b.value, c.value)
+    straight = links.are_linked(a.value, c.value) and links.are_linked(b.value, d.value)
+    return crossed and not straight and all(one.view.size == two.view.size[::-1] for one, two in ((a, d), (b, c)))
+
+
+def transposed(use: Use) -> Use:
+    view = use.view
+    return Use(replace(view, size=view.size[::-1], stride=view.stride[::-1]), use.value)
+
+
 def common_reads(left: FlowNode, right: FlowNode) -> list[tuple[Use, Use]]:
     """The views that two calls take at the same places among their arguments."""
     return [
@@ -217,11 +234,16 @@ LAYOUT = "another layout"
 
 PART = "another layout or part of a tensor"
 
+TURNED = "computes the transpose of the product, from both transposed and exchanged"
+"""Another order of the same sums: the kernel is the same one for other sizes and strides."""
+
 GENERATOR = "the generator is at another state"
 
 
 def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
     """Say what differs, empty where nothing does. Both calls are of one op, in place or not."""
+    if is_turned_product(left, right, links):
+        return [TURNED]
     ours, theirs = _by_name(left), _by_name(right)
     found = []
     if left.call.op.rpartition(".")[2] == right.call.op.rpartition(".")[2] and len(ours[""]) != len(theirs[""]):

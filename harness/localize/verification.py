@@ -17,9 +17,10 @@ import torch
 
 from ..errors import NumdriftError
 from ..tape.call_log import digest_of
+from ..tape.laid_out import LaidOut
 from ..tape.replay import executed, set_apart
 from ..tape.tape import NotReplayable, leaves, mapped
-from .held_run import WorkerCalls
+from .held_run import WorkerCalls, lies_as_recorded
 from .hybrid import Kernels, Mixture, MixtureExecution, TapePair
 from .storage_flow import FlowNode, Side
 
@@ -58,7 +59,8 @@ class SideKernels:
     def execute(
         self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> list[Any]:
-        kept = self._recorded.get(number)
+        # What was recorded was given for the layout of then.
+        kept = self._recorded.get(number) if lies_as_recorded(node, arguments, keywords) else None
         if kept is not None and kept.inputs == _digests([*arguments, *keywords.values()]):
             return kept.given(node, arguments, keywords)
         if number not in self._found.special:
@@ -71,6 +73,11 @@ class SideKernels:
             one if made is None else (one.double() + next(fresh)).to(one.dtype)
             for made, one in zip(node.makes, outputs, strict=True)
         ]
+
+    def called(self, number: int, node: FlowNode) -> list[LaidOut] | None:
+        """How what a node of a compiled graph takes lay when the side's own code called the op, None where that is not
+        known or makes no difference."""
+        return self._calls.called(node) if number in self._found.special and node.call.compiled is not None else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

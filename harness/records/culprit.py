@@ -11,6 +11,7 @@ from .codec import plain, read_fields
 SIDES = ("a", "b")
 
 KERNEL = "kernel"
+LAYOUT = "layout"
 ARGUMENTS = "arguments"
 STRUCTURE = "structure"
 SETUP = "setup"
@@ -81,12 +82,26 @@ class CulpritScript:
 
 
 @dataclass(frozen=True, slots=True)
+class ArgumentLayouts:
+    """An argument of an op that lies otherwise on both sides, by its number from 1 on and its name. By side: what
+    people call the layout, its strides in elements, and how many bytes behind a multiple of 64 it begins."""
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    number: int
+    name: str
+    look: Mapping[str, str]
+    stride: Mapping[str, Sequence[int]]
+    start: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Culprit:
     """Where a drift comes from. docs/guide/investigation-json.md says what each field is.
 
-    Three sorts have fields of their own: an op (`kernel`, `bound`, `largest_relative`, `lead`: the block that
-    its script shows), a way in which a mode executes (`name`, `policy`, and `swapped`: the key of a mode that
-    takes its place), and a difference in the set-up (`what`, `name`, `text`), which is the only one without a
+    Three sorts have fields of their own: an op (`kernel`, `layouts`, `bound`, `largest_relative`, `lead`: the
+    block that its script shows), a way in which a mode executes (`name`, `policy`, and `swapped`: the key of a mode
+    that takes its place), and a difference in the set-up (`what`, `name`, `text`), which is the only one without a
     proof. By side is by "a" and "b". `script` and `command` are added where the findings are put together.
     """
 
@@ -117,6 +132,7 @@ class Culprit:
     share_of_drift: float | None = None
     proof: Proof | None = None
     lead: int | None = None
+    layouts: Sequence[ArgumentLayouts] = ()
     policy: Mapping[str, str | None] = field(default_factory=dict)
     swapped: str | None = None
     what: str | None = None
@@ -130,6 +146,11 @@ class Culprit:
         return self.proof is not None and self.status == "culprit"
 
     @property
+    def is_of_kernel(self) -> bool:
+        """Whether it is one op on the same values on both sides, of whose errors it can be told which is larger."""
+        return self.kind in (KERNEL, LAYOUT)
+
+    @property
     def is_within_its_inputs(self) -> bool:
         """Whether all of it errs by no more than what rounding of its inputs causes in any kernel."""
         return self.local_significance == "rounding" and self.local_rule == "within"
@@ -139,7 +160,7 @@ class Culprit:
         of_kind = WRITTEN_OF_MODE.get(self.kind, WRITTEN_OF_WAY if self.name else WRITTEN_OF_OP)
         # only a difference in the set-up has no proof: it was seen, and needs no experiment
         names = of_kind if self.proof else WRITTEN_OF_SETUP
-        written = [name for name in names if name not in ADDED or getattr(self, name) is not None]
+        written = [name for name in names if name not in ADDED or getattr(self, name) not in (None, (), [])]
         return {name: plain(getattr(self, name)) for name in written}
 
     @classmethod
@@ -148,7 +169,7 @@ class Culprit:
         return read_fields(cls, data)
 
 
-ADDED = ("script", "command", "local_rule", "roundings", "swapped")
+ADDED = ("script", "command", "local_rule", "roundings", "layouts", "swapped")
 
 # The orders are those of the first version, so that a file that is written again stays the same, byte for byte.
 _SEEN = ("places", "sites", "significance", "local_significance", "error_ulp", "rho", "bias")
@@ -158,7 +179,8 @@ _OF_MODE = (
 )  # fmt: skip
 WRITTEN_OF_OP = (
     "status", "phase", "module", "op", "step", "source", "kind", "kernel", "reasons", "ops", *_SEEN, "local_rule",
-    "bound", "largest_relative", "roundings", "share_of_drift", "proof", "lead", "swapped", "script", "command",
+    "bound", "largest_relative", "roundings", "share_of_drift", "proof", "lead", "layouts", "swapped", "script",
+    "command",
 )  # fmt: skip
 WRITTEN_OF_MODE: Mapping[str, Sequence[str]] = {
     PART: (*_OF_MODE, "command", "script"),

@@ -12,6 +12,7 @@ import torch
 from ..torch_private.dispatching import bare_execution, current_autograd_node, is_operation_overload
 from ..torch_private.operators import written_values
 from .journal_writing import bytes_of
+from .laid_out import LaidOut
 from .op_places import OpPlace
 from .replay import bits_of, generator_state
 from .storages import SlotTable
@@ -39,13 +40,15 @@ VALUE_BUDGET = 2**30
 class CallValues:
     """For each call, in order, what it has given: its fresh outputs, then the arguments that it has written.
 
-    `swapped` are calls of compiled graphs that another kernel executes, by what executes them.
+    `swapped` are calls of compiled graphs that another kernel executes, by what executes them, `layouts` those whose op
+    the generated code called itself, by how what they took lay then.
     """
 
     def __init__(self, budget: int = VALUE_BUDGET) -> None:
         self.digests: list[list[str | None]] = []
         self.notes: list[str] = []
         self.swapped: dict[int, Callable[..., Any]] = {}
+        self.layouts: dict[int, list[LaidOut]] = {}
         self._kept: dict[int, list[torch.Tensor]] = {}
         self._free = budget
 

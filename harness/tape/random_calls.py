@@ -1,20 +1,24 @@
-"""The random ops that a compiled graph executes, and how what each of them takes lies in memory.
+"""The ops that a compiled graph executes by torch's own kernels, and how what each of them takes lies in memory.
 
-Most kernels draw in the order of the memory: for a tensor in another layout the same numbers come into other elements.
+Most random kernels draw in the order of the memory: for a tensor in another layout the same numbers come into other
+elements. Others add up in another order there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ..torch_private.dispatching import is_operation_overload, without_dispatch_modes, without_function_modes
+from ..torch_private.operators import arguments_of
 from .call_log import PLACED
+from .laid_out import LaidOut
 from .replay import generator_state
-from .tape import leaves
+from .tape import Call, View, leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +31,27 @@ class RandomCall:
     layouts: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class LaidCall:
+    """One call of `op`, whichever its overload; `lies` is how the tensors among each of its arguments lay, by name."""
+
+    op: str
+    lies: Mapping[str, tuple[LaidOut, ...]]
+
+
 class RandomCalls:
-    """The random calls of one execution, in its order."""
+    """The random calls of one execution, in its order, and how the others found their tensors."""
 
     def __init__(self) -> None:
         self._calls: list[RandomCall] = []
+        self._laid: list[LaidCall] = []
 
     def around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Have an op executed, and note it if it is a random one."""
+        """Have an op executed, and note it."""
         if not is_random(operation):
+            if is_operation_overload(operation):
+                with without_dispatch_modes(), without_function_modes(), suppress(Exception):
+                    self._laid.append(LaidCall(_op(operation), _lies(operation, args, kwargs)))
             return operation(*args, **kwargs)
         given = list(leaves([*args, *kwargs.values()]))
         devices = {
@@ -57,6 +73,31 @@ class RandomCalls:
         if found is not None:
             self._calls.remove(found)
         return found
+
+    def layouts_of(self, call: Call, operation: Any) -> list[LaidOut] | None:
+        """How the tensors lay that the first call took which may be this one of the graph, and was not given yet. None
+        where there was none: what was generated calls no such op."""
+        recorded = {name: lies for name, lies in _lies(operation, call.arguments, call.keywords).items() if lies}
+        for one in self._laid:
+            pairs = [(lies, one.lies.get(name, ())) for name, lies in recorded.items()]
+            if one.op != _op(operation) or any(len(mine) != len(theirs) for mine, theirs in pairs):
+                continue
+            flat = [pair for mine, theirs in pairs for pair in zip(mine, theirs, strict=True)]
+            # A bias may come expanded to all rows: it is added to each as it is.
+            if all(mine.size == theirs.size or len(mine.size) < len(theirs.size) for mine, theirs in flat):
+                self._laid.remove(one)
+                return [theirs if mine.size == theirs.size else mine for mine, theirs in flat]
+        return None
+
+
+def _lies(operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, tuple[LaidOut, ...]]:
+    names = [one.name for one in arguments_of(operation)]
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    return {name: tuple(map(LaidOut.of, filter(_is_laid_out, leaves(value)))) for name, value in given.items()}
+
+
+def _is_laid_out(leaf: Any) -> bool:
+    return isinstance(leaf, View) or (isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided)
 
 
 def is_random(operation: Any) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 
@@ -25,14 +25,15 @@ from ..records.run_config import RunConfig
 from ..records.step_files import outcome_file, recompiled_folder
 from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
 from .ensemble import in_words, measure_noise
-from .replay import Computation, executions
+from .laid_out import LaidOut, relaid
+from .replay import Computation, executions, given
 from .step_kernels import CallMemory, ReplayedKernels, StepKernels
 from .step_settings import settings_of_step
-from .tape import NotReplayable, Tape
+from .tape import NotReplayable, Tape, View, views_in
 from .tape_arguments import whole
 from .tape_file import TAPES, read_tape, tape_file
 from .tensor_file import write_tensors
-from .wire import ConnectionEnded, Message, WireError, described, receive, send
+from .wire import ConnectionEnded, Message, WireError, described, receive, send, tensors_of
 
 # What a held run is asked for, with the fields of the request, and what it answers (`wire` says how they travel):
 #
@@ -43,6 +44,10 @@ from .wire import ConnectionEnded, Message, WireError, described, receive, send
 #     prepare   step positions         nothing: it says which calls will be executed
 #     execute   step position memory   what the mode's kernel gives for other inputs: `memory` lists the slots with
 #                                      the starts of their spans, the segments are the spans
+#     relaid    step position tensors  the same for arguments that lie otherwise than the recorded ones: `tensors` are
+#                                      those that the call takes, in their order; the segments are their memory
+#     called    step position          how the tensors of a call lay when the mode's code called the op itself, null
+#                                      where that is not known
 #     value     step position          what a call gave in the recorded step, where it was kept
 #     recompile step mode name         executes the step with its compiled code compiled as this mode has it; the
 #                                      outcome lies in the `recompiled_folder` of this name, or there is a `reason`
@@ -101,6 +106,11 @@ class Requests:
                 return Message({})
             case "execute":
                 return self._executed(request)
+            case "relaid":
+                return self._relaid(request)
+            case "called":
+                layouts = self._step(request).kernels.called(whole(fields["position"]))
+                return Message({"layouts": None if layouts is None else [each.to_json() for each in layouts]})
             case "value":
                 kept = self._step(request).kernels.value(whole(fields["position"]))
                 if kept is None:
@@ -113,11 +123,47 @@ class Requests:
             case other:
                 raise ValueError(f"no request is called {other!r}")
 
-    def _executed(self, request: Message) -> Message:
+    def _call(self, request: Message) -> tuple[HeldStep, Computation]:
         step, position = self._step(request), whole(request.fields["position"])
         one = step.calls.get(position)
         if one is None:
             raise ValueError(f"step {step.tape.step} has no call {position} that computes something")
+        return step, one
+
+    def _given(self, request: Message) -> tuple[HeldStep, Computation, tuple[Any, ...], dict[str, Any]]:
+        """A call, and what it is to take: these tensors in place of its views, in their order."""
+        step, one = self._call(request)
+        with _unseen():
+            tensors = tensors_of(request.fields["tensors"], request.segments)
+            views = list(views_in(one.call))
+            if len(tensors) != len(views) or any(
+                tensor is None or tuple(tensor.size()) != view.size or tensor.dtype != view.dtype
+                for view, tensor in zip(views, tensors, strict=True)
+            ):
+                raise ValueError(f"{one.call.op} takes other tensors")
+            each = iter(tensors)
+            devices = iter(step.tape.slots[view.slot].device for view in views)
+
+            def taken(view: View) -> torch.Tensor:
+                tensor, device = next(each), next(devices)
+                assert tensor is not None
+                # Copied to another device it would be laid out anew.
+                return tensor if device == "cpu" else relaid(tensor.to(device), LaidOut.of(tensor))
+
+            arguments, keywords = given(one.call, taken)
+        return step, one, arguments, keywords
+
+    def _relaid(self, request: Message) -> Message:
+        step, one, arguments, keywords = self._given(request)
+        with settings_of_step(step.tape.settings):
+            outputs = step.kernels.execute(one, arguments, keywords)
+        with _unseen():
+            fresh = [output if new else None for output, new in zip(outputs, one.call.fresh, strict=True)]
+            values, segments = described([*fresh, *one.written(arguments, keywords)])
+        return Message({"outputs": values[: len(fresh)], "written": values[len(fresh) :]}, segments)
+
+    def _executed(self, request: Message) -> Message:
+        step, one = self._call(request)
         with _unseen():
             # The spans that were sent, by slot
             slots = len(step.tape.slots)

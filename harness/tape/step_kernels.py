@@ -10,6 +10,7 @@ import torch
 
 from ..records.mode_spec import ModeSpec
 from .call_log import digest_of
+from .laid_out import ALIGNMENT, LaidOut
 from .replay import AsRecorded, Computation, Replay, executed, given, set_apart
 from .storages import viewed
 from .tape import SCRATCH, Call, NotReplayable, Slot, Tape, View, views_in
@@ -41,6 +42,10 @@ class StepKernels(Protocol):
 
         Grad mode, autocast and generators are as before afterwards.
         """
+
+    def called(self, position: int) -> list[LaidOut] | None:
+        """How what a call takes lay when the mode's code called the op itself: code that a compiler generates may copy
+        it into another layout before. None where that is not known, or the code calls no such op."""
 
     def value(self, position: int) -> list[torch.Tensor] | None:
         """What the digests of a call were made of, None where it was not kept."""
@@ -82,6 +87,9 @@ class ReplayedKernels:
 
     def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         return executed_apart(one, arguments, keywords)
+
+    def called(self, position: int) -> list[LaidOut] | None:
+        return None
 
     def value(self, position: int) -> list[torch.Tensor] | None:
         return None
@@ -135,13 +143,10 @@ def results(
 Bytes = Mapping[int, tuple[int, torch.Tensor]]
 """By slot: where a span begins in its storage, and its content as bytes."""
 
-ALIGNMENT = 64
-"""Bytes to a multiple of which torch aligns memory; a span lies at the same place modulo this as in its
-storage, for kernels may add up in another order elsewhere."""
-
 
 class CallMemory:
-    """Storages for one call, made from spans of the recorded ones; what the call writes may be written into these.
+    """Storages for one call, made from spans of the recorded ones; what the call writes may be written into these. A
+    span lies at the same place modulo ALIGNMENT as in its storage, for kernels may add up in another order elsewhere.
 
     Raises ValueError unless every view that the call takes lies within the span of its slot: what reads beyond its
     memory ends the process.

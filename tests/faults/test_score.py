@@ -107,6 +107,13 @@ def test_a_fault_that_is_named_twice_counts_once() -> None:
     assert len(found.found) == 1
 
 
+def test_a_culprit_of_another_kind_is_not_what_was_planted() -> None:
+    named = [culprit("forward", "aten.addmm") | {"kind": "layout"}]
+
+    assert blamed({"culprits": named}, ({"op": "addmm", "kind": "layout"},)).first
+    assert not blamed({"culprits": named}, ({"op": "addmm", "kind": "kernel"},)).found
+
+
 def culprit(phase: str, op: str) -> dict[str, Any]:
     ops = {"a": [op.removeprefix("aten.")], "b": []}
     return {

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from numdrift.harness import search
-from numdrift.harness.localize import alignment, hybrid, swap_sites
+from numdrift.harness.localize import alignment, hybrid, layouts, swap_sites
 from numdrift.harness.localize.examination import examine, suspects
 from numdrift.harness.localize.hybrid import paired
 from numdrift.harness.localize.storage_flow import flow_of
@@ -38,7 +38,7 @@ def executed(example: doctest.DocTest) -> doctest.TestResults:
     return doctest.DocTestRunner(optionflags=doctest.FAIL_FAST).run(example, clear_globs=False)
 
 
-@pytest.mark.parametrize("module", [tape, alignment, hybrid, swap_sites, search], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("module", [tape, alignment, hybrid, layouts, swap_sites, search], ids=lambda one: one.__name__)
 def test_an_example_prints_what_it_says(module: ModuleType) -> None:
     # given the step that the tape's example records
     of_tape = example_of(tape, KNOWN)

@@ -12,6 +12,7 @@ import torch
 
 from ...records.mode_spec import ModeSpec
 from ...tape.call_log import CallValues
+from ...tape.laid_out import LaidOut
 from ...tape.replay import Computation, is_same, set_apart
 from ...tape.step_kernels import executed_apart
 from ...tape.tape import Call, GeneratorState, NotReplayable, Tape, View, leaves, mapped
@@ -251,6 +252,10 @@ class RecordedKernels:
             with torch.no_grad():
                 return self._nodes.execute(one, arguments, keywords)
         return executed_apart(one, arguments, keywords)
+
+    def called(self, position: int) -> list[LaidOut] | None:
+        """How what a node takes lay when the generated code called the op itself, None where it did not."""
+        return self._values.layouts.get(position)
 
     def recompiled(self, tape: Tape, spec: ModeSpec, own: ModeSpec) -> dict[str, torch.Tensor]:
         """What the step on this tape gives with its captured graphs compiled as `spec` states; `own` is the mode as it

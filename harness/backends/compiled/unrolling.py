@@ -15,7 +15,12 @@ from ...tape.replay import generator_state, is_same, set_generator_state
 from ...tape.storages import bytes_of_storage
 from ...tape.tape import NotReplayable, Phase, View, views_in
 from ...torch_private.compiling import draws_by_eager
-from ...torch_private.dispatching import bare_execution, storage_address, without_dispatch_modes
+from ...torch_private.dispatching import (
+    bare_execution,
+    registered_operation,
+    storage_address,
+    without_dispatch_modes,
+)
 from ...torch_private.probing import Boxed
 from .captured_calls import BackwardCall, CapturedCalls, OpenCall, tangents_of, viewed_by
 from .compiled_interpreter import Described, Interpreted, Interpreter, NodeNames, flat_outputs, laid_out_like, layout_of
@@ -184,6 +189,10 @@ class UnrolledRegion:
                 said = f"the node {one.node.name!r} ({one.call.op}) of a compiled graph drew {OTHER_NUMBERS}"
                 raise NotReplayable(said if draws_by_eager() else OTHER_RANDOM)
             self._log.values.set(one.position, values, keep=True)
+            if self._graph.probed is not None and one.swapped is None and one.call.draw is None:
+                lay = random.layouts_of(one.call, registered_operation(one.call.op))
+                if lay is not None:
+                    self._log.values.layouts[one.position] = lay
             if one.swapped is not None:
                 self._log.values.swapped[one.position] = one.swapped
         for position, copied in interpreter.copies.items():

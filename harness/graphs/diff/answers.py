@@ -13,6 +13,7 @@ from functools import cached_property
 
 from ...records.graph_record import Graph
 from .difference_record import Cast, GraphPlace, Side, phase_place
+from .layout_copies import copies_on_one_side
 from .op_kinds import ARITHMETIC, computes, kind_of_name, role_of
 from .paired_ops import FLOATS, Op, computing
 from .pairing import Matched
@@ -50,6 +51,7 @@ def answers(
     if not said:
         minor = ", apart from views, fills and bookkeeping" if any(one.kind != "same" for one in pairs) else ""
         said.append(f"{names[0]} and {names[1]} compute the same ops{minor}.")
+    said += _copies(names, pairs)
     # An op that both sides have left over is no difference, but one that the pairing could not decide.
     both: Counter[str] = Counter()
     for (_, op), count in (_left_over(pairs, "only-a") & _left_over(pairs, "only-b")).items():
@@ -149,6 +151,21 @@ def _left_over(pairs: Sequence[Matched], kind: str) -> Counter[tuple[str, str]]:
         else:
             found[first.group] = (first.phase, f"parts of {called}")
     return Counter(found.values())
+
+
+def _copies(names: tuple[str, str], pairs: Sequence[Matched]) -> Iterator[str]:
+    """What one side lays out anew before an op reads it, and the other does not."""
+    copied = copies_on_one_side([op for one in pairs for op in one.a], [op for one in pairs for op in one.b])
+    for name, other, found in zip(names, names[::-1], copied, strict=True):
+        if found:
+            readers: Counter[str] = Counter()
+            for (phase, kind, _), count in found.items():
+                readers[f"{kind} in the {phase}" if phase else kind] += count
+            copies = " and ".join(dict.fromkeys(copy for _, _, copy in found))
+            yield (
+                f"{name} copies by {copies} what is read by {_listed(readers)}, and {other} does not: a copy changes "
+                "no number, but for another layout the op that reads it may take another path in its library."
+            )
 
 
 def _exchanged(pairs: Sequence[Matched]) -> Counter[tuple[str, str]]:

@@ -10,7 +10,8 @@ from ...records.graph_record import PHASES
 SCHEMA = 1
 
 MINOR_ROLES = ("fill", "view", "bookkeeping")
-"""Roles of what changes no number, which is shown only when it is asked for."""
+"""Roles of what changes no number by itself, which is shown only when it is asked for. What reads a copy may give other
+bits, for its layout is another one (see `layout_copies`)."""
 
 
 def phase_place(phase: str) -> int:

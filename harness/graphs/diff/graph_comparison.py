@@ -99,7 +99,7 @@ def pair_rows(diff: Diff, a: RunGraphs, b: RunGraphs, *, everything: bool = Fals
 
 
 def count_rows(diff: Diff, *, everything: bool = False) -> list[OpCount]:
-    """The op counts that differ, without those of what changes no number; with `everything` all of them."""
+    """The op counts that differ, without those of what changes no number by itself; with `everything` all of them."""
     return [one for one in diff.counts if everything or (one.a != one.b and one.role not in MINOR_ROLES)]
 
 

@@ -92,7 +92,7 @@ function linkPair(model, record) {
   for (const node of [...pair.a, ...pair.b]) node.pairs.push(pair);
 }
 
-/* What one side has and what changes no number (a view, a detach, a fill) is no difference to look at. */
+/* What one side has and what by itself changes no number (a view, a detach, a fill) is no difference to look at. */
 function pairKind({ kind, minor }) {
   if (kind.startsWith("only")) return minor ? "minor" : "only";
   return minor ? "same" : kind;

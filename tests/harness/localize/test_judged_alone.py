@@ -169,6 +169,21 @@ def test_another_layout_is_another_kernel_and_other_arguments_are_something_else
     assert judged(a, b, kernel("arguments", ("0.1 against 0.2",))) == ("beyond-rounding", "values")
 
 
+def of_layout(a: LocalError, b: LocalError, terms: int) -> tuple[str | None, str]:
+    cause = kernel("layout", ("argument 1 (input): contiguous against channels last",), "native_batch_norm")
+    suspect = Suspect(0, cause.kind, cause.reasons)
+    examined = {0: Examined(suspect, True, "", {"a": a, "b": b}, largest=1e-6, roundings=20.0, terms=terms)}
+    return judged_alone(cause, examined, {"a": a, "b": b}, {})
+
+
+def test_a_kernel_that_adds_up_one_by_one_in_its_layout_is_no_fault() -> None:
+    # Sums of n terms, one added after the other, are about sqrt(n / 3) times as far off as rounding of the terms takes them
+    assert of_layout(error(0.55), error(25.0), terms=2304) == ("rounding", "")
+    assert of_layout(error(0.55), error(25.0), terms=16) == ("beyond-rounding", "error")
+    assert of_layout(error(0.55), error(8000.0), terms=2304) == ("beyond-rounding", "error")
+    assert judged(error(0.55), error(25.0)) == ("beyond-rounding", "error")
+
+
 def test_another_state_of_a_generator_is_another_set_up() -> None:
     cause = kernel("setup", ("draws other random numbers: the generator is at another state",), "randn")
     assert judged(error(0.0), error(1e9), cause) == ("different-setup", "generator")

@@ -147,6 +147,11 @@ CASES: Mapping[str, tuple[Work, Work, str]] = {
         trained(lambda x, w: F.leaky_relu(x @ w.t(), 0.2).sum()),
         "arguments",
     ),
+    "layout": (
+        trained(lambda x, w: ((x @ w.t()).exp().repeat(64, 16)).sum()),
+        trained(lambda x, w: ((x @ w.t()).exp().repeat(64, 16)).t().contiguous().t().sum()),
+        "layout",
+    ),
     "added": (
         trained(lambda x, w: F.mse_loss(x @ w.t(), torch.ones(16, 4))),
         trained(lambda x, w: F.mse_loss(x @ w.t(), torch.ones(16, 4)) + 0.1 * w.square().sum()),

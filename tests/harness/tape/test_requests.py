@@ -1,21 +1,24 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from numdrift.harness.localize.held_run import Worker, WorkerCalls
+from numdrift.harness.localize.storage_flow import flow_of
 from numdrift.harness.records.mode_spec import parse_mode
 from numdrift.harness.records.run_config import RunConfig
 from numdrift.harness.tape.call_log import digest_of
+from numdrift.harness.tape.laid_out import LaidOut, relaid
 from numdrift.harness.tape.replay import Replay, executions, is_same
 from numdrift.harness.tape.service import Requests
 from numdrift.harness.tape.step_kernels import CallMemory, ReplayedKernels, spans_of
 from numdrift.harness.tape.tape import Tape
 from numdrift.harness.tape.tape_file import tape_file, write_tape
-from numdrift.harness.tape.wire import Message, tensors_of
+from numdrift.harness.tape.wire import Message, described, tensors_of
 
 from .elsewhere import Elsewhere, Executed, Memory
 from .trainings import TRAININGS, recorded, started
@@ -174,9 +177,63 @@ def test_a_request_that_would_read_beyond_its_memory_is_refused(
             requests.answer(asked(position, memory))
 
 
+def test_a_call_is_executed_on_tensors_that_lie_otherwise(tmp_path: Path) -> None:
+    # given a call that writes one of two arguments, of a matrix that lay contiguous
+    with recorded() as recorder:
+        x, y = torch.ones(3, 4), torch.arange(12.0).reshape(3, 4)
+        recorder.watch("loss 0", x.add_(y))
+    tape = recorder.tape()
+    one = next(one for one in executions(tape) if one.call.name == "add_")
+    requests = held(tmp_path, tape)
+    # when it is asked for with the one transposed, and beginning off a boundary
+    turned = relaid(torch.full((3, 4), 2.0), LaidOut((3, 4), (1, 3), 4))
+    values, segments = described([turned, y])
+    fields = {"request": "relaid", "step": 0, "position": one.position, "tensors": values}
+    answer = requests.answer(Message(fields, segments))
+    # then it has written what it was given, where it lay, and no other
+    assert answer.fields["outputs"] == [None]
+    [written] = tensors_of(answer.fields["written"], answer.segments)
+    assert written is not None and LaidOut.of(written) == LaidOut.of(turned) and torch.equal(written, 2 + y)
+    # and tensors of another size are refused
+    values, segments = described([turned[:2], y])
+    with pytest.raises(ValueError, match="takes other tensors"):
+        requests.answer(Message({**fields, "tensors": values}, segments))
+    # and an eager step calls its ops as they are recorded
+    assert requests.answer(Message({"request": "called", "step": 0, "position": 0})).fields == {"layouts": None}
+
+
+class Answering(Worker):
+    """A worker in this process."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    def _ask(self, fields: Mapping[str, Any], segments: Sequence[torch.Tensor] = ()) -> Message:
+        return self._requests.answer(Message(fields, segments))
+
+
+def test_a_worker_is_asked_for_the_layout_that_is_given(tmp_path: Path) -> None:
+    # given a call in place, held in another process, and its arguments as they lay and otherwise
+    with recorded() as recorder:
+        x, y = torch.ones(3, 4), torch.arange(12.0).reshape(3, 4)
+        recorder.watch("loss 0", x.add_(y))
+    tape = recorder.tape()
+    flow = flow_of(tape)
+    [node] = [one for one in flow.nodes if one.call.name == "add_"]
+    calls = WorkerCalls(Answering(held(tmp_path, tape)), 0)
+    for lies in (LaidOut((3, 4), (4, 1), 0), LaidOut((3, 4), (1, 3), 0), LaidOut((3, 4), (4, 1), 8)):
+        given = relaid(torch.full((3, 4), 2.0), lies)
+        # when, then
+        calls.execute(node, (given, y), {})
+        assert torch.equal(given, 2 + y) and LaidOut.of(given) == lies
+
+
 @pytest.mark.parametrize(
     "fields",
     [
+        {"request": "relaid", "step": 0, "position": 1, "tensors": []},
+        {"request": "relaid", "step": 0, "position": 1},
+        {"request": "called", "step": 0},
         {},
         {"request": "fly"},
         {"request": ["facts"]},

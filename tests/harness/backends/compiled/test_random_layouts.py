@@ -18,6 +18,8 @@ from numdrift.harness.tape.replay import AsRecorded, Replay, is_same
 from numdrift.harness.tape.tape import NotReplayable, Tape
 from numdrift.harness.tape.tape_recorder import TapeRecorder
 
+from ...tape.trainings import recorded
+
 Tensors = list[torch.Tensor]
 Execution = Callable[[torch.Tensor, torch.Tensor], Tensors]
 
@@ -49,11 +51,15 @@ class ChannelsLastWhenRead(ProbedGraph):
         return {("max_pool2d_with_indices", 0): pooled(*inputs()).contiguous(memory_format=CHANNELS_LAST)}
 
 
-def taped(execute: Execution, probed: ProbedGraph | None = None) -> tuple[Tape, Tensors]:
-    """The tape of a step that is one compiled graph, conv, pool and dropout, executed by `execute`; and what that gave."""
+def taped(
+    execute: Execution, probed: ProbedGraph | None = None, values: CallValues | None = None
+) -> tuple[Tape, Tensors]:
+    """The tape of a step that is one compiled graph, conv, pool and dropout, executed by `execute`; and what that gave.
+    What its calls gave is put into `values`."""
+    values = values or CallValues()
     given = inputs()
     module = make_fx(lambda x, weight: list(DROPOUT(pooled(x, weight), 0.25, True)))(*given)
-    recorder = TapeRecorder(0, __file__, modules=False, values=CallValues(), unroller=Regions)
+    recorder = TapeRecorder(0, __file__, modules=False, values=values, unroller=Regions)
     given = inputs()
     recorder.start()
     try:
@@ -130,3 +136,37 @@ def test_random_calls_are_given_once_each_by_their_ops() -> None:
     in_place = calls.next(aten.bernoulli.p)
     assert in_place is not None and in_place.draws and in_place.layouts == first.layouts
     assert calls.next(aten.native_dropout.default) is None and calls.next(aten.mul.Tensor) is None
+
+
+@pytest.mark.parametrize(("probed", "known"), [(ChannelsLastWhenRead(), True), (None, False)])
+def test_how_an_op_found_its_arguments_is_noted_where_code_was_generated(
+    probed: ProbedGraph | None, known: bool
+) -> None:
+    # given code that lays a weight out channels last by itself, and calls the convolution
+    def execute(x: torch.Tensor, weight: torch.Tensor) -> Tensors:
+        return dropping(CHANNELS_LAST)(x, weight.contiguous(memory_format=CHANNELS_LAST))
+
+    values = CallValues()
+    tape, _ = taped(execute, probed, values)
+    # then it is known of the convolution; what a graph executes op by op takes as it was recorded
+    [position] = [at for at, call in enumerate(tape.calls) if call.name == "convolution"]
+    lies = values.layouts.get(position)
+    assert (lies is not None) is known
+    assert lies is None or [one.stride for one in lies] == [(300, 100, 10, 1), (27, 1, 9, 3)]
+
+
+def test_calls_are_given_once_each_to_what_fits_them() -> None:
+    calls, aten = RandomCalls(), cast(Any, torch.ops.aten)
+    bias, x, weight = torch.zeros(4), torch.zeros(2, 3), torch.zeros(4, 3).t()
+    calls.around(aten.mm.default, (x, weight), {})
+    calls.around(aten.addmm.out, (bias.expand(2, 4), x, weight.contiguous()), {"out": torch.zeros(2, 4)})
+    calls.around(aten.addmm.default, (bias, x, weight), {})
+    with recorded() as recorder:
+        recorder.watch("loss 0", torch.addmm(bias, x, weight))
+    [call] = [one for one in recorder.tape().calls if one.name == "addmm"]
+    found = [calls.layouts_of(call, aten.addmm.default) for _ in range(3)]
+    assert [None if one is None else [lies.stride for lies in one] for one in found] == [
+        [(1,), (3, 1), (4, 1)],  # a bias that is expanded to all rows is added as it is
+        [(1,), (3, 1), (1, 3)],
+        None,
+    ]
