@@ -97,6 +97,8 @@ class _Side:
         """Remember whose results lie where. A view of memory that is known makes nothing."""
         fresh = len(call.results) - len(call.written)
         for place, (memory, digest) in enumerate(call.results):
+            if memory < 0:  # of a tensor without memory of its own
+                continue
             known = self.memories.get(memory)
             if place >= fresh and known is not None:
                 if call.thread:
@@ -161,6 +163,8 @@ def _of_memory(
     one: CallRecord, other: CallRecord, memory: int, its: int, left: _Side, right: _Side, seen: frozenset[int]
 ) -> CallDifference:
     """Why two calls read other values from memory that held the same when the main thread had last given it."""
+    if memory < 0 or its < 0:  # whoever has given it is not known
+        return CallDifference("changed", 0, one, other)
     mine, yours = left.memories.get(memory), right.memories.get(its)
     if mine is None or yours is None:
         return CallDifference("outside", 0, one, other)

@@ -20,11 +20,6 @@ MOST_CODE = 100
 OUTSIDE = "came from outside of torch (another generator, the time, the operating system, a file)"
 
 
-def without_values() -> tuple[str, ...]:
-    """Modes whose ops have no values when they are called."""
-    return "lazy", "xla"
-
-
 def sentence_of(found: CallDifference) -> str:
     """How two trainings came apart, by the call that shows it."""
     one, other, made = found.one, found.other, found.made
@@ -93,13 +88,19 @@ def draw_sentence(found: DrawDifference, generator: str, a: str, b: str) -> str:
     after = "" if found.after is None else f", after {place_of(found.after)}, which is the same in both"
     if found.side != "both":
         alone, without = (a, b) if found.side == "a" else (b, a)
-        return f"{when} {place_of(found.call)} draws from {called} in {alone} and not in {without}{after}"
+        does = "draws from" if found.call.op else "moves"
+        return f"{when} {place_of(found.call)} {does} {called} in {alone} and not in {without}{after}"
     assert found.a is not None and found.b is not None
     if (found.a.op, found.a.line) == (found.b.op, found.b.line):
-        does = "puts" if found.seeded else "draws another count of numbers from"
-        state = " at another state" if found.seeded else ""
+        does = "moves" if found.seeded else "draws another count of numbers from"
+        state = " to another state" if found.seeded else ""
         return f"{when} {place_of(found.call)} {does} {called}{state} in {b} than in {a}{after}"
     return f"{when} {a} draws from {called} by {place_of(found.a)}, and {b} by {place_of(found.b)}{after}"
+
+
+def shown_by_stand_in(label: str) -> str:
+    """What is added where not the mode itself was followed."""
+    return f", as the script shows that executes every op of {label} by itself"
 
 
 def place_of(call: CallRecord) -> str:

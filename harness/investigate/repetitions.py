@@ -20,6 +20,7 @@ from ..launch.batch_plan import BatchPlan
 from ..records.codec import json_text, plain, read_fields
 from ..records.culprit import NONDETERMINISM, Culprit
 from ..records.experiment import Experiment
+from ..records.mode_spec import ModeSpec
 from ..records.step_selection import StepSelection
 from ..runs.recorded_calls import read_calls
 from ..runs.recorded_run import RecordedRun
@@ -28,7 +29,8 @@ from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Round, repeating
 from .pair_scores import spec_of
 from .question import Inquiry, QuestionAnswer
-from .repetition_words import remedy_of, sentence_of, without_values
+from .repetition_words import remedy_of, sentence_of, shown_by_stand_in
+from .stand_in import WITHOUT_VALUES, stand_in
 
 FOUND = "repetitions.json"
 """What came of it, in the folder of the first of the trainings."""
@@ -112,7 +114,13 @@ def _experiment(run: RecordedRun, number: int) -> Experiment:
 def _recorded(run: RecordedRun, number: int, control: Repetition) -> BatchPlan:
     last = control.step or 0
     steps = StepSelection.of(recorded_steps(last))
-    return repeating(run, _experiment(run, number), calls=steps, until=last)
+    return repeating(run, _experiment(run, number), spec=_followed(run), calls=steps, until=last)
+
+
+def _followed(run: RecordedRun) -> ModeSpec:
+    """The mode itself, of one whose ops have no values when they are called what stands for it."""
+    spec = spec_of(run)
+    return (stand_in(spec) or spec) if spec.base in WITHOUT_VALUES else spec
 
 
 def _compared(run: RecordedRun, trainings: int, control: Repetition) -> Repeated:
@@ -163,7 +171,7 @@ def _culprit(run: RecordedRun, found: CallDifference) -> Culprit:
         step=found.step,
         what=found.what,
         name=run.manifest.label,
-        text=sentence_of(found),
+        text=sentence_of(found) + (shown_by_stand_in(run.manifest.label) if _followed(run) != spec_of(run) else ""),
         significance="beyond-rounding",
     )
 
@@ -177,8 +185,11 @@ def _nothing(run: RecordedRun, repeated: Repeated, control: Repetition, found: C
             f"{label}: in step {found.step} what an earlier step has left is not the same, and the calls of only "
             f"{repeated.steps} steps were recorded: the call that does not repeat is in none of these"
         )
-    if spec_of(run).base in without_values():
-        return f"{label}: an op of this mode has no value when it is called, so which one does not repeat is not known"
+    if _followed(run) != spec_of(run):
+        return (
+            f"{label}: its ops have no values when they are called, and executed one by one on the CPU they repeat bit "
+            "for bit: which of them does not repeat in this mode is not known"
+        )
     return (
         f"{label}: {repeated.trainings} more trainings gave the same bits in each of their calls up to step "
         f"{control.step or 0}: whatever was at work then did not strike again"

@@ -225,8 +225,9 @@ class CallRecording(Observer):
         if not (seen and self._recording and self._is_here()) or (self._in_graph and not random):
             return operation(*args, **kwargs)
         finish: Callable[[Any], None] | None = None
+        grad = torch.is_grad_enabled()
         with self._guard, self._lock, torch.no_grad():
-            finish = self._noted(thread, operation, args, kwargs, random=random)
+            finish = self._noted(thread, operation, args, kwargs, grad=grad, random=random)
         outputs = operation(*args, **kwargs)
         if finish is not None:
             with self._guard, self._lock, torch.no_grad():
@@ -234,21 +235,21 @@ class CallRecording(Observer):
         return outputs
 
     def _noted(
-        self, thread: int, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, random: bool
+        self, thread: int, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, grad: bool, random: bool
     ) -> Callable[[Any], None]:
         """Look at a call before it runs; what is given back writes it down when it has."""
         line = self._files.line(sys._getframe(1))
-        phase, module = self._phase, None
+        module: str | None = None
         taken = [*leaves([*args, *kwargs.values()])]
         tensors = [one for one in taken if isinstance(one, torch.Tensor)]
         if thread == 0:
             self._moved(line if self._lines.active else "")
-            if self._places is not None:
-                grad = torch.is_grad_enabled()
+            if self._places is not None and not self._in_graph:
                 with without_dispatch_modes(), without_function_modes():
                     differentiable = any(one.requires_grad for one in tensors)
                     place = self._places.here(grad=grad, differentiable=differentiable)
-                self._phase, phase, module = place.phase, place.phase, place.module
+                self._phase, module = place.phase, place.module
+        phase = self._phase
         before = self._drawn_from(taken) if random else {}
         memories = [self._memories.number(one) for one in tensors]
         given = [*zip(memories, self._digests(tensors), strict=True)]

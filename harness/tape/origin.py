@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -9,6 +10,9 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 import torch
+
+INDUCTOR_CACHE = "/torchinductor_"
+"""In the paths of generated code that lies where Inductor puts it by itself."""
 
 
 def script_line(script: str) -> str | None:
@@ -30,13 +34,15 @@ class OwnFiles:
         installed = [str(Path(path)) for path in paths if path]
         installed += [str(Path(torch.__file__).parent), *(str(here / name) for name in ("harness", "kernels", "src"))]
         installed += [str(Path(__file__).absolute().parents[1])]  # numdrift as it was imported, by whatever link
+        if cache := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):  # where Inductor writes the code that it generates
+            installed.append(cache)
         self._installed = tuple(f"{path}/" for path in installed)
         self._known = {script: True}
 
     def __contains__(self, filename: str) -> bool:
         known = self._known.get(filename)
         if known is None:
-            known = not filename.startswith(("<", *self._installed))
+            known = not filename.startswith(("<", *self._installed)) and INDUCTOR_CACHE not in filename
             self._known[filename] = known
         return known
 
