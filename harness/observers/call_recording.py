@@ -3,6 +3,7 @@ line: by these two trainings of one mode are held against each other where it do
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import threading
@@ -103,6 +104,7 @@ class CallRecording(Observer):
         self._places: StepPlaces | None = None
         self._mode: InterceptedOps | None = None
         self._threads: weakref.WeakKeyDictionary[threading.Thread, int] = weakref.WeakKeyDictionary()
+        self._numbers = itertools.count(1)
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._step, self._phase = 0, SETUP_PHASE
@@ -197,7 +199,7 @@ class CallRecording(Observer):
     def _numbered(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def start(thread: threading.Thread, *args: Any, **kwargs: Any) -> Any:
             if self._recording and self._is_here():
-                self._threads[thread] = len(self._threads) + 1
+                self._threads[thread] = next(self._numbers)
             return original(thread, *args, **kwargs)
 
         return start

@@ -11,8 +11,8 @@ from types import CodeType, FrameType
 
 import torch
 
-INDUCTOR_CACHE = "/torchinductor_"
-"""In the paths of generated code that lies where Inductor puts it by itself."""
+INSTALLED = ("/site-packages/", "/dist-packages/", "/torchinductor_")
+"""In the paths of installed files, and of generated code that lies where Inductor puts it by itself."""
 
 
 def script_line(script: str) -> str | None:
@@ -36,13 +36,15 @@ class OwnFiles:
         installed += [str(Path(__file__).absolute().parents[1])]  # numdrift as it was imported, by whatever link
         if cache := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):  # where Inductor writes the code that it generates
             installed.append(cache)
-        self._installed = tuple(f"{path}/" for path in installed)
+        installed += [str(Path(path).resolve()) for path in installed]  # an environment may be a link to another
+        self._installed = tuple(f"{path}/" for path in dict.fromkeys(installed))
         self._known = {script: True}
 
     def __contains__(self, filename: str) -> bool:
         known = self._known.get(filename)
         if known is None:
-            known = not filename.startswith(("<", *self._installed)) and INDUCTOR_CACHE not in filename
+            foreign = filename.startswith(("<", *self._installed)) or any(part in filename for part in INSTALLED)
+            known = not foreign
             self._known[filename] = known
         return known
 
