@@ -2,14 +2,15 @@
 
 The chance that made the control another training may strike elsewhere this time, or not at all. So all steps up to the
 one in which it was seen are recorded and compared from the first on, and a third training is made where two are the
-same.
+same. Of a mode whose ops have no values when they are called, and where the call is a compiled graph or nobody knows
+its line, the script is followed with every op executed by itself.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ from ..drift.call_difference import CallDifference, first_difference
 from ..drift.recorded_drift import Repetition, repetition
 from ..errors import NumdriftError
 from ..launch.batch_plan import BatchPlan
+from ..records.call_record import GRAPH
 from ..records.codec import json_text, plain, read_fields
 from ..records.culprit import NONDETERMINISM, Culprit
 from ..records.experiment import Experiment
-from ..records.mode_spec import ModeSpec
 from ..records.step_selection import StepSelection
 from ..runs.recorded_calls import read_calls
 from ..runs.recorded_run import RecordedRun
@@ -33,7 +34,10 @@ from .repetition_words import remedy_of, sentence_of, shown_by_stand_in
 from .stand_in import WITHOUT_VALUES, stand_in
 
 FOUND = "repetitions.json"
-"""What came of it, in the folder of the first of the trainings."""
+"""How the name of the file ends that has what came of it, beside the trainings."""
+
+STAND_IN = "op-by-op-"
+"""In the names of trainings of what stands for a mode."""
 
 SCHEMA = 1
 MOST_TRAININGS = 3
@@ -44,12 +48,14 @@ MOST_STEPS, OF_THEM_FIRST = 128, 32
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """What the trainings of a mode said: the first `difference` of two of them, None where they were the same."""
+    """What the trainings of a mode said, or those of what stands for it (`by_stand_in`): the first `difference` of two
+    of them, None where they were the same."""
 
     steps: int
     trainings: int
     difference: CallDifference | None = None
     reason: str = ""
+    by_stand_in: bool = False
 
 
 class Repetitions:
@@ -62,18 +68,18 @@ class Repetitions:
         # the reference of several pairs is looked into once
         asked = {run.path: (run, control) for one in inquiries for run, control in _unlike(one.evidence)}
         waiting = [pair for pair in asked.values() if repeated_of(pair[0]) is None]
-        for count in range(2, MOST_TRAININGS + 1):
-            # Two at first; where these are the same, one more.
-            numbers = range(count) if count == 2 else (count - 1,)
-            plans = [_recorded(run, number, control) for run, control in waiting for number in numbers]
-            labels = " and ".join(run.manifest.label for run, _ in waiting)
-            title = f"{labels} again, to see which call does not repeat"
-            laboratory.make(Round(title if count == 2 else f"{title}: the first two were the same", plans))
-            for run, control in waiting:
-                _write(run, _compared(run, count, control))
-            waiting = [(run, control) for run, control in waiting if _is_to_be_tried_again(run)]
-            if not waiting:
-                return
+        followed = [pair for pair in waiting if spec_of(pair[0]).base not in WITHOUT_VALUES]
+        found = _tried(laboratory, followed, "")
+        inside = [pair for pair in waiting if stand_in(spec_of(pair[0])) and _is_unclear(found.get(pair[0].path))]
+        for path, seen in _tried(laboratory, inside, STAND_IN).items():
+            if path not in found or seen.difference is not None:
+                found[path] = replace(seen, by_stand_in=True)
+        for run, _ in waiting:
+            reason = "an op of this mode has no value when it is called"
+            _found_in(run).write_text(
+                json_text({"schema": SCHEMA, **plain(found.get(run.path, Repeated(0, 0, reason=reason)))}, indent=1),
+                encoding="utf-8",
+            )
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
         culprits, sentences = list[Culprit](), list[str]()
@@ -83,7 +89,7 @@ class Repetitions:
                 continue
             found = repeated.difference
             if found is not None and found.what != "earlier":
-                culprits.append(_culprit(run, found))
+                culprits.append(_culprit(run, found, by_stand_in=repeated.by_stand_in))
                 sentences.append(f"{control.text}; what helps: {remedy_of(found)}")
             else:
                 sentences.append(_nothing(run, repeated, control, found))
@@ -107,26 +113,39 @@ def recorded_steps(last: int) -> list[int]:
     return [*range(OF_THEM_FIRST), *range(last + 1 - (MOST_STEPS - OF_THEM_FIRST), last + 1)]
 
 
-def _experiment(run: RecordedRun, number: int) -> Experiment:
-    return Experiment("calls", run.path.name, detail=str(number))
+def _tried(laboratory: Laboratory, waiting: Sequence[tuple[RecordedRun, Repetition]], how: str) -> dict[Path, Repeated]:
+    """Train these modes, or what stands for them, until two trainings are not the same."""
+    found = dict[Path, Repeated]()
+    for count in range(2, MOST_TRAININGS + 1):
+        if not waiting:
+            break
+        # Two at first; where these are the same, one more.
+        numbers = range(count) if count == 2 else (count - 1,)
+        plans = [_recorded(run, number, control, how) for run, control in waiting for number in numbers]
+        labels = " and ".join(run.manifest.label for run, _ in waiting)
+        by = ", op by op" if how else ""
+        title = f"{labels} again{by}, to see which call does not repeat"
+        laboratory.make(Round(title if count == 2 else f"{title}: the first two were the same", plans))
+        found |= {run.path: _compared(run, count, control, how) for run, control in waiting}
+        waiting = [one for one in waiting if not (found[one[0].path].difference or found[one[0].path].reason)]
+    return found
 
 
-def _recorded(run: RecordedRun, number: int, control: Repetition) -> BatchPlan:
-    last = control.step or 0
+def _experiment(run: RecordedRun, number: int, how: str) -> Experiment:
+    return Experiment("calls", run.path.name, detail=f"{how}{number}")
+
+
+def _recorded(run: RecordedRun, number: int, control: Repetition, how: str) -> BatchPlan:
+    last, spec = control.step or 0, spec_of(run)
+    mode = (stand_in(spec) or spec) if how else spec
     steps = StepSelection.of(recorded_steps(last))
-    return repeating(run, _experiment(run, number), spec=_followed(run), calls=steps, until=last)
+    return repeating(run, _experiment(run, number, how), spec=mode, calls=steps, until=last)
 
 
-def _followed(run: RecordedRun) -> ModeSpec:
-    """The mode itself, of one whose ops have no values when they are called what stands for it."""
-    spec = spec_of(run)
-    return (stand_in(spec) or spec) if spec.base in WITHOUT_VALUES else spec
-
-
-def _compared(run: RecordedRun, trainings: int, control: Repetition) -> Repeated:
+def _compared(run: RecordedRun, trainings: int, control: Repetition, how: str) -> Repeated:
     """Hold the last of so many trainings against the first."""
     folder, steps = EvidenceFolder.of(run), len(recorded_steps(control.step or 0))
-    one, other = (folder.find(_experiment(run, number)) for number in (0, trainings - 1))
+    one, other = (folder.find(_experiment(run, number, how)) for number in (0, trainings - 1))
     if one is None or other is None or not (one.journal.steps and other.journal.steps):
         return Repeated(steps, trainings, reason="a training that recorded its calls did not get through")
     try:
@@ -135,19 +154,16 @@ def _compared(run: RecordedRun, trainings: int, control: Repetition) -> Repeated
         return Repeated(steps, trainings, reason=str(error))
 
 
-def _is_to_be_tried_again(run: RecordedRun) -> bool:
-    found = repeated_of(run)
-    return found is not None and found.difference is None and not found.reason
+def _is_unclear(repeated: Repeated | None) -> bool:
+    """Whether nobody has followed the mode itself, or what was found says neither an op nor a line."""
+    if repeated is None:
+        return True
+    found = repeated.difference
+    return found is not None and (not found.call.line or found.call.op.startswith(GRAPH))
 
 
 def _found_in(run: RecordedRun) -> Path:
-    return EvidenceFolder.of(run).path / _experiment(run, 0).name / FOUND
-
-
-def _write(run: RecordedRun, repeated: Repeated) -> None:
-    path = _found_in(run)
-    if path.parent.is_dir():
-        path.write_text(json_text({"schema": SCHEMA, **plain(repeated)}, indent=1), encoding="utf-8")
+    return EvidenceFolder.of(run).path / f"{_experiment(run, 0, '').name}-{FOUND}"
 
 
 def repeated_of(run: RecordedRun) -> Repeated | None:
@@ -159,7 +175,7 @@ def repeated_of(run: RecordedRun) -> Repeated | None:
         return None
 
 
-def _culprit(run: RecordedRun, found: CallDifference) -> Culprit:
+def _culprit(run: RecordedRun, found: CallDifference, *, by_stand_in: bool) -> Culprit:
     call = found.call
     return Culprit(
         kind=NONDETERMINISM,
@@ -171,7 +187,7 @@ def _culprit(run: RecordedRun, found: CallDifference) -> Culprit:
         step=found.step,
         what=found.what,
         name=run.manifest.label,
-        text=sentence_of(found) + (shown_by_stand_in(run.manifest.label) if _followed(run) != spec_of(run) else ""),
+        text=sentence_of(found) + (shown_by_stand_in(run.manifest.label) if by_stand_in else ""),
         significance="beyond-rounding",
     )
 
@@ -185,7 +201,7 @@ def _nothing(run: RecordedRun, repeated: Repeated, control: Repetition, found: C
             f"{label}: in step {found.step} what an earlier step has left is not the same, and the calls of only "
             f"{repeated.steps} steps were recorded: the call that does not repeat is in none of these"
         )
-    if _followed(run) != spec_of(run):
+    if repeated.by_stand_in:
         return (
             f"{label}: its ops have no values when they are called, and executed one by one on the CPU they repeat bit "
             "for bit: which of them does not repeat in this mode is not known"

@@ -128,16 +128,9 @@ class Score:
 
     def table(self, *, reasons: bool = True) -> str:
         """The result in Markdown: by kind, by backend, and what went wrong, with what numdrift said to it."""
-        parts = (
-            self._by_kind(),
-            self._rates(),
-            self._by_backend(),
-            self._causes(),
-            self._lines(),
-            self._misses(reasons),
-        )
-        parts = tuple(part for part in parts if part)
-        return "\n\n".join("\n".join(part) for part in parts)
+        by = (self._by_kind(), self._rates(), self._by_backend())
+        parts = (*by, self._causes(), self._lines(), self._misses(reasons))
+        return "\n\n".join("\n".join(part) for part in parts if part)
 
     def _by_kind(self) -> list[str]:
         lines = ["| kind | cases | trials | alarms | verdict as expected |", "|---|--:|--:|--:|--:|"]

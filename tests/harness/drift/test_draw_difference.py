@@ -50,8 +50,8 @@ def test_equal_draws_and_those_from_another_generator_differ_in_nothing() -> Non
 
 
 def test_one_line_that_moves_a_generator_otherwise() -> None:
-    seeds = [[CallRecord(2, "", "train.py:4", "data", drew=[("torch", "s", after)])] for after in "pq"]
+    one, other = ([CallRecord(2, "", "train.py:4", "data", drew=[("torch", "s", after)])] for after in "pq")
 
-    found = extra_draw(*seeds, "torch")
+    found = extra_draw(one, other, "torch")
 
     assert found is not None and found.side == "both" and found.seeded and found.step == 2
