@@ -137,8 +137,9 @@ def _between(
     unfilled = False
     for place, ((memory, digest), (its, another)) in enumerate(zip(one.given, other.given, strict=False)):
         if digest != another and digest and another:
-            # What an op only writes to may hold anything before, and `fill_` says that it takes it.
-            if place in one.written and _is_unfilled(left, memory) and _is_unfilled(right, its):
+            # What an op only writes to may hold anything before (`fill_` takes it, too), and a view reads nothing.
+            written = place in one.written or not any(digest for _, digest in one.results)
+            if written and _is_unfilled(left, memory) and _is_unfilled(right, its):
                 unfilled = True
             elif memory in seen:
                 return CallDifference("changed", 0, one, other)

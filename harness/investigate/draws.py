@@ -42,12 +42,12 @@ class Draws:
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
         if inquiry.pair.verdict != "different-setup":
             return False
-        return any(not _found_in(inquiry.evidence, one).exists() for one in _apart(inquiry.evidence))
+        return any(not _found_in(inquiry.evidence, one).exists() for one in _apart(inquiry))
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
         plans = {}
         for inquiry in inquiries:
-            for one in _apart(inquiry.evidence):
+            for one in _apart(inquiry):
                 for run in (inquiry.evidence.a, inquiry.evidence.b):
                     spec, step = spec_of(run), one.drawn or 0
                     for mode, made in ((spec, _experiment(run, one)), (stand_in(spec), _experiment(run, one, ALONE))):
@@ -55,7 +55,7 @@ class Draws:
                             plans[made] = repeating(run, made, spec=mode, calls=StepSelection.of([step]), until=step)
         laboratory.make(Round("which draw is one mode's alone", list(plans.values())))
         for inquiry in inquiries:
-            for one in _apart(inquiry.evidence):
+            for one in _apart(inquiry):
                 path, (draw, by_stand_in) = _found_in(inquiry.evidence, one), _compared(inquiry.evidence, one)
                 content = {"schema": SCHEMA, "draw": plain(draw), "stand_in": by_stand_in}
                 path.write_text(json_text(content, indent=1), encoding="utf-8")
@@ -63,7 +63,7 @@ class Draws:
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
         culprits = []
         a, b = evidence.a.manifest.label, evidence.b.manifest.label
-        for one in _apart(evidence):
+        for one in generator_differences(evidence.a, evidence.b):
             found, by_stand_in = _read(_found_in(evidence, one))
             if found is not None:
                 call = found.call
@@ -87,12 +87,15 @@ class Draws:
         return QuestionAnswer(culprits, sentences=[str(one.text) for one in culprits])
 
 
-def _apart(evidence: PairEvidence) -> Iterator[GeneratorDifference]:
-    """The generators of which the modes draw other numbers, and of which both have their draws in their order."""
-    a, b = evidence.a, evidence.b
+def _apart(inquiry: Inquiry) -> Iterator[GeneratorDifference]:
+    """The generators of which the modes draw other numbers that can matter: later on, or in a batch that differs."""
+    a, b = inquiry.evidence.a, inquiry.evidence.b
     if any(run.manifest.world_size > 1 or run.manifest.in_process for run in (a, b)):
         return
-    yield from (one for one in generator_differences(a, b) if one.used)
+    batches = {one.step for one in inquiry.pair.culprits if one.kind == SETUP and one.what == "batch"}
+    for one in generator_differences(a, b):
+        if one.used or (one.drawn is not None and one.drawn in batches):
+            yield one
 
 
 def _experiment(run: RecordedRun, one: GeneratorDifference, how: str = "") -> Experiment:

@@ -62,7 +62,8 @@ class Repetitions:
     """The first call that two trainings of a mode do not have in common."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
-        return any(repeated_of(run) is None for run, _ in _unlike(inquiry.evidence))
+        broken = inquiry.pair.verdict == "nondeterministic"
+        return broken and any(repeated_of(run) is None for run, _ in _unlike(inquiry.evidence))
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
         # the reference of several pairs is looked into once
