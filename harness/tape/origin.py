@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 
-import torch
-
 INSTALLED = ("/site-packages/", "/dist-packages/", "/torchinductor_")
 """In the paths of installed files, and of generated code that lies where Inductor puts it by itself."""
 
@@ -32,7 +30,10 @@ class OwnFiles:
         here = Path(__file__).resolve().parents[2]
         paths = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
         installed = [str(Path(path)) for path in paths if path]
-        installed += [str(Path(torch.__file__).parent), *(str(here / name) for name in ("harness", "kernels", "src"))]
+        installed += [str(here / name) for name in ("harness", "kernels", "src")]
+        torch = sys.modules.get("torch")  # which may be built in a folder of its own
+        if torch is not None and torch.__file__ is not None:
+            installed.append(str(Path(torch.__file__).parent))
         installed += [str(Path(__file__).absolute().parents[1])]  # numdrift as it was imported, by whatever link
         if cache := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):  # where Inductor writes the code that it generates
             installed.append(cache)
