@@ -39,7 +39,7 @@ def lines_of(culprit: Culprit, a: str, b: str) -> list[str]:
     status = "" if culprit.status == "culprit" else "suspect: "
     script, shown = culprit.script, ""
     if script is not None and script.path is not None and script.reproduces:
-        shown = f"{_from_here(script.path)} shows it without numdrift"
+        shown = f"{from_here(script.path)} shows it without numdrift"
     lines = [
         f"{status}{title_of(culprit)}{of_drift}",
         ("; " if culprit.layouts else ", ").join(culprit.reasons),
@@ -58,7 +58,7 @@ def title_of(culprit: Culprit) -> str:
     places = [place or "the model itself" for place in culprit.places]
     more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
     where = f" of {', '.join(places[:MOST_PLACES])}{more}" if places else ""
-    source = f", {_from_here(culprit.source)}" if culprit.source else ""
+    source = f", {from_here(culprit.source)}" if culprit.source else ""
     return f"{op} in {PHASES.get(culprit.phase or '', culprit.phase)}{where}{source}"
 
 
@@ -149,7 +149,7 @@ def _proof(culprit: Culprit, proof: Proof, a: str, b: str) -> str:
     return ", ".join(said)
 
 
-def _from_here(path: str) -> str:
+def from_here(path: str) -> str:
     """A path as it is from the current folder, if it lies there."""
     full, here = Path(path).absolute(), Path.cwd()
     return str(full.relative_to(here) if full.is_relative_to(here) else path)

@@ -3,7 +3,7 @@ is run here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -118,7 +118,7 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
         calibrated=scores.threshold.calibrated,
         closer_to_fp64={"a": a, "b": b}.get(referee.closer, referee.closer) if referee else None,
         referee=asdict(referee) if referee else None,
-        culprits=[*map(_of_setup, causes), *culprits],
+        culprits=[*_not_located(map(_of_setup, causes), culprits), *culprits],
         controls={label: asdict(one) for label, one in weighed.controls.items()},
         noise=scores.noise,
         steps=[*map(_of_step, scores.steps)],
@@ -262,6 +262,12 @@ def _of_setup(one: SetupDifference) -> Culprit:
         text=one.text,
         significance="beyond-rounding",
     )
+
+
+def _not_located(causes: Iterable[Culprit], culprits: Sequence[Culprit]) -> list[Culprit]:
+    """The differences in the set-up of which no call is known: of the others it stands for them."""
+    located = {(one.kind, one.what, one.name) for one in culprits}
+    return [one for one in causes if (one.kind, one.what, one.name) not in located]
 
 
 def _of_step(one: StepScore) -> StepFindings:

@@ -7,10 +7,12 @@ new kind of experiments). The method asks it, and the judge takes up what it ans
 from __future__ import annotations
 
 from .compiler_settings import CompilerSettings
+from .draws import Draws
 from .mark_steps import MarkSteps
 from .ops import Ops
 from .part_search import ModelParts
 from .question import Question
+from .repetitions import Repetitions
 
 QUESTIONS: dict[str, Question] = {
     "ops": Ops(),
@@ -20,6 +22,8 @@ QUESTIONS: dict[str, Question] = {
 """Asked of every step that is looked into."""
 
 LAST_QUESTIONS: dict[str, Question] = {
+    "repetitions": Repetitions(),
+    "draws": Draws(),
     "parts": ModelParts(),
 }
-"""Asked once, of the step in which the search came to rest: they take many runs."""
+"""Asked once, of the step in which the search came to rest, or of none: they take runs of their own."""

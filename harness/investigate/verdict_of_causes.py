@@ -1,5 +1,6 @@
 """How causes come back into the verdict: what is proven of single ops stands above the noise of a whole step.
 
+nondeterministic  stays, and says which call does not repeat
 different-setup   where a proven cause draws from another state of a generator
 beyond-rounding   where a proven cause is wrong by itself (see `localize.judged_alone`), however noisy the step is
 rounding          stays, and is worth a look, where a proven kernel is within the rounding of its inputs, and yet far
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..records.culprit import Culprit
+from ..records.culprit import NONDETERMINISM, Culprit
 from ..records.findings import Verdict
 from .culprit_words import title_of, wrong_by_itself
 
@@ -21,6 +22,10 @@ LESS_ACCURATE = 100.0
 
 def with_causes(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -> Verdict:
     """The verdict that the scores of the steps gave, and what the causes say to it. `a` and `b` name the modes."""
+    unlike = [one for one in culprits if one.kind == NONDETERMINISM]
+    if verdict.word == "nondeterministic" and unlike:
+        said = "; ".join(f"{one.name} does not repeat: {one.text}" for one in unlike)
+        return replace(verdict, text=f"nondeterministic: {said}", step=unlike[0].step)
     if verdict.word not in ("rounding", "beyond-rounding"):
         return verdict
     acting = [one for one in culprits if one.is_proven and one.significance == "beyond-rounding"]

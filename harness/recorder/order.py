@@ -46,5 +46,6 @@ ORDER = (
     Seat("profile", "profile.profile_instrument:ProfileInstrument", TOOL, _tool("profile")),
     Seat("snapshots", "snapshots.snapshot_instrument:SnapshotInstrument", TOOL, _tool("snapshots")),
     Seat("the ops", "operations:RecordedOperations", RECORDING, lambda config: config.records("ops")),
+    Seat("the calls", "call_recording:CallRecording", TOOL, lambda config: config.calls is not None),
     Seat("the setup", "setup_facts:SetupFacts", RECORDING, _always),
 )

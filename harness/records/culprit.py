@@ -17,6 +17,9 @@ STRUCTURE = "structure"
 SETUP = "setup"
 """Kinds of culprits that are an op; a difference in the set-up is `setup` too."""
 
+NONDETERMINISM = "nondeterminism"
+"""A call of which two trainings of one mode do not have the same: `name` is the mode, `what` how they came apart."""
+
 PART = "part"
 MARK_STEP = "mark-step"
 COMPILER_STAGE = "compiler-stage"
@@ -158,8 +161,9 @@ class Culprit:
     def to_json(self) -> dict[str, object]:
         """The file's content: each sort has its own fields, in its own order."""
         of_kind = WRITTEN_OF_MODE.get(self.kind, WRITTEN_OF_WAY if self.name else WRITTEN_OF_OP)
-        # only a difference in the set-up has no proof: it was seen, and needs no experiment
-        names = of_kind if self.proof else WRITTEN_OF_SETUP
+        # what has no proof was seen, and needs no experiment: a difference in the set-up, or of two repetitions
+        seen = WRITTEN_OF_CALL if self.kind == NONDETERMINISM or self.source else WRITTEN_OF_SETUP
+        names = of_kind if self.proof else seen
         written = [name for name in names if name not in ADDED or getattr(self, name) not in (None, (), [])]
         return {name: plain(getattr(self, name)) for name in written}
 
@@ -188,4 +192,8 @@ WRITTEN_OF_MODE: Mapping[str, Sequence[str]] = {
 }
 WRITTEN_OF_WAY = (*_OF_MODE, "swapped", "command", "script")
 """Of any other way in which a mode executes: only an op has no name of its own."""
+WRITTEN_OF_CALL = (
+    "status", "phase", "module", "op", "kind", "step", "source", "what", "name", "text", "significance",
+)  # fmt: skip
+"""Of a call that was seen to be another one in two runs."""
 WRITTEN_OF_SETUP = ("phase", "module", "op", "kind", "step", "what", "name", "text", "significance")

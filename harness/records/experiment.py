@@ -60,6 +60,8 @@ KINDS: dict[str, ExperimentKind] = {
     "cut": ExperimentKind("{run}-cut-{reference}-{step}-{detail}", "mode", inquiry=True),
     "set": ExperimentKind("{run}-set-{reference}-{step}-{detail}", "mode"),
     "parts": ExperimentKind("{run}-parts-{reference}-{step}-{detail}", "mode"),
+    # the first steps, or one, with every call recorded: where a mode does not repeat, or draws other numbers
+    "calls": ExperimentKind("{run}-calls-{detail}", "each"),
     # no run: what came of a localization
     "localized": ExperimentKind("{run}-localized-{reference}-{step:06d}", "mode", inquiry=True),
 }

@@ -104,6 +104,9 @@ class RunRequest:
     `measured` (None: all) are replayed `noise_replays` times with random rounding, and `edge_replays` more times with
     rounding 16 times as strong, to see whether a discrete choice hangs on it.
 
+    Of the steps in `calls` (None: none) every call of an op is written down with digests of what it was given and gave,
+    and each line that draws random numbers.
+
     `checkpoints` are the bytes in which a training keeps states that may be asked for later, spread evenly over it
     however long it turns out to be; 0 keeps none. With `keep_inputs` the tensors that the models are first called with
     in a step of `states` are kept beside its state.
@@ -228,6 +231,7 @@ class RunRequest:
     outcomes: StepSelection | None = None
     tapes: StepSelection | None = None
     measured: StepSelection | None = None
+    calls: StepSelection | None = None
     noise_replays: int = NOISE_REPLAYS
     edge_replays: int = 0
     checkpoints: int = 0

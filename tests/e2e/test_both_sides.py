@@ -22,6 +22,14 @@ BACKWARD = {"phase": "backward", "op": "tanh_backward"}
 LATE = BACKWARD | {"step": 9}
 ROUNDING, FAULT = "rounding", "beyond-rounding"
 
+NOT_REPEATED = {
+    "urandom": ("number", "mul", "os.urandom(4)"),
+    "time": ("number", "mul", "time.time_ns()"),
+    "generator": ("outside", "lift_fresh", "np.random.default_rng()"),
+    "race": ("race", "add_", "added.add_(part)"),
+}
+"""Of each plant of `unrepeatable.py`: how two trainings come apart, by which op, and what stands in its line."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -76,6 +84,23 @@ def complaints(found: Mapping[str, Any], rows: Iterable[Row]) -> str:
 def exhaustive(*values: object) -> Any:
     """A case that only the exhaustive run has."""
     return pytest.param(*values, marks=pytest.mark.exhaustive)
+
+
+def not_located(row: Row, pair: Mapping[str, Any]) -> str:
+    """What is not as planted about the call that does not repeat, empty where all is."""
+    plant = next(part for part in row.mode.split(",") if part.startswith("env.PLANT=")).partition("=")[2]
+    first, _, last = row.mode.partition("env.AT=")[2].partition("-")
+    found = [one for one in pair["culprits"] if one["kind"] == "nondeterminism"]
+    told = [(one["what"], one["op"], one["source"], one["step"]) for one in found]
+    what, op, text = NOT_REPEATED[plant]
+    if len(found) != 1 or found[0]["what"] != what or found[0]["op"] != f"aten.{op}":
+        return f"{row.mode}: expected {what} by {op} alone, not {told}"
+    file, _, line = found[0]["source"].rpartition(":")
+    if text not in Path(file).read_text().splitlines()[int(line) - 1]:
+        return f"{row.mode}: expected the line of {text}, not {told}"
+    if not int(first) <= found[0]["step"] <= int(last or first):
+        return f"{row.mode}: expected step {first} to {last or first}, not {told}"
+    return "" if found[0]["text"] in pair["text"][0] else f"{row.mode}: the sentence lacks it: {pair['text']}"
 
 
 def of_planted(plant: str, at: str) -> Row:
@@ -190,6 +215,8 @@ def test_what_is_not_repeated_is_nondeterministic_at_whichever_step(
     given = () if steps == "chosen" else ("--steps", steps)
     found = investigated(numdrift, tmp_path, "unrepeatable.py", ["cpu", *(row.mode for row in rows)], *given)
     assert not (said := complaints(found, rows)), said
+    located = [not_located(row, pair) for row, pair in zip(rows, found["pairs"], strict=True)]
+    assert not any(located), "\n".join(located)
 
 
 @pytest.mark.slow
@@ -207,9 +234,34 @@ def test_what_is_not_repeated_is_nondeterministic_at_whichever_step(
 def test_a_reference_that_is_not_repeated_is_nondeterministic(
     plant: str, at: str, numdrift: Numdrift, tmp_path: Path
 ) -> None:
-    reference, rows = of_planted(plant, at).mode, [Row("b=cpu", "nondeterministic")]
-    found = investigated(numdrift, tmp_path, "unrepeatable.py", [reference, rows[0].mode])
+    reference, rows = of_planted(plant, at), [Row("b=cpu", "nondeterministic")]
+    found = investigated(numdrift, tmp_path, "unrepeatable.py", [reference.mode, rows[0].mode])
     assert not (said := complaints(found, rows)), said
+    assert not (said := not_located(reference, found["pairs"][0])), said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "modes",
+    [
+        {"module": "cpu", "python": "compile", "less": "cpu", "seed": "cpu"},
+        exhaustive({"module": "compile", "python": "cpu", "less": "compile", "seed": "compile"}),
+        exhaustive({"loop": "cpu", "again": "cpu"}),
+    ],
+    ids=["some", "others", "in the loop"],
+)
+def test_a_draw_that_one_mode_makes_alone_is_named_by_its_line(
+    modes: dict[str, str], numdrift: Numdrift, tmp_path: Path
+) -> None:
+    rows = [Row(f"{draw}={mode},env.DRAW={draw}", "different-setup") for draw, mode in modes.items()]
+    found = investigated(numdrift, tmp_path, "drawing.py", ["cpu", *(row.mode for row in rows)])
+    assert not (said := complaints(found, rows)), said
+    lines = (SCRIPTS / "drawing.py").read_text().splitlines()
+    for draw, pair in zip(modes, found["pairs"], strict=True):
+        seen = [one for one in pair["culprits"] if one["kind"] == "setup" and "proof" not in one]
+        [drawn] = (one for one in seen if one.get("source"))
+        assert lines[int(drawn["source"].rpartition(":")[2]) - 1].endswith(f"# draws: {draw}"), drawn
+        assert drawn["text"] in pair["text"], pair["text"]
 
 
 @pytest.mark.slow

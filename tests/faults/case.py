@@ -9,6 +9,7 @@ A case is read without being executed:
     HIDDEN    optional: True where the noise of a step may hide what the case does
     CULPRIT   optional: the phase, the kind, the module, the op or the step that is to blame; a tuple of them where a
               case plants several faults at once, which no culprit can be taken for at the same time
+    LINE      optional: what stands in the line of a user's file that draws other random numbers, or does not repeat
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Case:
     planted: bool
     hidden: bool
     culprits: tuple[Mapping[str, Any], ...]
+    line: str = ""
 
     @property
     def kind(self) -> str:
@@ -105,6 +107,7 @@ def read_case(path: Path) -> Case:
         planted=any(isinstance(node, ast.FunctionDef) and node.name == "plant" for node in tree.body),
         hidden=stated.get("HIDDEN", False),
         culprits=(culprit,) if isinstance(culprit, dict) else culprit,
+        line=stated.get("LINE", ""),
     )
 
 

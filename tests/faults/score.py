@@ -11,7 +11,7 @@ from numdrift.harness.drift.calibration import Provenance, backend_of
 from numdrift.harness.records.mode_spec import parse_mode
 
 from .case import HARMLESS, Trial
-from .site import Blamed, blamed
+from .site import Blamed, blamed, is_located
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Judged:
     """A trial with its verdict, None where there was none. `score` is the largest of the steps that no ill-conditioned op
     explains, None where no step was scored, and `by_cause` says that not the score but a cause has decided; `first_step`
     is None where no step is beyond rounding. `seconds` is its share of the time that its investigation took, `blamed` says what was made of a
-    fault's cause."""
+    fault's cause, `located` whether its line is named where the case states one."""
 
     trial: Trial
     verdict: str | None
@@ -29,6 +29,7 @@ class Judged:
     first_step: int | None = None
     blamed: Blamed | None = None
     by_cause: bool = False
+    located: bool | None = None
 
     @classmethod
     def of(cls, trial: Trial, pair: Mapping[str, Any], seconds: float) -> Judged:
@@ -46,6 +47,7 @@ class Judged:
             first_step=pair.get("first_significant_step"),
             blamed=blamed(pair, trial.case.culprits) if trial.case.culprits and beyond else None,
             by_cause=beyond and score is not None and threshold is not None and float(score) <= float(threshold),
+            located=is_located(pair, trial.case.line) if trial.case.line else None,
         )
 
     @property
@@ -126,8 +128,9 @@ class Score:
 
     def table(self, *, reasons: bool = True) -> str:
         """The result in Markdown: by kind, by backend, and what went wrong, with what numdrift said to it."""
-        parts = (self._by_kind(), self._rates(), self._by_backend(), self._causes(), self._misses(reasons))
-        return "\n\n".join("\n".join(part) for part in parts)
+        by = (self._by_kind(), self._rates(), self._by_backend())
+        parts = (*by, self._causes(), self._lines(), self._misses(reasons))
+        return "\n\n".join("\n".join(part) for part in parts if part)
 
     def _by_kind(self) -> list[str]:
         lines = ["| kind | cases | trials | alarms | verdict as expected |", "|---|--:|--:|--:|--:|"]
@@ -190,6 +193,13 @@ class Score:
                 else []
             ),
         ]
+
+    def _lines(self) -> list[str]:
+        """What was made of the draws and the calls whose line a case states; nothing where none does."""
+        stated = [one for one in self.judged if one.located is not None]
+        away = [f"`{one.trial.case.kind}/{one.trial.name}` on {one.trial.model}" for one in stated if not one.located]
+        named = f"Of {len(stated)} draws and calls that do not repeat whose line is stated, {len(stated) - len(away)} are named by it"
+        return [f"{named}; not {', '.join(away)}." if away else f"{named}."] if stated else []
 
     def _misses(self, reasons: bool) -> list[str]:
         missed = [one for one in self.judged if not one.exact]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import linecache
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+SEEN = ("setup", "nondeterminism")
+"""Kinds of culprits that need no proof where they are seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,18 @@ def blamed(pair: Mapping[str, Any], planted: Sequence[Mapping[str, Any]]) -> Bla
         int(pair.get("tests", 0)),
         int(pair.get("runs_used", 0)),
     )
+
+
+def is_located(pair: Mapping[str, Any], text: str) -> bool:
+    """Whether the draw, or the call that does not repeat, is named, and only in a line that has this text."""
+    seen = [one for one in pair.get("culprits", ()) if one["kind"] in SEEN and "proof" not in one]
+    sources = [one["source"] for one in seen if one.get("source")]
+    return bool(sources) and all(text in _line(source) for source in sources)
+
+
+def _line(source: str) -> str:
+    file, _, number = source.rpartition(":")
+    return linecache.getline(file, int(number))
 
 
 def is_planted(culprit: Mapping[str, Any], planted: Mapping[str, Any]) -> bool:

@@ -28,6 +28,7 @@ ONE_OF_EACH = {
         "compile_x-set-cpu-0-inductor.cpp.simdlen.1",
     ),
     "parts": (Experiment("parts", B, A, 4, "12"), "compile_x-parts-cpu-4-12"),
+    "calls": (Experiment("calls", B, detail="step-3-op-by-op"), "compile_x-calls-step-3-op-by-op"),
     "localized": (Experiment("localized", B, A, 29), "compile_x-localized-cpu-000029"),
 }
 

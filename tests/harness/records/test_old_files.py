@@ -77,6 +77,7 @@ def test_a_config_is_read_and_says_the_same() -> None:
         "keep_inputs": False,
         "rejoin": "",
         "measured": None,
+        "calls": None,
     }
     assert config.to_json() == content("config.json") | later
 

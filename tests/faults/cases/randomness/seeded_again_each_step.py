@@ -6,6 +6,7 @@ from torch import Tensor
 
 MODELS = ("autoencoder",)
 EXPECTED = "different-setup"
+LINE = "torch.manual_seed(0)"
 
 
 def plant(training: Training) -> None:

@@ -10,6 +10,7 @@ MODES = (
     "cpu,env.AT=0", "cpu,env.AT=1", "cpu,env.AT=5", "cpu,env.AT=8", "cpu,env.AT=9", "cpu,env.AT=3-5",
 )  # fmt: skip
 EXPECTED = "nondeterministic"
+LINE = "value = value * (1 + int.from_bytes"
 
 
 def plant(training: Training) -> None:

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 MODELS = ("autoencoder",)
 EXPECTED = "nondeterministic"
+LINE = "kept = torch.rand(x.shape, generator=stream) >= drop.p"
 
 
 def plant(training: Training) -> None:

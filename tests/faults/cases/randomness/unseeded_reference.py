@@ -8,6 +8,7 @@ from torch import Tensor
 MODELS = ("gru", "memory")
 AGAINST = ("cpu",)
 EXPECTED = "nondeterministic"
+LINE = "return plain(prediction, targets) * (1 + noise)"
 
 
 def plant(training: Training) -> None:

@@ -1,0 +1,146 @@
+"""Where two modes draw other random numbers: the draw that one of them makes alone, and its line.
+
+Journals hold the states of the generators before each step. The step in which they come apart is recorded once more in
+both modes, call by call and line by line, with the states before and after each draw. Of a mode that compiles, or whose
+graphs are lazy, the same is also recorded of the script without that: where the modes come apart then, too, it is the
+script that draws otherwise, and its line is known.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..drift.draw_difference import DrawDifference, extra_draw
+from ..drift.recorded_drift import GeneratorDifference, generator_differences
+from ..errors import NumdriftError
+from ..records.call_record import SETUP_PHASE, CallRecord
+from ..records.codec import json_text, plain, read_fields
+from ..records.culprit import SETUP, Culprit
+from ..records.experiment import Experiment
+from ..records.step_selection import StepSelection
+from ..runs.recorded_calls import read_calls
+from ..runs.recorded_run import RecordedRun
+from .evidence import EvidenceFolder, PairEvidence
+from .investigation_plan import InvestigationPlan
+from .laboratory import Laboratory, Round, repeating
+from .pair_scores import spec_of
+from .question import Inquiry, QuestionAnswer
+from .repetition_words import draw_sentence, shown_by_stand_in
+from .stand_in import WITHOUT_VALUES, stand_in
+
+SCHEMA = 1
+ALONE = "-op-by-op"
+"""In the names of the experiments with what stands for a mode."""
+
+
+class Draws:
+    """The first draw from a generator that two modes do not have in common."""
+
+    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+        if inquiry.pair.verdict != "different-setup":
+            return False
+        return any(not _found_in(inquiry.evidence, one).exists() for one in _apart(inquiry))
+
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+        plans = {}
+        for inquiry in inquiries:
+            for one in _apart(inquiry):
+                for run in (inquiry.evidence.a, inquiry.evidence.b):
+                    spec, step = spec_of(run), one.drawn or 0
+                    for mode, made in ((spec, _experiment(run, one)), (stand_in(spec), _experiment(run, one, ALONE))):
+                        if mode is not None and mode.base not in WITHOUT_VALUES:
+                            plans[made] = repeating(run, made, spec=mode, calls=StepSelection.of([step]), until=step)
+        laboratory.make(Round("which draw is one mode's alone", list(plans.values())))
+        for inquiry in inquiries:
+            for one in _apart(inquiry):
+                path, (draw, by_stand_in) = _found_in(inquiry.evidence, one), _compared(inquiry.evidence, one)
+                content = {"schema": SCHEMA, "draw": plain(draw), "stand_in": by_stand_in}
+                path.write_text(json_text(content, indent=1), encoding="utf-8")
+
+    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
+        culprits = []
+        a, b = evidence.a.manifest.label, evidence.b.manifest.label
+        for one in generator_differences(evidence.a, evidence.b):
+            found, by_stand_in = _read(_found_in(evidence, one))
+            if found is not None:
+                call = found.call
+                text = draw_sentence(found, one.generator, a, b)
+                if by_stand_in:
+                    text += shown_by_stand_in(b if stand_in(spec_of(evidence.b)) else a)
+                culprits.append(
+                    Culprit(
+                        kind=SETUP,
+                        phase=call.phase,
+                        module=call.module,
+                        op=call.name or None,
+                        source=call.line or None,
+                        step=found.step,
+                        what="generator",
+                        name=one.generator,
+                        text=text,
+                        significance="beyond-rounding",
+                    )
+                )
+        return QuestionAnswer(culprits, sentences=[str(one.text) for one in culprits])
+
+
+def _apart(inquiry: Inquiry) -> Iterator[GeneratorDifference]:
+    """The generators of which the modes draw other numbers that can matter: later on, or in a batch that differs."""
+    a, b = inquiry.evidence.a, inquiry.evidence.b
+    if any(run.manifest.world_size > 1 or run.manifest.in_process for run in (a, b)):
+        return
+    batches = {one.step for one in inquiry.pair.culprits if one.kind == SETUP and one.what == "batch"}
+    for one in generator_differences(a, b):
+        if one.used or (one.drawn is not None and one.drawn in batches):
+            yield one
+
+
+def _experiment(run: RecordedRun, one: GeneratorDifference, how: str = "") -> Experiment:
+    step = "setup" if one.drawn is None else str(one.drawn)
+    return Experiment("calls", run.path.name, detail=f"step-{step}{how}")
+
+
+def _found_in(evidence: PairEvidence, one: GeneratorDifference) -> Path:
+    # a file beside the runs
+    name = f"{_experiment(evidence.b, one).name}-{one.generator}-{evidence.a.path.name}.json"
+    return EvidenceFolder.of(evidence.a).path / name
+
+
+def _compared(evidence: PairEvidence, one: GeneratorDifference) -> tuple[DrawDifference | None, bool]:
+    """The draw, and whether it was seen in what stands for a mode."""
+    folder = EvidenceFolder.of(evidence.a)
+    own = [folder.find(_experiment(run, one)) for run in (evidence.a, evidence.b)]
+    alone = [folder.find(_experiment(run, one, ALONE)) for run in (evidence.a, evidence.b)]
+    standing = [instead or itself for instead, itself in zip(alone, own, strict=True)]
+    for runs in (standing, own) if any(alone) else (own,):
+        try:
+            ours, theirs = ([] if run is None else _calls_of(run, one) for run in runs)
+        except NumdriftError:
+            continue
+        found = extra_draw(ours, theirs, one.generator) if ours and theirs else None
+        if found is not None:
+            return found, runs is standing and any(alone)
+    return None, False
+
+
+def _calls_of(run: RecordedRun, one: GeneratorDifference) -> list[CallRecord]:
+    """The calls of the step in which the generator was drawn from, or those before the first step."""
+    is_setup = one.drawn is None
+    return [
+        call
+        for step, calls in read_calls(run)
+        for call in calls
+        if (call.phase == SETUP_PHASE) == is_setup and (is_setup or step == one.drawn)
+    ]
+
+
+def _read(path: Path) -> tuple[DrawDifference | None, bool]:
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        known = content["schema"] == SCHEMA and content["draw"] is not None
+        return (read_fields(DrawDifference, content["draw"]), bool(content["stand_in"])) if known else (None, False)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None, False

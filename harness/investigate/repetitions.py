@@ -1,0 +1,213 @@
+"""Where a mode does not repeat: two more trainings, held against each other call by call.
+
+The chance that made the control another training may strike elsewhere this time, or not at all. So all steps up to the
+one in which it was seen are recorded and compared from the first on, and a third training is made where two are the
+same. Of a mode whose ops have no values when they are called, and where the call is a compiled graph or nobody knows
+its line, the script is followed with every op executed by itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..drift.call_difference import CallDifference, first_difference
+from ..drift.recorded_drift import Repetition, repetition
+from ..errors import NumdriftError
+from ..launch.batch_plan import BatchPlan
+from ..records.call_record import GRAPH
+from ..records.codec import json_text, plain, read_fields
+from ..records.culprit import NONDETERMINISM, Culprit
+from ..records.experiment import Experiment
+from ..records.step_selection import StepSelection
+from ..runs.recorded_calls import read_calls
+from ..runs.recorded_run import RecordedRun
+from .evidence import EvidenceFolder, PairEvidence
+from .investigation_plan import InvestigationPlan
+from .laboratory import Laboratory, Round, repeating
+from .pair_scores import spec_of
+from .question import Inquiry, QuestionAnswer
+from .repetition_words import remedy_of, sentence_of, shown_by_stand_in
+from .stand_in import WITHOUT_VALUES, stand_in
+
+FOUND = "repetitions.json"
+"""How the name of the file ends that has what came of it, beside the trainings."""
+
+STAND_IN = "op-by-op-"
+"""In the names of trainings of what stands for a mode."""
+
+SCHEMA = 1
+MOST_TRAININGS = 3
+
+MOST_STEPS, OF_THEM_FIRST = 128, 32
+"""Steps of which every call is recorded at most, and how many of them are the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """What the trainings of a mode said, or those of what stands for it (`by_stand_in`): the first `difference` of two
+    of them, None where they were the same."""
+
+    steps: int
+    trainings: int
+    difference: CallDifference | None = None
+    reason: str = ""
+    by_stand_in: bool = False
+
+
+class Repetitions:
+    """The first call that two trainings of a mode do not have in common."""
+
+    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+        broken = inquiry.pair.verdict == "nondeterministic"
+        return broken and any(repeated_of(run) is None for run, _ in _unlike(inquiry.evidence))
+
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+        # the reference of several pairs is looked into once
+        asked = {run.path: (run, control) for one in inquiries for run, control in _unlike(one.evidence)}
+        waiting = [pair for pair in asked.values() if repeated_of(pair[0]) is None]
+        followed = [pair for pair in waiting if spec_of(pair[0]).base not in WITHOUT_VALUES]
+        found = _tried(laboratory, followed, "")
+        inside = [pair for pair in waiting if stand_in(spec_of(pair[0])) and _is_unclear(found.get(pair[0].path))]
+        for path, seen in _tried(laboratory, inside, STAND_IN).items():
+            if path not in found or seen.difference is not None:
+                found[path] = replace(seen, by_stand_in=True)
+        for run, _ in waiting:
+            reason = "an op of this mode has no value when it is called"
+            _found_in(run).write_text(
+                json_text({"schema": SCHEMA, **plain(found.get(run.path, Repeated(0, 0, reason=reason)))}, indent=1),
+                encoding="utf-8",
+            )
+
+    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
+        culprits, sentences = list[Culprit](), list[str]()
+        for run, control in _unlike(evidence):
+            repeated = repeated_of(run)
+            if repeated is None:
+                continue
+            found = repeated.difference
+            if found is not None and found.what != "earlier":
+                culprits.append(_culprit(run, found, by_stand_in=repeated.by_stand_in))
+                sentences.append(f"{control.text}; what helps: {remedy_of(found)}")
+            else:
+                sentences.append(_nothing(run, repeated, control, found))
+        return QuestionAnswer(culprits, sentences=sentences)
+
+
+def _unlike(evidence: PairEvidence) -> Iterator[tuple[RecordedRun, Repetition]]:
+    """The runs of a pair, of one process each, that their controls do not repeat, and what the controls say."""
+    for run, again in ((evidence.a, evidence.a_again), (evidence.b, evidence.b_again)):
+        if again is not None and run.manifest.world_size == 1 and not run.manifest.in_process:
+            found = repetition(run, again)
+            # A script that ends after a time takes another number of steps, and no call is to blame.
+            if not found.repeatable and found.what != "steps":
+                yield run, found
+
+
+def recorded_steps(last: int) -> list[int]:
+    """The steps up to the last one of which calls are recorded: all, or the first and those before it."""
+    if last < MOST_STEPS:
+        return list(range(last + 1))
+    return [*range(OF_THEM_FIRST), *range(last + 1 - (MOST_STEPS - OF_THEM_FIRST), last + 1)]
+
+
+def _tried(laboratory: Laboratory, waiting: Sequence[tuple[RecordedRun, Repetition]], how: str) -> dict[Path, Repeated]:
+    """Train these modes, or what stands for them, until two trainings are not the same."""
+    found = dict[Path, Repeated]()
+    for count in range(2, MOST_TRAININGS + 1):
+        if not waiting:
+            break
+        # Two at first; where these are the same, one more.
+        numbers = range(count) if count == 2 else (count - 1,)
+        plans = [_recorded(run, number, control, how) for run, control in waiting for number in numbers]
+        labels = " and ".join(run.manifest.label for run, _ in waiting)
+        by = ", op by op" if how else ""
+        title = f"{labels} again{by}, to see which call does not repeat"
+        laboratory.make(Round(title if count == 2 else f"{title}: the first two were the same", plans))
+        found |= {run.path: _compared(run, count, control, how) for run, control in waiting}
+        waiting = [one for one in waiting if not (found[one[0].path].difference or found[one[0].path].reason)]
+    return found
+
+
+def _experiment(run: RecordedRun, number: int, how: str) -> Experiment:
+    return Experiment("calls", run.path.name, detail=f"{how}{number}")
+
+
+def _recorded(run: RecordedRun, number: int, control: Repetition, how: str) -> BatchPlan:
+    last, spec = control.step or 0, spec_of(run)
+    mode = (stand_in(spec) or spec) if how else spec
+    steps = StepSelection.of(recorded_steps(last))
+    return repeating(run, _experiment(run, number, how), spec=mode, calls=steps, until=last)
+
+
+def _compared(run: RecordedRun, trainings: int, control: Repetition, how: str) -> Repeated:
+    """Hold the last of so many trainings against the first."""
+    folder, steps = EvidenceFolder.of(run), len(recorded_steps(control.step or 0))
+    one, other = (folder.find(_experiment(run, number, how)) for number in (0, trainings - 1))
+    if one is None or other is None or not (one.journal.steps and other.journal.steps):
+        return Repeated(steps, trainings, reason="a training that recorded its calls did not get through")
+    try:
+        return Repeated(steps, trainings, first_difference(read_calls(one), read_calls(other)))
+    except NumdriftError as error:
+        return Repeated(steps, trainings, reason=str(error))
+
+
+def _is_unclear(repeated: Repeated | None) -> bool:
+    """Whether nobody has followed the mode itself, or what was found says neither an op nor a line."""
+    if repeated is None:
+        return True
+    found = repeated.difference
+    return found is not None and (not found.call.line or found.call.op.startswith(GRAPH))
+
+
+def _found_in(run: RecordedRun) -> Path:
+    return EvidenceFolder.of(run).path / f"{_experiment(run, 0, '').name}-{FOUND}"
+
+
+def repeated_of(run: RecordedRun) -> Repeated | None:
+    """What was found out of a mode that does not repeat, None where nobody has looked."""
+    try:
+        content: dict[str, Any] = json.loads(_found_in(run).read_text(encoding="utf-8"))
+        return read_fields(Repeated, content) if content.pop("schema") == SCHEMA else None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+
+
+def _culprit(run: RecordedRun, found: CallDifference, *, by_stand_in: bool) -> Culprit:
+    call = found.call
+    return Culprit(
+        kind=NONDETERMINISM,
+        status="culprit",
+        phase=call.phase,
+        module=call.module,
+        op=call.name or None,
+        source=call.line or None,
+        step=found.step,
+        what=found.what,
+        name=run.manifest.label,
+        text=sentence_of(found) + (shown_by_stand_in(run.manifest.label) if by_stand_in else ""),
+        significance="beyond-rounding",
+    )
+
+
+def _nothing(run: RecordedRun, repeated: Repeated, control: Repetition, found: CallDifference | None) -> str:
+    label = run.manifest.label
+    if repeated.reason:
+        return f"{label}: which call does not repeat is not known: {repeated.reason}"
+    if found is not None:
+        return (
+            f"{label}: in step {found.step} what an earlier step has left is not the same, and the calls of only "
+            f"{repeated.steps} steps were recorded: the call that does not repeat is in none of these"
+        )
+    if repeated.by_stand_in:
+        return (
+            f"{label}: its ops have no values when they are called, and executed one by one on the CPU they repeat bit "
+            "for bit: which of them does not repeat in this mode is not known"
+        )
+    return (
+        f"{label}: {repeated.trainings} more trainings gave the same bits in each of their calls up to step "
+        f"{control.step or 0}: whatever was at work then did not strike again"
+    )

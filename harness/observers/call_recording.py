@@ -1,0 +1,234 @@
+"""Every call of chosen steps with digests of what it was given and gave, and every draw of random numbers with its
+line: by these two trainings of one mode are held against each other where it does not repeat."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import NotAvailable
+from ..hooks.mode_protocol import compiles
+from ..hooks.observer import Observer, RecordingSurroundings
+from ..records.call_record import CALLS, GRAPH, CallRecord
+from ..records.mode_spec import OP_BY_OP
+from ..tape.compiled_graphs import CapturedGraph, CompiledGraph, CompiledGraphs
+from ..tape.op_places import StepPlaces
+from ..tape.origin import OwnFiles
+from ..tape.random_calls import is_random
+from ..tape.tape import leaves
+from ..torch_private.compile_work import around_compile_calls
+from ..torch_private.dispatching import (
+    InterceptedOps,
+    is_operation_overload,
+    without_dispatch_modes,
+    without_function_modes,
+)
+from ..torch_private.patches import Patches
+from .executed_lines import ExecutedLines
+from .noted_calls import NotedCalls, numbers_in
+from .operations import WITHOUT_VALUES
+
+Executed = Callable[[], Any]
+
+
+class CallRecording(Observer):
+    """Records the calls of the steps in the run's `calls`, also those of threads that the script starts; what comes
+    before the first step belongs to step 0. Of a compiled graph all is one call.
+
+    Where nothing compiles, the lines of the user's own files are followed, and the line that moves a generator without
+    calling an op (Python's and NumPy's, a seed) is written down, too. The training keeps every bit.
+    """
+
+    doing = "recording the calls"
+
+    def __init__(self, around: RecordingSurroundings) -> None:
+        config, mode = around.config, around.mode
+        self._steps = config.calls
+        self._notice = around.notice
+        self._guard = around.guard(self)
+        self._notes = NotedCalls(Path(config.journal) / CALLS, mode.device, around.digester)
+        self._files = OwnFiles(config.script)
+        self._has_values = mode.device.partition(":")[0] not in WITHOUT_VALUES
+        self._compiles = compiles(mode)
+        self._op_by_op = getattr(mode, "backend", None) in OP_BY_OP
+        self._lines = ExecutedLines(self._files, self._moved, self._guard)
+        self._patches = Patches("the calls")
+        self._graphs: CompiledGraphs | None = None
+        self._places: StepPlaces | None = None
+        self._mode: InterceptedOps | None = None
+        self._threads: weakref.WeakKeyDictionary[threading.Thread, int] = weakref.WeakKeyDictionary()
+        self._numbers = itertools.count(1)
+        self._lock = threading.RLock()
+        self._process = os.getpid()
+        self._recording = self._in_graph = False
+
+    # From the first line of the script to its last: which steps are recorded.
+
+    def install(self) -> None:
+        self._patches.wrap(threading.Thread, "start", self._numbered)
+        self._patches.wrap(threading.Thread, "run", self._followed)
+        if self._compiles:
+            self._graphs = CompiledGraphs(op_by_op=self._op_by_op)
+            try:
+                self._graphs.install()
+            except NotAvailable as error:
+                self._graphs = None
+                self._notice(f"compiled graphs are not seen among the calls: {error}")
+        else:
+            self._patches.also(around_compile_calls("the calls", self._script_compiles))
+        self._enter(0)
+
+    def begins(self, step: int) -> None:
+        self._leave()
+        self._notes.phase = "data"
+        if self._steps is not None and step in self._steps:
+            if self._has_values:
+                self._places = StepPlaces(modules=not self._compiles)
+            self._enter(step)
+
+    def step_ended(self, step: int) -> None:
+        self._leave()
+
+    def script_ended(self, failure: str) -> None:
+        self._leave()
+
+    def close(self) -> None:
+        self._leave()
+        if self._graphs is not None:
+            self._graphs.remove()
+        self._patches.undo()
+        self._notes.close()
+
+    def forget(self) -> None:
+        self._recording = False
+        self._notes.forget()
+        self._lines.active = False
+
+    def _enter(self, step: int) -> None:
+        self._notes.step, self._recording = step, True
+        self._notes.begin()
+        if self._has_values:
+            self._mode = InterceptedOps(lambda *call: self._around(0, *call))
+            self._mode.__enter__()  # type: ignore[no-untyped-call]
+            if self._graphs is not None:
+                self._graphs.executor = self
+        if not self._compiles:  # dynamo would trace what follows the lines
+            self._lines.start()
+
+    def _leave(self) -> None:
+        if not self._recording:
+            return
+        self._lines.stop()
+        self._moved("")
+        self._recording = False
+        mode, self._mode = self._mode, None
+        if mode is not None:
+            mode.__exit__(None, None, None)
+        if self._graphs is not None:
+            self._graphs.executor = None
+        places, self._places = self._places, None
+        if places is not None:
+            places.close()
+        self._notes.memories.forget_freed()
+        self._notes.flush()
+
+    def _script_compiles(self, compile_: Executed) -> Any:
+        if not self._compiles:
+            self._compiles = True
+            self._lines.stop()
+            if self._places is not None:
+                self._places.close()
+        return compile_()
+
+    # Threads of the script's own: each has its dispatch modes, and a number by the order in which it was started.
+
+    def _numbered(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def start(thread: threading.Thread, *args: Any, **kwargs: Any) -> Any:
+            if self._recording and self._is_here():
+                self._threads[thread] = next(self._numbers)
+            return original(thread, *args, **kwargs)
+
+        return start
+
+    def _followed(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def run(thread: threading.Thread, *args: Any, **kwargs: Any) -> Any:
+            number = self._threads.get(thread)
+            if number is None or not self._has_values or not self._is_here():
+                return original(thread, *args, **kwargs)
+            with InterceptedOps(lambda *call: self._around(number, *call)):
+                return original(thread, *args, **kwargs)
+
+        return run
+
+    def _is_here(self) -> bool:
+        # A process forked from the training (a data loader's worker) inherits all of this.
+        return os.getpid() == self._process
+
+    # One call, and one line.
+
+    def _around(self, thread: int, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Have an op executed as it would be, noted before for what it takes and after for what it gave."""
+        seen = is_operation_overload(operation) and operation.namespace not in ("profiler", "prim")
+        if not (seen and self._recording and self._is_here()) or (self._in_graph and not is_random(operation)):
+            return operation(*args, **kwargs)
+        write: Callable[[Any], None] | None = None
+        grad = torch.is_grad_enabled()
+        with self._guard, self._lock, torch.no_grad():
+            line, module = self._files.line(sys._getframe(1)), None
+            if thread == 0:
+                self._notes.moved(line if self._lines.active else "")
+                module = self._module_of(args, kwargs, grad=grad)
+            write = self._notes.before(operation, args, kwargs, line=line, module=module, thread=thread)
+        outputs = operation(*args, **kwargs)
+        if write is not None:
+            with self._guard, self._lock, torch.no_grad():
+                write(outputs)
+        return outputs
+
+    def _module_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, grad: bool) -> str | None:
+        """The module whose op is about to run; notes its phase."""
+        if self._places is None or self._in_graph:
+            return None
+        with without_dispatch_modes(), without_function_modes():
+            given = [one for one in leaves([*args, *kwargs.values()]) if isinstance(one, torch.Tensor)]
+            place = self._places.here(grad=grad, differentiable=any(one.requires_grad for one in given))
+        self._notes.phase = place.phase
+        return place.module
+
+    def _moved(self, line: str) -> None:
+        if self._recording and self._is_here():
+            with self._lock:
+                self._notes.moved(line)
+
+    # A compiled graph, from outside.
+
+    def captured(self, graph: CapturedGraph, inputs: Sequence[Any], execute: Executed) -> Any:
+        return execute()
+
+    def executed(self, graph: CompiledGraph, inputs: Sequence[Any], execute: Executed) -> Any:
+        """Have a compiled graph executed as it would be, as one call."""
+        if not self._recording or self._in_graph or not self._is_here():
+            return execute()
+        line, given, numbers = "", list[tuple[int, str]](), numbers_in(inputs)
+        with self._guard, self._lock, torch.no_grad():
+            line, given = self._files.line(sys._getframe(1)), self._notes.shown(list(inputs))
+            self._notes.moved("")
+            self._notes.phase = graph.phase
+        self._in_graph = True
+        try:
+            outputs = execute()
+        finally:
+            self._in_graph = False
+        with self._guard, self._lock, torch.no_grad():
+            op, shown = GRAPH + graph.name, self._notes.shown(outputs)
+            call = CallRecord(self._notes.step, op, line, graph.phase, given=given, numbers=numbers, results=shown)
+            self._notes.write(call)
+        return outputs

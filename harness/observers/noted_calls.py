@@ -1,0 +1,176 @@
+"""What is looked at around one call: the memory and the values of its tensors, and the generators that it moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..records.call_record import OWN, SETUP_PHASE, TORCH, CallRecord
+from ..records.digest_record import RECORD_BYTES
+from ..tape.call_log import PLAIN
+from ..tape.journal_writing import AppendFile
+from ..tape.random_calls import is_random
+from ..tape.tape import leaves
+from ..torch_private.dispatching import (
+    StorageMark,
+    storage_address,
+    without_dispatch_modes,
+    without_function_modes,
+)
+from ..torch_private.operators import returns_view, written_values
+from .digest import Digester, hash_text
+from .operations import FLUSH_AT
+from .script_generators import GeneratorDigests
+
+MOST_TEXT = 200
+"""Characters that are kept of a call's numbers."""
+
+
+class Memories:
+    """Numbers the memory of tensors in the order in which it is first met."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[StorageMark, int]] = {}
+        self._count = 0
+
+    def number(self, tensor: torch.Tensor) -> int:
+        """The number of a tensor's memory, -1 where it has none."""
+        try:
+            address = storage_address(tensor)
+        except (RuntimeError, NotImplementedError, AttributeError):
+            return -1
+        known = self._known.get(address)
+        if known is None:
+            known = self._known[address] = StorageMark(tensor), self._count
+            self._count += 1
+        return known[1]
+
+    def forget_freed(self) -> None:
+        """A freed storage keeps its address for as long as its mark is held."""
+        self._known = {key: one for key, one in self._known.items() if one[0].storage() is not None}
+
+
+class NotedCalls:
+    """Writes the calls of a training down. `step` and `phase` are those that it is in; not to be used by two threads at
+    once."""
+
+    def __init__(self, path: Path, device: str, digester: Digester) -> None:
+        self.step, self.phase = 0, SETUP_PHASE
+        self.memories = Memories()
+        self._file = AppendFile(path)
+        self._digester = digester
+        self._device = device.partition(":")[0]
+        self._generators = GeneratorDigests(device, digester)
+        self._states: Mapping[str, str] = {}
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+
+    def begin(self) -> None:
+        """Take the generators as they are now."""
+        self._states = self._generators.read()
+
+    def moved(self, line: str) -> None:
+        """Write down the generators that have moved since anybody looked, by no op: `line` has moved them."""
+        before, now = self._states, self._generators.read()
+        self._states = now
+        # NumPy's is there once NumPy is loaded, which draws nothing.
+        moved = [(name, before[name], state) for name, state in now.items() if before.get(name, state) != state]
+        if moved:
+            self.write(CallRecord(self.step, "", line, self.phase, drew=moved))
+
+    def before(
+        self,
+        operation: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        *,
+        line: str,
+        module: str | None,
+        thread: int,
+    ) -> Callable[[Any], None]:
+        """Look at a call that is about to run; what is given back writes it down, with what it has given."""
+        phase, random = self.phase, is_random(operation)
+        taken = [*leaves([*args, *kwargs.values()])]
+        tensors = [one for one in taken if isinstance(one, torch.Tensor)]
+        states = self._drawn_from(taken) if random else {}
+        given = self.shown(tensors)
+        writes = [one for one in leaves(list(written_values(operation, args, kwargs))) if isinstance(one, torch.Tensor)]
+        written = [place for place, one in enumerate(tensors) if any(one is other for other in writes)]
+        numbers = numbers_in(taken)
+
+        def after(outputs: Any) -> None:
+            made = [one for one in leaves(outputs) if isinstance(one, torch.Tensor)]
+            fresh = [one for one in made if not any(one is other for other in writes)]
+            known = {memory for memory, _ in given}
+            numbered = [self.memories.number(one) for one in fresh]
+            # A view of what it was given holds nothing new.
+            views = returns_view(operation)
+            read = [place for place, memory in enumerate(numbered) if not (views and memory in known)]
+            digests = dict(zip(read, self._digests([fresh[place] for place in read]), strict=True))
+            results = [(memory, digests.get(place, "")) for place, memory in enumerate(numbered)]
+            if not made and outputs is not None:  # a number that is read, as by `.item()`
+                results.append((-1, _text(outputs)))
+            changed = self._digests([tensors[place] for place in written])
+            results += zip((given[place][0] for place in written), changed, strict=True)
+            now = self._drawn_from(taken) if random else {}
+            drew = [(name, state, now[name]) for name, state in states.items() if now[name] != state]
+            self._states = {**self._states, **{name: state for name, _, state in drew if name in self._states}}
+            op = str(operation)
+            self.write(CallRecord(self.step, op, line, phase, module, thread, given, written, numbers, results, drew))
+
+        return after
+
+    def shown(self, values: Any) -> list[tuple[int, str]]:
+        """The memory and the digest of each tensor among them."""
+        tensors = [one for one in leaves(values) if isinstance(one, torch.Tensor)]
+        return [(self.memories.number(one), found) for one, found in zip(tensors, self._digests(tensors), strict=True)]
+
+    def write(self, call: CallRecord) -> None:
+        line = call.to_line()
+        self._pending.append(line)
+        self._pending_bytes += len(line)
+        if self._pending_bytes >= FLUSH_AT:
+            self.flush()
+
+    def flush(self) -> None:
+        lines, self._pending, self._pending_bytes = self._pending, [], 0
+        if lines:
+            self._file.append(lines)
+
+    def forget(self) -> None:
+        """Write nothing of what waits."""
+        self._pending.clear()
+
+    def close(self) -> None:
+        self.flush()
+        self._file.close()
+
+    def _drawn_from(self, taken: Sequence[Any]) -> dict[str, str]:
+        """The states of the generators that a call may draw from."""
+        given = [one for one in taken if isinstance(one, torch.Generator)]
+        if given:
+            with without_dispatch_modes(), without_function_modes():
+                digests = [hash_text(self._digester.digest([one.get_state()])) for one in given]
+            return {f"{OWN} {place}" if place else OWN: digest for place, digest in enumerate(digests)}
+        found = self._generators.read()
+        return {name: found[name] for name in (TORCH, self._device) if name in found}
+
+    def _digests(self, tensors: Sequence[torch.Tensor]) -> list[str]:
+        if not tensors:
+            return []
+        records = self._digester.digest(tensors)
+        hashes = [hash_text(records[start : start + RECORD_BYTES]) for start in range(0, len(records), RECORD_BYTES)]
+        return ["" if int(one, 16) == 0 else one for one in hashes]  # 0 is the digest of what cannot be read
+
+
+def numbers_in(taken: Sequence[Any]) -> str:
+    """What a call is given besides tensors, as text."""
+    return ", ".join(_text(one) for one in taken if not isinstance(one, torch.Tensor))[:MOST_TEXT]
+
+
+def _text(value: Any) -> str:
+    """A number or a setting as it is; of anything else, whose text may hold an address, its type."""
+    return repr(value) if isinstance(value, PLAIN) else type(value).__name__

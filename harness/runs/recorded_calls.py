@@ -1,0 +1,30 @@
+"""The calls that an experiment has recorded, step by step."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from ..errors import JournalError
+from ..records.call_record import CALLS, CallRecord
+from .recorded_run import RecordedRun
+
+
+def read_calls(run: RecordedRun) -> Iterator[tuple[int, list[CallRecord]]]:
+    """Each recorded step with its calls, in their order; one step at a time is held. Of a file that was cut off the
+    complete lines are given. Raises JournalError for one that is damaged otherwise."""
+    path = run.path / "journal" / CALLS
+
+    def records() -> Iterator[CallRecord]:
+        if not path.exists():
+            return
+        with path.open(encoding="utf-8") as file:
+            for line in file:
+                if line.endswith("\n"):  # else a kill has cut it off
+                    try:
+                        yield CallRecord.from_line(line)
+                    except ValueError as error:
+                        raise JournalError(path, f"is damaged: {error}") from error
+
+    for step, calls in itertools.groupby(records(), key=lambda one: one.step):
+        yield step, list(calls)
