@@ -18,7 +18,7 @@ from ..tape.ensemble import in_words
 from ..tape.replay import is_same, set_apart
 from ..tape.tape import SCRATCH, Tape, Watched
 from .alignment import recomputed
-from .hybrid import Mixture, MixtureExecution, TapePair, storage_read
+from .hybrid import Instead, Mixture, MixtureExecution, TapePair, storage_read
 from .local_error import LocalError, exact_block
 from .step_memory import Memory, Unbound
 from .storage_flow import SIDES, FlowValue, Side, StorageFlow, Use
@@ -103,7 +103,7 @@ def slice_of(
     nodes: Sequence[int],
     memory: Memory,
     outputs: Sequence[Use],
-    instead: Mapping[int, Use],
+    instead: Instead,
 ) -> Tape:
     """The nodes with what they read of earlier ones as inputs. Watched are `outputs`, named by their order.
 
