@@ -205,9 +205,7 @@ def execute(pair: TapePair, mixture: Mixture) -> Values:
         return MixtureExecution(pair, mixture).run_all().values()
 
 
-def run_node(
-    flow: StorageFlow, number: int, side: Side, kernels: Kernels, memory: Memory, instead: Instead
-) -> None:
+def run_node(flow: StorageFlow, number: int, side: Side, kernels: Kernels, memory: Memory, instead: Instead) -> None:
     """Execute one node. What it writes is a copy, for the other side may still read what was there."""
     node = flow.nodes[number]
     storages = {}

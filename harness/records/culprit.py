@@ -20,6 +20,7 @@ PART = "part"
 MARK_STEP = "mark-step"
 COMPILER_STAGE = "compiler-stage"
 COMPILER_SETTING = "compiler-setting"
+WAYS = (PART, MARK_STEP, COMPILER_STAGE, COMPILER_SETTING)
 """Kinds of culprits that are a way in which a mode executes."""
 
 
@@ -84,7 +85,8 @@ class CulpritScript:
 class Culprit:
     """Where a drift comes from. docs/guide/investigation-json.md says what each field is.
 
-    Three sorts have fields of their own: an op (`kernel`, `bound`, `largest_relative`, `lead`: the block that
+    `phases` are those of a cause that acts in more than one: an op's forward and its backward. Three sorts have fields
+    of their own: an op (`kernel`, `bound`, `largest_relative`, `lead`: the block that
     its script shows), a way in which a mode executes (`name`, `policy`, and `swapped`: the key of a mode that
     takes its place), and a difference in the set-up (`what`, `name`, `text`), which is the only one without a
     proof. By side is by "a" and "b". `script` and `command` are added where the findings are put together.
@@ -123,6 +125,7 @@ class Culprit:
     text: str | None = None
     script: CulpritScript | None = None
     command: str | None = None
+    phases: Sequence[str] | None = None
 
     @property
     def is_proven(self) -> bool:
@@ -148,7 +151,7 @@ class Culprit:
         return read_fields(cls, data)
 
 
-ADDED = ("script", "command", "local_rule", "roundings")
+ADDED = ("script", "command", "local_rule", "roundings", "phases")
 
 # The orders are those of the first version, so that a file that is written again stays the same, byte for byte.
 _SEEN = ("places", "sites", "significance", "local_significance", "error_ulp", "rho", "bias")
@@ -157,8 +160,8 @@ _OF_MODE = (
     "proof",
 )  # fmt: skip
 WRITTEN_OF_OP = (
-    "status", "phase", "module", "op", "step", "source", "kind", "kernel", "reasons", "ops", *_SEEN, "local_rule",
-    "bound", "largest_relative", "roundings", "share_of_drift", "proof", "lead", "script", "command",
+    "status", "phase", "phases", "module", "op", "step", "source", "kind", "kernel", "reasons", "ops", *_SEEN,
+    "local_rule", "bound", "largest_relative", "roundings", "share_of_drift", "proof", "lead", "script", "command",
 )  # fmt: skip
 WRITTEN_OF_MODE: Mapping[str, Sequence[str]] = {
     PART: (*_OF_MODE, "command", "script"),
