@@ -80,6 +80,6 @@ def _show_contributors(out: Console, culprits: Sequence[Culprit], pair: PairFind
             out.print(f"  {place}: {', '.join(one.reasons)}", soft_wrap=True)
     shown = [Path(one.script.path) for one in culprits if one.script and one.script.reproduces and one.script.path]
     if shown:
-        names = ", ".join(path.name for path in shown)
+        files = ", ".join(path.name for path in shown)
         how = "shows it" if len(shown) == 1 else "show them"
-        out.print(f"  {names} in {from_here(str(shown[0].parent))} {how} without numdrift", soft_wrap=True)
+        out.print(f"  {files} in {from_here(str(shown[0].parent))} {how} without numdrift", soft_wrap=True)
