@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..drift.loss_distance import absolute_difference, common_losses, relative_difference
 from ..drift.run_comparison import RunComparison, compare_runs
 from ..errors import JournalError, NumdriftError, RunNotFound
-from ..investigate.culprit_words import lines_of
+from ..investigate.culprit_words import lines_of, told_of
 from ..records.codec import NUMBERS, Unreadable
 from ..records.findings import INVESTIGATION, Findings, PairFindings, known_content
 from ..runs.recorded_run import RecordedRun, load_run, pandas
@@ -69,7 +69,9 @@ class Pair:
     """What is known of two runs; `a` is the reference, both are labels.
 
     `verdict` is identical, rounding, beyond-rounding, different-setup, nondeterministic, nonfinite or failed;
-    None while nothing decides, and then `undecided` says what would. `score` and `threshold` are multiples of
+    None while nothing decides, and then `undecided` says what would. `explained` is the share of the drift that goes
+    with all proven culprits together, `unexplained` says what is left. `told` are the culprits for which an experiment
+    speaks, and how many there are beside them. `score` and `threshold` are multiples of
     the reference's rounding noise. `exit_code` is that of the command line: 0 without drift beyond rounding.
     `content` is as in `Culprit`."""
 
@@ -85,7 +87,10 @@ class Pair:
     threshold: float | None
     closer_to_fp64: str | None
     culprits: Sequence[Culprit] = field(repr=False)
+    explained: float | None
+    unexplained: str = field(repr=False)
     content: Mapping[str, Any] = field(repr=False)
+    told: tuple[Sequence[Culprit], int] = field(repr=False)
 
     @property
     def exit_code(self) -> int:
@@ -256,8 +261,13 @@ def _pair_of(found: PairFindings, content: Mapping[str, Any]) -> Pair:
                 content=written,
             )
         )
+    named, counted = told_of(found.verdict, found.culprits)
+    told = [shown for one, shown in zip(found.culprits, culprits, strict=True) if one in named or one.proof is None]
     return Pair(
         **{name: getattr(found, name) for name in PAIR_COLUMNS},
+        explained=found.explained,
+        unexplained=found.unexplained,
+        told=(tuple(told), counted),
         undecided=found.undecided,
         text=tuple(found.text),
         notes=tuple(found.notes),

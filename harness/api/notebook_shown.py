@@ -64,11 +64,14 @@ def _pair(pair: Pair) -> str:
     """A heading, what is said of the pair, its culprits as a list, the notes."""
     # names and errors of somebody's script go into this: every text is escaped
     said = "".join(f"<p>{escape(sentence)}</p>" for sentence in pair.text)
-    shown, culprits = pair.culprits[:CULPRITS_SHOWN], ""
+    named, suspects = pair.told
+    shown, culprits = named[:CULPRITS_SHOWN], ""
     if shown:
         items = "".join(f"<li>{'<br>'.join(escape(line) for line in one.text)}</li>" for one in shown)
-        more = len(pair.culprits) - len(shown)
+        more = len(named) - len(shown)
         culprits = f"<ol>{items}</ol>" + (f"<p>and {more} more</p>" if more else "")
+    culprits += f"<p>without proof: {suspects}</p>" if suspects else ""
+    culprits += f"<p>{escape(pair.unexplained)}</p>" if pair.unexplained else ""
     notes = "".join(f"<p><i>{escape(note)}</i></p>" for note in pair.notes)
     return f"<h4>{escape(pair.b)} against {escape(pair.a)}: {_verdict(pair)}</h4>{said}{culprits}{notes}"
 

@@ -15,7 +15,7 @@ from ..drift.run_comparison import RunComparison
 from ..records.codec import plain
 from ..runs.recorded_run import RecordedRun
 from .command_options import force_option, json_option, out_option
-from .investigate import show_pair
+from .investigate import show_pair, suspects_option
 from .output import console, number, table, write_json
 
 EXAMPLES = """\b
@@ -46,6 +46,7 @@ Exit codes: 0 identical or rounding, 1 beyond rounding, undecided or another ver
     is_flag=True,
     help="Hold RUN_B, of several processes, against RUN_A, of one process that takes the whole batch at each step.",
 )
+@suspects_option
 @out_option
 @force_option
 @json_option
@@ -54,6 +55,7 @@ def command(
     suffixes: tuple[str, ...],
     top: int,
     global_batch: bool,
+    suspects: bool,
     out: Path,
     force: bool,
     json_path: str | None,
@@ -78,7 +80,7 @@ def command(
                 if not run.journal.steps:
                     console().print(f"{run.manifest.label} has no recorded step: {run.manifest.message}")
         for pair in found.pairs:
-            show_pair(console(), pair)
+            show_pair(console(), pair, suspects=suspects)
     # a pair of two investigations belongs to neither's findings
     for folder in {a.path.parent for a, b in pairs if a.path.parent == b.path.parent}:
         found.update(folder)

@@ -10,7 +10,6 @@ import click
 from rich.console import Console
 
 from ..api.investigating import DEFAULT_MODES, investigated
-from ..investigate.culprit_words import lines_of
 from ..investigate.investigation_plan import DEFAULT_STATE_BUDGET
 from ..launch.batch_kernels import stated_kernel
 from ..launch.supervise import Reporter
@@ -19,9 +18,9 @@ from ..records.mode_spec import parse_modes
 from . import command_options as options
 from .output import console, number, table, write_json
 from .progress import UnderstoodLines, reporter_for
+from .shown_culprits import show_culprits
 
 WORST_SHOWN = 5
-CULPRITS_SHOWN = 8
 
 EXAMPLES = """\b
 Examples:
@@ -47,6 +46,12 @@ knobs_option = click.option(
     "--knobs",
     is_flag=True,
     help="Also say which stage and which setting of the compiler makes the drift (without it: where no op does).",
+)
+
+suspects_option = click.option(
+    "--suspects",
+    is_flag=True,
+    help="Also list causes that no experiment has proven (without it: their number).",
 )
 
 partition_bisect_option = click.option(
@@ -110,6 +115,7 @@ partition_bisect_option = click.option(
 )
 @knobs_option
 @partition_bisect_option
+@suspects_option
 @options.module_option
 @options.strict_option
 @options.quiet_option
@@ -125,6 +131,7 @@ def command(
     kernels: tuple[str, ...],
     quiet: bool,
     verbose: bool,
+    suspects: bool,
     force: bool,
     json_path: str | None,
     **asked: Any,
@@ -140,7 +147,7 @@ def command(
             if pair.exit_code:
                 console(stderr=True).print(f"numdrift: {pair.b} against {pair.a}: {pair.text[0]}", soft_wrap=True)
     elif json_path != "-":
-        show(console(), found, verbose=verbose)
+        show(console(), found, verbose=verbose, suspects=suspects)
     return found.exit_code
 
 
@@ -161,7 +168,7 @@ class CommandLineProgress:
             self._console.print(text, soft_wrap=True)
 
 
-def show(out: Console, found: Findings, *, verbose: bool = False) -> None:
+def show(out: Console, found: Findings, *, verbose: bool = False, suspects: bool = False) -> None:
     """Print the verdicts as a table of the pairs, then what is known of each, and what it cost."""
     rows = table(
         "reference", "mode", "verdict", ">first differing step", ">first significant step", ">largest z", ">fault from",
@@ -180,7 +187,7 @@ def show(out: Console, found: Findings, *, verbose: bool = False) -> None:
         )
     out.print(rows)
     for pair in found.pairs:
-        show_pair(out, pair, verbose=verbose)
+        show_pair(out, pair, verbose=verbose, suspects=suspects)
     if found.training_runs or found.reused:
         reused = f", {found.reused} used again" if found.reused else ""
         out.print(
@@ -189,17 +196,13 @@ def show(out: Console, found: Findings, *, verbose: bool = False) -> None:
         )
 
 
-def show_pair(out: Console, pair: PairFindings, *, verbose: bool = False) -> None:
-    """Print what is known of one pair; with `verbose` also the score of each step and its worst tensors."""
+def show_pair(out: Console, pair: PairFindings, *, verbose: bool = False, suspects: bool = False) -> None:
+    """Print what is known of one pair; with `verbose` also the score of each step and its worst tensors, with
+    `suspects` also the causes that have no proof."""
     out.print(f"\n{pair.b} against {pair.a}: {pair.verdict or 'undecided'}", soft_wrap=True)
     for sentence in pair.text:
         out.print(f"  {sentence}", soft_wrap=True)
-    for place, culprit in enumerate(pair.culprits[:CULPRITS_SHOWN], 1):
-        if culprit.proof is not None:  # a difference in the set-up is in the text already
-            first, *others = lines_of(culprit, pair.a, pair.b)
-            out.print(f"  {place}. {first}", soft_wrap=True)
-            for line in others:
-                out.print(f"     {line}", soft_wrap=True)
+    show_culprits(out, pair, suspects=suspects)
     if pair.without:
         out.print(f"  {pair.without.text}", soft_wrap=True)
     for note in pair.notes:

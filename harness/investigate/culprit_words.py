@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..records.culprit import COMPILER_SETTING, COMPILER_STAGE, LAYOUT, MARK_STEP, PART, Culprit, Proof
+from ..records.mode_spec import INDUCTOR
 from ..tape.op_names import sums
 
 MOST_PLACES = 4
@@ -42,7 +43,7 @@ def lines_of(culprit: Culprit, a: str, b: str) -> list[str]:
         shown = f"{from_here(script.path)} shows it without numdrift"
     lines = [
         f"{status}{title_of(culprit)}{of_drift}",
-        ("; " if culprit.layouts else ", ").join(culprit.reasons),
+        ("; " if culprit.layouts else ", ").join([*culprit.reasons, *_compiled(culprit)]),
         wrong_by_itself(culprit, a, b) if culprit.local_rule in ("choice", "values", "bias") else "",
         _errors(culprit, a, b),
         _bound(culprit, a, b),
@@ -52,14 +53,35 @@ def lines_of(culprit: Culprit, a: str, b: str) -> list[str]:
     return [line for line in lines if line]
 
 
+def told_of(verdict: str | None, culprits: Sequence[Culprit], *, suspects: bool = False) -> tuple[list[Culprit], int]:
+    """Those that are named, and how many are only counted, unless all `suspects` are asked for. A difference in the
+    set-up is told by the verdict. A suspect is named where an experiment speaks for it: half of its proof holds, and
+    the drift is more than rounding."""
+    named, counted = list[Culprit](), 0
+    for one in culprits:
+        if one.proof is None:
+            continue
+        speaks = verdict != "rounding" and (one.proof.swap_in.holds or one.proof.swap_out.holds)
+        if suspects or one.is_proven or speaks:
+            named.append(one)
+        else:
+            counted += 1
+    return named, counted
+
+
+def named_places(culprit: Culprit) -> str:
+    places = [place or "the model itself" for place in culprit.places]
+    more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
+    return ", ".join(places[:MOST_PLACES]) + more
+
+
 def title_of(culprit: Culprit) -> str:
     """What it is and where."""
     op = culprit.op or culprit.name or "the inputs of the step"
-    places = [place or "the model itself" for place in culprit.places]
-    more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
-    where = f" of {', '.join(places[:MOST_PLACES])}{more}" if places else ""
+    where = f" of {named_places(culprit)}" if culprit.places else ""
     source = f", {from_here(culprit.source)}" if culprit.source else ""
-    return f"{op} in {PHASES.get(culprit.phase or '', culprit.phase)}{where}{source}"
+    phases = culprit.phases or (culprit.phase or "",)
+    return f"{op} in {' and '.join(PHASES.get(one, one) for one in phases)}{where}{source}"
 
 
 def wrong_by_itself(culprit: Culprit, a: str, b: str) -> str:
@@ -98,6 +120,12 @@ def ill_conditioned_here(causes: Sequence[Culprit], score: float) -> str:
         f"ill-conditioned here: all of the drift comes from {names}{more}, which errs by {rho:.2g} times what rounding "
         f"of its inputs causes, whatever kernel computes it; of that the step makes {score:.3g} times its noise"
     )
+
+
+def _compiled(culprit: Culprit) -> list[str]:
+    """The part of the compiler that made the kernel another one."""
+    made = (culprit.kernel or {}).get("b")
+    return ["by torch.compile's code generation"] if made == INDUCTOR else []
 
 
 def _errors(culprit: Culprit, a: str, b: str) -> str:

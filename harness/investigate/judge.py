@@ -27,6 +27,7 @@ from ..records.step_files import STATE
 from ..runs.mapped_tensors import TensorFile
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import read_state, state_steps
+from .completeness import accounted
 from .evidence import PairEvidence, evidence_for
 from .judged_ranks import judged_by_rank
 from .ops import localizations
@@ -102,6 +103,9 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
     told = (verdict.notes, compared.notes, environment_differences(evidence.a, evidence.b), scores.notes)
     notes = [*chain(*told), *scores.unreplayed, *weighed.unreadable]
     notes += [note for answer in answers.values() for note in answer.notes]
+    explained, unexplained = None, ""
+    if not compared.identical:
+        explained, unexplained = accounted(evidence, verdict, scores, weighed.localized, culprits)
     referee = weighed.referee
     said = [sentence for answer in answers.values() for sentence in answer.sentences]
     return PairFindings(
@@ -119,6 +123,8 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
         closer_to_fp64={"a": a, "b": b}.get(referee.closer, referee.closer) if referee else None,
         referee=asdict(referee) if referee else None,
         culprits=[*_not_located(map(_of_setup, causes), culprits), *culprits],
+        explained=explained,
+        unexplained=unexplained,
         controls={label: asdict(one) for label, one in weighed.controls.items()},
         noise=scores.noise,
         steps=[*map(_of_step, scores.steps)],

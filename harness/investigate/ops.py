@@ -76,7 +76,8 @@ class Ops:
                 notes.append(f"step {one.step} could not be localized: {one.reason}")
             notes += [f"step {one.step}: {note}" for note in one.content.get("notes", ())]
         order: dict[str | None, int] = {"beyond-rounding": 0, "rounding": 1}
-        return QuestionAnswer(sorted(known.values(), key=lambda one: order.get(one.significance, 2)), notes=notes)
+        told = sorted(known.values(), key=lambda one: (not one.is_proven, order.get(one.significance, 2)))
+        return QuestionAnswer(told, notes=notes)
 
 
 def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:

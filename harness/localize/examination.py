@@ -21,7 +21,7 @@ from ..tape.replay import is_same, set_apart
 from ..tape.tape import SCRATCH, Tape, Watched
 from ..torch_private.operators import view_behind
 from .alignment import recomputed
-from .hybrid import Mixture, MixtureExecution, TapePair, storage_read
+from .hybrid import Instead, Mixture, MixtureExecution, TapePair, storage_read
 from .layouts import RelaidArgument, SwappedLayout, looks_of, swapped_layout
 from .local_error import LocalError, exact_block
 from .step_memory import Memory, Unbound
@@ -145,7 +145,7 @@ def slice_of(
     nodes: Sequence[int],
     memory: Memory,
     outputs: Sequence[Use],
-    instead: Mapping[int, Use],
+    instead: Instead,
 ) -> Tape:
     """The nodes with what they read of earlier ones as inputs. Watched are `outputs`, named by their order.
 

@@ -11,7 +11,7 @@ import torch
 from numdrift.kernels.swaps.request import swap_requests
 
 from ..errors import NumdriftError
-from ..records.culprit import KERNEL, ArgumentLayouts, Culprit, Proof, SwappedIn, SwappedOut
+from ..records.culprit import KERNEL, STRUCTURE, ArgumentLayouts, Culprit, Proof, SwappedIn, SwappedOut
 from ..records.mode_spec import INDUCTOR, OP_BY_OP, ModeSpec, parse_mode
 from .alignment import op_name
 from .examination import AGAIN, Examined
@@ -23,14 +23,17 @@ from .local_error import LocalError
 from .net_effect import NetEffect, net_effects
 from .proofs import MeasuredCause, Proofs, is_beyond
 from .storage_flow import SIDES, FlowNode, Side
-from .swap_sites import Cause
+from .swap_sites import PHASES, Cause, phase_of
 from .verification import Found
 
 SIGNIFICANT = ("beyond-rounding", "rounding")
 WRONG = ("different-setup", "beyond-rounding", None, "rounding")
 """The order in which causes are told."""
 
-MOST_PLACES = 12
+MOST_PLACES = 100
+
+MAIN = 0.5
+"""The share of an infinite drift from which on a cause is what makes it infinite."""
 
 
 class Describer:
@@ -51,10 +54,11 @@ class Describer:
         self._threshold = threshold
         self._kernel = kernel
 
-    def culprits(self) -> list[Culprit]:
-        """Every cause that acts. The significant ones come first: of them what is wrong by itself before what is not,
-        then by how many floating values they move, then by their scores. Where the drift is infinite, so are the scores
-        of all that take part in it: then their shares tell."""
+    def culprits(self) -> list[tuple[Cause, Culprit]]:
+        """Every cause that acts, what is proven first. The significant ones come before the others: of them what is
+        wrong by itself before what is not, then by how many floating values they move, then by their scores. Where the
+        drift is infinite, so are the scores of all that take part in it: then what makes it so comes first, by its
+        share."""
         proofs = self._proofs
         others = [one for one in proofs.others if one.swapped_in is None or not one.swapped_in.is_none]
         causes = [one.cause for one in (*proofs.significant, *others)]
@@ -70,9 +74,19 @@ class Describer:
             return share, float(came.moved(0.0)), came.score if math.isfinite(came.score) else 1e300
 
         ranked = sorted(proofs.significant, key=rank, reverse=True)
-        found = [self._culprit(one, "beyond-rounding") for one in ranked]
-        found += [self._culprit(one, "rounding") for one in others]
-        return sorted(found, key=lambda one: (SIGNIFICANT.index(one.significance), WRONG.index(one.local_significance)))
+        found = [(one.cause, self._culprit(one, "beyond-rounding")) for one in ranked]
+        found += [(one.cause, self._culprit(one, "rounding")) for one in others]
+        infinite = math.isinf(proofs.whole.score)
+
+        def order(told: tuple[Cause, Culprit]) -> tuple[bool, int, bool, int]:
+            _, one = told
+            little = infinite and (one.share_of_drift or 0.0) < MAIN
+            wrong = WRONG.index(one.local_significance)
+            # Of what is rounding none is wrong, known or not: the larger share comes first.
+            wrong = wrong if one.significance == "beyond-rounding" else min(wrong, 2)
+            return not one.is_proven, SIGNIFICANT.index(one.significance), little, wrong
+
+        return sorted(found, key=order)
 
     def _culprit(self, measured: MeasuredCause, significance: str) -> Culprit:
         cause, found = measured.cause, place_of(self._pair, self._examined, measured.cause)
@@ -102,6 +116,7 @@ class Describer:
             kernel=self._kernels(cause),
             reasons=cause.reasons,
             ops={side: cause.ops[side] for side in SIDES},
+            phases=self._phases(cause),
             places=self._places(cause),
             sites=len(cause.sites),
             significance=significance,
@@ -131,10 +146,19 @@ class Describer:
         for block in (*(site.lead for site in cause.sites), *others):
             for side in SIDES:
                 for number in self._pair.blocks[block].of(side):
-                    place = _module(self._pair.flows[side].nodes[number])
-                    if place is not None:
-                        found[place] = None
+                    call = self._pair.flows[side].nodes[number].call
+                    # an optimizer's op of many tensors is about many parameters
+                    found |= dict.fromkeys(call.owners if call.module is None else (call.module,))
         return list(found)[:MOST_PLACES]
+
+    def _phases(self, cause: Cause) -> list[str] | None:
+        """The phases of the step in which calls of the cause are others; None where that is one, or a rewritten op's,
+        whose backward is autograd's."""
+        if cause.kind == STRUCTURE:
+            return None
+        looked = [one for one in cause.blocks if one in self._examined and self._examined[one].differs is not False]
+        found = sorted({phase_of(self._pair, one) for one in looked}, key=PHASES.index)
+        return list(found) if len(found) > 1 else None
 
     def _proof(self, measured: MeasuredCause, significance: str) -> Proof:
         whole, rest = self._proofs.whole, self._proofs.rest

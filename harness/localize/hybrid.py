@@ -23,7 +23,7 @@ import torch
 
 from ..tape.replay import executed, given, set_apart
 from .alignment import Block, align
-from .step_memory import Flows, Lifetimes, Memory, Unbound, is_one
+from .step_memory import Flows, Lifetimes, Memory, Stand, Unbound, is_one
 from .storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use, layout_of, other
 from .value_links import Links, common_reads, linked
 
@@ -102,6 +102,10 @@ def paired(a: StorageFlow, b: StorageFlow) -> TapePair:
     return TapePair(flows, blocks, links, Lifetimes(flows, links, blocks), {"a": plain, "b": plain})
 
 
+Instead = Mapping[int, Sequence[Stand]]
+"""By slot, views of the other side that are read in place of a call's own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mixture:
     """A hybrid: `base`, but with these blocks and these inputs (by side a's value) from the other side."""
@@ -167,11 +171,12 @@ class MixtureExecution:
                 found[name] = self.memory.tensor(other(base), theirs[name]).clone()
         return found
 
-    def instead(self, side: Side, node: int, number: int) -> dict[int, Use]:
-        """By slot, what a paired call reads of the other side in place of its own, where that was made later."""
+    def instead(self, side: Side, node: int, number: int) -> dict[int, list[Stand]]:
+        """By slot, what a paired call reads of the other side in place of its own, where that was made later: each of
+        its views of that slot, as the parts of one product that a fused attention takes."""
         if number in self.pair.own_reads:
             return {}
-        block, found = self.pair.blocks[number], dict[int, Use]()
+        block, found = self.pair.blocks[number], dict[int, list[Stand]]()
         mine, theirs = (self.pair.flows[one].nodes[block.of(one)[0]] for one in (side, other(side)))
         for ours, far in common_reads(mine, theirs):
             # What shows other parts of one content does not stand for each other; of other contents it is not known.
@@ -179,7 +184,7 @@ class MixtureExecution:
             unknown = link is None or link.value != far.value or not is_one(link)
             alike = ours.view.size == far.view.size and (unknown or layout_of(ours.view) == layout_of(far.view))
             if alike and self._comes_later(side, ours, far):
-                found[ours.value.slot] = far
+                found.setdefault(ours.value.slot, []).append((ours, far))
         return found
 
     def _comes_later(self, side: Side, mine: Use, theirs: Use) -> bool:
@@ -200,9 +205,7 @@ def execute(pair: TapePair, mixture: Mixture) -> Values:
         return MixtureExecution(pair, mixture).run_all().values()
 
 
-def run_node(
-    flow: StorageFlow, number: int, side: Side, kernels: Kernels, memory: Memory, instead: Mapping[int, Use]
-) -> None:
+def run_node(flow: StorageFlow, number: int, side: Side, kernels: Kernels, memory: Memory, instead: Instead) -> None:
     """Execute one node. What it writes is a copy, for the other side may still read what was there."""
     node = flow.nodes[number]
     storages = storages_read(node, side, memory, instead)
@@ -219,9 +222,7 @@ def run_node(
         memory.put(side, use.value, storages[use.value.slot])
 
 
-def storages_read(
-    node: FlowNode, side: Side, memory: Memory, instead: Mapping[int, Use]
-) -> dict[int, torch.UntypedStorage]:
+def storages_read(node: FlowNode, side: Side, memory: Memory, instead: Instead) -> dict[int, torch.UntypedStorage]:
     """The storages that a node reads, by slot."""
     storages: dict[int, torch.UntypedStorage] = {}
     for use in node.reads:
@@ -231,11 +232,13 @@ def storages_read(
     return storages
 
 
-def storage_read(memory: Memory, side: Side, use: Use, far: Use | None, node: FlowNode) -> torch.UntypedStorage:
+def storage_read(
+    memory: Memory, side: Side, use: Use, far: Sequence[Stand] | None, node: FlowNode
+) -> torch.UntypedStorage:
     """The storage that a node reads: the other side's in place of its own where that is to be had."""
-    if far is not None:
+    if far:
         views = {layout_of(one.view) for one in node.reads if one.value.slot == use.value.slot}
         is_written = any(one.value.slot == use.value.slot for one in node.writes)
         with suppress(Unbound):
-            return memory.across(side, use, far, alone=len(views) == 1 and not is_written)
+            return memory.across(side, far, alone=len(views) == 1 and not is_written)
     return memory.storage(side, use.value)

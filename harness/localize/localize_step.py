@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ..drift.step_noise import Noise
 from ..records.culprit import Culprit
+from ..records.localization_record import LeftOver
 from ..tape.tape import Tape
 from .alignment import op_name
 from .choices import ChosenDrift, with_choices_of_reference, with_decisions
@@ -16,7 +17,9 @@ from .held_run import WorkerCalls
 from .hybrid import Kernels, Mixture, TapePair, Values, execute, paired
 from .hybrid_tests import HybridTests, Infeasible, Scorer
 from .layouts import both_in_words, looks_of
+from .left_over import left_over
 from .proofs import Proofs, prove
+from .same_number import of_one_number
 from .storage_flow import SIDES, Side, flow_of
 from .swap_sites import Cause, SwapSite, causes_of, differing_inputs, sites_of
 from .verification import Digests, Found, verify
@@ -108,6 +111,7 @@ class LocalizedStep:
     proofs: Proofs
     culprits: list[Culprit]
     chosen: ChosenDrift | None
+    left: LeftOver
     notes: list[str] = field(default_factory=list)
 
 
@@ -175,9 +179,11 @@ def localize_step(
         nodes = [(number, pair.flows[side].nodes[number]) for number in numbers]
         return kernel_of(held.spec, nodes, kernels[side], checked=held.digests is not None or controls[side])
 
-    culprits = Describer(pair, examined, proofs, threshold, kernel).culprits()
+    told = Describer(pair, examined, proofs, threshold, kernel).culprits()
+    left = left_over(tests, told)
     notes = _notes(controls, kernels, sides)
-    return LocalizedStep(pair, controls, kernels, examined, causes, proofs, culprits, chosen, notes)
+    culprits = [culprit for _, culprit in told]
+    return LocalizedStep(pair, controls, kernels, examined, causes, proofs, culprits, chosen, left, notes)
 
 
 def _astray(pair: TapePair, side: Side, number: int, found: Found) -> tuple[str, ...]:
@@ -205,7 +211,7 @@ def _gives_itself(held: Held, values: Values, noise: Noise) -> bool:
 
 
 def _causes(pair: TapePair, examined: Mapping[int, Examined], sites: Sequence[SwapSite]) -> list[Cause]:
-    causes = causes_of(pair, examined, sites)
+    causes = of_one_number(pair, causes_of(pair, examined, sites))
     inputs = differing_inputs(pair)
     if not inputs:
         return causes

@@ -137,6 +137,7 @@ def _facts(found: LocalizedStep, sides: Mapping[Side, Held]) -> dict[str, object
     return {
         "score": found.proofs.whole.score,
         "rest": None if found.proofs.rest is None else found.proofs.rest.score,
+        "left": found.left,
         "culprits": found.culprits,
         "controls": dict(found.controls),
         "blocks": len(found.pair.blocks),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ..search import bisect_all, ddmin
 from .hybrid_tests import Drift, HybridTests, Infeasible
-from .swap_sites import Cause
+from .swap_sites import Cause, joined_causes, op_of_both
 
 FEW = 24
 """Up to so many causes are each tested alone; beyond, groups are tested first."""
@@ -66,9 +66,10 @@ def prove(tests: HybridTests, causes: Sequence[Cause], threshold: float) -> Proo
         except Infeasible:
             return False
 
-    together = ddmin(left, remains) if left and remains(left) else []
-    chosen = [*alone, *(one for one in together if one not in alone)]
-    others = [_proof(tests, cause, whole) for cause in causes[:FEW] if cause not in chosen]
+    needed = ddmin(left, remains) if left and remains(left) else []
+    together = _of_one_op(needed)
+    chosen = [*alone, *together]
+    others = [_proof(tests, cause, whole) for cause in causes[:FEW] if cause not in (*alone, *needed)]
     significant = [
         replace(_proof(tests, cause, whole), together=len(together) - 1 if cause in together else 0) for cause in chosen
     ]
@@ -79,6 +80,19 @@ def prove(tests: HybridTests, causes: Sequence[Cause], threshold: float) -> Proo
         rest = None
     others.sort(key=lambda one: -(one.share or 0.0))
     return Proofs(whole, rest, tuple(significant), tuple(others), tests.count)
+
+
+def _of_one_op(causes: Sequence[Cause]) -> list[Cause]:
+    """The causes that act only together, those joined that are one op's forward and its backward."""
+    found: dict[object, list[Cause]] = {}
+    for cause in causes:
+        found.setdefault((cause.kind, op_of_both(cause.ops["a"] or cause.ops["b"])), []).append(cause)
+    return [
+        one[0]
+        if len(one) == 1
+        else joined_causes(one, tuple(dict.fromkeys(why for each in one for why in each.reasons)))
+        for one in found.values()
+    ]
 
 
 def is_beyond(drift: Drift, threshold: float) -> bool:

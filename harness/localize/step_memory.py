@@ -16,6 +16,9 @@ from .value_links import Link, Links
 Flows = Mapping[Side, StorageFlow]
 FOREVER = 1 << 60
 
+Stand = tuple[Use, Use]
+"""A view of one side, and the view of the other side that stands for it."""
+
 Moved = Callable[[torch.Tensor, torch.dtype], torch.Tensor]
 """Gives the bytes of values of a dtype as they are to be taken."""
 
@@ -63,14 +66,17 @@ class Memory:
     def put(self, side: Side, value: FlowValue, storage: torch.UntypedStorage) -> None:
         self._live[side, value] = storage
 
-    def across(self, side: Side, mine: Use, theirs: Use, *, alone: bool) -> torch.UntypedStorage:
-        """The other side's value in place of this one, laid out as this one is; what the view leaves out
-        stays this one's, or is anything where the view is looked at `alone`."""
-        link = Link(mine.view, theirs.view, theirs.value)
-        if is_one(link) or alone or self._flows[side].is_whole(mine.view, mine.value):
-            return self._converted(side, mine.value, link, whole=True)
+    def across(self, side: Side, views: Sequence[Stand], *, alone: bool) -> torch.UntypedStorage:
+        """The other side's value in place of this one, laid out as this one is, by the views of both that stand for
+        each other; what these leave out stays this one's, or is anything where one view is looked at `alone`."""
+        links = [Link(mine.view, theirs.view, theirs.value) for mine, theirs in views]
+        mine = views[0][0]
+        is_same = all(map(is_one, links)) and len({link.value for link in links}) == 1
+        if is_same or alone or self._flows[side].is_whole(mine.view, mine.value):
+            return self._converted(side, mine.value, links[0], whole=True)
         made: torch.UntypedStorage = self.storage(side, mine.value).clone()
-        self.viewed(side, made, mine.view).copy_(self.tensor(other(side), theirs))
+        for ours, theirs in views:
+            self.viewed(side, made, ours.view).copy_(self.tensor(other(side), theirs))
         return made
 
     def fork(self) -> Memory:

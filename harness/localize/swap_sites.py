@@ -19,18 +19,23 @@ its backward, blocks 0 and 3, go together, and are one cause.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..tape.replay import bits_of
 from ..tape.storages import viewed
 from ..tape.tape import Phase
-from .examination import AGAIN, Examined, Kind, names_of
+from .examination import AGAIN, WIRING, Examined, Kind, names_of
 from .hybrid import END, TapePair
 from .storage_flow import SIDES, FlowNode, FlowValue, Side, other
+from .value_links import LAYOUT, PART
 
 DOMINATES = 64.0
 """A kernel whose results differ by so many times more, relatively, is the one that a site is named by."""
+
+WIRED = (WIRING, LAYOUT, PART)
+"""Reasons that are of one call, and say nothing of what others are told."""
 
 PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer")
 
@@ -223,7 +228,10 @@ def causes_of(pair: TapePair, examined: Mapping[int, Examined], sites: Iterable[
         phase = phase_of(pair, site.lead)
         ops = {side: tuple(names_of(pair, site.lead, side)) for side in SIDES}
         # The reasons of a structure say no more than its ops do.
-        look = (suspect.kind, phase, *ops.values(), suspect.reasons if suspect.kind != "structure" else ())
+        look: object = (suspect.kind, phase, *ops.values(), suspect.reasons if suspect.kind != "structure" else ())
+        if suspect.kind == "arguments" and not any(one in WIRED or one.startswith("shape ") for one in suspect.reasons):
+            # One wrong number, wherever it is told: to the ops of a forward, to those of its backward as well.
+            look = (suspect.kind, phase == "optimizer", op_of_both(ops["a"]), op_of_both(ops["b"]), suspect.reasons)
         # Kernels of which none can be tested without the others: the lead names them, and may be innocent.
         untold = [one for one in sorted(site.blocks - {site.lead}) if one in examined and examined[one].differs is None]
         untold = [one for one in untold if examined[one].suspect.kind == "kernel" == suspect.kind]
@@ -234,6 +242,17 @@ def causes_of(pair: TapePair, examined: Mapping[int, Examined], sites: Iterable[
         found.setdefault(look, Cause(suspect.kind, phase, ops, reasons, ()))
         alike.setdefault(look, []).append(site)
     return [replace(cause, sites=tuple(alike[look])) for look, cause in found.items()]
+
+
+def joined_causes(causes: Sequence[Cause], reasons: tuple[str, ...]) -> Cause:
+    """Several causes as the one that they are."""
+    ops = {side: tuple(dict.fromkeys(op for one in causes for op in one.ops[side])) for side in SIDES}
+    return replace(causes[0], ops=ops, reasons=reasons, sites=tuple(site for one in causes for site in one.sites))
+
+
+def op_of_both(ops: Sequence[str]) -> tuple[str, ...]:
+    """The ops, of a backward those whose backward they are: ("gelu",) of `gelu_backward`."""
+    return tuple(re.sub(r"_backward(_data)?$", "", one) for one in ops)
 
 
 def phase_of(pair: TapePair, number: int) -> Phase:

@@ -24,6 +24,7 @@ PART = "part"
 MARK_STEP = "mark-step"
 COMPILER_STAGE = "compiler-stage"
 COMPILER_SETTING = "compiler-setting"
+WAYS = (PART, MARK_STEP, COMPILER_STAGE, COMPILER_SETTING)
 """Kinds of culprits that are a way in which a mode executes."""
 
 
@@ -102,9 +103,10 @@ class ArgumentLayouts:
 class Culprit:
     """Where a drift comes from. docs/guide/investigation-json.md says what each field is.
 
-    Three sorts have fields of their own: an op (`kernel`, `layouts`, `bound`, `largest_relative`, `lead`: the
-    block that its script shows), a way in which a mode executes (`name`, `policy`, and `swapped`: the key of a mode
-    that takes its place), and a difference in the set-up (`what`, `name`, `text`), which is the only one without a
+    `phases` are those of a cause that acts in more than one: an op's forward and its backward. Three sorts have fields
+    of their own: an op (`kernel`, `layouts`, `bound`, `largest_relative`, `lead`: the block that its script shows), a way
+    in which a mode executes (`name`, `policy`, and `swapped`: the key of a mode that takes its place), and a difference
+    in the set-up (`what`, `name`, `text`), which is the only one without a
     proof. By side is by "a" and "b". `script` and `command` are added where the findings are put together.
     """
 
@@ -142,6 +144,7 @@ class Culprit:
     text: str | None = None
     script: CulpritScript | None = None
     command: str | None = None
+    phases: Sequence[str] | None = None
 
     @property
     def is_proven(self) -> bool:
@@ -173,7 +176,7 @@ class Culprit:
         return read_fields(cls, data)
 
 
-ADDED = ("script", "command", "local_rule", "roundings", "layouts", "swapped")
+ADDED = ("script", "command", "local_rule", "roundings", "layouts", "swapped", "phases")
 
 # The orders are those of the first version, so that a file that is written again stays the same, byte for byte.
 _SEEN = ("places", "sites", "significance", "local_significance", "error_ulp", "rho", "bias")
@@ -182,9 +185,9 @@ _OF_MODE = (
     "proof",
 )  # fmt: skip
 WRITTEN_OF_OP = (
-    "status", "phase", "module", "op", "step", "source", "kind", "kernel", "reasons", "ops", *_SEEN, "local_rule",
-    "bound", "largest_relative", "roundings", "share_of_drift", "proof", "lead", "layouts", "swapped", "script",
-    "command",
+    "status", "phase", "phases", "module", "op", "step", "source", "kind", "kernel", "reasons", "ops", *_SEEN,
+    "local_rule", "bound", "largest_relative", "roundings", "share_of_drift", "proof", "lead", "layouts", "swapped",
+    "script", "command",
 )  # fmt: skip
 WRITTEN_OF_MODE: Mapping[str, Sequence[str]] = {
     PART: (*_OF_MODE, "command", "script"),

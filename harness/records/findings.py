@@ -180,8 +180,10 @@ class PairFindings:
 
     `verdict` is a word of the design, None where nothing decides (then `undecided` says what would). `text`
     are sentences for people. `score` and `threshold` are multiples of the reference's rounding noise.
-    `closer_to_fp64` is a mode's name, `equal`, or None without a referee. `steps` holds each step's score and
-    those of its tensors, `curve` and `lag` what the whole trainings say. `compiler` has the scores of a step
+    `closer_to_fp64` is a mode's name, `equal`, or None without a referee. `explained` is the share of the drift of the
+    step that was taken apart which goes with all proven culprits together, `unexplained` what is left or was excluded,
+    or why no cause was looked for; of a pair that differs one of the two says something. `steps` holds each step's
+    score and those of its tensors, `curve` and `lag` what the whole trainings say. `compiler` has the scores of a step
     with other stages and settings of the compiler, `parts` those of a step with parts of the model on the
     mode's backend, `without` the whole training with the culprits swapped out. `runs_used` counts the
     trainings behind all this, `tests` the hybrids of two tapes. Of runs of several processes `ranks` has the
@@ -204,6 +206,8 @@ class PairFindings:
     closer_to_fp64: str | None = None
     referee: Mapping[str, Any] | None = None
     culprits: Sequence[Culprit] = ()
+    explained: float | None = field(default=None, metadata=UNLESS_EMPTY)
+    unexplained: str = field(default="", metadata=UNLESS_EMPTY)
     controls: Mapping[str, Any] = field(default_factory=dict)
     noise: str = ""
     steps: Sequence[StepFindings] = ()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, cast
 
 from ..errors import JournalError
 from .codec import Unreadable, json_text, put, read
@@ -46,6 +47,23 @@ class LocalizerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOver:
+    """What is left of a step's drift where all proven causes are swapped out together: `explained` is the share that
+    goes (None where the step does not drift, or they cannot be swapped out together, as `why` says), `score` and
+    `discrete` what stays. `untested` are the ops that may differ and whose hybrids could not be executed, in so many
+    `blocks`."""
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    explained: float | None = None
+    score: float | None = None
+    discrete: int = 0
+    untested: Sequence[str] = ()
+    blocks: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Localization:
     """What was found in one step of a pair. `content` is the file's: `culprits` ranked, `score` before and
     `rest` after all of them are swapped out, `tests` (hybrids executed), `seconds`, `notes`; `reason` where
@@ -77,6 +95,18 @@ class Localization:
         """Whether the mode has executed more random ops than the reference."""
         draws = self.content.get("draws") or {}
         return int(draws.get("b", 0)) > int(draws.get("a", 0))
+
+    @property
+    def left(self) -> LeftOver:
+        """As the file has it; one of before says it in the proofs of its culprits."""
+        known = self.content.get("left")
+        if known is not None:
+            return cast(LeftOver, known)
+        before, rest = self.content.get("score"), self.content.get("rest")
+        if before is None or rest is None or not float(before):
+            return LeftOver()
+        share = 1.0 if math.isinf(float(before)) else 1 - float(rest) / float(before)
+        return LeftOver(0.0 if math.isinf(float(rest)) else max(0.0, share), float(rest))
 
     @property
     def choices(self) -> Mapping[str, Any]:
@@ -121,4 +151,8 @@ def read_localization(folder: Path) -> Localization | None:
         culprits = read(list[Culprit], content.get("culprits", []))
     except Unreadable as error:
         raise JournalError(path, f"is not as expected: culprits{error}") from error
-    return Localization(folder, {**content, "culprits": culprits})
+    try:
+        left = {"left": read(LeftOver, content["left"])} if "left" in content else {}
+    except Unreadable as error:
+        raise JournalError(path, f"is not as expected: left{error}") from error
+    return Localization(folder, {**content, "culprits": culprits, **left})

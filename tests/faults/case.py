@@ -7,7 +7,7 @@ A case is read without being executed:
     AGAINST   optional: modes of the unchanged script that are held against the case, which is the reference then
     EXPECTED  the verdict against the unchanged script in cpu mode, or in those modes against the case
     HIDDEN    optional: True where the noise of a step may hide what the case does
-    CULPRIT   optional: the phase, the kind, the module, the op or the step that is to blame; a tuple of them where a
+    CULPRIT   optional: the phase, the kind, the module, the op, the step, the number of places that is to blame; a tuple where a
               case plants several faults at once, which no culprit can be taken for at the same time
     LINE      optional: what stands in the line of a user's file that draws other random numbers, or does not repeat
 """

@@ -13,13 +13,20 @@ from numdrift.harness.records.mode_spec import parse_mode
 from .case import HARMLESS, Trial
 from .site import Blamed, blamed, is_located
 
+JUDGED_BY_DRIFT = ("rounding", "beyond-rounding", "nonfinite", None)
+"""Verdicts of a pair whose difference has to be accounted for."""
+
+ACCOUNTED = 0.99
+"""The share of a drift from which on it is accounted for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Judged:
     """A trial with its verdict, None where there was none. `score` is the largest of the steps that no ill-conditioned op
     explains, None where no step was scored, and `by_cause` says that not the score but a cause has decided; `first_step`
     is None where no step is beyond rounding. `seconds` is its share of the time that its investigation took, `blamed` says what was made of a
-    fault's cause, `located` whether its line is named where the case states one."""
+    fault's cause, `located` whether its line is named where the case states one, `silent` that the pair differs and it is neither
+    explained nor said what is left."""
 
     trial: Trial
     verdict: str | None
@@ -30,6 +37,7 @@ class Judged:
     blamed: Blamed | None = None
     by_cause: bool = False
     located: bool | None = None
+    silent: bool = False
 
     @classmethod
     def of(cls, trial: Trial, pair: Mapping[str, Any], seconds: float) -> Judged:
@@ -48,6 +56,7 @@ class Judged:
             blamed=blamed(pair, trial.case.culprits) if trial.case.culprits and beyond else None,
             by_cause=beyond and score is not None and threshold is not None and float(score) <= float(threshold),
             located=is_located(pair, trial.case.line) if trial.case.line else None,
+            silent=is_silent(pair),
         )
 
     @property
@@ -101,7 +110,7 @@ class Score:
 
     @property
     def perfect(self) -> bool:
-        return all(one.exact for one in self.judged)
+        return all(one.exact and not one.silent for one in self.judged)
 
     def benign_scores(self) -> dict[str, dict[str, list[float]]]:
         """Scores of benign variants by backend and by case; a variant with the same bits has the score 0."""
@@ -129,7 +138,7 @@ class Score:
     def table(self, *, reasons: bool = True) -> str:
         """The result in Markdown: by kind, by backend, and what went wrong, with what numdrift said to it."""
         by = (self._by_kind(), self._rates(), self._by_backend())
-        parts = (*by, self._causes(), self._lines(), self._misses(reasons))
+        parts = (*by, self._causes(), self._lines(), self._silent(), self._misses(reasons))
         return "\n\n".join("\n".join(part) for part in parts if part)
 
     def _by_kind(self) -> list[str]:
@@ -201,6 +210,13 @@ class Score:
         named = f"Of {len(stated)} draws and calls that do not repeat whose line is stated, {len(stated) - len(away)} are named by it"
         return [f"{named}; not {', '.join(away)}." if away else f"{named}."] if stated else []
 
+    def _silent(self) -> list[str]:
+        silent = [one for one in self.judged if one.silent]
+        if not silent:
+            return ["Every pair that differs is explained in full, or says what is left and why."]
+        named = (f"- `{one.trial.case.kind}/{one.trial.name}` on {one.trial.model}" for one in silent)
+        return [f"{len(silent)} pairs differ, and neither their causes nor a sentence account for it:", "", *named]
+
     def _misses(self, reasons: bool) -> list[str]:
         missed = [one for one in self.judged if not one.exact]
         if not missed:
@@ -229,6 +245,14 @@ of the reference's own rounding noise; 16 is where a fault begins on a backend t
 
 {table}
 """
+
+
+def is_silent(pair: Mapping[str, Any]) -> bool:
+    """Whether a pair of `investigation.json` differs, and nothing accounts for all of that: of causes what is left of it
+    without them has to be said, and of no cause why there is none."""
+    differs = pair.get("first_differing_step") is not None and pair.get("verdict") in JUDGED_BY_DRIFT
+    explained = pair.get("explained")
+    return differs and not pair.get("unexplained") and not (explained is not None and float(explained) >= ACCOUNTED)
 
 
 def _said(one: Judged, reasons: bool) -> str:

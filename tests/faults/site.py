@@ -64,7 +64,7 @@ def _line(source: str) -> str:
 
 
 def is_planted(culprit: Mapping[str, Any], planted: Mapping[str, Any]) -> bool:
-    """Whether a culprit has the phase, the kind, the module, the op and the step that the case states."""
+    """Whether a culprit has the phase, the kind, the module, the op, the step and as many sites as the case states."""
     ops = [culprit["op"] or "", *culprit["ops"]["a"], *culprit["ops"]["b"]]
     return (
         planted.get("phase", culprit["phase"]) == culprit["phase"]
@@ -72,6 +72,7 @@ def is_planted(culprit: Mapping[str, Any], planted: Mapping[str, Any]) -> bool:
         and ("op" not in planted or plain(planted["op"]) in map(plain, ops))
         and ("module" not in planted or _is_in(planted["module"], [culprit["module"], *culprit["places"]]))
         and planted.get("step", culprit["step"]) == culprit["step"]
+        and planted.get("sites", culprit.get("sites")) == culprit.get("sites")
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from .benchmark import investigate
 from .case import Case, Trial, all_cases, trials
-from .score import Judged, Score
+from .score import Judged, Score, is_silent
 from .site import blamed
 
 CHOSEN = {
@@ -132,3 +132,31 @@ def judgement(*, benign: bool, expected: str, verdict: str | None, score: float 
 
 def one_case(name: str) -> Case:
     return next(case for case in all_cases() if case.name == name)
+
+
+@pytest.mark.parametrize(
+    ("more", "silent"),
+    [
+        ({"explained": 0.999}, False),
+        ({"explained": 0.7}, True),
+        ({"explained": None}, True),
+        ({"explained": 0.7, "unexplained": "the causes explain 70 %; what is left ..."}, False),
+        ({"explained": None, "unexplained": "no cause was looked for: step 3 has no tape"}, False),
+        ({"first_differing_step": None}, False),
+        ({"verdict": "different-setup"}, False),
+        ({"verdict": None}, True),
+    ],
+)
+def test_a_pair_that_differs_and_says_nothing_of_what_is_left_is_silent(more: dict[str, Any], silent: bool) -> None:
+    pair = {"verdict": "rounding", "first_differing_step": 0, "text": ["..."]} | more
+
+    assert is_silent(pair) == silent
+
+
+def test_a_silent_trial_fails_the_score_and_is_named() -> None:
+    right = judgement(benign=True, expected="rounding", verdict="rounding", score=2.0)
+    silent = Score([right, replace(right, silent=True)])
+
+    assert Score([right]).perfect and not silent.perfect
+    assert "1 pairs differ, and neither their causes nor a sentence account for it" in silent.table()
+    assert "`benign/nothing` on tanh_sam" in silent.table()

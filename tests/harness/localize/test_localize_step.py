@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -159,7 +161,6 @@ def test_gradient_clipping_on_one_side_is_one_culprit() -> None:
     assert is_proven(culprit) and culprit.phase == "optimizer"
 
 
-@pytest.mark.xfail(strict=True, reason="one rate stands in two ops of the optimizer, which are told as two culprits")
 def test_another_learning_rate_is_one_culprit() -> None:
     assert len(beyond(localized(sides(Small, rate)))) == 1
 
@@ -220,6 +221,33 @@ def test_a_fault_beside_a_benign_rewrite_is_the_only_one_beyond_rounding() -> No
     found = localized(sides(Small, both))
     assert [one.op for one in beyond(found)] == ["aten.mul"]
     assert [one.op for one in found.culprits] == ["aten.mul", "aten._softmax"]
+
+
+def test_of_an_infinite_drift_what_makes_it_so_comes_first() -> None:
+    # Given one value that is infinite on one side, and a decay that is another one and moves others.
+    def both(t: Small) -> None:
+        decay(t)
+        plain = t.loss
+        t.loss = lambda logits: plain(logits) + torch.log(logits.detach().sum() * 0)
+
+    found = localized(sides(Small, both))
+
+    shares = [one.share_of_drift for one in found.culprits]
+    assert math.isinf(found.proofs.whole.score)
+    assert [one.phase for one in found.culprits] == ["forward", "optimizer"]
+    assert shares[0] is not None and shares[0] > 0.9
+    assert shares[1] is not None and shares[1] < 0.1
+
+
+def test_what_is_left_without_all_that_is_proven_is_measured() -> None:
+    def both(t: Small) -> None:
+        benign(t)
+        hooked(t)
+
+    whole, alike = localized(sides(Small, both)), localized(sides(Small, nothing))
+
+    assert (whole.left.explained, whole.left.score, whole.left.untested) == (1.0, 0.0, ())
+    assert alike.left.explained is None and not alike.left.why
 
 
 def test_equal_steps_have_no_culprit() -> None:

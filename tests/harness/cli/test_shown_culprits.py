@@ -1,0 +1,120 @@
+"""What a command prints of the causes of a pair: a table under `rounding`, suspects on request, what is left."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from numdrift.harness.cli.shown_culprits import show_culprits
+from numdrift.harness.investigate.culprit_words import lines_of, title_of
+from numdrift.harness.records.culprit import Culprit, CulpritScript, Proof, SwappedIn, SwappedOut
+from numdrift.harness.records.findings import PairFindings
+
+PROVEN = Culprit(
+    kind="kernel",
+    status="culprit",
+    phase="backward",
+    op="aten.sum",
+    places=["layers.4", "layers.2"],
+    source="train.py:7",
+    significance="rounding",
+    kernel={"a": "aten", "b": "inductor"},
+    error_ulp={"a": 152.0, "b": 1100.0},
+    rho={"a": 0.7, "b": 3.9},
+    share_of_drift=0.98,
+    proof=Proof(SwappedIn(True, 0.0, 1.77), SwappedOut(True, 1.77, 0.26, 0.0)),
+    script=CulpritScript("runs/x/culprit-1.py", reproduces=True),
+)
+ARGUMENT = replace(
+    PROVEN, kind="arguments", op="aten.mul", reasons=("0.5 against 0.52",), share_of_drift=0.02, script=None
+)
+NEVER_EXECUTED = replace(ARGUMENT, op="aten.mm", status="suspect", proof=Proof(SwappedIn(), SwappedOut(), why="no way"))
+HALF = replace(NEVER_EXECUTED, op="aten.add", proof=Proof(SwappedIn(True, 0.0, 40.0), SwappedOut()))
+
+
+def printed(verdict: str, *culprits: Culprit, width: int = 200, suspects: bool = False, **more: object) -> str:
+    pair = PairFindings("cpu", "compile", verdict, (), culprits=culprits, **more)  # type: ignore[arg-type]
+    out = io.StringIO()
+    show_culprits(Console(file=out, width=width, markup=False, highlight=False), pair, suspects=suspects)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_contributors_of_rounding_are_a_short_table(width: int) -> None:
+    lines = printed("rounding", PROVEN, ARGUMENT, explained=1.0, width=width).splitlines()
+
+    while lines[0].split()[:4] != ["op", "phase", "places", "share"]:
+        lines.pop(0)  # the names of the modes, broken into lines
+    assert lines[1].split() == ["1.", "aten.sum", "backward", "layers.4,", "layers.2", "98", "%", "152", "1.1e+03"]
+    assert lines[2].split()[:3] == ["2.", "aten.mul", "backward"]
+    assert lines[3:] == [
+        "  2: 0.5 against 0.52",
+        "  culprit-1.py in runs/x shows it without numdrift",
+        "  swapped out together, all of the drift goes",
+    ]
+
+
+def test_in_a_narrow_terminal_places_are_broken_and_nothing_is_cut_off() -> None:
+    many = replace(PROVEN, op="aten.tanh_backward", places=["blocks.0.attention", "blocks.1.attention"])
+
+    lines = printed("rounding", many, width=80).splitlines()
+
+    row = next(line for line in lines if "1." in line)
+    assert max(map(len, lines[:4])) <= 80
+    assert "aten.tanh_backward" in row and row.rstrip().endswith("1.1e+03")
+    assert "blocks.1" in " ".join(lines)
+
+
+def test_suspects_of_rounding_are_counted_and_listed_on_request() -> None:
+    counted = printed("rounding", PROVEN, NEVER_EXECUTED, HALF)
+    listed = printed("rounding", PROVEN, NEVER_EXECUTED, HALF, suspects=True)
+
+    assert "mm" not in counted and "add" not in counted
+    assert "2 suspects have no proof; --suspects lists them" in counted
+    assert "  2. suspect: aten.mm in the backward" in listed and "  3. suspect: aten.add" in listed
+
+
+def test_a_suspect_of_a_fault_is_named_where_half_of_its_proof_holds() -> None:
+    said = printed("beyond-rounding", replace(PROVEN, significance="beyond-rounding"), HALF, NEVER_EXECUTED)
+
+    assert "  1. aten.sum in the backward of layers.4, layers.2" in said
+    assert "  2. suspect: aten.add" in said and "aten.mm" not in said
+    assert "1 suspect has no proof; --suspects lists it" in said
+
+
+def test_what_is_left_stands_after_the_causes() -> None:
+    said = printed(
+        "rounding", PROVEN, explained=0.83, unexplained="the causes explain 83 % of the drift of step 3; ..."
+    )
+
+    assert said.endswith("  the causes explain 83 % of the drift of step 3; ...\n")
+    assert "all of the drift" not in said
+    assert printed("rounding", unexplained="no cause was looked for") == "  no cause was looked for\n"
+
+
+def test_what_is_rounding_beside_a_fault_is_named_in_a_line() -> None:
+    fault = replace(PROVEN, op="aten.tanh", significance="beyond-rounding")
+    small = replace(PROVEN, share_of_drift=0.004)
+
+    said = printed("beyond-rounding", fault, small, small, ARGUMENT)
+
+    assert "  1. aten.tanh in the backward" in said and "  2. " not in said
+    assert "  within rounding beside that: aten.sum (1 %), aten.mul (2 %)\n" in said
+
+
+def test_many_are_cut_off_with_a_word() -> None:
+    assert "and 2 more in investigation.json" in printed("beyond-rounding", *[PROVEN] * 10)
+
+
+def test_the_compiler_is_the_context_of_the_op_that_it_changed() -> None:
+    assert "by torch.compile's code generation" in lines_of(PROVEN, "cpu", "compile")
+    assert not any("compile's" in line for line in lines_of(replace(ARGUMENT, kernel=None), "cpu", "b"))
+
+
+def test_a_forward_and_its_backward_are_named_both() -> None:
+    both = replace(ARGUMENT, phase="forward", phases=["forward", "backward"])
+
+    assert title_of(both) == "aten.mul in the forward and the backward of layers.4, layers.2, train.py:7"

@@ -1,0 +1,88 @@
+"""What the proofs make of causes that act alone, and only together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from numdrift.harness.localize.examination import Kind
+from numdrift.harness.localize.hybrid_tests import Drift, HybridTests, Infeasible
+from numdrift.harness.localize.proofs import Proofs, prove
+from numdrift.harness.localize.swap_sites import Cause, SwapSite
+from numdrift.harness.tape.tape import Phase
+
+THRESHOLD = 16.0
+
+
+def cause(block: int, op: str, phase: Phase = "forward", kind: Kind = "kernel") -> Cause:
+    return Cause(kind, phase, {"a": (op,), "b": (op,)}, (), (SwapSite(frozenset([block]), block),))
+
+
+@dataclass
+class Step:
+    """A step whose drift follows from the blocks that are side b's."""
+
+    blocks: frozenset[int]
+    drift: Callable[[frozenset[int]], float]
+    count: int = 0
+
+    def swapped_in(self, causes: Sequence[Cause]) -> Drift:
+        return self._with(frozenset(block for one in causes for block in one.blocks))
+
+    def swapped_out(self, causes: Sequence[Cause]) -> Drift:
+        return self._with(self.blocks.difference(*(one.blocks for one in causes)))
+
+    def _with(self, blocks: frozenset[int]) -> Drift:
+        self.count += 1
+        score = self.drift(blocks)
+        if score < 0:
+            raise Infeasible("it reads what nothing has made")
+        return Drift({"w": score}, 0)
+
+
+def proven(causes: Sequence[Cause], drift: Callable[[frozenset[int]], float]) -> Proofs:
+    blocks = frozenset(block for one in causes for block in one.blocks)
+    return prove(cast(HybridTests, Step(blocks, drift)), causes, THRESHOLD)
+
+
+def both(blocks: frozenset[int]) -> float:
+    """Beyond the threshold only where both first blocks are side b's."""
+    return 40.0 if {0, 1} <= blocks else 1.0 * len(blocks)
+
+
+def test_a_forward_and_its_backward_that_act_only_together_are_one() -> None:
+    causes = [cause(0, "tanh"), cause(1, "tanh_backward", "backward"), cause(2, "sum", "backward")]
+
+    found = proven(causes, both)
+
+    (one,) = found.significant
+    assert one.cause.blocks == {0, 1} and one.cause.ops["a"] == ("tanh", "tanh_backward")
+    assert one.together == 0
+    assert one.swapped_in is not None and one.swapped_in.score == 40.0
+    assert [each.cause.ops["a"] for each in found.others] == [("sum",)]
+    assert found.rest is not None and found.rest.score == 1.0
+
+
+def test_other_ops_that_act_only_together_stay_two() -> None:
+    found = proven([cause(0, "tanh"), cause(1, "mm", "backward"), cause(2, "sum", "backward")], both)
+
+    assert [one.cause.ops["a"] for one in found.significant] == [("tanh",), ("mm",)]
+    assert [one.together for one in found.significant] == [1, 1]
+
+
+def test_what_acts_alone_stays_alone() -> None:
+    causes = [cause(0, "tanh"), cause(1, "tanh_backward", "backward")]
+
+    found = proven(causes, lambda blocks: 20.0 * len(blocks))
+
+    assert [one.cause for one in found.significant] == causes
+
+
+def test_parts_that_cannot_be_executed_alone_are_proven_together() -> None:
+    causes = [cause(0, "tanh"), cause(1, "tanh_backward", "backward")]
+
+    found = proven(causes, lambda blocks: -1.0 if len(blocks) == 1 else 40.0 * bool(blocks))
+
+    (one,) = found.significant
+    assert one.cause.blocks == {0, 1} and not one.why
