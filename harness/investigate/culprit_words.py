@@ -38,7 +38,10 @@ def lines_of(culprit: Culprit, a: str, b: str) -> list[str]:
         shown = f"{_from_here(script.path)} shows it without numdrift"
     lines = [
         f"{status}{title_of(culprit)}{of_drift}",
-        ", ".join(culprit.reasons),
+        f"by it {' and '.join(culprit.batch)} of the model's call differ{'s' if len(culprit.batch) == 1 else ''}: "
+        f"{culprit.text}"
+        if culprit.batch
+        else ", ".join(culprit.reasons),
         wrong_by_itself(culprit, a, b) if culprit.local_rule in ("choice", "values", "bias") else "",
         _errors(culprit, a, b),
         _bound(culprit, a, b),

@@ -33,7 +33,7 @@ from .ops import localizations
 from .pair_scores import Scores, accuracy_of, scores_of, spec_of, with_explanations
 from .question import proven
 from .question_table import LAST_QUESTIONS, QUESTIONS
-from .verdict_of_causes import with_causes
+from .verdict_of_causes import with_causes, with_place
 from .whole_trainings import Curves, curves_of, trained_without
 
 Kind = TypeVar("Kind")
@@ -98,6 +98,7 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
         for answer in answers.values():
             culprits = [*answer.instead, *culprits]
     causes = [one for one in weighed.setup if one.counts] if verdict.word == "different-setup" else []
+    verdict = with_place(verdict, causes, culprits)
 
     told = (verdict.notes, compared.notes, environment_differences(evidence.a, evidence.b), scores.notes)
     notes = [*chain(*told), *scores.unreplayed, *weighed.unreadable]

@@ -28,6 +28,7 @@ from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import noise_path, outcome_path, outcome_steps, read_noise_record, tape_path
 from ..tape.op_names import UNREPLAYED
+from .batches_followed import own_arguments
 from .evidence import EvidenceFolder, PairEvidence
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Round, begun_in, repeating
@@ -59,7 +60,9 @@ class Ops:
         known: dict[object, Culprit] = {}
         for one in sorted(found, key=lambda one: (one.step != step, one.is_explained(threshold))):
             for culprit in one.culprits:
-                if one.is_explained(threshold) or one.is_ill_conditioned(threshold):
+                if culprit.batch:  # its proof is the batch itself, whatever the drift is
+                    pass
+                elif one.is_explained(threshold) or one.is_ill_conditioned(threshold):
                     culprit = replace(culprit, significance="rounding")
                 # by its look, for the same cause lies in other blocks of another step
                 look = (culprit.phase, culprit.op, culprit.kind, tuple(culprit.reasons))
@@ -166,7 +169,8 @@ def inputs_of(evidence: PairEvidence) -> dict[str, Any]:
 
 
 def _inputs(inquiry: Inquiry) -> dict[str, Any]:
-    return {**inputs_of(inquiry.evidence), "threshold": inquiry.threshold}
+    followed = {"followed": True} if inquiry.pair.verdict == "different-setup" else {}
+    return {**inputs_of(inquiry.evidence), "threshold": inquiry.threshold, **followed}
 
 
 def _cannot(laboratory: Laboratory, inquiry: Inquiry) -> bool:
@@ -205,6 +209,7 @@ def _config(inquiry: Inquiry, ours: tuple[Path, Path], theirs: tuple[Path, Path]
         threads=threads if isinstance(threads, int) else 1,
         interpreter=interpreter,
         inputs=_inputs(inquiry),
+        own=own_arguments(inquiry.evidence) if inquiry.pair.verdict == "different-setup" else None,
     )
 
 

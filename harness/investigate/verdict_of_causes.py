@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..records.culprit import KERNEL, Culprit
+from ..drift.setup_difference import SetupDifference
+from ..records.culprit import KERNEL, SETUP, Culprit
 from ..records.findings import Verdict
 from .culprit_words import title_of, wrong_by_itself
 
@@ -45,6 +46,21 @@ def with_causes(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -
             inspect=False,
         )
     return _less_accurate(verdict, culprits, a, b)
+
+
+def with_place(verdict: Verdict, causes: Sequence[SetupDifference], culprits: Sequence[Culprit]) -> Verdict:
+    """A different set-up with what makes it another one, where a batch or a draw was followed to that. `causes` are the
+    differences that make the verdict, the first one first."""
+    if verdict.word != "different-setup" or not causes:
+        return verdict
+    first = causes[0]
+    for one in culprits:
+        is_batch = first.kind == "batch" and first.name in (one.batch or ())
+        is_draw = first.kind == "generator" and bool(one.batch) and one.kind == SETUP and one.op is not None
+        if is_batch or is_draw:
+            seen = "" if one.step == first.step else f" (as seen in step {one.step})"
+            return replace(verdict, text=verdict.text.replace(first.text, f"{first.text}: {one.text}{seen}", 1))
+    return verdict
 
 
 def _less_accurate(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -> Verdict:

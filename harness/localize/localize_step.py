@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..drift.step_noise import Noise
 from ..records.culprit import Culprit
 from ..tape.tape import Tape
 from .alignment import op_name
+from .batch_difference import follow_batch, with_batch
 from .choices import ChosenDrift, with_choices_of_reference, with_decisions
 from .examination import Examined, Suspect, examine, suspects
 from .found_culprits import Describer, kernel_of, place_of
@@ -105,9 +106,11 @@ def localize_step(
     threshold: float,
     say: Say,
     unproven: Callable[[UnprovenCauses], None] = lambda causes: None,
+    own: Collection[str] | None = None,
 ) -> LocalizedStep:
     """Align both tapes, find the blocks that differ, and prove which of them make the drift. `unproven` is told of the
-    causes before their proofs, which take a while.
+    causes before their proofs, which take a while. With `own` what makes the batch differ is looked for, too: those are
+    its arguments that the training makes itself.
 
     Raises NotReplayable where a tape cannot be executed.
     """
@@ -149,10 +152,10 @@ def localize_step(
     differing = {number for number, one in examined.items() if one.differs is not False}
     say(f"{len(differing)} of {len(pair.blocks)} blocks compute other bits, from {len(causes)} causes")
     unproven(UnprovenCauses(pair, kernels, examined, [place_of(pair, examined, one) for one in causes]))
-    own = execute(pair, Mixture("b"))
-    tests.measured(Mixture("b"), own)
-    controls: dict[Side, bool] = {"b": _gives_itself(sides["b"], own, noise)}
-    del own  # a copy of all that the step gave
+    values = execute(pair, Mixture("b"))
+    tests.measured(Mixture("b"), values)
+    controls: dict[Side, bool] = {"b": _gives_itself(sides["b"], values, noise)}
+    del values  # a copy of all that the step gave
     proofs = prove(tests, causes, threshold)
     beyond = proofs.whole.score > threshold or proofs.whole.discrete
     chosen = with_choices_of_reference(pair, scorer, differing) if beyond else None
@@ -165,6 +168,11 @@ def localize_step(
 
     culprits = Describer(pair, examined, proofs, threshold, kernel).culprits()
     notes = _notes(controls, kernels, sides)
+    if own is not None:
+        followed = follow_batch(pair, examined, causes, labels, own)
+        places = [place_of(pair, examined, one.cause) for one in followed.causes]
+        culprits = with_batch(culprits, places, followed, labels["a"])
+        notes += followed.notes
     return LocalizedStep(pair, controls, kernels, examined, causes, proofs, culprits, chosen, notes)
 
 

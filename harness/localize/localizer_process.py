@@ -54,9 +54,9 @@ def main(path: Path) -> int:
             noise = read_noise(config.noise, config.step) or Noise(config.step, 0, {})
             scripts = _scripts(config, modes, stack)
             if scripts is None:
-                found = localize_step(sides, noise, config.threshold, _say)
+                found = localize_step(sides, noise, config.threshold, _say, own=config.own)
             else:
-                found = localize_step(sides, noise, config.threshold, _say, scripts.begin)
+                found = localize_step(sides, noise, config.threshold, _say, scripts.begin, own=config.own)
                 facts["scripts"] = scripts.write(found)
             differs = {side: _differs_op_by_op(sides[side], modes[side].outcome) for side in SIDES}
             facts |= _facts(found, sides) | {"op_by_op_differs": differs["b"]}

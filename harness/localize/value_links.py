@@ -86,6 +86,9 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> Links:
             for one, another in zip(mine_made, yours_made, strict=False):
                 if one is not None and another is not None:
                     links.connect(one, another)
+    for name in a.given:
+        if name in b.given:
+            links.connect(a.given[name], b.given[name])
     for name in names:
         links.connect(a.watched[name], b.watched[name])
     # What is computed once more, to what the first computation is linked to
@@ -148,7 +151,7 @@ def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[
                 found.append("reads another tensor")
     for name in sorted(ours.keys() ^ theirs.keys()):
         values = [value for value, use in (ours if name in ours else theirs)[name] if use is None]
-        shown = f" ({', '.join(map(_shown, values))})" if values else ""
+        shown = f" ({', '.join(map(plain_text, values))})" if values else ""
         found.append(f"only {'the reference' if name in ours else 'the other mode'} is given {name}{shown}")
     return list(dict.fromkeys(found))
 
@@ -203,10 +206,11 @@ def _plain(mine: Any, yours: Any) -> list[str]:
     both_nan = all(isinstance(one, float) and math.isnan(one) for one in (mine, yours))
     if mine == yours or both_nan:
         return []
-    return [f"{_shown(mine)} against {_shown(yours)}"]
+    return [f"{plain_text(mine)} against {plain_text(yours)}"]
 
 
-def _shown(value: Any) -> str:
+def plain_text(value: Any) -> str:
+    """An argument that is no tensor, as people write it."""
     if isinstance(value, float):
         return f"{value:.6g}"
     return _name(value) if isinstance(value, torch.dtype) else str(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,8 @@ class LocalizedSide:
 class LocalizerConfig:
     """What the localizer is told, in one JSON file. `noise` is the run that measured the reference's noise; `inputs`
     are written down beside the result. `interpreter` is the address of the one that executes scripts, "" where none are
-    to be written."""
+    to be written. Where a batch differs it is followed up the tape, and `own` are the arguments that the training makes
+    itself; None where there is nothing to follow."""
 
     a: LocalizedSide
     b: LocalizedSide
@@ -43,6 +44,7 @@ class LocalizerConfig:
     threads: int
     interpreter: str
     inputs: Mapping[str, Any]
+    own: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

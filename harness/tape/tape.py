@@ -146,7 +146,8 @@ class Watched:
 @dataclass(frozen=True, slots=True, eq=False)
 class Tape:
     """One step. `inputs` are the bytes of the storages that came from before it, by slot; `settings` are what torch
-    was set to in it (see `step_settings`)."""
+    was set to in it (see `step_settings`). `given` is what the script gave to the first root module that it called,
+    named `argument 0`, `argument 1`: the batch, which nothing is compared by."""
 
     step: int
     slots: tuple[Slot, ...]
@@ -154,6 +155,7 @@ class Tape:
     calls: tuple[Call, ...]
     watched: tuple[Watched, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    given: tuple[Watched, ...] = ()
 
     def expected(self) -> dict[str, torch.Tensor]:
         """The recorded values by their names."""
@@ -161,7 +163,7 @@ class Tape:
 
     def without_values(self) -> Tape:
         """Its calls alone: what the step began with and gave takes up most of the memory."""
-        return replace(self, inputs={}, watched=())
+        return replace(self, inputs={}, watched=(), given=())
 
 
 def mapped(function: Callable[[Any], Any], value: Any) -> Any:

@@ -57,6 +57,7 @@ class TapeRecorder:
         self._modules = modules
         self._process = os.getpid()
         self._watched: list[Watched] = []
+        self._given: list[Watched] = []
         self._log = CallLog(values)
         self.unroller = None if unroller is None else unroller(self._log, script)
         self._mode = InterceptedOps(self._around)
@@ -87,6 +88,14 @@ class TapeRecorder:
                 view = self._log.table.view(tensor.detach(), is_input=True)
                 value = tensor.detach().clone()
                 self._watched.append(Watched(len(self._log.calls), name, view, value))
+
+    def called_with(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Note what the first root module is about to be called with: plain tensors, as the script has made them."""
+        with self._looking():
+            for name, tensor in tensors.items():
+                if self.reason is None:
+                    view = self._log.table.view(tensor.detach(), is_input=True)
+                    self._given.append(Watched(len(self._log.calls), name, view, tensor.detach().clone()))
 
     def given(self, tensor: torch.Tensor) -> None:
         """Take note that a tensor holds other values than the script has given it, put in place past every op."""
@@ -141,7 +150,8 @@ class TapeRecorder:
             replace(call, owners=found) if found else call for call, found in zip(self._log.calls, owners, strict=True)
         )
         table = self._log.table
-        return Tape(self._step, table.slots, table.inputs, calls, tuple(self._watched), self._settings)
+        watched, given = tuple(self._watched), tuple(self._given)
+        return Tape(self._step, table.slots, table.inputs, calls, watched, self._settings, given)
 
     def view_of(self, tensor: torch.Tensor) -> View | None:
         """What the tape knows a tensor by; None where it has not met the tensor's memory."""
@@ -159,6 +169,7 @@ class TapeRecorder:
         if self.reason is None:
             self.reason = reason
             self._watched.clear()
+            self._given.clear()
             self._log = CallLog()
             self.unroller = None
 
