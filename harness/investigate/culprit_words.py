@@ -38,8 +38,7 @@ def lines_of(culprit: Culprit, a: str, b: str) -> list[str]:
         shown = f"{_from_here(script.path)} shows it without numdrift"
     lines = [
         f"{status}{title_of(culprit)}{of_drift}",
-        f"by it {' and '.join(culprit.batch)} of the model's call differ{'s' if len(culprit.batch) == 1 else ''}: "
-        f"{culprit.text}"
+        f"by it {in_words(culprit.batch)} {'differs' if len(culprit.batch) == 1 else 'differ'}: {culprit.text}"
         if culprit.batch
         else ", ".join(culprit.reasons),
         wrong_by_itself(culprit, a, b) if culprit.local_rule in ("choice", "values", "bias") else "",
@@ -59,6 +58,15 @@ def title_of(culprit: Culprit) -> str:
     where = f" of {', '.join(places[:MOST_PLACES])}{more}" if places else ""
     source = f", {_from_here(culprit.source)}" if culprit.source else ""
     return f"{op} in {PHASES.get(culprit.phase or '', culprit.phase)}{where}{source}"
+
+
+def in_words(names: Sequence[str]) -> str:
+    """What differs where a step begins, or is given to its model."""
+    given = [name for name in names if name.startswith("argument ")]
+    others = [name.partition(" ")[2] for name in names if name not in given]
+    more = f"{', '.join(others[:MOST_PLACES])} and {len(others) - MOST_PLACES} more"
+    known = [f"{' and '.join(given)} of the model's call"] if given else []
+    return " and ".join([*known, *([more] if len(others) > MOST_PLACES else others)])
 
 
 def wrong_by_itself(culprit: Culprit, a: str, b: str) -> str:

@@ -105,7 +105,7 @@ def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: Invest
                 continue
             folder_of(inquiry).mkdir(parents=True, exist_ok=True)
             config = _config(inquiry, a, b, address)
-            stack.enter_context(_localizer(inquiry, config, laboratory, alone=len(asked) == 1))
+            stack.enter_context(localizer(inquiry, config, laboratory, alone=len(asked) == 1))
 
 
 SIDES: tuple[Literal["a", "b"], ...] = ("a", "b")
@@ -224,15 +224,15 @@ def _guest(config: Path, reference: RecordedRun, *, alone: bool) -> Guest:
 
 
 @contextmanager
-def _localizer(inquiry: Inquiry, config: LocalizerConfig, laboratory: Laboratory, *, alone: bool) -> Iterator[None]:
+def localizer(inquiry: Inquiry, config: LocalizerConfig, laboratory: Laboratory, *, alone: bool) -> Iterator[None]:
     """The localizer beside what is done in this context; what it says is passed on, and it ends with the context."""
-    path = folder_of(inquiry) / "localizer.json"
+    path = config.folder / "localizer.json"
     path.write_text(json_text(config, indent=1), encoding="utf-8")
     guest = _guest(path, inquiry.evidence.a, alone=alone)
     progress, (reading, writing) = laboratory.progress, os.pipe()
     said = os.fdopen(reading, encoding="utf-8", errors="replace")
     try:
-        with (folder_of(inquiry) / "localizer.log").open("wb") as errors:
+        with (config.folder / "localizer.log").open("wb") as errors:
             process = laboratory.processes.start(guest, writing, errors.fileno())
     finally:
         os.close(writing)
@@ -248,7 +248,7 @@ def _localizer(inquiry: Inquiry, config: LocalizerConfig, laboratory: Laboratory
         yield
         process.wait(PATIENCE)
     except subprocess.TimeoutExpired:
-        progress.say(f"step {inquiry.step} could not be localized: no answer came in {PATIENCE:.0f} s")
+        progress.say(f"step {config.step} could not be localized: no answer came in {PATIENCE:.0f} s")
     finally:
         process.kill()
         process.wait()

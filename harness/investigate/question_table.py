@@ -10,6 +10,7 @@ from .compiler_settings import CompilerSettings
 from .mark_steps import MarkSteps
 from .ops import Ops
 from .part_search import ModelParts
+from .preparation import Preparation
 from .question import Question
 
 QUESTIONS: dict[str, Question] = {
@@ -20,6 +21,7 @@ QUESTIONS: dict[str, Question] = {
 """Asked of every step that is looked into."""
 
 LAST_QUESTIONS: dict[str, Question] = {
+    "preparation": Preparation(),
     "parts": ModelParts(),
 }
 """Asked once, of the step in which the search came to rest: they take many runs."""

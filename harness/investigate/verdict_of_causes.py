@@ -54,13 +54,26 @@ def with_place(verdict: Verdict, causes: Sequence[SetupDifference], culprits: Se
     if verdict.word != "different-setup" or not causes:
         return verdict
     first = causes[0]
-    for one in culprits:
-        is_batch = first.kind == "batch" and first.name in (one.batch or ())
-        is_draw = first.kind == "generator" and bool(one.batch) and one.kind == SETUP and one.op is not None
-        if is_batch or is_draw:
+    names = {"batch": (first.name,), "initial": (f"parameter {first.name}", f"buffer {first.name}")}.get(first.kind, ())
+    for one in sorted(culprits, key=lambda one: one.op is None):  # the sort is stable
+        if not one.batch or not one.is_proven:
+            continue
+        is_draw = first.kind == "generator" and first.name == "torch" and one.kind == SETUP and one.op is not None
+        if is_draw or any(name in one.batch for name in names):
             seen = "" if one.step == first.step else f" (as seen in step {one.step})"
             return replace(verdict, text=verdict.text.replace(first.text, f"{first.text}: {one.text}{seen}", 1))
     return verdict
+
+
+def without_placed(culprits: Sequence[Culprit]) -> list[Culprit]:
+    """The culprits but for data of which only one thing is known, that it was there before a step, where what was done
+    before the first step tells more of the same arguments."""
+    known = {name for one in culprits for name in one.batch or () if one.step == 0}
+    return [
+        one
+        for one in culprits
+        if one.op is not None or not one.batch or one.step == 0 or not known.issuperset(one.batch)
+    ]
 
 
 def _less_accurate(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -> Verdict:

@@ -18,11 +18,14 @@ import torch
 
 from ..records.culprit import Culprit, Proof, SwappedIn, SwappedOut
 from ..tape.replay import is_same, set_apart
-from .batch_words import Labels, how_apart, what_it_does
+from .batch_words import Begins, Labels, how_apart, what_it_does
 from .examination import Examined
 from .hybrid import Mixture, MixtureExecution, TapePair
 from .storage_flow import SIDES, FlowValue, Side
 from .swap_sites import Cause
+
+MOST_FOLLOWED = 8
+"""So many values that differ are followed: more of them have causes in common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ def follow_batch(
     causes: Sequence[Cause],
     labels: Labels,
     own: Collection[str] = (),
+    begins: Begins = "step",
 ) -> FollowedBatch:
     """Follow every argument of the batch that differs to its causes, which are among these. What the training makes
     itself, its `own`, is no data that came in otherwise: of that only ops of the step are causes.
@@ -59,10 +63,9 @@ def follow_batch(
     given = {side: {one.name: one.value for one in pair.flows[side].tape.given} for side in SIDES}
     found: dict[int, list[tuple[str, Cause, bool]]] = {}
     notes = []
-    for name, mine in given["a"].items():
-        theirs = given["b"].get(name)
-        if theirs is None or is_same(mine, theirs):
-            continue
+    differing = [name for name, one in given["a"].items() if name in given["b"] and not is_same(one, given["b"][name])]
+    for name in differing[:MOST_FOLLOWED]:
+        mine, theirs = given["a"][name], given["b"][name]
         blocks, inputs = _upstream(pair, name)
         parts = {number: _part(one, blocks, () if name in own else inputs) for number, one in enumerate(causes)}
         before = {number: part for number, part in parts.items() if part.sites or part.inputs}
@@ -74,7 +77,7 @@ def follow_batch(
                 found.setdefault(number, []).append((name, before[number], comes))
         elif name not in own:
             what = how_apart(mine, theirs)
-            notes.append(f"{name} of the first model's call differs ({what}); what makes it differ was not found")
+            notes.append(f"{name} differs ({what}); what makes it differ was not found")
     followed = []
     for number, known in found.items():
         names = tuple(name for name, _, _ in known)
@@ -85,7 +88,7 @@ def follow_batch(
             inputs=tuple(dict.fromkeys(value for _, one, _ in known for value in one.inputs)),
         )
         comes = all(one for _, _, one in known)
-        followed.append(BatchCause(causes[number], names, comes, *what_it_does(pair, examined, part, labels)))
+        followed.append(BatchCause(causes[number], names, comes, *what_it_does(pair, examined, part, labels, begins)))
     return FollowedBatch(followed, notes)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -26,8 +26,10 @@ from .value_links import plain_text
 
 Labels = Mapping[Side, str]
 
-OUTSIDE = "it came from before the step, or from outside of torch (a file, NumPy, Python)"
-FIRST = "it was made before the first model was called, from where on the first step is recorded"
+Begins = Literal["step", "script"]
+"""Of what the tapes are: of a step, or of all that a script does before its first one."""
+
+BEFORE = "before the step, or from "
 
 
 def how_apart(mine: torch.Tensor, theirs: torch.Tensor) -> str:
@@ -44,18 +46,18 @@ def how_apart(mine: torch.Tensor, theirs: torch.Tensor) -> str:
 
 
 def what_it_does(
-    pair: TapePair, examined: Mapping[int, Examined], part: Cause, labels: Labels
+    pair: TapePair, examined: Mapping[int, Examined], part: Cause, labels: Labels, begins: Begins
 ) -> tuple[str, str | None, str | None]:
     """What it does, and its op and line."""
     if not part.sites:
-        return _outside(pair, part.inputs)
+        return _outside(pair, part.inputs, begins)
     flagged = [one for one in sorted(part.blocks) if one in examined and examined[one].differs is not False]
     lead = min(flagged or part.blocks)
     nodes = {side: [pair.flows[side].nodes[node] for node in pair.blocks[lead].of(side)] for side in SIDES}
     first = (nodes["b"] or nodes["a"])[0]
     what, op = _placed(first), f"{first.call.op.split('.')[0]}.{op_name(first)}"
     if part.kind == SETUP:
-        text = f"{what} draws other numbers: {_draw_before(pair, labels)}"
+        text = f"{what} draws other numbers: {_draw_before(pair, labels, begins)}"
     elif pair.blocks[lead].is_pair and part.kind == "arguments":
         left, right = nodes["a"][0], nodes["b"][0]
         text = f"{what} is given {_told_otherwise(left, right, labels) or ', '.join(part.reasons)}"
@@ -113,7 +115,7 @@ def _with_arguments(node: FlowNode) -> str:
     return _placed(node, f" with {', '.join(told)}" if told else "")
 
 
-def _draw_before(pair: TapePair, labels: Labels) -> str:
+def _draw_before(pair: TapePair, labels: Labels, begins: Begins) -> str:
     """Which draw from torch's generator was the last that both sides began in one state: the two went apart by it."""
     drawing = {
         side: [node for node in pair.flows[side].nodes if node.call.draw is not None and node.call.draw.states]
@@ -128,7 +130,7 @@ def _draw_before(pair: TapePair, labels: Labels) -> str:
     else:
         return "a generator that the script made is at another state"
     if before is None:
-        return "the generator is at another state where the step begins"
+        return f"the generator is at another state where the {begins} begins to draw"
     homes = {
         side: pair.home[side][next(n for n, one in enumerate(pair.flows[side].nodes) if one is node)]
         for side, node in zip(SIDES, before, strict=True)
@@ -141,7 +143,7 @@ def _draw_before(pair: TapePair, labels: Labels) -> str:
     return f"{moved} {_placed(before[1])}, which draws {sizes[1]} in {labels['b']}, {sizes[0]} in {labels['a']}"
 
 
-def _outside(pair: TapePair, inputs: Sequence[FlowValue]) -> tuple[str, str | None, str | None]:
+def _outside(pair: TapePair, inputs: Sequence[FlowValue], begins: Begins) -> tuple[str, str | None, str | None]:
     """What is known of inputs of the step that differ."""
     said, source = [], None
     for value in inputs:
@@ -159,5 +161,5 @@ def _outside(pair: TapePair, inputs: Sequence[FlowValue]) -> tuple[str, str | No
         said.append(f"{how_apart(mine, theirs)}{read}")
     is_given = all(value in [use.value for use in pair.flows["a"].given.values()] for value in inputs)
     what = "it" if is_given else "what it is made from"
-    why = OUTSIDE if pair.flows["a"].tape.step else FIRST
-    return f"no op of the step made {what} ({' and '.join(said)}): {why}", None, source
+    why = f"it came from {BEFORE if begins == 'step' else ''}outside of torch (a file, NumPy, Python)"
+    return f"no op of the {begins} made {what} ({' and '.join(said)}): {why}", None, source

@@ -176,6 +176,20 @@ def localize_step(
     return LocalizedStep(pair, controls, kernels, examined, causes, proofs, culprits, chosen, notes)
 
 
+def followed_preparation(sides: Mapping[Side, Held], own: Collection[str]) -> dict[str, object]:
+    """What makes the first batch or the initial values of two trainings others, from the tapes of what their scripts
+    did before: `culprits` and `notes`. Both are executed by this process's kernels.
+
+    Raises NotReplayable where a tape cannot be executed.
+    """
+    pair = paired(flow_of(sides["a"].tape), flow_of(sides["b"].tape))
+    labels: dict[Side, str] = {side: sides[side].label for side in SIDES}
+    examined = examine(pair, suspects(pair), errors=False)
+    followed = follow_batch(pair, examined, _causes(pair, examined, sites_of(pair, examined)), labels, own, "script")
+    places = [place_of(pair, examined, one.cause) for one in followed.causes]
+    return {"culprits": with_batch([], places, followed, labels["a"]), "notes": followed.notes}
+
+
 def _astray(pair: TapePair, side: Side, number: int, found: Found) -> tuple[str, ...]:
     """Why a node is to blame that gives other values in its compiled graph than alone, on the inputs of the tape."""
     flow = pair.flows[side]

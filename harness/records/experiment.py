@@ -57,6 +57,10 @@ KINDS: dict[str, ExperimentKind] = {
     "cut": ExperimentKind("{run}-cut-{reference}-{step}-{detail}", "mode", inquiry=True),
     "set": ExperimentKind("{run}-set-{reference}-{step}-{detail}", "mode"),
     "parts": ExperimentKind("{run}-parts-{reference}-{step}-{detail}", "mode"),
+    # what the script does before it calls a model for the first time, as a tape; what came of holding two against
+    # each other (no run)
+    "prepared": ExperimentKind("{run}-prepared", "each", inquiry=True),
+    "traced": ExperimentKind("{run}-traced-{reference}", "mode", inquiry=True),
     # no run: what came of a localization
     "localized": ExperimentKind("{run}-localized-{reference}-{step:06d}", "mode", inquiry=True),
 }

@@ -37,8 +37,8 @@ class TapeRecorder:
     """Records from `start` to `stop`. Whatever it cannot take ends the tape, with the `reason`, and not the training.
 
     `script` is the file whose lines are noted. With `modules` the modules' calls are followed by hooks. With `values`
-    compiled graphs, whose executions are then led to `executed`, are taken apart by what `unroller` makes. `raised` is
-    the last op that gave an error, which is not on the tape.
+    compiled graphs, whose executions are then led to `executed`, are taken apart by what `unroller` makes. More than
+    `most` calls are no tape. `raised` is the last op that gave an error, which is not on the tape.
     """
 
     def __init__(
@@ -49,12 +49,14 @@ class TapeRecorder:
         modules: bool,
         values: CallValues | None = None,
         unroller: Callable[[CallLog, str], Unroller] | None = None,
+        most: int | None = None,
     ) -> None:
         self.reason: str | None = None
         self.raised: Call | None = None
         self._step = step
         self._script = script
         self._modules = modules
+        self._most = most
         self._process = os.getpid()
         self._watched: list[Watched] = []
         self._given: list[Watched] = []
@@ -203,6 +205,8 @@ class TapeRecorder:
         grad = torch.is_grad_enabled()
         with self._looking():
             assert self._places is not None
+            if self._most is not None and len(self._log.calls) >= self._most:
+                raise NotReplayable(f"it has more than {self._most:,} ops")
             given = list(leaves([*args, *kwargs.values()]))
             if any(isinstance(one, torch.Tensor) and is_sharded(one) for one in given):
                 raise NotReplayable(SHARDED)

@@ -25,7 +25,7 @@ class Denoiser(nn.Module):
     def forward(self, x: Tensor, mask: Tensor, t: Tensor, places: Tensor) -> Tensor:  # [B, T, F], [T, T], [B], [T]
         h = self.first(x) + self.level(t)[:, None] + self.place(places)
         q, k, v = self.qkv(self.norm(h)).chunk(3, -1)
-        alike = (q @ k.transpose(-1, -2) / WIDTH**0.5).masked_fill(mask, -1e9)
+        alike = q @ k.transpose(-1, -2) / WIDTH**0.5 - mask.float() * 1e9
         out: Tensor = self.last(torch.tanh(h + alike.softmax(-1) @ v))
         return out
 
