@@ -40,10 +40,17 @@ class MarkSteps:
     """Whether another policy takes the drift away: its culprit is then added to the localization of the step."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
-        """Whether lazy tensors gave what their ops one by one do not give."""
+        """Whether lazy tensors gave what their ops one by one do not give, from the same batch."""
         found = known(inquiry)
         is_lazy = spec_of(inquiry.evidence.b).base == "lazy"
-        return is_lazy and found is not None and bool(found.op_by_op_differs) and "policies" not in found.content
+        given_otherwise = any(one.batch for one in inquiry.pair.culprits)
+        return (
+            is_lazy
+            and not given_otherwise
+            and found is not None
+            and bool(found.op_by_op_differs)
+            and "policies" not in found.content
+        )
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
         for inquiry in inquiries:

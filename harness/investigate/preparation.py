@@ -19,7 +19,6 @@ from ..records.experiment import Experiment
 from ..records.findings import PairFindings
 from ..records.localization_record import Localization, LocalizedSide, LocalizerConfig, read_localization
 from ..runs.recorded_run import RecordedRun
-from ..tape.tape_file import TAPES
 from .batches_followed import own_arguments
 from .evidence import EvidenceFolder, PairEvidence
 from .investigation_plan import InvestigationPlan
@@ -53,7 +52,7 @@ class Preparation:
             folder = _folder(one.evidence)
             folder.mkdir(parents=True, exist_ok=True)
             sides = [
-                LocalizedSide(run.manifest.label, (there.path / TAPES).absolute(), "", "", run.manifest.spec)
+                LocalizedSide(run.manifest.label, (there.path / "tapes").absolute(), "", "", run.manifest.spec)
                 for run, there in zip((a, b), (made[0], made[1]), strict=True)
             ]
             threads = a.manifest.environment.get("threads")

@@ -8,6 +8,7 @@ no op of the step made it (float32 [8, 4], 3 of 32 elements differ, by up to 0.5
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +29,8 @@ Labels = Mapping[Side, str]
 
 Begins = Literal["step", "script"]
 """Of what the tapes are: of a step, or of all that a script does before its first one."""
+
+MOST_LISTED = 4
 
 BEFORE = "before the step, or from "
 
@@ -57,20 +60,19 @@ def what_it_does(
     first = (nodes["b"] or nodes["a"])[0]
     what, op = _placed(first), f"{first.call.op.split('.')[0]}.{op_name(first)}"
     if part.kind == SETUP:
-        text = f"{what} draws other numbers: {_draw_before(pair, labels, begins)}"
+        text = f"{what} draws other numbers: {_draw_before(pair, first, labels, begins)}"
     elif pair.blocks[lead].is_pair and part.kind == "arguments":
         left, right = nodes["a"][0], nodes["b"][0]
         text = f"{what} is given {_told_otherwise(left, right, labels) or ', '.join(part.reasons)}"
     elif not nodes["a"] or not nodes["b"]:
         side: Side = "b" if nodes["b"] else "a"
-        text = f"only {labels[side]} executes {', '.join(_with_arguments(one) for one in nodes[side])}"
+        text = f"only {labels[side]} executes {_listed(nodes[side])}"
     elif part.kind == "kernel" and [one.call.op for one in nodes["a"]] == [one.call.op for one in nodes["b"]]:
         text = f"{what} gives other values in {labels['b']} on equal inputs"
     elif WIRING in part.reasons:
         text = f"{what} reads another tensor in {labels['b']} than in {labels['a']}"
     else:
-        left_, right_ = (", ".join(_with_arguments(one) for one in nodes[side]) for side in SIDES)
-        text = f"{labels['b']} executes {right_} where {labels['a']} executes {left_}"
+        text = f"{labels['b']} executes {_listed(nodes['b'])} where {labels['a']} executes {_listed(nodes['a'])}"
     return text, op, first.call.line
 
 
@@ -106,6 +108,13 @@ def _told_otherwise(left: FlowNode, right: FlowNode, labels: Labels) -> str:
     return " and ".join(told)
 
 
+def _listed(nodes: Sequence[FlowNode]) -> str:
+    """What is executed, each once."""
+    told = list(dict.fromkeys(_with_arguments(one) for one in nodes))
+    more = f" and {len(told) - MOST_LISTED} more" if len(told) > MOST_LISTED else ""
+    return ", ".join(told[:MOST_LISTED]) + more
+
+
 def _with_arguments(node: FlowNode) -> str:
     """`mul with other=1.25 (train.py:31)`: what is not the default."""
     defaults = dict(argument_names(node.execution.operation))
@@ -115,32 +124,37 @@ def _with_arguments(node: FlowNode) -> str:
     return _placed(node, f" with {', '.join(told)}" if told else "")
 
 
-def _draw_before(pair: TapePair, labels: Labels, begins: Begins) -> str:
-    """Which draw from torch's generator was the last that both sides began in one state: the two went apart by it."""
-    drawing = {
-        side: [node for node in pair.flows[side].nodes if node.call.draw is not None and node.call.draw.states]
+def _draw_before(pair: TapePair, node: FlowNode, labels: Labels, begins: Begins) -> str:
+    """Why a draw gives other numbers: the last draw from torch's generator that both sides began in one state is where
+    the two went apart."""
+    if node.call.draw is None or not node.call.draw.states:
+        return "a generator that the script made is at another state"
+    drawing: dict[Side, list[tuple[int, FlowNode, torch.Tensor]]] = {
+        side: [
+            (pair.home[side][number], one, one.call.draw.states[0].state)
+            for number, one in enumerate(pair.flows[side].nodes)
+            if one.call.draw is not None and one.call.draw.states
+        ]
         for side in SIDES
     }
-    before: tuple[FlowNode, FlowNode] | None = None
-    for left, right in zip(drawing["a"], drawing["b"], strict=False):
-        ours, theirs = (one.call.draw.states[0] for one in (left, right) if one.call.draw is not None)
-        if not torch.equal(ours.state, theirs.state):
-            break
-        before = (left, right)
-    else:
-        return "a generator that the script made is at another state"
-    if before is None:
+    alike = list(
+        itertools.takewhile(lambda two: torch.equal(two[0][2], two[1][2]), zip(*drawing.values(), strict=False))
+    )
+    if not alike:
         return f"the generator is at another state where the {begins} begins to draw"
-    homes = {
-        side: pair.home[side][next(n for n, one in enumerate(pair.flows[side].nodes) if one is node)]
-        for side, node in zip(SIDES, before, strict=True)
-    }
+    before = dict(zip(SIDES, alike[-1], strict=True))
     moved = "the generator is at another state after"
-    for side, node in zip(SIDES, before, strict=True):
-        if not pair.blocks[homes[side]].is_pair:
-            return f"{moved} {_placed(node)}, which only {labels[side]} draws"
-    sizes = [[list(one.size) for one in node.call.outputs if isinstance(one, View)] for node in before]
-    return f"{moved} {_placed(before[1])}, which draws {sizes[1]} in {labels['b']}, {sizes[0]} in {labels['a']}"
+    for side in reversed(SIDES):
+        home, one, _ = before[side]
+        if not pair.blocks[home].is_pair:
+            return f"{moved} {_placed(one)}, which only {labels[side]} draws"
+    sizes = {
+        side: [list(v.size) for v in one.call.outputs if isinstance(v, View)] for side, (_, one, _) in before.items()
+    }
+    last = _placed(before["b"][1])
+    if sizes["a"] != sizes["b"]:
+        return f"{moved} {last}, which draws {sizes['b']} in {labels['b']}, {sizes['a']} in {labels['a']}"
+    return f"the generator was set to another state after {last}"
 
 
 def _outside(pair: TapePair, inputs: Sequence[FlowValue], begins: Begins) -> tuple[str, str | None, str | None]:

@@ -57,6 +57,10 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> Links:
                 links.connect(
                     Use(ours.view, FlowValue(ours.value.slot, 0)), Use(theirs.view, FlowValue(theirs.value.slot, 0))
                 )
+    given = [(a.given[name], b.given[name]) for name in a.given if name in b.given]
+    for ours, theirs in given:  # what was put in its place has the reference's content, which would be linked first
+        if ours.value not in a.makers and theirs.value not in b.makers:
+            links.connect(ours, theirs)
     pairs = [(a.nodes[block.a[0]], b.nodes[block.b[0]]) for block in blocks if block.is_pair]
     # What both sides start from: by equal contents wherever there are such, before places among arguments count
     for left, right in pairs:
@@ -86,9 +90,8 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> Links:
             for one, another in zip(mine_made, yours_made, strict=False):
                 if one is not None and another is not None:
                     links.connect(one, another)
-    for name in a.given:
-        if name in b.given:
-            links.connect(a.given[name], b.given[name])
+    for ours, theirs in given:
+        links.connect(ours, theirs)
     for name in names:
         links.connect(a.watched[name], b.watched[name])
     # What is computed once more, to what the first computation is linked to

@@ -20,11 +20,13 @@ class Denoiser(nn.Module):
         super().__init__()
         self.level, self.place = nn.Embedding(LEVELS, WIDTH), nn.Embedding(LENGTH + 1, WIDTH)
         self.first, self.norm = nn.Linear(FEATURES, WIDTH), nn.LayerNorm(WIDTH)
-        self.qkv, self.last = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, FEATURES)
+        self.query, self.key, self.value = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.last = nn.Linear(WIDTH, FEATURES)
 
     def forward(self, x: Tensor, mask: Tensor, t: Tensor, places: Tensor) -> Tensor:  # [B, T, F], [T, T], [B], [T]
         h = self.first(x) + self.level(t)[:, None] + self.place(places)
-        q, k, v = self.qkv(self.norm(h)).chunk(3, -1)
+        normed = self.norm(h)
+        q, k, v = self.query(normed), self.key(normed), self.value(normed)
         alike = q @ k.transpose(-1, -2) / WIDTH**0.5 - mask.float() * 1e9
         out: Tensor = self.last(torch.tanh(h + alike.softmax(-1) @ v))
         return out

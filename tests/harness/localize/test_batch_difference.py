@@ -81,7 +81,10 @@ def taped(plant: Plant, put: Tape | None = None) -> Tape:
 
 def followed(plant: Plant, *, put: bool = False, own: tuple[str, ...] = ()) -> list[Culprit]:
     ours = taped(nothing)
-    theirs = taped(plant, ours if put else None)
+    return culprits_of(ours, taped(plant, ours if put else None), own)
+
+
+def culprits_of(ours: Tape, theirs: Tape, own: tuple[str, ...] = ()) -> list[Culprit]:
     held = {"a": Held(ours, "cpu"), "b": Held(theirs, "bad")}
     found = localize_step(held, noise_of(ours), THRESHOLD, lambda text: None, own=own)  # type: ignore[arg-type]
     return [one for one in found.culprits if one.batch]
@@ -171,6 +174,21 @@ def test_what_comes_from_outside_has_no_op_but_is_described() -> None:
     assert (culprit.kind, culprit.op, list(culprit.batch or ())) == ("setup", None, ["argument 0"])
     assert "float64 [6], 1 of 6 elements differ, by up to 0.5; first read by _to_copy (" in (culprit.text or "")
     assert "outside of torch" in (culprit.text or "")
+
+
+@pytest.mark.parametrize("put", [False, True], ids=["own", "put"])
+def test_data_that_no_op_has_touched_is_described(put: bool) -> None:
+    def mask(t: Denoising) -> None:
+        t.mask = lambda: torch.from_numpy(np.triu(np.ones((5, 5), dtype=bool), 0))
+
+    def right(t: Denoising) -> None:
+        t.mask = lambda: torch.from_numpy(np.triu(np.ones((5, 5), dtype=bool), 1))
+
+    ours = taped(right)
+    theirs = taped(mask, ours if put else None)
+    (culprit,) = culprits_of(ours, theirs)
+    assert (culprit.op, list(culprit.batch or ())) == (None, ["argument 1"])
+    assert "no op of the step made it (bool [5, 5], 5 of 25 elements differ; first read by" in (culprit.text or "")
 
 
 def test_what_the_training_makes_itself_did_not_come_from_outside() -> None:

@@ -28,6 +28,8 @@ ONE_OF_EACH = {
         "compile_x-set-cpu-0-inductor.cpp.simdlen.1",
     ),
     "parts": (Experiment("parts", B, A, 4, "12"), "compile_x-parts-cpu-4-12"),
+    "prepared": (Experiment("prepared", B), "compile_x-prepared"),
+    "traced": (Experiment("traced", B, A), "compile_x-traced-cpu"),
     "localized": (Experiment("localized", B, A, 29), "compile_x-localized-cpu-000029"),
 }
 
