@@ -43,7 +43,9 @@ def lines_of(culprit: Culprit, a: str, b: str) -> list[str]:
         shown = f"{from_here(script.path)} shows it without numdrift"
     lines = [
         f"{status}{title_of(culprit)}{of_drift}",
-        ("; " if culprit.layouts else ", ").join([*culprit.reasons, *_compiled(culprit)]),
+        f"by it {in_words(culprit.batch)} {'differs' if len(culprit.batch) == 1 else 'differ'}: {culprit.text}"
+        if culprit.batch
+        else ("; " if culprit.layouts else ", ").join([*culprit.reasons, *_compiled(culprit)]),
         wrong_by_itself(culprit, a, b) if culprit.local_rule in ("choice", "values", "bias") else "",
         _errors(culprit, a, b),
         _bound(culprit, a, b),
@@ -82,6 +84,15 @@ def title_of(culprit: Culprit) -> str:
     source = f", {from_here(culprit.source)}" if culprit.source else ""
     phases = culprit.phases or (culprit.phase or "",)
     return f"{op} in {' and '.join(PHASES.get(one, one) for one in phases)}{where}{source}"
+
+
+def in_words(names: Sequence[str]) -> str:
+    """What differs where a step begins, or is given to its model."""
+    given = [name for name in names if name.startswith("argument ")]
+    others = [name.partition(" ")[2] for name in names if name not in given]
+    more = f"{', '.join(others[:MOST_PLACES])} and {len(others) - MOST_PLACES} more"
+    known = [f"{' and '.join(given)} of the model's call"] if given else []
+    return " and ".join([*known, *([more] if len(others) > MOST_PLACES else others)])
 
 
 def wrong_by_itself(culprit: Culprit, a: str, b: str) -> str:

@@ -44,10 +44,11 @@ class MarkSteps:
     """Whether another policy takes the drift away: its culprit is then added to the localization of the step."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
-        """Whether lazy tensors gave what their ops one by one do not give, or executed one of them again."""
+        """Whether lazy tensors gave from the same batch what their ops one by one do not, or executed one again."""
         found = known(inquiry)
         is_lazy = spec_of(inquiry.evidence.b).base == "lazy"
-        if not is_lazy or found is None or "policies" in found.content:
+        given_otherwise = any(one.batch for one in inquiry.pair.culprits)
+        if not is_lazy or given_otherwise or found is None or "policies" in found.content:
             return False
         return bool(found.op_by_op_differs) or any(map(_is_again, found.culprits))
 

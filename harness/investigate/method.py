@@ -17,6 +17,7 @@ from ..records.findings import Findings, PairFindings, StepFindings
 from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import state_steps, tape_path
+from .batches_followed import batch_step
 from .chosen_steps import choose
 from .evidence import EvidenceFolder, PairEvidence, evidence_for
 from .investigation_plan import InvestigationPlan
@@ -233,7 +234,10 @@ def _next(
     """The step of a pair to look into after those before, None where there is none: the first significant one, else the
     last that differs, of those with a tape first. Raises UsageError for a step that was asked for and cannot be had."""
     magnified = [one for one in pair.steps if one.explained]
-    if before and magnified:  # one like those that were not looked into is clear once the worst of them is
+    step = batch_step(evidence) if pair.verdict == "different-setup" and plan.step is None else None
+    if step is not None:  # what went in otherwise is followed, not what came of it
+        pass
+    elif before and magnified:  # one like those that were not looked into is clear once the worst of them is
         beyond = [one for one in pair.steps if worst_of([one]) > (pair.threshold or math.inf)]
         worst = max(beyond, key=lambda one: worst_of([one]), default=None)
         step = None if worst is None or worst.explained else worst.step

@@ -29,6 +29,7 @@ from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import noise_path, outcome_path, outcome_steps, read_noise_record, tape_path
 from ..tape.op_names import UNREPLAYED
+from .batches_followed import own_arguments
 from .evidence import EvidenceFolder, PairEvidence
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Round, begun_in, repeating
@@ -66,7 +67,9 @@ class Ops:
         known: dict[object, Culprit] = {}
         for one in sorted(found, key=lambda one: (one.step != step, one.is_explained(threshold))):
             for culprit in one.culprits:
-                if one.is_explained(threshold) or one.is_ill_conditioned(threshold):
+                if culprit.batch:  # its proof is the batch itself, whatever the drift is
+                    pass
+                elif one.is_explained(threshold) or one.is_ill_conditioned(threshold):
                     culprit = replace(culprit, significance="rounding")
                 # by its look, for the same cause lies in other blocks of another step
                 look = (culprit.phase, culprit.op, culprit.kind, tuple(culprit.reasons))
@@ -110,7 +113,7 @@ def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: Invest
                 continue
             folder_of(inquiry).mkdir(parents=True, exist_ok=True)
             config = _config(inquiry, a, b, address)
-            stack.enter_context(_localizer(inquiry, config, laboratory, alone=len(asked) == 1))
+            stack.enter_context(localizer(inquiry, config, laboratory, alone=len(asked) == 1))
 
 
 SIDES: tuple[Literal["a", "b"], ...] = ("a", "b")
@@ -222,7 +225,8 @@ def inputs_of(evidence: PairEvidence) -> dict[str, Any]:
 
 
 def _inputs(inquiry: Inquiry) -> dict[str, Any]:
-    return {**inputs_of(inquiry.evidence), "threshold": inquiry.threshold}
+    followed = {"followed": True} if inquiry.pair.verdict == "different-setup" else {}
+    return {**inputs_of(inquiry.evidence), "threshold": inquiry.threshold, **followed}
 
 
 def _cannot(laboratory: Laboratory, inquiry: Inquiry) -> bool:
@@ -261,6 +265,7 @@ def _config(inquiry: Inquiry, ours: tuple[Path, Path], theirs: tuple[Path, Path]
         threads=threads if isinstance(threads, int) else 1,
         interpreter=interpreter,
         inputs=_inputs(inquiry),
+        own=own_arguments(inquiry.evidence) if inquiry.pair.verdict == "different-setup" else None,
     )
 
 
@@ -275,15 +280,15 @@ def _guest(config: Path, reference: RecordedRun, *, alone: bool) -> Guest:
 
 
 @contextmanager
-def _localizer(inquiry: Inquiry, config: LocalizerConfig, laboratory: Laboratory, *, alone: bool) -> Iterator[None]:
+def localizer(inquiry: Inquiry, config: LocalizerConfig, laboratory: Laboratory, *, alone: bool) -> Iterator[None]:
     """The localizer beside what is done in this context; what it says is passed on, and it ends with the context."""
-    path = folder_of(inquiry) / "localizer.json"
+    path = config.folder / "localizer.json"
     path.write_text(json_text(config, indent=1), encoding="utf-8")
     guest = _guest(path, inquiry.evidence.a, alone=alone)
     progress, (reading, writing) = laboratory.progress, os.pipe()
     said = os.fdopen(reading, encoding="utf-8", errors="replace")
     try:
-        with (folder_of(inquiry) / "localizer.log").open("wb") as errors:
+        with (config.folder / "localizer.log").open("wb") as errors:
             process = laboratory.processes.start(guest, writing, errors.fileno())
     finally:
         os.close(writing)
@@ -299,7 +304,7 @@ def _localizer(inquiry: Inquiry, config: LocalizerConfig, laboratory: Laboratory
         yield
         process.wait(PATIENCE)
     except subprocess.TimeoutExpired:
-        progress.say(f"step {inquiry.step} could not be localized: no answer came in {PATIENCE:.0f} s")
+        progress.say(f"step {config.step} could not be localized: no answer came in {PATIENCE:.0f} s")
     finally:
         process.kill()
         process.wait()

@@ -11,6 +11,7 @@ from .draws import Draws
 from .mark_steps import MarkSteps
 from .ops import Ops
 from .part_search import ModelParts
+from .preparation import Preparation
 from .question import Question
 from .repetitions import Repetitions
 
@@ -24,6 +25,7 @@ QUESTIONS: dict[str, Question] = {
 LAST_QUESTIONS: dict[str, Question] = {
     "repetitions": Repetitions(),
     "draws": Draws(),
+    "preparation": Preparation(),
     "parts": ModelParts(),
 }
 """Asked once, of the step in which the search came to rest, or of none: they take runs of their own."""

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..records.culprit import NONDETERMINISM, Culprit
+from ..drift.setup_difference import SetupDifference
+from ..records.culprit import NONDETERMINISM, SETUP, Culprit
 from ..records.findings import Verdict
 from .culprit_words import title_of, wrong_by_itself
 
@@ -50,6 +51,34 @@ def with_causes(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -
             inspect=False,
         )
     return _less_accurate(verdict, culprits, a, b)
+
+
+def with_place(verdict: Verdict, causes: Sequence[SetupDifference], culprits: Sequence[Culprit]) -> Verdict:
+    """A different set-up with what makes it another one, where a batch or a draw was followed to that. `causes` are the
+    differences that make the verdict, the first one first."""
+    if verdict.word != "different-setup" or not causes:
+        return verdict
+    first = causes[0]
+    names = {"batch": (first.name,), "initial": (f"parameter {first.name}", f"buffer {first.name}")}.get(first.kind, ())
+    for one in sorted(culprits, key=lambda one: one.op is None):  # the sort is stable
+        if not one.batch or not one.is_proven:
+            continue
+        is_draw = first.kind == "generator" and first.name == "torch" and one.kind == SETUP and one.op is not None
+        if is_draw or any(name in one.batch for name in names):
+            seen = "" if one.step == first.step else f" (as seen in step {one.step})"
+            return replace(verdict, text=verdict.text.replace(first.text, f"{first.text}: {one.text}{seen}", 1))
+    return verdict
+
+
+def without_placed(culprits: Sequence[Culprit]) -> list[Culprit]:
+    """The culprits but for data of which only one thing is known, that it was there before a step, where what was done
+    before the first step tells more of the same arguments."""
+    known = {name for one in culprits for name in one.batch or () if one.step == 0}
+    return [
+        one
+        for one in culprits
+        if one.op is not None or not one.batch or one.step == 0 or not known.issuperset(one.batch)
+    ]
 
 
 def _less_accurate(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -> Verdict:

@@ -30,7 +30,7 @@ from .value_links import Links, common_reads, linked
 Values = dict[str, torch.Tensor]
 
 END = -2
-"""Stands for what follows the last block."""
+"""Stands for what follows the last block, and for the batch as a whole."""
 
 
 class Kernels(Protocol):
@@ -73,14 +73,14 @@ class TapePair:
             side: {node: number for number, block in enumerate(self.blocks) for node in block.of(side)}
             for side in SIDES
         }
-        # END reads what the step is compared by
+        # END reads what the step is compared by, and what the first model is called with
         self.readers = {side: {} for side in SIDES}
         for side in SIDES:
             flow = self.flows[side]
             for number, node in enumerate(flow.nodes):
                 for use in node.reads:
                     self.readers[side].setdefault(use.value, set()).add(self.home[side][number])
-            for use in flow.watched.values():
+            for use in (*flow.watched.values(), *flow.given.values()):
                 self.readers[side].setdefault(use.value, set()).add(END)
 
     def devices(self) -> list[str]:
@@ -154,7 +154,7 @@ class MixtureExecution:
         that side made it."""
         base = self.mixture.base
         mine, theirs = self.pair.flows[base].watched, self.pair.flows[other(base)].watched
-        found = {}
+        found: Values = {}
         for name, use in mine.items():
             far = theirs.get(name)
             if far is None:
@@ -170,6 +170,15 @@ class MixtureExecution:
             with suppress(Unbound):
                 found[name] = self.memory.tensor(other(base), theirs[name]).clone()
         return found
+
+    def given(self, name: str) -> torch.Tensor:
+        """What the first model is called with, which both sides know by this name. Raises Unbound."""
+        base = self.mixture.base
+        mine, far = (self.pair.flows[side].given[name] for side in (base, other(base)))
+        if self._comes_later(base, mine, far):
+            with suppress(Unbound):
+                return self.memory.tensor(other(base), far).clone()
+        return self.memory.tensor(base, mine).clone()
 
     def instead(self, side: Side, node: int, number: int) -> dict[int, list[Stand]]:
         """By slot, what a paired call reads of the other side in place of its own, where that was made later: each of

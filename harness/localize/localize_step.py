@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..drift.step_noise import Noise
@@ -10,6 +10,7 @@ from ..records.culprit import Culprit
 from ..records.localization_record import LeftOver
 from ..tape.tape import Tape
 from .alignment import op_name
+from .batch_difference import follow_batch, with_batch
 from .choices import ChosenDrift, with_choices_of_reference, with_decisions
 from .examination import Examined, Suspect, examine, suspects
 from .found_culprits import Describer, kernel_of, place_of
@@ -121,9 +122,11 @@ def localize_step(
     threshold: float,
     say: Say,
     unproven: Callable[[UnprovenCauses], None] = lambda causes: None,
+    own: Collection[str] | None = None,
 ) -> LocalizedStep:
     """Align both tapes, find the blocks that differ, and prove which of them make the drift. `unproven` is told of the
-    causes before their proofs, which take a while.
+    causes before their proofs, which take a while. With `own` what makes the batch differ is looked for, too: those are
+    its arguments that the training makes itself.
 
     Raises NotReplayable where a tape cannot be executed.
     """
@@ -165,10 +168,10 @@ def localize_step(
     differing = {number for number, one in examined.items() if one.differs is not False}
     say(f"{len(differing)} of {len(pair.blocks)} blocks compute other bits, from {len(causes)} causes")
     unproven(UnprovenCauses(pair, kernels, examined, [place_of(pair, examined, one) for one in causes]))
-    own = execute(pair, Mixture("b"))
-    tests.measured(Mixture("b"), own)
-    controls: dict[Side, bool] = {"b": _gives_itself(sides["b"], own, noise)}
-    del own  # a copy of all that the step gave
+    values = execute(pair, Mixture("b"))
+    tests.measured(Mixture("b"), values)
+    controls: dict[Side, bool] = {"b": _gives_itself(sides["b"], values, noise)}
+    del values  # a copy of all that the step gave
     proofs = prove(tests, causes, threshold)
     beyond = proofs.whole.score > threshold or proofs.whole.discrete
     chosen = with_choices_of_reference(pair, scorer, differing) if beyond else None
@@ -183,7 +186,26 @@ def localize_step(
     left = left_over(tests, told)
     notes = _notes(controls, kernels, sides)
     culprits = [culprit for _, culprit in told]
+    if own is not None:
+        followed = follow_batch(pair, examined, causes, labels, own)
+        places = [place_of(pair, examined, one.cause) for one in followed.causes]
+        culprits = with_batch(culprits, places, followed, labels["a"])
+        notes += followed.notes
     return LocalizedStep(pair, controls, kernels, examined, causes, proofs, culprits, chosen, left, notes)
+
+
+def followed_preparation(sides: Mapping[Side, Held], own: Collection[str]) -> dict[str, object]:
+    """What makes the first batch or the initial values of two trainings others, from the tapes of what their scripts
+    did before: `culprits` and `notes`. Both are executed by this process's kernels.
+
+    Raises NotReplayable where a tape cannot be executed.
+    """
+    pair = paired(flow_of(sides["a"].tape), flow_of(sides["b"].tape))
+    labels: dict[Side, str] = {side: sides[side].label for side in SIDES}
+    examined = examine(pair, suspects(pair), errors=False)
+    followed = follow_batch(pair, examined, _causes(pair, examined, sites_of(pair, examined)), labels, own, "script")
+    places = [place_of(pair, examined, one.cause) for one in followed.causes]
+    return {"culprits": with_batch([], places, followed, labels["a"]), "notes": followed.notes}
 
 
 def _astray(pair: TapePair, side: Side, number: int, found: Found) -> tuple[str, ...]:

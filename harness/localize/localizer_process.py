@@ -28,7 +28,7 @@ from ..tape.tape import NotReplayable
 from ..tape.tape_file import noise_file, read_tape, tape_file
 from ..tape.tensor_file import read_tensors
 from .held_run import Worker, WorkerCalls
-from .localize_step import Held, LocalizedStep, localize_step
+from .localize_step import Held, LocalizedStep, followed_preparation, localize_step
 from .script_interpreter import Scripts
 from .standalone_scripts import ScriptWriter
 from .storage_flow import SIDES, Side
@@ -51,12 +51,15 @@ def main(path: Path) -> int:
             # As in the reference's step; what the other side was set to otherwise shows as other bits of its ops, which
             # are executed in its own process then.
             stack.enter_context(settings_of_step(sides["a"].tape.settings))
+            if config.prepared:
+                facts |= followed_preparation(sides, config.own or ())
+                return _written(config, facts, began)
             noise = read_noise(config.noise, config.step) or Noise(config.step, 0, {})
             scripts = _scripts(config, modes, stack)
             if scripts is None:
-                found = localize_step(sides, noise, config.threshold, _say)
+                found = localize_step(sides, noise, config.threshold, _say, own=config.own)
             else:
-                found = localize_step(sides, noise, config.threshold, _say, scripts.begin)
+                found = localize_step(sides, noise, config.threshold, _say, scripts.begin, own=config.own)
                 facts["scripts"] = scripts.write(found)
             differs = {side: _differs_op_by_op(sides[side], modes[side].outcome) for side in SIDES}
             facts |= _facts(found, sides)
@@ -67,6 +70,10 @@ def main(path: Path) -> int:
     except Exception as error:  # noqa: BLE001, an op may raise anything, and the investigation goes on
         facts["reason"] = str(error) if isinstance(error, NumdriftError) else in_words(error)
         _say(f"step {config.step} could not be localized: {facts['reason']}")
+    return _written(config, facts, began)
+
+
+def _written(config: LocalizerConfig, facts: dict[str, Any], began: float) -> int:
     facts["seconds"] = round(time.monotonic() - began, 3)
     write_localization(config.folder, facts)
     return 0

@@ -159,7 +159,7 @@ class Lifetimes:
                 for node in block.of(side):
                     for use in (*flow.nodes[node].reads, *flow.nodes[node].made):
                         last[side, use.value] = number
-            last |= {(side, use.value): FOREVER for use in flow.watched.values()}
+            last |= {(side, use.value): FOREVER for use in (*flow.watched.values(), *flow.given.values())}
         for _ in range(3):  # a chain of links is short: y of one side, x of the other, x of the first
             for side in SIDES:
                 for value, link in links.of[side].items():

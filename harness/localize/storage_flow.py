@@ -63,13 +63,14 @@ class FlowNode:
 @dataclass(frozen=True, slots=True, eq=False)
 class StorageFlow:
     """A tape as nodes. `makers` are the nodes that make each value; what is missing there comes from before
-    the step. `seen` are the layouts in which each value is made, read and watched."""
+    the step. `seen` are the layouts in which each value is made, read and watched. `given` is the batch."""
 
     tape: Tape
     nodes: Sequence[FlowNode]
     watched: Mapping[str, Use]
     makers: Mapping[FlowValue, int]
     seen: Mapping[FlowValue, frozenset[Layout]]
+    given: Mapping[str, Use]
 
     def is_whole(self, view: View, value: FlowValue) -> bool:
         """Whether nothing of the value is looked at but what the view has."""
@@ -86,8 +87,8 @@ def flow_of(tape: Tape) -> StorageFlow:
     versions: dict[int, int] = {}
     nodes: list[FlowNode] = []
     makers: dict[FlowValue, int] = {}
-    watched: dict[str, Use] = {}
-    pending = sorted(tape.watched, key=lambda one: one.position)
+    uses: dict[str, Use] = {}
+    pending = sorted((*tape.watched, *tape.given), key=lambda one: one.position)
     iteration, backward = 0, False
 
     def use(view: View) -> Use:
@@ -96,7 +97,7 @@ def flow_of(tape: Tape) -> StorageFlow:
     for one in executions(tape):
         while pending and pending[0].position <= one.position:
             seen = pending.pop(0)
-            watched[seen.name] = use(seen.view)
+            uses[seen.name] = use(seen.view)
         call = one.call
         # a forward after a backward begins another pass, as the second of SAM's two
         iteration += call.phase == "forward" and backward
@@ -114,9 +115,10 @@ def flow_of(tape: Tape) -> StorageFlow:
         )
         makers |= {made.value: len(nodes) for made in node.made}
         nodes.append(node)
-    watched |= {seen.name: use(seen.view) for seen in pending}
+    uses |= {seen.name: use(seen.view) for seen in pending}
+    watched, given = ({one.name: uses[one.name] for one in ones} for ones in (tape.watched, tape.given))
     found: dict[FlowValue, set[Layout]] = {}
     for known in (*(shown for node in nodes for shown in (*node.reads, *node.made)), *watched.values()):
         found.setdefault(known.value, set()).add(layout_of(known.view))
     layouts = {value: frozenset(seen_as) for value, seen_as in found.items()}
-    return StorageFlow(tape, nodes, watched, makers, layouts)
+    return StorageFlow(tape, nodes, watched, makers, layouts, given)

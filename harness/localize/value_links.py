@@ -66,6 +66,10 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> Links:
             links.connect(a.watched[name], b.watched[name])
     for side in SIDES:
         _link_copies(links, side, copies[side])
+    given = [(a.given[name], b.given[name]) for name in a.given if name in b.given]
+    for ours, theirs in given:  # what was put in its place has the reference's content, which would be linked first
+        if ours.value not in a.makers and theirs.value not in b.makers:
+            links.connect(ours, theirs)
     once = [
         [[one for one in block.of(side) if flow.nodes[one].call.repeats is None] for side, flow in (("a", a), ("b", b))]
         for block in blocks
@@ -105,6 +109,8 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> Links:
             for use, other_use in zip(mine_made, yours_made, strict=False):
                 if use is not None and other_use is not None:
                     links.connect(use, transposed(other_use) if turned else other_use)
+    for ours, theirs in given:
+        links.connect(ours, theirs)
     for name in names:
         links.connect(a.watched[name], b.watched[name])
     # What is computed once more, to what the first computation is linked to
@@ -266,7 +272,7 @@ def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[
                 found.append("reads another tensor")
     for name in sorted(ours.keys() ^ theirs.keys()):
         values = [value for value, use in (ours if name in ours else theirs)[name] if use is None]
-        shown = f" ({', '.join(map(_shown, values))})" if values else ""
+        shown = f" ({', '.join(map(plain_text, values))})" if values else ""
         found.append(f"only {'the reference' if name in ours else 'the other mode'} is given {name}{shown}")
     return list(dict.fromkeys(found))
 
@@ -321,10 +327,11 @@ def _plain(mine: Any, yours: Any) -> list[str]:
     both_nan = all(isinstance(one, float) and math.isnan(one) for one in (mine, yours))
     if mine == yours or both_nan:
         return []
-    return [f"{_shown(mine)} against {_shown(yours)}"]
+    return [f"{plain_text(mine)} against {plain_text(yours)}"]
 
 
-def _shown(value: Any) -> str:
+def plain_text(value: Any) -> str:
+    """An argument that is no tensor, as people write it."""
     if isinstance(value, float):
         return f"{value:.6g}"
     return _name(value) if isinstance(value, torch.dtype) else str(value)

@@ -141,6 +141,8 @@ class Experiments(Observer):
             return
         self._called = True
         self.doing = "looking at what a model is given"
+        for watcher in self._watching:
+            watcher.given(module, args, kwargs)
         if self._forced is not None:
             for tensor in self._forced.given(args, kwargs):
                 for watcher in self._watching:

@@ -18,14 +18,16 @@ from ..records.run_config import RunConfig
 from ..tape.call_log import OPAQUE, VALUE_BUDGET, CallValues
 from ..tape.compiled_graphs import CompiledGraphs
 from ..tape.ensemble import StepNoise, in_words, measure_noise, write_noise
+from ..tape.storages import is_plain
 from ..tape.tape import NotReplayable, Tape
 from ..tape.tape_file import TAPES, tape_file, write_tape
 from ..tape.tape_recorder import TapeRecorder
 from ..torch_private.compile_work import around_compile_calls
 from ..torch_private.compiling import compiled_frames
-from ..torch_private.dispatching import foreign_dispatch_mode
+from ..torch_private.dispatching import foreign_dispatch_mode, without_dispatch_modes, without_function_modes
 from ..torch_private.patches import Patches
 from ..torch_private.probing import Boxed
+from .batches import tensors_in
 from .operations import WITHOUT_VALUES
 from .training_state import states_from
 
@@ -111,6 +113,16 @@ class TapeRecording(Observer):
     def saw(self, name: str, tensor: torch.Tensor) -> None:
         if self._recorder is not None:
             self._recorder.watch(name, tensor)
+
+    def given(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """The first root module of the step is about to be called, and nothing was put in place yet."""
+        if self._recorder is not None:
+            with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+                tensors = enumerate(tensors_in((*args, *kwargs.values())))
+                # what comes from parameters is the training's own
+                self._recorder.called_with(
+                    {f"argument {place}": one for place, one in tensors if one.grad_fn is None and is_plain(one)}
+                )
 
     def given_instead(self, tensor: torch.Tensor) -> None:
         if self._recorder is not None:

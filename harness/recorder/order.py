@@ -38,6 +38,7 @@ def _experiments(config: RunConfig) -> bool:
 
 ORDER = (
     Seat("the steps", "step_writer:StepWriter", RECORDING, _always),
+    Seat("the preparation", "preparation_recording:PreparationRecording", TOOL, lambda config: config.prepares),
     Seat("the experiments", "step_experiments:Experiments", EXPERIMENTS, _experiments),
     Seat("the capture of graphs", "graph_recording:GraphRecording", TOOL, lambda config: config.graphs),
     Seat("partition", "partition.partition_instrument:PartitionInstrument", TOOL, _tool("partition")),

@@ -104,10 +104,11 @@ class Culprit:
     """Where a drift comes from. docs/guide/investigation-json.md says what each field is.
 
     `phases` are those of a cause that acts in more than one: an op's forward and its backward. Three sorts have fields
-    of their own: an op (`kernel`, `layouts`, `bound`, `largest_relative`, `lead`: the block that its script shows), a way
-    in which a mode executes (`name`, `policy`, and `swapped`: the key of a mode that takes its place), and a difference
-    in the set-up (`what`, `name`, `text`), which is the only one without a
-    proof. By side is by "a" and "b". `script` and `command` are added where the findings are put together.
+    of their own: an op (`kernel`, `layouts`, `bound`, `largest_relative`, `lead`: the block that its script shows), a
+    way in which a mode executes (`name`, `policy`, and `swapped`: the key of a mode that takes its place), and a
+    difference in the set-up (`what`, `name`, `text`), which is the only one without a proof. What makes the batch
+    another one has the arguments of the model's call that it makes differ (`batch`), and says how (`text`). By side is
+    by "a" and "b". `script` and `command` are added where the findings are put together.
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -142,6 +143,7 @@ class Culprit:
     swapped: str | None = None
     what: str | None = None
     text: str | None = None
+    batch: Sequence[str] | None = None
     script: CulpritScript | None = None
     command: str | None = None
     phases: Sequence[str] | None = None
@@ -176,7 +178,10 @@ class Culprit:
         return read_fields(cls, data)
 
 
-ADDED = ("script", "command", "local_rule", "roundings", "layouts", "swapped", "phases")
+ADDED = (
+    *("script", "command", "local_rule", "roundings", "layouts", "swapped", "phases"),
+    *("batch", "text"),
+)
 
 # The orders are those of the first version, so that a file that is written again stays the same, byte for byte.
 _SEEN = ("places", "sites", "significance", "local_significance", "error_ulp", "rho", "bias")
@@ -187,7 +192,7 @@ _OF_MODE = (
 WRITTEN_OF_OP = (
     "status", "phase", "phases", "module", "op", "step", "source", "kind", "kernel", "reasons", "ops", *_SEEN,
     "local_rule", "bound", "largest_relative", "roundings", "share_of_drift", "proof", "lead", "layouts", "swapped",
-    "script", "command",
+    "script", "command", "batch", "text",
 )  # fmt: skip
 WRITTEN_OF_MODE: Mapping[str, Sequence[str]] = {
     PART: (*_OF_MODE, "command", "script"),

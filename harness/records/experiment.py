@@ -62,6 +62,10 @@ KINDS: dict[str, ExperimentKind] = {
     "parts": ExperimentKind("{run}-parts-{reference}-{step}-{detail}", "mode"),
     # the first steps, or one, with every call recorded: where a mode does not repeat, or draws other numbers
     "calls": ExperimentKind("{run}-calls-{detail}", "each"),
+    # what the script does before it calls a model for the first time, as a tape; what came of holding two against
+    # each other (no run)
+    "prepared": ExperimentKind("{run}-prepared", "each", inquiry=True),
+    "traced": ExperimentKind("{run}-traced-{reference}", "mode", inquiry=True),
     # no run: what came of a localization
     "localized": ExperimentKind("{run}-localized-{reference}-{step:06d}", "mode", inquiry=True),
 }

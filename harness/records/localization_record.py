@@ -33,7 +33,9 @@ class LocalizedSide:
 class LocalizerConfig:
     """What the localizer is told, in one JSON file. `noise` is the run that measured the reference's noise; `inputs`
     are written down beside the result. `interpreter` is the address of the one that executes scripts, "" where none are
-    to be written."""
+    to be written. Where a batch differs it is followed up the tape, and `own` are the arguments that the training makes
+    itself; None where there is nothing to follow. `prepared` says that the tapes are those of what the scripts did
+    before their first step."""
 
     a: LocalizedSide
     b: LocalizedSide
@@ -44,6 +46,8 @@ class LocalizerConfig:
     threads: int
     interpreter: str
     inputs: Mapping[str, Any]
+    own: Sequence[str] | None = None
+    prepared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,8 @@ class RunRequest:
 
     `checkpoints` are the bytes in which a training keeps states that may be asked for later, spread evenly over it
     however long it turns out to be; 0 keeps none. With `keep_inputs` the tensors that the models are first called with
-    in a step of `states` are kept beside its state.
+    in a step of `states` are kept beside its state. With `prepares` a tape is recorded from the script's first line
+    until it calls a model for the first time.
 
     `perturb` moves the initial parameters (those of each forced step, where steps start from another run's
     states) by one ULP, drawn with this seed. `seed_shift` is added to every seed that the script sets.
@@ -236,6 +237,7 @@ class RunRequest:
     edge_replays: int = 0
     checkpoints: int = 0
     keep_inputs: bool = False
+    prepares: bool = False
     perturb: int | None = None
     seed_shift: int = 0
     until: int | None = None

@@ -198,6 +198,12 @@ class SlotTable:
         self._slots[slot] = replace(known, size=max(known.size, tensor.untyped_storage().nbytes()))
 
 
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a view of memory, and nothing else."""
+    other = dispatches_itself(tensor) or tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized
+    return not (other or tensor.is_conj() or tensor.is_neg())
+
+
 def bytes_of_storage(tensor: torch.Tensor) -> torch.Tensor:
     """The whole storage of a tensor, as bytes that share its memory."""
     storage = tensor.untyped_storage()

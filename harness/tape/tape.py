@@ -152,7 +152,9 @@ class Watched:
 class Tape:
     """One step. `inputs` are the bytes of the storages that came from before it, by slot; `settings` are what torch
     was set to in it (see `step_settings`). `starts` are views of what it starts from, by the names that are watched at
-    its end, where it writes nothing in place: a parameter is another storage then than the one that it was."""
+    its end, where it writes nothing in place: a parameter is another storage then than the one that it was. `given` is
+    what the script gave to the first root module that it called, named `argument 0`, `argument 1`: the batch, which
+    nothing is compared by."""
 
     step: int
     slots: tuple[Slot, ...]
@@ -161,6 +163,7 @@ class Tape:
     watched: tuple[Watched, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
     starts: Mapping[str, View] = field(default_factory=dict)
+    given: tuple[Watched, ...] = ()
 
     def expected(self) -> dict[str, torch.Tensor]:
         """The recorded values by their names."""
@@ -168,7 +171,7 @@ class Tape:
 
     def without_values(self) -> Tape:
         """Its calls alone: what the step began with and gave takes up most of the memory."""
-        return replace(self, inputs={}, watched=())
+        return replace(self, inputs={}, watched=(), given=())
 
 
 def mapped(function: Callable[[Any], Any], value: Any) -> Any:

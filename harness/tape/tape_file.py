@@ -2,6 +2,7 @@
 
     input 3           the bytes of the storage in slot 3 as it was before the step
     watched 0         the value that the step is compared by, number 0 of the fact `watched`
+    given 0           what the first root module was called with, number 0 of the fact `given`
     drawn 7 1         the second tensor that the call number 7 drew
     generator 2       the state of a generator, number 2
 
@@ -50,7 +51,8 @@ def described_tape(tape: Tape) -> tuple[dict[str, torch.Tensor], dict[str, Any]]
     """The tensors of a tape by their names, and all else that it is as JSON."""
     encoder = Encoder()
     tensors = {f"input {slot}": data for slot, data in tape.inputs.items()}
-    tensors |= {f"watched {number}": one.value for number, one in enumerate(tape.watched)}
+    seen = {"watched": tape.watched, "given": tape.given}
+    tensors |= {f"{kind} {number}": one.value for kind, ones in seen.items() for number, one in enumerate(ones)}
     calls = []
     for number, call in enumerate(tape.calls):
         described: dict[str, Any] = {
@@ -86,10 +88,10 @@ def described_tape(tape: Tape) -> tuple[dict[str, torch.Tensor], dict[str, Any]]
         "settings": dict(tape.settings),
         "slots": [[slot.size, slot.device, name_of(slot.dtype)] for slot in tape.slots],
         "calls": calls,
-        "watched": [[one.position, one.name, encoder.encode(one.view)] for one in tape.watched],
     }
     if tape.starts:
         facts["starts"] = [[name, encoder.encode(view)] for name, view in tape.starts.items()]
+    facts |= {kind: [[one.position, one.name, encoder.encode(one.view)] for one in ones] for kind, ones in seen.items()}
     tensors |= {f"generator {number}": state for number, state in enumerate(encoder.states)}
     return tensors, facts
 
@@ -111,13 +113,14 @@ def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any
     slots = tuple(Slot(whole(size), _text(device), dtype_named(dtype)) for size, device, dtype in facts["slots"])
     decoder = Decoder(lambda number: _bytes(tensors, f"generator {number}"))
     calls = tuple(_call(number, one, decoder, tensors, slots) for number, one in enumerate(facts["calls"]))
-    watched = []
-    for number, (position, name, described) in enumerate(facts["watched"]):
-        view = decoder.view(described["view"])
-        _require_inside(view, slots)
-        watched.append(Watched(whole(position), _text(name), view, tensors[f"watched {number}"]))
-    if any(one.position > len(calls) for one in watched):
-        raise ValueError("a watched value after the end")
+    seen: dict[str, list[Watched]] = {"watched": [], "given": []}  # tapes of before have nothing given
+    for kind, ones in seen.items():
+        for number, (position, name, described) in enumerate(facts.get(kind, ())):
+            view = decoder.view(described["view"])
+            _require_inside(view, slots)
+            ones.append(Watched(whole(position), _text(name), view, tensors[f"{kind} {number}"]))
+        if any(one.position > len(calls) for one in ones):
+            raise ValueError(f"a {kind} value after the end")
     # Only what came from before the step has bytes: `input 3` is slot 3, on the device that the slot was on.
     inputs = {
         whole(int(name.partition(" ")[2])): _bytes(tensors, name) for name in tensors if name.startswith("input ")
@@ -133,7 +136,8 @@ def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any
     for name, described in facts.get("starts", ()):  # most tapes have none
         starts[_text(name)] = view = decoder.view(described["view"])
         _require_inside(view, slots)
-    return Tape(whole(facts["step"]), slots, inputs, calls, tuple(watched), settings, starts)
+    found = tuple(seen["watched"]), settings, starts, tuple(seen["given"])
+    return Tape(whole(facts["step"]), slots, inputs, calls, *found)
 
 
 def _call(

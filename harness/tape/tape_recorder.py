@@ -37,8 +37,8 @@ class TapeRecorder:
     """Records from `start` to `stop`. Whatever it cannot take ends the tape, with the `reason`, and not the training.
 
     `script` is the file whose lines are noted. With `modules` the modules' calls are followed by hooks. With `values`
-    compiled graphs, whose executions are then led to `executed`, are taken apart by what `unroller` makes. `raised` is
-    the last op that gave an error, which is not on the tape.
+    compiled graphs, whose executions are then led to `executed`, are taken apart by what `unroller` makes. More than
+    `most` calls are no tape. `raised` is the last op that gave an error, which is not on the tape.
     """
 
     def __init__(
@@ -49,14 +49,17 @@ class TapeRecorder:
         modules: bool,
         values: CallValues | None = None,
         unroller: Callable[[CallLog, str], Unroller] | None = None,
+        most: int | None = None,
     ) -> None:
         self.reason: str | None = None
         self.raised: Call | None = None
         self._step = step
         self._script = script
         self._modules = modules
+        self._most = most
         self._process = os.getpid()
         self._watched: list[Watched] = []
+        self._given: list[Watched] = []
         self._log = CallLog(values)
         self.unroller = None if unroller is None else unroller(self._log, script)
         self._mode = InterceptedOps(self._around)
@@ -87,6 +90,14 @@ class TapeRecorder:
                 view = self._log.table.view(tensor.detach(), is_input=True)
                 value = tensor.detach().clone()
                 self._watched.append(Watched(len(self._log.calls), name, view, value))
+
+    def called_with(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Note what the first root module is about to be called with: plain tensors, as the script has made them."""
+        with self._looking():
+            for name, tensor in tensors.items():
+                if self.reason is None:
+                    view = self._log.table.view(tensor.detach(), is_input=True)
+                    self._given.append(Watched(len(self._log.calls), name, view, tensor.detach().clone()))
 
     def given(self, tensor: torch.Tensor) -> None:
         """Take note that a tensor holds other values than the script has given it, put in place past every op."""
@@ -141,7 +152,8 @@ class TapeRecorder:
             replace(call, owners=found) if found else call for call, found in zip(self._log.calls, owners, strict=True)
         )
         table = self._log.table
-        return Tape(self._step, table.slots, table.inputs, calls, tuple(self._watched), self._settings)
+        watched, given = tuple(self._watched), tuple(self._given)
+        return Tape(self._step, table.slots, table.inputs, calls, watched, self._settings, given=given)
 
     def view_of(self, tensor: torch.Tensor) -> View | None:
         """What the tape knows a tensor by; None where it has not met the tensor's memory."""
@@ -159,6 +171,7 @@ class TapeRecorder:
         if self.reason is None:
             self.reason = reason
             self._watched.clear()
+            self._given.clear()
             self._log = CallLog()
             self.unroller = None
 
@@ -191,6 +204,8 @@ class TapeRecorder:
         grad = torch.is_grad_enabled()
         with self._looking():
             assert self._places is not None
+            if self._most is not None and len(self._log.calls) >= self._most:
+                raise NotReplayable(f"it has more than {self._most:,} ops")
             given = list(leaves([*args, *kwargs.values()]))
             if any(isinstance(one, torch.Tensor) and is_sharded(one) for one in given):
                 raise NotReplayable(SHARDED)

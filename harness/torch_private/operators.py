@@ -123,6 +123,11 @@ def arguments_of(overload: Any) -> list[SchemaArgument]:
     ]
 
 
+def argument_names(overload: Any) -> list[tuple[str, Any]]:
+    """The names of an overload's arguments, in their order, with the defaults of those that have one."""
+    return [(one.name, one.default_value if one.has_default_value() else None) for one in schema_of(overload).arguments]
+
+
 def schema_of(overload: Any) -> Any:
     """The schema of an op: `arguments` and `returns`, each with name, type and alias information."""
     return overload._schema

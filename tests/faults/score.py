@@ -46,6 +46,7 @@ class Judged:
         if any(step.get("explained") for step in pair.get("steps", ())):
             score = max((float(step["score"]) for step in pair["steps"] if not step.get("explained")), default=0.0)
         beyond = pair.get("verdict") == "beyond-rounding"
+        followed = pair.get("verdict") == trial.case.expected == "different-setup"
         return cls(
             trial=trial,
             verdict=pair.get("verdict"),
@@ -53,7 +54,7 @@ class Judged:
             seconds=seconds,
             text=next(iter(pair.get("text", ())), "no such pair in the findings"),
             first_step=pair.get("first_significant_step"),
-            blamed=blamed(pair, trial.case.culprits) if trial.case.culprits and beyond else None,
+            blamed=blamed(pair, trial.case.culprits) if trial.case.culprits and (beyond or followed) else None,
             by_cause=beyond and score is not None and threshold is not None and float(score) <= float(threshold),
             located=is_located(pair, trial.case.line) if trial.case.line else None,
             silent=is_silent(pair),
@@ -105,7 +106,7 @@ class Score:
 
     @property
     def sites(self) -> list[Judged]:
-        """Faults whose cause the case states, and that were judged by their drift."""
+        """Faults whose cause the case states, and that were judged by their drift, or by data that came in otherwise."""
         return [one for one in self.faults if one.blamed is not None]
 
     @property
@@ -178,7 +179,7 @@ class Score:
         runs = sum(one.runs for one in found) / max(1, len(found))
         away = [one for one in self.sites if one.blamed is not None and not one.blamed.first]
         return [
-            "Causes, of the faults beyond rounding whose place is stated, by how many were planted at once:",
+            "Causes, of the faults beyond rounding or in the set-up whose place is stated, by how many were planted at once:",
             "",
             "| at once | trials | faults planted | recall | proven culprits | precision | exact site |",
             "|---|--:|--:|--:|--:|--:|--:|",

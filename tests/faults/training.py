@@ -10,7 +10,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -39,7 +39,7 @@ class Training:
 
     `batches[k]` are the micro-batches of step k, whose gradients are averaged. `number` is the step that runs.
     `clip` bounds the norm of all gradients together, `averaged` is a moving average of the model, which is
-    evaluated on `held_out`.
+    evaluated on `held_out`. `made` are the functions that make data within the loop, by what they make.
     """
 
     model: nn.Module
@@ -52,6 +52,7 @@ class Training:
     averaged: AveragedModel | None = None
     held_out: Tensor | None = None
     number: int = 0
+    made: dict[str, Callable[..., Tensor]] = field(default_factory=dict)
 
 
 def plain_step(training: Training) -> Tensor:

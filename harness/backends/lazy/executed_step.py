@@ -124,6 +124,7 @@ class ExecutedStep:
         self._kept: list[torch.Tensor] = []  # so that no address of theirs is given to another storage
         self._watched: list[tuple[str, torch.Tensor]] = []
         self._seen: list[Watched] = []
+        self._given: list[Watched] = []
         self._settings: Mapping[str, Any] = {}
         self._undo: list[Callable[[], Any]] = []
         self._starts: list[Watched] = []
@@ -187,6 +188,20 @@ class ExecutedStep:
         view = self._log.table.view(tensor.detach(), is_input=True)
         return Watched(len(self._log.calls), name, view, tensor.detach().clone())
 
+    def called_with(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Note what the first root module is about to be called with, of what has a value by then."""
+
+        def look() -> None:
+            for name, tensor in tensors.items():
+                if tensor.device.type != "lazy":
+                    self._given.append(self._as_it_is(name, tensor))
+                elif lazy_has_value(tensor):
+                    real = self._real(tensor)
+                    view = self._log.table.view(self._ours(real), is_input=True)
+                    self._given.append(Watched(len(self._log.calls), name, view, real.clone()))
+
+        self._look(look)
+
     def given(self, tensor: torch.Tensor) -> None:
         """A tensor holds other values than the script has given it: it is an input of the graph, as it was before."""
 
@@ -218,7 +233,8 @@ class ExecutedStep:
         named = [replace(call, owners=found) if found else call for call, found in zip(calls, owners, strict=True)]
         table = self._log.table
         starts = {one.name: one.view for one in self._starts}
-        return Tape(self._step, table.slots, table.inputs, tuple(named), tuple(watched), self._settings, starts)
+        seen, given = tuple(watched), tuple(self._given)
+        return Tape(self._step, table.slots, table.inputs, tuple(named), seen, self._settings, starts, given)
 
     # The calls of the core's kernels.
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from numdrift.harness.drift.calibration import Threshold
+from numdrift.harness.drift.setup_difference import SetupDifference
 from numdrift.harness.drift.step_score import StepScore
 from numdrift.harness.drift.verdict import VerdictEvidence, decide
 from numdrift.harness.investigate.pair_scores import Scores, with_explanations
-from numdrift.harness.investigate.verdict_of_causes import with_causes
+from numdrift.harness.investigate.verdict_of_causes import with_causes, with_place, without_placed
 from numdrift.harness.records.culprit import Culprit, Proof, SwappedIn, SwappedOut
 from numdrift.harness.records.findings import Verdict
 from numdrift.harness.records.localization_record import Localization
@@ -149,3 +150,54 @@ def test_a_drift_that_is_all_of_ill_conditioned_ops_is_rounding_and_worth_a_look
 def test_what_is_not_all_explained_stays_beyond_rounding(known: Localization) -> None:
     scores = with_explanations(Scores((step(1, 100.0),), THRESHOLD, "", ()), [known])
     assert verdict_of(scores).word == "beyond-rounding"
+
+
+def followed(*names: str, op: str | None = "aten.triu", step: int = 4, **more: Any) -> Culprit:
+    known = {"kind": "arguments", "local_significance": "different-setup", "local_rule": "batch", "text": "it is so"}
+    return culprit(batch=names, op=op, step=step, significance="beyond-rounding", **(known | more))
+
+
+DIFFERS = {
+    "batch": SetupDifference("batch", 3, "argument 1", "argument 1 differs"),
+    "initial": SetupDifference("initial", 3, "0.weight", "`0.weight` is another"),
+    "generator": SetupDifference("generator", 3, "torch", "the generator is"),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "cause", "is_placed"),
+    [
+        ("batch", followed("argument 0", "argument 1"), True),
+        ("batch", followed("argument 0"), False),  # which is another one
+        ("batch", followed("argument 1", status="suspect"), False),
+        ("batch", culprit(significance="beyond-rounding"), False),
+        ("initial", followed("argument 0", "parameter 0.weight"), True),
+        ("initial", followed("argument 0"), False),
+        ("generator", followed("argument 0", kind="setup"), True),
+        ("generator", followed("argument 0"), False),  # no draw
+        ("generator", followed("argument 0", kind="setup", op=None), False),
+    ],
+)
+def test_a_different_set_up_names_the_place_that_makes_what_the_verdict_is_about(
+    kind: str, cause: Culprit, is_placed: bool
+) -> None:
+    first = DIFFERS[kind]
+    verdict = Verdict("different-setup", f"different-setup: {first.text}; and 1 more difference", step=3)
+    found = with_place(verdict, [first], [cause])
+    said = f"different-setup: {first.text}: it is so (as seen in step 4); and 1 more difference"
+    assert found.text == (said if is_placed else verdict.text)
+    assert with_place(ROUNDING, [], [cause]) == ROUNDING
+
+
+def test_the_op_of_the_step_itself_is_told_before_data_from_outside() -> None:
+    outside = followed("argument 1", op=None, kind="setup", text="from outside")
+    verdict = Verdict("different-setup", "different-setup: argument 1 differs", step=3)
+    found = with_place(verdict, [DIFFERS["batch"]], [outside, followed("argument 1", step=3)])
+    assert found.text == "different-setup: argument 1 differs: it is so"
+
+
+def test_what_was_there_before_a_step_goes_where_the_preparation_tells_more() -> None:
+    before, op = followed("argument 1", op=None, kind="setup"), followed("argument 1", "argument 2", step=0)
+    assert without_placed([before, op]) == [op]
+    assert without_placed([before, followed("argument 2", step=0)])[0] == before
+    assert without_placed([before, followed("argument 1")])[0] == before  # another op of the same step

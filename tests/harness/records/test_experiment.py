@@ -29,6 +29,8 @@ ONE_OF_EACH = {
     ),
     "parts": (Experiment("parts", B, A, 4, "12"), "compile_x-parts-cpu-4-12"),
     "calls": (Experiment("calls", B, detail="step-3-op-by-op"), "compile_x-calls-step-3-op-by-op"),
+    "prepared": (Experiment("prepared", B), "compile_x-prepared"),
+    "traced": (Experiment("traced", B, A), "compile_x-traced-cpu"),
     "localized": (Experiment("localized", B, A, 29), "compile_x-localized-cpu-000029"),
 }
 

@@ -75,6 +75,7 @@ def test_a_config_is_read_and_says_the_same() -> None:
         "max_seconds": None,
         "checkpoints": 0,
         "keep_inputs": False,
+        "prepares": False,
         "rejoin": "",
         "measured": None,
         "calls": None,

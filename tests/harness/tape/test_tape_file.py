@@ -38,6 +38,24 @@ def plain(value: Any) -> Any:
     return repr(value)
 
 
+def test_what_the_first_model_was_called_with_comes_back(tmp_path: Path) -> None:
+    with recorded(3) as recorder:
+        x = torch.arange(6.0).reshape(2, 3) * 2
+        recorder.called_with({"argument 0": x.t()})
+        x.add_(1)
+    tape = recorder.tape()
+    # when
+    (one,) = read_tape(written(tmp_path, tape)).given
+    # then
+    assert (one.name, one.view, one.position) == ("argument 0", tape.given[0].view, len(tape.calls) - 1)
+    assert torch.equal(one.value, torch.arange(6.0).reshape(2, 3).t() * 2)
+    # and nothing is compared by it, and a tape of before had nothing of it
+    assert not tape.expected()
+    tensors, facts = read_tensors(tape_file(tmp_path, 3))
+    write_tensors(tape_file(tmp_path, 3), tensors, {name: one for name, one in facts.items() if name != "given"})
+    assert read_tape(tape_file(tmp_path, 3)).given == ()
+
+
 @pytest.mark.parametrize("name", TRAININGS)
 def test_a_tape_comes_back_whole(name: str, tmp_path: Path) -> None:
     # given

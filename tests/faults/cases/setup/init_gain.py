@@ -5,6 +5,7 @@ from tests.faults.training import Training, parameter
 
 MODELS = ("transformer", "bag")
 EXPECTED = "different-setup"
+CULPRIT = {"phase": "data", "op": "mul"}
 
 
 def plant(training: Training) -> None:

@@ -4,6 +4,7 @@ from tests.faults.training import Training
 
 MODELS = ("autoencoder", "cnn", "unet")
 EXPECTED = "different-setup"
+CULPRIT = {"phase": "data", "op": "mul"}
 
 
 def plant(training: Training) -> None:

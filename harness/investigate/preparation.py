@@ -1,0 +1,115 @@
+"""What two scripts do before they call a model for the first time: where their first batches or initial values differ,
+or a generator is at another state, both are executed once more up to there, with a tape from their first line on.
+
+    data = torch.load("waves.pt") / 256     argument 0 differs: div (train.py:8) is given other=256 in bad, 255 in cpu
+    model, mask = Net(), causal(16)
+    for x in data: model(x, mask)           the tapes end here
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ..errors import JournalError
+from ..launch.batch_plan import BatchPlan
+from ..records.culprit import SETUP, Culprit
+from ..records.experiment import Experiment
+from ..records.findings import PairFindings
+from ..records.localization_record import Localization, LocalizedSide, LocalizerConfig, read_localization
+from ..runs.recorded_run import RecordedRun
+from .batches_followed import own_arguments
+from .evidence import EvidenceFolder, PairEvidence
+from .investigation_plan import InvestigationPlan
+from .laboratory import Laboratory, Round, repeating
+from .ops import inputs_of, localizer
+from .pair_scores import spec_of
+from .question import Inquiry, QuestionAnswer
+
+FOLLOWED = ("batch", "generator", "initial")
+"""Differences in the set-up that come from the preparation, where they are there from step 0 on."""
+
+
+class Preparation:
+    """What makes the first batches, or the initial values, others, where no op of a step does."""
+
+    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+        evidence = inquiry.evidence
+        several = any(run.manifest.world_size > 1 or run.manifest.in_process for run in (evidence.a, evidence.b))
+        found = _known(evidence)
+        asked = found is not None and found.content.get("inputs") == inputs_of(evidence)
+        return _is_unplaced(inquiry.pair) and not several and not asked
+
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+        runs = {run.path: run for one in inquiries for run in (one.evidence.a, one.evidence.b)}
+        laboratory.make(Round("what is done before the first step", [_once_more(run) for run in runs.values()]))
+        for one in inquiries:
+            a, b = one.evidence.a, one.evidence.b
+            made = [EvidenceFolder.of(a).find(Experiment("prepared", run.path.name)) for run in (a, b)]
+            if made[0] is None or made[1] is None:
+                continue
+            folder = _folder(one.evidence)
+            folder.mkdir(parents=True, exist_ok=True)
+            sides = [
+                LocalizedSide(run.manifest.label, (there.path / "tapes").absolute(), "", "", run.manifest.spec)
+                for run, there in zip((a, b), (made[0], made[1]), strict=True)
+            ]
+            threads = a.manifest.environment.get("threads")
+            config = LocalizerConfig(
+                a=sides[0],
+                b=sides[1],
+                step=0,
+                noise=made[0].path.absolute(),
+                threshold=0.0,
+                folder=folder.absolute(),
+                threads=threads if isinstance(threads, int) else 1,
+                interpreter="",
+                inputs=inputs_of(one.evidence),
+                own=own_arguments(one.evidence),
+                prepared=True,
+            )
+            with localizer(one, config, laboratory, alone=True):
+                pass
+
+    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
+        found = _known(evidence)
+        if found is None:
+            return QuestionAnswer()
+        notes = [f"before step 0: {note}" for note in found.content.get("notes", ())]
+        if found.reason:
+            notes.append(f"what is done before the first step could not be followed: {found.reason}")
+        return QuestionAnswer(found.culprits, notes=notes)
+
+
+def _is_unplaced(pair: PairFindings) -> bool:
+    """Whether something differs from step 0 on, and no op is known that makes it so."""
+    if pair.verdict != "different-setup":
+        return False
+    first = next((one for one in pair.culprits if one.kind == SETUP and one.proof is None), None)
+    placed = any(one.batch and one.op is not None and _concerns(one, first) for one in pair.culprits)
+    return first is not None and first.what in FOLLOWED and first.step == 0 and not placed
+
+
+def _concerns(one: Culprit, first: Culprit | None) -> bool:
+    return first is None or first.what != "batch" or first.name in (one.batch or ())
+
+
+def _once_more(run: RecordedRun) -> BatchPlan:
+    spec = spec_of(run)
+    if spec.base == "lazy":  # whose tensors have no values op by op
+        spec = replace(spec, base="cpu", device=None, mark_step=None)
+    made = Experiment("prepared", run.path.name)
+    return repeating(run, made, spec=spec, prepares=True, until=0, record="losses")
+
+
+def _folder(evidence: PairEvidence) -> Path:
+    made = Experiment("traced", evidence.b.path.name, evidence.a.path.name)
+    return EvidenceFolder.of(evidence.a).path / made.name
+
+
+def _known(evidence: PairEvidence) -> Localization | None:
+    try:
+        return read_localization(_folder(evidence))
+    except JournalError:
+        return None

@@ -1,0 +1,73 @@
+"""The tape of what a script does before it calls a model for the first time: from its first line on.
+
+It is recorded where a run is asked for it, to see what makes the data of two trainings, or their initial values,
+others. What it gives is the first batch (`argument 0`) and what the model starts from (`parameter net.weight`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..hooks.observer import Observer, RecordingSurroundings
+from ..tape.ensemble import StepNoise, write_noise
+from ..tape.storages import is_plain
+from ..tape.tape import NotReplayable
+from ..tape.tape_file import TAPES, tape_file, write_tape
+from ..tape.tape_recorder import TapeRecorder
+from ..torch_private.dispatching import foreign_dispatch_mode, without_dispatch_modes, without_function_modes
+from .batches import tensors_in
+
+MOST_CALLS = 20_000
+"""A preparation of more ops is not recorded: they could not be aligned in reasonable time."""
+
+
+class PreparationRecording(Observer):
+    """Writes the tape as that of step 0, or why there is none where the step's noise would be."""
+
+    def __init__(self, around: RecordingSurroundings) -> None:
+        self._folder = around.folder / TAPES
+        self._named = around.named
+        self._recorder: TapeRecorder | None = TapeRecorder(0, around.config.script, modules=False, most=MOST_CALLS)
+        self._taken = False
+
+    def install(self) -> None:
+        self.doing = "recording what is prepared"
+        if self._recorder is not None:
+            self._recorder.start()
+
+    def taken_over(self, module: torch.nn.Module, step: int) -> None:
+        self._taken = True
+
+    def given(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        recorder = self._recorder
+        if recorder is None or not self._taken:
+            return
+        with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+            given = {f"argument {place}": one for place, one in enumerate(tensors_in((*args, *kwargs.values())))}
+            given = {name: one for name, one in given.items() if one.grad_fn is None}
+            given |= {f"{one.kind} {one.name}": one.tensor for one in self._named()}
+            recorder.called_with({name: one for name, one in given.items() if is_plain(one)})
+        self.close()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            write_tape(tape_file(self._folder, 0), recorder.tape())
+        except NotReplayable as error:
+            write_noise(self._folder, StepNoise(0, reason=str(error)))
+
+    def script_ended(self, failure: str) -> None:
+        self.close()
+
+    def close(self) -> None:
+        recorder, self._recorder = self._recorder, None
+        if recorder is None:
+            return
+        if foreign_dispatch_mode() is None:
+            recorder.stop()
+        else:  # it is below a mode of the script's own, which is to be left first
+            recorder.give_up("a torch dispatch mode of the script's own is on")
+
+    def forget(self) -> None:
+        self._recorder = None
