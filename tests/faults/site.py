@@ -48,11 +48,14 @@ def blamed(pair: Mapping[str, Any], planted: Sequence[Mapping[str, Any]]) -> Bla
 
 
 def is_planted(culprit: Mapping[str, Any], planted: Mapping[str, Any]) -> bool:
-    """Whether a culprit has the phase, the module, the op and the step that the case states."""
-    ops = [culprit["op"] or "", *culprit["ops"]["a"], *culprit["ops"]["b"]]
+    """Whether a culprit has the phase, the module, the op and the step that the case states: one of the phases and of
+    the ops, where it states several."""
+    ops = {plain(op) for op in (culprit["op"] or "", *culprit["ops"]["a"], *culprit["ops"]["b"])}
+    stated = [planted["op"]] if isinstance(planted.get("op"), str) else planted.get("op", ops)
+    phases = [planted["phase"]] if isinstance(planted.get("phase"), str) else planted.get("phase", [culprit["phase"]])
     return (
-        planted.get("phase", culprit["phase"]) == culprit["phase"]
-        and ("op" not in planted or plain(planted["op"]) in map(plain, ops))
+        culprit["phase"] in phases
+        and not ops.isdisjoint(map(plain, stated))
         and ("module" not in planted or _is_in(planted["module"], [culprit["module"], *culprit["places"]]))
         and planted.get("step", culprit["step"]) == culprit["step"]
     )
