@@ -6,6 +6,7 @@ examine     which of them give other bits on side b's values, and how large each
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,11 +21,15 @@ from ..tape.tape import SCRATCH, Tape, Watched
 from .alignment import recomputed
 from .hybrid import Mixture, MixtureExecution, TapePair, storage_read
 from .local_error import LocalError, exact_block
+from .selections import names_other_elements
 from .step_memory import Memory, Unbound
 from .storage_flow import SIDES, FlowValue, Side, StorageFlow, Use
 from .value_links import GENERATOR, LAYOUT, argument_differences, drawn_reasons, draws_differ
 
 Kind = Literal["kernel", "arguments", "structure", "setup"]
+
+CASTS = frozenset(("_to_copy", "convert_element_type"))
+"""Ops that change the dtype, and compute nothing."""
 
 WIRING = "reads another tensor"
 KINDS: Mapping[tuple[str, ...], Kind] = {(WIRING,): "structure", (LAYOUT,): "kernel"}
@@ -132,8 +137,9 @@ def slice_of(
 class Examined:
     """What the test of a block gave. `differs` is None where the block alone cannot be tested: what it makes has no
     counterpart, or it fails on the other side's values, as `why` says. `errors` are each side's, against double
-    precision. Its results are apart by `largest`, as a share of their size, and by `roundings` of their own precision.
-    `slices` hold each side's calls and inputs, where they were asked for."""
+    precision. Its results are apart by `largest`, as a share of their size, and by `roundings` of their own precision;
+    `elsewhere` says of an op that gives places that other elements lie there. `slices` hold each side's calls and
+    inputs, where they were asked for."""
 
     suspect: Suspect
     differs: bool | None
@@ -142,6 +148,7 @@ class Examined:
     largest: float = 0.0
     roundings: float = 0.0
     slices: Mapping[Side, Tape] | None = None
+    elsewhere: bool = False
 
 
 def examine(pair: TapePair, found: Mapping[int, Suspect], *, errors: bool = True) -> dict[int, Examined]:
@@ -191,10 +198,17 @@ def examined_block(
         instead = execution.instead(side, nodes[0], number) if block.is_pair else {}
         with suppress(Unbound):
             slices[side] = slice_of(pair.flows[side], side, nodes, before.fork(), outputs, instead)
+    if suspect.kind == "structure" and CASTS.issuperset((*names_of(pair, number, "a"), *names_of(pair, number, "b"))):
+        # The cast that one side alone has is what rounds: against the digits that there are without it.
+        widest = [torch.promote_types(a.dtype, b.dtype) for a, b in zip(results["a"], results["b"], strict=True)]
+        results = {one: [value.to(wide) for value, wide in zip(results[one], widest, strict=True)] for one in results}
     found = _errors(slices, results) if errors and slices else None
     apart = [(relative(a, b), precision(a, b)) for a, b in zip(results["a"], results["b"], strict=True)]
-    largest, roundings = max(one for one, _ in apart), max(one / unit for one, unit in apart)
-    return Examined(suspect, True, "", found, largest, roundings, slices if kept else None)
+    largest, roundings = max(one for one, _ in apart), max(in_roundings(*one) for one in apart)
+    elsewhere = False
+    with suppress(Exception):  # an op may raise anything on values that are not its own
+        elsewhere = "a" in slices and names_other_elements(slices["a"], results["a"], results["b"])
+    return Examined(suspect, True, "", found, largest, roundings, slices if kept else None, elsewhere)
 
 
 def _compared(pair: TapePair, number: int) -> list[tuple[Use, Use]]:
@@ -230,14 +244,22 @@ def _errors(slices: Mapping[Side, Tape], results: Mapping[str, list[torch.Tensor
 
 
 def precision(a: torch.Tensor, b: torch.Tensor) -> float:
-    """By how much of their size values like these are rounded; 1 of integers."""
-    return max(UNIT_ROUNDOFF.get(str(one.dtype).removeprefix("torch."), 1.0) for one in (a, b))
+    """By how much of their size values like these are rounded: whole numbers not at all."""
+    return max(UNIT_ROUNDOFF.get(str(one.dtype).removeprefix("torch."), 0.0) for one in (a, b))
+
+
+def in_roundings(largest: float, unit: float) -> float:
+    return largest / unit if unit else math.inf if largest else 0.0
 
 
 def relative(a: torch.Tensor, b: torch.Tensor) -> float:
-    """||b - a|| / ||a||."""
-    if not a.is_floating_point() or a.shape != b.shape:
+    """||b - a|| / ||a||; of whole numbers the share that differs."""
+    if a.shape != b.shape:
         return 1.0
+    if a.is_complex():
+        a, b = torch.view_as_real(a), torch.view_as_real(b.to(a.dtype))
+    if not a.is_floating_point():
+        return float((a != b).double().mean()) if a.numel() else 0.0
     size = float(a.double().norm())
     apart = float((b.double() - a.double()).norm())
     return apart / size if size else (1.0 if apart else 0.0)

@@ -5,7 +5,8 @@
                       "error"       its error is more than 16 times what rounding of its inputs causes
                       "bound"       it errs by more than 16 times what a correct kernel of its precision can
                       "bias"        its errors lean to one side, which those of rounding do not
-                      "values"      other arguments, or ops that one side alone has, move values by more than rounding
+                      "values"      other arguments, or ops that one side alone has, move values by more than rounding:
+                                    whole numbers at all
     rounding          "within"      on both sides all of it errs by no more than what rounding of its inputs causes
                       ""            none of that, and its error is known
     None              ""            what it read is not known, or its error
@@ -41,6 +42,9 @@ MOST = 0.5
 UNREAD = "or what "
 """How the reason begins of an op whose inputs in its compiled graph are not known."""
 
+UNROUNDED = "its compiled graph does not round what"
+"""The same of one that reads more digits there than the dtype of its inputs has, and is exact on those."""
+
 OTHER_PRODUCTS = 1e4
 """The same for the bound of convolutions, which a library may compute by Winograd's or Fourier's products: those err by
 more than sums of products do."""
@@ -65,16 +69,18 @@ def judged_alone(
     several blocks do together."""
     if cause.kind == SETUP:
         return ("different-setup", "generator") if any(GENERATOR in reason for reason in cause.reasons) else (None, "")
-    if any(one.startswith(UNREAD) for one in cause.reasons):
+    if any(one.startswith((UNREAD, UNROUNDED)) for one in cause.reasons):
         return None, ""
     looked = [examined[one] for one in cause.blocks if one in examined and examined[one].differs is not False]
     chooses = any(len(cause.ops[side]) == 1 and CHOICES.issuperset(cause.ops[side]) for side in SIDES)
-    if chooses and any(examined[site.lead].largest for site in cause.sites):
+    leads = [examined[site.lead] for site in cause.sites]
+    if any(one.elsewhere or (chooses and one.largest) for one in leads):
         return "beyond-rounding", "choice"
     # In another layout the same op on the same values has another kernel.
     told = any(one.suspect.kind != KERNEL and not {LAYOUT, PART}.issuperset(one.suspect.reasons) for one in looked)
     convolves = "convolution" in "".join(cause.ops["a"])
-    rule = _rule(errors, max((one.roundings for one in looked), default=0.0), told=told, convolves=convolves)
+    moved = max((one.roundings for one in looked), default=0.0)
+    rule = _rule(errors, moved, told=told, convolves=convolves)
     known = len(errors) == len(SIDES)
     within = all(_within(one.errors, one.roundings if one.differs else math.inf) for one in looked)
     if any(site.is_several for site in cause.sites):
@@ -87,8 +93,9 @@ def judged_alone(
             rule = next(filter(None, rules), rule if rule in ("bias", "bound") else "")
         rule = rule if moved > MOVED else ""
         within = all(one is not None and _within(one.errors, one.roundings) for phase in phases for one in phase)
-    if rule:
-        return "beyond-rounding", rule
+    # What is told to be another whole number has no error, and is no rounding.
+    if rule or (told and math.isinf(moved)):
+        return "beyond-rounding", rule or "values"
     return ("rounding", "within" if within else "") if known else (None, "")
 
 

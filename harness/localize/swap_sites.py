@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..tape.tape import Phase
-from .examination import Examined, Kind, names_of
+from .examination import CASTS, Examined, Kind, names_of
 from .hybrid import END, TapePair
 from .storage_flow import SIDES, FlowNode, FlowValue, Side, other
 
@@ -35,8 +35,8 @@ PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer")
 
 @dataclass(frozen=True, slots=True)
 class SwapSite:
-    """Blocks that go together; `lead` names the site: the first of them that differs, or a kernel among them that does
-    so by far more."""
+    """Blocks that go together; `lead` names the site: the first of them that differs, or where that is a kernel,
+    another one that does so by far more."""
 
     blocks: frozenset[int]
     lead: int
@@ -110,6 +110,7 @@ def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Colle
                     makers |= {pair.maker(side, use.value) for use in node.reads}
                 for maker in makers - {-1, number}:
                     groups.join(number, maker)
+    _join_casts(pair, examined, groups)
     _join_backward(pair, examined, flagged, groups)
     _join_structures(pair, examined, flagged, groups)
     # All that draw random numbers go together: one draw moves the generator of all that follow.
@@ -131,8 +132,26 @@ def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Colle
             # Where none of them can be tested alone, one that torch does not have of its own is what is other here.
             if examined[lead].differs is None:
                 lead = next((one for one in kernels if one in overridden), lead)
+            # Nor does a kernel name what the script says otherwise beside it, if it cannot be seen to be the larger.
+            limit, phase = DOMINATES * examined[lead].largest, phase_of(pair, lead)
+            told = [one for one in differing if one not in kernels and phase_of(pair, one) == phase]
+            if lead not in overridden:
+                lead = next((one for one in told if examined[one].largest > limit or not limit), lead)
         sites.append(SwapSite(frozenset(members), lead))
     return sites
+
+
+def _join_casts(pair: TapePair, examined: Mapping[int, Examined], groups: Groups) -> None:
+    """Join a cast that one side alone has to what takes other digits for it: one that takes the cast's own is no other
+    without it."""
+    casts = {number for number, one in examined.items() if one.suspect.kind == "structure"}
+    casts = {one for one in casts if CASTS.issuperset((*names_of(pair, one, "a"), *names_of(pair, one, "b")))}
+    for number, one in examined.items():
+        if one.suspect.kind == "arguments":
+            for side in SIDES:
+                makers = {pair.maker(side, use.value) for node in _nodes(pair, number, side) for use in node.reads}
+                for maker in makers & casts:
+                    groups.join(maker, number)
 
 
 def _join_backward(pair: TapePair, examined: Mapping[int, Examined], flagged: Sequence[int], groups: Groups) -> None:

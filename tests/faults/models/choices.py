@@ -20,6 +20,7 @@ class Bins(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.table = nn.Embedding(9, WIDTH)
+        self.edges: Tensor
         self.register_buffer("edges", torch.linspace(-1.75, 1.75, 8))
 
     def which(self, x: Tensor) -> Tensor:

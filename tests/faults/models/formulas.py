@@ -1,5 +1,4 @@
-"""A network whose activations and loss are formulas that may be written in several ways: softplus, lengths, an
-exponential of small numbers; Adam."""
+"""A network whose activations are formulas that may be written in several ways: softplus, lengths; Adam."""
 
 import sys
 from pathlib import Path
@@ -23,14 +22,8 @@ class Length(nn.Module):
     """To length one; far shorter vectors are left short."""
 
     def forward(self, x: Tensor) -> Tensor:  # [B, D] -> [B, D]
-        return x / (torch.linalg.vector_norm(x, dim=-1, keepdim=True) + 1e-6)
-
-
-class Interest(nn.Module):
-    """What a rate of about a thousandth adds to one: exp(x) - 1."""
-
-    def forward(self, rate: Tensor) -> Tensor:
-        return torch.expm1(rate) * 1000
+        out: Tensor = x / (torch.linalg.vector_norm(x, dim=-1, keepdim=True) + 1e-6)
+        return out
 
 
 class Model(nn.Module):
@@ -39,13 +32,12 @@ class Model(nn.Module):
         self.first, self.leaky = nn.Linear(16, WIDTH), nn.LeakyReLU(0.01)
         self.second, self.elu = nn.Linear(WIDTH, WIDTH), nn.ELU()
         self.third, self.softplus, self.length = nn.Linear(WIDTH, WIDTH), Softplus(), Length()
-        self.rates, self.interest = nn.Linear(16, WIDTH), Interest()
         self.last = nn.Linear(WIDTH, 4)
 
     def forward(self, x: Tensor) -> Tensor:  # [B, 16] -> [B, 4]
         h = self.elu(self.second(self.leaky(self.first(x))))
         h = self.length(self.softplus(8 * self.third(h)))
-        out: Tensor = self.last(h + self.interest(self.rates(x) / 1000))
+        out: Tensor = self.last(h)
         return out
 
 

@@ -21,7 +21,8 @@ EXPECTED = "rounding"
 def scaled(x: Tensor) -> Tensor:
     """The largest element first, so that no square overflows."""
     largest = x.detach().abs().amax(-1, keepdim=True)
-    return largest * torch.linalg.vector_norm(x / largest, dim=-1, keepdim=True)
+    out: Tensor = largest * torch.linalg.vector_norm(x / largest, dim=-1, keepdim=True)
+    return out
 
 
 FORMS: dict[str, Callable[[Tensor], Tensor]] = {

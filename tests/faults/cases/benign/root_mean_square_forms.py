@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from tests.faults.training import Training, replace
@@ -24,7 +25,7 @@ def plant(training: Training) -> None:
         replace(norm, formed(norm, FORMS[os.environ["FORM"]]))
 
 
-def formed(norm: nn.Module, form: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+def formed(norm: Any, form: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     def forward(x: Tensor) -> Tensor:
         out: Tensor = form(x.float()).to(x.dtype) * norm.weight
         return out
