@@ -31,6 +31,10 @@ Kind = Literal["kernel", "arguments", "structure", "setup"]
 CASTS = frozenset(("_to_copy", "convert_element_type"))
 """Ops that change the dtype, and compute nothing."""
 
+UNROUNDED = "its compiled graph does not round what"
+"""How the reason begins of one that reads more digits in its graph than the dtype of its inputs has, and is exact on
+those."""
+
 WIRING = "reads another tensor"
 KINDS: Mapping[tuple[str, ...], Kind] = {(WIRING,): "structure", (LAYOUT,): "kernel"}
 """What a call is that differs in nothing but this."""

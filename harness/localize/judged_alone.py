@@ -20,7 +20,7 @@ import math
 from collections.abc import Mapping
 
 from ..records.culprit import KERNEL, SETUP
-from .examination import Examined
+from .examination import UNROUNDED, Examined
 from .local_error import LocalError
 from .net_effect import Effects
 from .storage_flow import SIDES, Side
@@ -41,9 +41,6 @@ MOST = 0.5
 
 UNREAD = "or what "
 """How the reason begins of an op whose inputs in its compiled graph are not known."""
-
-UNROUNDED = "its compiled graph does not round what"
-"""The same of one that reads more digits there than the dtype of its inputs has, and is exact on those."""
 
 OTHER_PRODUCTS = 1e4
 """The same for the bound of convolutions, which a library may compute by Winograd's or Fourier's products: those err by

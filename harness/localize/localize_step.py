@@ -13,12 +13,11 @@ from ..records.culprit import Culprit
 from ..tape.tape import Tape
 from .alignment import op_name
 from .choices import ChosenDrift, with_choices_of_reference, with_decisions
-from .examination import CASTS, Examined, Suspect, examine, suspects
+from .examination import CASTS, UNROUNDED, Examined, Suspect, examine, suspects
 from .found_culprits import Describer, kernel_of, place_of
 from .held_run import WorkerCalls
 from .hybrid import Kernels, Mixture, TapePair, Values, execute, paired
 from .hybrid_tests import HybridTests, Infeasible, Scorer
-from .judged_alone import UNROUNDED
 from .proofs import Proofs, prove
 from .storage_flow import SIDES, Side, Use, flow_of
 from .swap_sites import Cause, SwapSite, causes_of, differing_inputs, sites_of

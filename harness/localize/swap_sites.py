@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..tape.tape import Phase
-from .examination import CASTS, Examined, Kind, names_of
+from .examination import CASTS, UNROUNDED, Examined, Kind, names_of
 from .hybrid import END, TapePair
 from .storage_flow import SIDES, FlowNode, FlowValue, Side, other
 
@@ -133,12 +133,21 @@ def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Colle
             if examined[lead].differs is None:
                 lead = next((one for one in kernels if one in overridden), lead)
             # Nor does a kernel name what the script says otherwise beside it, if it cannot be seen to be the larger.
-            limit, phase = DOMINATES * examined[lead].largest, phase_of(pair, lead)
-            told = [one for one in differing if one not in kernels and phase_of(pair, one) == phase]
-            if lead not in overridden:
-                lead = next((one for one in told if examined[one].largest > limit or not limit), lead)
+            limit = DOMINATES * examined[lead].largest
+            told = [one for one in differing if one not in kernels]
+            near = [one for one in told if phase_of(pair, one) == phase_of(pair, lead)]
+            near = [one for one in near if examined[one].differs is None or examined[one].largest > limit]
+            far = [one for one in told if 0 < limit < examined[one].largest]
+            if lead not in overridden and is_no_more_than_rounding(examined[lead]):
+                lead = next(iter((*near, *far)), lead)
         sites.append(SwapSite(frozenset(members), lead))
     return sites
+
+
+def is_no_more_than_rounding(kernel: Examined) -> bool:
+    """Whether a kernel's results are off by roundings, as far as is known, or by those that its graph leaves out."""
+    unrounded = any(reason.startswith(UNROUNDED) for reason in kernel.suspect.reasons)
+    return unrounded or kernel.roundings <= DOMINATES
 
 
 def _join_casts(pair: TapePair, examined: Mapping[int, Examined], groups: Groups) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from .hybrid_tests import HybridTests, Infeasible
+from .proofs import FEW
 from .swap_sites import Cause, SwapSite
 
 UNDONE = 2.0
@@ -23,6 +24,8 @@ MOST = 6
 def with_undone_together(tests: HybridTests, causes: Sequence[Cause]) -> list[Cause]:
     """The causes, those as one that are told to be others, lie in one phase, and make more drift each than both."""
     found = list(causes)
+    if len(found) > FEW:
+        return found  # each by itself is too many to be tried
     candidates = [one for one in found if one.kind in ("structure", "arguments") and _is_undone(tests, [one])]
     while len(candidates) in range(2, MOST + 1):
         pairs = [pair for pair in combinations(candidates, 2) if pair[0].phase == pair[1].phase]
