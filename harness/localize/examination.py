@@ -39,6 +39,8 @@ WIRING = "reads another tensor"
 KINDS: Mapping[tuple[str, ...], Kind] = {(WIRING,): "structure", (LAYOUT,): "kernel"}
 """What a call is that differs in nothing but this."""
 
+ALONE = "what it makes has no counterpart"
+
 DRAWS = f"draws other random numbers: {GENERATOR}"
 
 
@@ -154,6 +156,11 @@ class Examined:
     slices: Mapping[Side, Tape] | None = None
     elsewhere: bool = False
 
+    @property
+    def is_entangled(self) -> bool:
+        """Whether others read what it makes, and it cannot be had without them."""
+        return self.differs is None and self.why != ALONE
+
 
 def examine(pair: TapePair, found: Mapping[int, Suspect], *, errors: bool = True) -> dict[int, Examined]:
     """Walk through side b and execute side a's version of every suspect block on b's values.
@@ -181,7 +188,7 @@ def examined_block(
     pair, number = execution.pair, suspect.block
     compared = _compared(pair, number)
     if not compared:
-        return Examined(suspect, None, "what it makes has no counterpart")
+        return Examined(suspect, None, ALONE)
     ours = before.fork()
     try:
         execution.run_as("a", number, ours)

@@ -136,7 +136,7 @@ def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Colle
             limit = DOMINATES * examined[lead].largest
             told = [one for one in differing if one not in kernels]
             near = [one for one in told if phase_of(pair, one) == phase_of(pair, lead)]
-            near = [one for one in near if examined[one].differs is None or examined[one].largest > limit]
+            near = [one for one in near if examined[one].is_entangled or examined[one].largest > limit]
             far = [one for one in told if 0 < limit < examined[one].largest]
             if lead not in overridden and is_no_more_than_rounding(examined[lead]):
                 lead = next(iter((*near, *far)), lead)
