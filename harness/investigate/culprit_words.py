@@ -7,6 +7,7 @@ swapped into cpu the drift comes (z 90), swapped out of lazy it goes from z 91 t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +20,8 @@ MOST_PLACES = 4
 LOCAL_FAULT = 16.0
 """rho from which on an error is worth a word, as in `localize.judged_alone`."""
 
+MANY = 1e12
+"""From which on a multiple of a bound is one of next to nothing."""
 PHASES = {
     "data": "the data",
     "forward": "the forward",
@@ -106,6 +109,8 @@ def wrong_by_itself(culprit: Culprit, a: str, b: str) -> str:
             return "gives other results on equal inputs, where all correct kernels give the same"
         case "values" if not culprit.roundings:
             return "moves values by more than their rounding"
+        case "values" if culprit.roundings == math.inf:
+            return f"gives other whole numbers in {culprit.largest_relative:.2%} of their places"
         case "values":
             moved = f"{culprit.largest_relative:.2g} of their size"
             return f"moves values by up to {culprit.roundings:.3g} times their own rounding ({moved})"
@@ -113,9 +118,7 @@ def wrong_by_itself(culprit: Culprit, a: str, b: str) -> str:
             return f"errs in {sides[worse]} by {culprit.rho[worse]:.3g} times what rounding of its inputs causes"
         case "bound":
             side = max(culprit.bound, key=lambda one: culprit.bound[one] or 0.0)
-            return (
-                f"errs in {sides[side]} by {culprit.bound[side]:.3g} times what a correct kernel of its precision can"
-            )
+            return f"errs in {sides[side]} by {_times(culprit.bound[side])} what a correct kernel of its precision can"
         case "bias":
             lean = abs(culprit.bias[worse])
             return f"errs in {sides[worse]} to one side, by {lean:.3g} standard errors, where rounding errs to both"
@@ -156,12 +159,17 @@ def _errors(culprit: Culprit, a: str, b: str) -> str:
 def _bound(culprit: Culprit, a: str, b: str) -> str:
     """Which side errs by more than a correct kernel of its precision can; nothing where neither does."""
     ratios = [(label, culprit.bound.get(side)) for side, label in (("a", a), ("b", b))]
-    beyond = [f"in {label} {ratio:.3g}" for label, ratio in ratios if ratio is not None and ratio > 1]
+    beyond = [f"in {label} {_times(ratio)}" for label, ratio in ratios if ratio is not None and ratio > 1]
     if not culprit.is_of_kernel or not beyond:
         return ""
     name = (culprit.op or "").partition(".")[2]
     correct = "any order of summation" if sums(name) else "correctly rounded steps"
-    return f"{' and '.join(beyond)} times what {correct} in its precision can err"
+    return f"{' and '.join(beyond)} what {correct} in its precision can err"
+
+
+def _times(ratio: float | None) -> str:
+    """Where a correct kernel is exact, any error is a multiple that says nothing."""
+    return f"{ratio:.3g} times" if ratio is not None and ratio < MANY else "many times"
 
 
 def _proof(culprit: Culprit, proof: Proof, a: str, b: str) -> str:

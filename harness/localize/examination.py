@@ -24,11 +24,19 @@ from .alignment import recomputed
 from .hybrid import Instead, Mixture, MixtureExecution, TapePair, storage_read
 from .layouts import RelaidArgument, SwappedLayout, looks_of, swapped_layout
 from .local_error import LocalError, exact_block
+from .selections import names_other_elements
 from .step_memory import Memory, Unbound
 from .storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use
 from .value_links import GENERATOR, LAYOUT, PART, TURNED, argument_differences, drawn_reasons, draws_differ
 
 Kind = Literal["kernel", "layout", "arguments", "structure", "setup"]
+
+CASTS = frozenset(("_to_copy", "convert_element_type"))
+"""Ops that change the dtype, and compute nothing."""
+
+UNROUNDED = "its compiled graph does not round what"
+"""How the reason begins of one that reads more digits in its graph than the dtype of its inputs has, and is exact on
+those."""
 
 WIRING = "reads another tensor"
 KINDS: Mapping[tuple[str, ...], Kind] = {
@@ -37,6 +45,8 @@ KINDS: Mapping[tuple[str, ...], Kind] = {
     (TURNED,): "kernel",
 }
 """What a call is that differs in nothing but this."""
+
+ALONE = "what it makes has no counterpart"
 
 DRAWS = f"draws other random numbers: {GENERATOR}"
 
@@ -176,7 +186,8 @@ class Examined:
     counterpart, or it fails on the other side's values, as `why` says. `errors` are each side's, against double
     precision. Its results are apart by `largest`, as a share of their size, and by `roundings` of their own precision.
     `slices` hold each side's calls and inputs, where they were asked for. `relaid` are the arguments whose layout makes
-    the other bits, or with which its kernel does; `terms` counts the elements of one of them to one of a result."""
+    the other bits, or with which its kernel does; `terms` counts the elements of one of them to one of a result.
+    `elsewhere` says of an op that gives places that other elements lie there."""
 
     suspect: Suspect
     differs: bool | None
@@ -187,6 +198,12 @@ class Examined:
     slices: Mapping[Side, Tape] | None = None
     relaid: tuple[RelaidArgument, ...] = ()
     terms: int = 0
+    elsewhere: bool = False
+
+    @property
+    def is_entangled(self) -> bool:
+        """Whether others read what it makes, and it cannot be had without them."""
+        return self.differs is None and self.why != ALONE
 
 
 def examine(pair: TapePair, found: Mapping[int, Suspect], *, errors: bool = True) -> dict[int, Examined]:
@@ -215,7 +232,7 @@ def examined_block(
     pair, number = execution.pair, suspect.block
     compared = _compared(pair, number)
     if not compared:
-        return Examined(suspect, None, "what it makes has no counterpart")
+        return Examined(suspect, None, ALONE)
     ours = before.fork()
     try:
         execution.run_as("a", number, ours)
@@ -239,10 +256,18 @@ def examined_block(
     suspect, relaid_arguments = _by_layout(execution, suspect, before)
     taken = max((math.prod(one.lies["a"].size) for one in relaid_arguments), default=0)
     terms = taken // max(1, min((one.numel() for one in results["b"] if one.is_floating_point()), default=1))
+    if suspect.kind == "structure" and CASTS.issuperset((*names_of(pair, number, "a"), *names_of(pair, number, "b"))):
+        # The cast that one side alone has is what rounds: against the digits that there are without it.
+        widest = [torch.promote_types(a.dtype, b.dtype) for a, b in zip(results["a"], results["b"], strict=True)]
+        results = {one: [value.to(wide) for value, wide in zip(results[one], widest, strict=True)] for one in results}
     found = _errors(slices, results) if errors and slices else None
     apart = [(relative(a, b), precision(a, b)) for a, b in zip(results["a"], results["b"], strict=True)]
-    largest, roundings = max(one for one, _ in apart), max(one / unit for one, unit in apart)
-    return Examined(suspect, True, "", found, largest, roundings, slices if kept else None, relaid_arguments, terms)
+    largest, roundings = max(one for one, _ in apart), max(in_roundings(*one) for one in apart)
+    elsewhere = False
+    with suppress(Exception):  # an op may raise anything on values that are not its own
+        elsewhere = "a" in slices and names_other_elements(slices["a"], results["a"], results["b"])
+    kept_slices = slices if kept else None
+    return Examined(suspect, True, "", found, largest, roundings, kept_slices, relaid_arguments, terms, elsewhere)
 
 
 def _by_layout(
@@ -301,14 +326,22 @@ def _errors(slices: Mapping[Side, Tape], results: Mapping[str, list[torch.Tensor
 
 
 def precision(a: torch.Tensor, b: torch.Tensor) -> float:
-    """By how much of their size values like these are rounded; 1 of integers."""
-    return max(UNIT_ROUNDOFF.get(str(one.dtype).removeprefix("torch."), 1.0) for one in (a, b))
+    """By how much of their size values like these are rounded: whole numbers not at all."""
+    return max(UNIT_ROUNDOFF.get(str(one.dtype).removeprefix("torch."), 0.0) for one in (a, b))
+
+
+def in_roundings(largest: float, unit: float) -> float:
+    return largest / unit if unit else math.inf if largest else 0.0
 
 
 def relative(a: torch.Tensor, b: torch.Tensor) -> float:
-    """||b - a|| / ||a||."""
-    if not a.is_floating_point() or a.shape != b.shape:
+    """||b - a|| / ||a||; of whole numbers the share that differs."""
+    if a.shape != b.shape:
         return 1.0
+    if a.is_complex():
+        a, b = torch.view_as_real(a), torch.view_as_real(b.to(a.dtype))
+    if not a.is_floating_point():
+        return float((a != b).double().mean()) if a.numel() else 0.0
     size = float(a.double().norm())
     apart = float((b.double() - a.double()).norm())
     return apart / size if size else (1.0 if apart else 0.0)

@@ -87,6 +87,12 @@ class TapePair:
         draws = (node.call.draw for flow in self.flows.values() for node in flow.nodes)
         return sorted({one.device for draw in draws if draw is not None for one in draw.states})
 
+    def is_one_op(self, number: int) -> bool:
+        """Whether a block is one op on both sides, which one of them may execute once more."""
+        block = self.blocks[number]
+        names = {self.flows[side].nodes[node].call.name for side in SIDES for node in block.of(side)}
+        return block.paired and len(names) == 1
+
     def maker(self, side: Side, value: FlowValue) -> int:
         """The block that makes a value, -1 for what comes from before the step."""
         node = self.flows[side].makers.get(value)
@@ -146,7 +152,7 @@ class MixtureExecution:
         """Execute a block as one side has it, in this memory."""
         pair, block = self.pair, self.pair.blocks[number]
         for node in block.of(side):
-            stands_for = self.instead(side, node, number) if block.is_pair else {}
+            stands_for = self.instead(side, node, number) if pair.is_one_op(number) else {}
             run_node(pair.flows[side], node, side, self.kernels[side], memory, stands_for)
 
     def values(self) -> Values:
@@ -186,13 +192,16 @@ class MixtureExecution:
         if number in self.pair.own_reads:
             return {}
         block, found = self.pair.blocks[number], dict[int, list[Stand]]()
-        mine, theirs = (self.pair.flows[one].nodes[block.of(one)[0]] for one in (side, other(side)))
+        mine, theirs = self.pair.flows[side].nodes[node], self.pair.flows[other(side)].nodes[block.of(other(side))[0]]
         for ours, far in common_reads(mine, theirs):
             # What shows other parts of one content does not stand for each other; of other contents it is not known.
             link = self.pair.links.of[side].get(ours.value)
             unknown = link is None or link.value != far.value or not is_one(link)
             alike = ours.view.size == far.view.size and (unknown or layout_of(ours.view) == layout_of(far.view))
-            if alike and self._comes_later(side, ours, far):
+            # What was left out, as a cast that one side alone has, is not there to be read.
+            maker = self.pair.maker(other(side), far.value)
+            left_out = maker >= 0 and self.mixture.side(maker) == side and link is not None and link.value != far.value
+            if alike and not left_out and self._comes_later(side, ours, far):
                 found.setdefault(ours.value.slot, []).append((ours, far))
         return found
 

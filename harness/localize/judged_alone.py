@@ -5,7 +5,8 @@
                       "error"       its error is more than 16 times what rounding of its inputs causes
                       "bound"       it errs by more than 16 times what a correct kernel of its precision can
                       "bias"        its errors lean to one side, which those of rounding do not
-                      "values"      other arguments, or ops that one side alone has, move values by more than rounding
+                      "values"      other arguments, or ops that one side alone has, move values by more than rounding:
+                                    whole numbers at all
     rounding          "within"      on both sides all of it errs by no more than what rounding of its inputs causes
                       ""            none of that, and its error is known
     None              ""            what it read is not known, or its error
@@ -19,7 +20,7 @@ import math
 from collections.abc import Mapping
 
 from ..records.culprit import KERNEL, LAYOUT, SETUP
-from .examination import Examined
+from .examination import UNROUNDED, Examined
 from .local_error import LocalError
 from .net_effect import Effects
 from .storage_flow import SIDES, Side
@@ -66,11 +67,12 @@ def judged_alone(
     several blocks do together."""
     if cause.kind == SETUP:
         return ("different-setup", "generator") if any(GENERATOR in reason for reason in cause.reasons) else (None, "")
-    if any(one.startswith(UNREAD) for one in cause.reasons):
+    if any(one.startswith((UNREAD, UNROUNDED)) for one in cause.reasons):
         return None, ""
     looked = [examined[one] for one in cause.blocks if one in examined and examined[one].differs is not False]
     chooses = any(len(cause.ops[side]) == 1 and CHOICES.issuperset(cause.ops[side]) for side in SIDES)
-    if chooses and any(examined[site.lead].largest for site in cause.sites):
+    leads = [examined[site.lead] for site in cause.sites]
+    if any(one.elsewhere or (chooses and one.largest) for one in leads):
         return "beyond-rounding", "choice"
     # In another layout the same op on the same values has another kernel.
     kernels = (KERNEL, LAYOUT)
@@ -94,8 +96,9 @@ def judged_alone(
             rule = next(filter(None, rules), rule if rule in ("bias", "bound") else "")
         rule = rule if moved > MOVED else ""
         within = all(one is not None and _within(one.errors, one.roundings) for phase in phases for one in phase)
-    if rule:
-        return "beyond-rounding", rule
+    # What is told to be another whole number has no error, and is no rounding.
+    if rule or (told and math.isinf(moved)):
+        return "beyond-rounding", rule or "values"
     return ("rounding", "within" if within else "") if known else (None, "")
 
 

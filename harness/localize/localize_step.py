@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+
+import torch
 
 from ..drift.step_noise import Noise
 from ..records.culprit import Culprit
@@ -12,7 +15,7 @@ from ..tape.tape import Tape
 from .alignment import op_name
 from .batch_difference import follow_batch, with_batch
 from .choices import ChosenDrift, with_choices_of_reference, with_decisions
-from .examination import Examined, Suspect, examine, suspects
+from .examination import CASTS, UNROUNDED, Examined, Suspect, examine, suspects
 from .found_culprits import Describer, kernel_of, place_of
 from .held_run import WorkerCalls
 from .hybrid import Kernels, Mixture, TapePair, Values, execute, paired
@@ -21,8 +24,9 @@ from .layouts import both_in_words, looks_of
 from .left_over import left_over
 from .proofs import Proofs, prove
 from .same_number import of_one_number
-from .storage_flow import SIDES, Side, flow_of
+from .storage_flow import SIDES, Side, Use, flow_of
 from .swap_sites import Cause, SwapSite, causes_of, differing_inputs, sites_of
+from .undoing_causes import with_undone_together
 from .verification import Digests, Found, verify
 
 
@@ -147,6 +151,10 @@ def localize_step(
         for node in kernels[side].astray:
             number = pair.home[side][node]
             found[number] = Suspect(number, "kernel", _astray(pair, side, node, kernels[side]))
+        for node in sorted(kernels[side].in_context - kernels[side].astray):
+            one = found[pair.home[side][node]]
+            reasons = dict.fromkeys((*one.reasons, *_unrounded(pair, side, node)))
+            found[one.block] = replace(one, reasons=tuple(reasons))
     examined = examine(pair, found)
     scorer = Scorer(sides["a"].tape.expected(), noise)
     tests = HybridTests(pair, scorer)
@@ -164,7 +172,8 @@ def localize_step(
         if _is_complete(tests, _causes(pair, doubted, others)):
             sites, examined = others, doubted
     sites = taken_apart(tests, examined, sites)
-    causes = with_layouts(with_decisions(pair, _causes(pair, examined, sites), labels), examined, labels)
+    decided = with_decisions(pair, _causes(pair, examined, sites), labels)
+    causes = with_layouts(with_undone_together(tests, decided), examined, labels)
     differing = {number for number, one in examined.items() if one.differs is not False}
     say(f"{len(differing)} of {len(pair.blocks)} blocks compute other bits, from {len(causes)} causes")
     unproven(UnprovenCauses(pair, kernels, examined, [place_of(pair, examined, one) for one in causes]))
@@ -219,6 +228,31 @@ def _astray(pair: TapePair, side: Side, number: int, found: Found) -> tuple[str,
         return (reason,)
     names = " and ".join(unread)
     return reason, f"or what {names} gives it there is wrong: reading that changes the results"
+
+
+def _unrounded(pair: TapePair, side: Side, number: int) -> tuple[str, ...]:
+    """Whether a compiled node may read more digits than the dtype of what it reads has: Inductor rounds between ops
+    only where it has to. A cast to that dtype is a rounding that the script asks for."""
+    flow = pair.flows[side]
+    node = flow.nodes[number]
+    digits = max((_digits(use) for use in node.made), default=0)
+    makers = [
+        flow.nodes[flow.makers[use.value]]
+        for use in node.reads
+        if 0 < _digits(use) < digits and use.value in flow.makers
+    ]
+    kept = [
+        op_name(one)
+        for one in makers
+        if one.call.compiled is not None and not (op_name(one) in CASTS and max(map(_digits, one.reads)) >= digits)
+    ]
+    return tuple(f"{UNROUNDED} {name} gives it" for name in dict.fromkeys(kept))
+
+
+def _digits(use: Use) -> int:
+    """Binary digits of a floating dtype, 0 of others."""
+    dtype = use.view.dtype
+    return 1 - math.frexp(torch.finfo(dtype).eps)[1] if dtype.is_floating_point else 0
 
 
 def _verified(pair: TapePair, side: Side, held: Held) -> tuple[Found, Kernels]:

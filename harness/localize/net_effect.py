@@ -16,7 +16,7 @@ import torch
 
 from ..tape.in_double import EXACT_DTYPES, Exact
 from ..tape.replay import set_apart
-from .examination import precision, relative
+from .examination import in_roundings, precision, relative
 from .hybrid import Kernels, Mixture, MixtureExecution, TapePair, Values
 from .local_error import SAMPLES, ExactResults, LocalError, moved_by_rounding, results_of
 from .step_memory import Memory
@@ -74,7 +74,7 @@ def _effect(pair: TapePair, before: Memory, blocks: frozenset[int], left: Left) 
     results = {side: _left_values(pair, mixtures[side], before.fork(), min(blocks), left) for side in SIDES}
     values = list(zip(*(results_of(results[side]) for side in SIDES), strict=True))
     apart = [(relative(a, b), precision(a, b)) for a, b in values]
-    largest, roundings = max(one for one, _ in apart), max(one / unit for one, unit in apart)
+    largest, roundings = max(one for one, _ in apart), max(in_roundings(*one) for one in apart)
     errors: dict[Side, LocalError] = {}
     for side in SIDES:  # against side a's blocks in double; against side b's where only those can be executed so
         with suppress(Exception):  # an op may raise anything on doubles
@@ -149,7 +149,8 @@ def _left_behind(pair: TapePair, region: range, inside: Collection[int]) -> Left
                     a, b = (mine, theirs) if side == "a" else (theirs, mine)
                     # One value may stand for several of the other side: that which others read there counts.
                     readers = (pair.readers["a"].get(a.value, set()), pair.readers["b"].get(b.value, set()))
-                    if all(one.difference(inside) for one in readers):
-                        last = max(pair.maker("a", a.value), pair.maker("b", b.value))
+                    last = max(pair.maker("a", a.value), pair.maker("b", b.value))
+                    # What either side makes in a later phase only is left behind there.
+                    if last < region.stop and all(one.difference(inside) for one in readers):
                         found.setdefault(last, {})[a.value, b.value] = (a, b)
     return {number: list(uses.values()) for number, uses in found.items()}

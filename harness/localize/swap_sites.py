@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from ..tape.replay import bits_of
 from ..tape.storages import viewed
 from ..tape.tape import Phase
-from .examination import AGAIN, WIRING, Examined, Kind, names_of
+from .examination import AGAIN, CASTS, UNROUNDED, WIRING, Examined, Kind, names_of
 from .hybrid import END, TapePair
 from .storage_flow import SIDES, FlowNode, FlowValue, Side, other
 from .value_links import LAYOUT, PART
@@ -42,8 +42,8 @@ PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer")
 
 @dataclass(frozen=True, slots=True)
 class SwapSite:
-    """Blocks that go together; `lead` names the site: the first of them that differs, or a kernel among them that does
-    so by far more."""
+    """Blocks that go together; `lead` names the site: the first of them that differs, or where that is a kernel,
+    another one that does so by far more."""
 
     blocks: frozenset[int]
     lead: int
@@ -118,6 +118,7 @@ def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Colle
                 for maker in makers - {-1, number}:
                     groups.join(number, maker)
     _join_again(pair, examined, flagged, groups)
+    _join_casts(pair, examined, groups)
     _join_backward(pair, examined, flagged, groups)
     _join_structures(pair, examined, flagged, groups)
     # All that draw random numbers go together: one draw moves the generator of all that follow.
@@ -139,6 +140,14 @@ def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Colle
             # Where none of them can be tested alone, one that torch does not have of its own is what is other here.
             if examined[lead].differs is None:
                 lead = next((one for one in kernels if one in overridden), lead)
+            # Nor does a kernel name what the script says otherwise beside it, if it cannot be seen to be the larger.
+            limit = DOMINATES * examined[lead].largest
+            told = [one for one in differing if one not in kernels]
+            near = [one for one in told if phase_of(pair, one) == phase_of(pair, lead)]
+            near = [one for one in near if examined[one].is_entangled or examined[one].largest > limit]
+            far = [one for one in told if 0 < limit < examined[one].largest]
+            if lead not in overridden and is_no_more_than_rounding(examined[lead]):
+                lead = next(iter((*near, *far)), lead)
         sites.append(SwapSite(frozenset(members), lead))
     return sites
 
@@ -157,6 +166,25 @@ def _join_again(pair: TapePair, examined: Mapping[int, Examined], flagged: Seque
                         home = pair.home[side][maker]
                         if home in acting:
                             groups.join(home, number)
+
+
+def is_no_more_than_rounding(kernel: Examined) -> bool:
+    """Whether a kernel's results are off by roundings, as far as is known, or by those that its graph leaves out."""
+    unrounded = any(reason.startswith(UNROUNDED) for reason in kernel.suspect.reasons)
+    return unrounded or kernel.roundings <= DOMINATES
+
+
+def _join_casts(pair: TapePair, examined: Mapping[int, Examined], groups: Groups) -> None:
+    """Join a cast that one side alone has to what takes other digits for it: one that takes the cast's own is no other
+    without it."""
+    casts = {number for number, one in examined.items() if one.suspect.kind == "structure"}
+    casts = {one for one in casts if CASTS.issuperset((*names_of(pair, one, "a"), *names_of(pair, one, "b")))}
+    for number, one in examined.items():
+        if one.suspect.kind == "arguments":
+            for side in SIDES:
+                makers = {pair.maker(side, use.value) for node in _nodes(pair, number, side) for use in node.reads}
+                for maker in makers & casts:
+                    groups.join(maker, number)
 
 
 def _join_backward(pair: TapePair, examined: Mapping[int, Examined], flagged: Sequence[int], groups: Groups) -> None:

@@ -5,6 +5,7 @@ A case is read without being executed:
     MODELS    scripts of `models/` that it changes
     MODES     modes that it is tried in, by default ("cpu",); CASE is added where it has something to plant
     AGAINST   optional: modes of the unchanged script that are held against the case, which is the reference then
+    REVERSED  optional: the same besides: modes of the unchanged script that are held against the case in its first mode
     EXPECTED  the verdict against the unchanged script in cpu mode, or in those modes against the case
     HIDDEN    optional: True where the noise of a step may hide what the case does
     CULPRIT   optional: the phase, the kind, the module, the op, the step, the number of places that is to blame; a tuple where a
@@ -36,6 +37,7 @@ class Case:
     models: tuple[str, ...]
     modes: tuple[str, ...]
     against: tuple[str, ...]
+    reversed: tuple[str, ...]
     expected: str
     planted: bool
     hidden: bool
@@ -103,6 +105,7 @@ def read_case(path: Path) -> Case:
         models=stated["MODELS"],
         modes=stated.get("MODES", ("cpu",)),
         against=stated.get("AGAINST", ()),
+        reversed=stated.get("REVERSED", ()),
         expected=stated["EXPECTED"],
         planted=any(isinstance(node, ast.FunctionDef) and node.name == "plant" for node in tree.body),
         hidden=stated.get("HIDDEN", False),
@@ -121,10 +124,6 @@ def all_models() -> list[str]:
 
 def trials(model: str) -> list[Trial]:
     """Every trial on `model`."""
-    return [
-        Trial(case, model, mode, against)
-        for case in all_cases()
-        if model in case.models
-        for mode in case.modes
-        for against in case.against or (None,)
-    ]
+    ours = [case for case in all_cases() if model in case.models]
+    found = [Trial(case, model, mode, one) for case in ours for mode in case.modes for one in case.against or (None,)]
+    return found + [Trial(case, model, case.modes[0], one) for case in ours for one in case.reversed]

@@ -64,12 +64,15 @@ def _line(source: str) -> str:
 
 
 def is_planted(culprit: Mapping[str, Any], planted: Mapping[str, Any]) -> bool:
-    """Whether a culprit has the phase, the kind, the module, the op, the step and as many sites as the case states."""
-    ops = [culprit["op"] or "", *culprit["ops"]["a"], *culprit["ops"]["b"]]
+    """Whether a culprit has the phase, the kind, the module, the op, the step and as many sites as the case states: one
+    of the phases and of the ops, where it states several."""
+    ops = {plain(op) for op in (culprit["op"] or "", *culprit["ops"]["a"], *culprit["ops"]["b"])}
+    stated = [planted["op"]] if isinstance(planted.get("op"), str) else planted.get("op", ops)
+    phases = [planted["phase"]] if isinstance(planted.get("phase"), str) else planted.get("phase", [culprit["phase"]])
     return (
-        planted.get("phase", culprit["phase"]) == culprit["phase"]
+        culprit["phase"] in phases
         and planted.get("kind", culprit.get("kind")) == culprit.get("kind")
-        and ("op" not in planted or plain(planted["op"]) in map(plain, ops))
+        and not ops.isdisjoint(map(plain, stated))
         and ("module" not in planted or _is_in(planted["module"], [culprit["module"], *culprit["places"]]))
         and planted.get("step", culprit["step"]) == culprit["step"]
         and planted.get("sites", culprit.get("sites")) == culprit.get("sites")

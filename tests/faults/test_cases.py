@@ -24,8 +24,8 @@ TIMES_NOISE = 16.0
 BENIGN_DISTANCE = 2e-5
 """Relative distance of the first step's gradients that a reordering may cause: 300 units of float32 rounding."""
 
-DISTANCES = {"mixed": 2e-2, "rotary": 2e-2, "contrast": 2e-2}
-"""The same of models in bfloat16, and of one whose loss magnifies roundings."""
+DISTANCES = {"mixed": 2e-2, "rotary": 2e-2, "half": 2e-2, "scaled": 2e-2, "contrast": 2e-2}
+"""The same of models in 16 bits, and of one whose loss magnifies roundings."""
 
 Steps = list[dict[str, Tensor]]
 

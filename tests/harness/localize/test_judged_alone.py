@@ -4,6 +4,7 @@ else is not."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,10 +16,11 @@ from numdrift.harness.localize.examination import Examined, Kind, Suspect
 from numdrift.harness.localize.judged_alone import judged_alone
 from numdrift.harness.localize.local_error import LocalError
 from numdrift.harness.localize.net_effect import net_effects
+from numdrift.harness.localize.selections import names_other_elements
 from numdrift.harness.localize.swap_sites import Cause, SwapSite
 from numdrift.harness.records.culprit import Culprit
 
-from .pairs import Plant, Small, localized, sides
+from .pairs import Plant, Small, localized, sides, taped
 
 ANY_NOISE = 1e30
 """A threshold that no drift is beyond: then nothing but the cause itself decides."""
@@ -47,6 +49,31 @@ def rounded_up(h: Tensor) -> Tensor:
     return h + torch.floor(halves(h) + 0.5) / 16
 
 
+TABLE = torch.linspace(0.1, 0.8, 8)
+
+
+def looked_up(which: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """What is looked up in a table of 8 by the places that this gives of multiples of a half: some of them are equal."""
+    return lambda h: h + TABLE[which(halves(h))].unsqueeze(-1)
+
+
+def counted_from_behind(h: Tensor) -> Tensor:
+    return 7 - h.flip(-1).argmax(-1)
+
+
+def one_too_small(h: Tensor) -> Tensor:
+    return (h.argmax(-1) - 1).clamp(min=0)
+
+
+def near_one(h: Tensor) -> Tensor:
+    return 1 + h.detach() / 64
+
+
+def marked(values: Tensor) -> Tensor:
+    """Where the three largest of each row are."""
+    return torch.zeros(values.shape).scatter(-1, torch.topk(values, 3).indices, 1.0)
+
+
 def normalized(h: Tensor) -> Tensor:
     return h * torch.rsqrt(h.square().mean(-1, keepdim=True) + 1e-5)
 
@@ -67,8 +94,14 @@ def culprits_of(plain: Any, other: Any, threshold: float = ANY_NOISE) -> list[Cu
         (normalized, normalized_low, "aten.mul", "values"),
         (lambda h: h * 1.0, lambda h: h.bfloat16().float() * 1.0, "aten._to_copy", "values"),
         (lambda h: F.layer_norm(h, (8,), eps=1e-5), lambda h: F.layer_norm(h, (8,), eps=1e-3), "aten.native_layer_norm", "values"),
+        (looked_up(lambda h: h.argmax(-1)), looked_up(counted_from_behind), "aten.flip", "values"),
+        (looked_up(lambda h: h.argmax(-1)), looked_up(one_too_small), "aten.sub", "values"),
+        (lambda h: h + marked(near_one(h)), lambda h: h + marked(near_one(h).bfloat16()), "aten._to_copy", "values"),
     ],
-    ids=["halves rounded up", "mean subtracted", "low by a millionth", "rounded to bfloat16", "another eps"],
+    ids=[
+        "halves rounded up", "mean subtracted", "low by a millionth", "rounded to bfloat16", "another eps",
+        "the last of equals", "a place too small", "chosen in bfloat16",
+    ],
 )  # fmt: skip
 def test_what_computes_something_else_is_beyond_rounding_however_noisy_the_step_is(
     plain: Any, other: Any, op: str, rule: str
@@ -87,14 +120,30 @@ def test_what_computes_something_else_is_beyond_rounding_however_noisy_the_step_
         (lambda h: (h @ WEIGHT) * 0.3, lambda h: (h * 0.3) @ WEIGHT),
         (lambda h: h.double().log_softmax(-1).float(), lambda h: h.log_softmax(-1)),
         (lambda h: h.bfloat16().sigmoid() * h.bfloat16() + h, lambda h: F.silu(h.bfloat16()) + h),
+        (lambda h: torch.sigmoid(h), lambda h: 1 - torch.sigmoid(-h)),
     ],
-    ids=["softmax", "layer norm", "gelu", "factor before a product", "in double", "silu in bfloat16"],
+    ids=["softmax", "layer norm", "gelu", "factor before a product", "in double", "silu in bfloat16", "signs"],
 )  # fmt: skip
 def test_another_correct_formula_is_rounding(plain: Any, other: Any) -> None:
     found = culprits_of(plain, other)
     assert found
     assert [one.local_rule for one in found if one.local_significance == "beyond-rounding"] == []
     assert {one.significance for one in found} == {"rounding"}
+
+
+@pytest.mark.parametrize(("places", "others"), [([[0, 2, 3]], False), ([[0, 3, 2]], False), ([[0, 2, 1]], True)])
+def test_of_equal_elements_any_may_be_chosen(places: list[list[int]], others: bool) -> None:
+    values = torch.tensor([[4.0, 1.0, 2.0, 2.0]])
+    tape = taped(lambda watch: watch("output 0", torch.topk(values, 3).indices))
+    assert names_other_elements(tape, [torch.tensor([[0, 2, 3]])], [torch.tensor(places)]) is others
+
+
+def test_a_kernel_that_chooses_other_elements_is_wrong_however_noisy_the_step_is() -> None:
+    cause = kernel(op="topk")
+    examined = {0: Examined(Suspect(0, "kernel", ()), True, "", None, largest=0.1, roundings=math.inf, elsewhere=True)}
+    assert judged_alone(cause, examined, {}, {}) == ("beyond-rounding", "choice")
+    examined = {0: Examined(Suspect(0, "kernel", ()), True, "", None, largest=0.1, roundings=math.inf)}
+    assert judged_alone(cause, examined, {}, {}) == (None, "")
 
 
 def test_the_blocks_of_a_rewritten_product_differ_by_its_factor_and_what_leaves_them_does_not() -> None:

@@ -28,6 +28,8 @@ ONE_OF_EACH = {
         "compile_x-set-cpu-0-inductor.cpp.simdlen.1",
     ),
     "parts": (Experiment("parts", B, A, 4, "12"), "compile_x-parts-cpu-4-12"),
+    "executed": (Experiment("executed", B, A, 3), "compile_x-executed-cpu-3"),
+    "executed-at": (Experiment("executed-at", A, step=3), "cpu-executed-at-3"),
     "calls": (Experiment("calls", B, detail="step-3-op-by-op"), "compile_x-calls-step-3-op-by-op"),
     "prepared": (Experiment("prepared", B), "compile_x-prepared"),
     "traced": (Experiment("traced", B, A), "compile_x-traced-cpu"),

@@ -7,7 +7,15 @@ from tests.faults.training import Training, modules, replace
 from torch import Tensor, nn
 
 MODELS = ("contrast",)
-MODES = ("cpu,env.FORM=logsumexp", "cpu,env.FORM=shifted", "compile,env.FORM=logsumexp", "lazy,env.FORM=logsumexp")
+MODES = (
+    "cpu,env.FORM=logsumexp",
+    "cpu,env.FORM=shifted",
+    "cpu,env.FORM=double",
+    "compile,env.FORM=logsumexp",
+    "compile,env.FORM=shifted",
+    "compile,env.FORM=double",
+    "lazy,env.FORM=logsumexp",
+)
 EXPECTED = "rounding"
 
 
@@ -17,6 +25,7 @@ def shifted(x: Tensor) -> Tensor:
 
 FORMS: dict[str, Callable[[Tensor], Tensor]] = {
     "logsumexp": lambda x: x - x.logsumexp(-1, keepdim=True),
+    "double": lambda x: x.double().log_softmax(-1).float(),
     "shifted": lambda x: shifted(x) - shifted(x).logsumexp(-1, keepdim=True),
 }
 

@@ -7,6 +7,7 @@ from tests.faults.training import Training
 from torch import Tensor
 
 MODELS = ("quantized",)
+REVERSED = ("cpu",)
 EXPECTED = "beyond-rounding"
 HIDDEN = True
 CULPRIT = {"phase": "forward", "module": "quantizer"}

@@ -4,6 +4,7 @@ from tests.faults.training import KERNELS, Training
 from torch import Tensor
 
 MODELS = ("standardized",)
+REVERSED = ("cpu",)
 EXPECTED = "beyond-rounding"
 HIDDEN = True
 CULPRIT = {"phase": "forward", "op": "rsqrt"}

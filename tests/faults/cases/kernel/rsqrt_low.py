@@ -7,6 +7,7 @@ from tests.faults.training import Training, replace
 from torch import Tensor
 
 MODELS = ("standardized",)
+REVERSED = ("cpu",)
 EXPECTED = "beyond-rounding"
 HIDDEN = True
 CULPRIT = {"phase": "forward", "module": "norm"}

@@ -6,6 +6,7 @@ from tests.faults.training import Training
 
 MODELS = ("standardized",)
 MODES = ("cpu", "compile")
+REVERSED = ("cpu", "compile")
 EXPECTED = "different-setup"
 CULPRIT = {"phase": "forward", "module": "noise"}
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 MODELS = ("rotary",)
 MODES = ("cpu", "compile")
+REVERSED = ("cpu", "compile")
 EXPECTED = "beyond-rounding"
 HIDDEN = True
 CULPRIT = {"phase": "forward", "module": "attention.rotary"}

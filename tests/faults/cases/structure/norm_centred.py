@@ -6,8 +6,9 @@ import torch
 from tests.faults.training import Training, replace
 from torch import Tensor
 
-MODELS = ("rotary",)
+MODELS = ("rotary", "half", "scaled")
 MODES = ("cpu", "compile")
+REVERSED = ("cpu",)
 EXPECTED = "beyond-rounding"
 HIDDEN = True
 CULPRIT = {"phase": "forward", "module": "norm1"}
