@@ -20,8 +20,7 @@ from ..drift.step_score import score_step
 from ..drift.verdict import worst_of
 from ..errors import NumdriftError
 from ..graphs.run_graphs import RunGraphs
-from ..localize.examination import AGAIN
-from ..records.culprit import MARK_STEP, Culprit
+from ..records.culprit import AGAIN, MARK_STEP, Culprit
 from ..records.localization_record import Localization, write_localization
 from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun

@@ -16,6 +16,7 @@ from typing import Literal
 import torch
 
 from ..drift.step_score import UNIT_ROUNDOFF
+from ..records.culprit import AGAIN
 from ..tape.ensemble import in_words
 from ..tape.replay import is_same, set_apart
 from ..tape.tape import SCRATCH, Tape, Watched
@@ -119,11 +120,6 @@ def _unpaired(pair: TapePair, number: int, again: Mapping[Side, Collection[int]]
         return Suspect(number, "structure", (f"{left} against {right}", *_again(pair, number)))
     side = "the reference" if left else "the other mode"
     return Suspect(number, "structure", (f"only {side} executes {left or right}",))
-
-
-AGAIN = "executed again"
-"""How the reason begins of an op of lazy tensors that has another effect than once: it draws once more, or updates a
-second time."""
 
 
 def _again(pair: TapePair, number: int) -> tuple[str, ...]:

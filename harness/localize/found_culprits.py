@@ -11,10 +11,10 @@ import torch
 from numdrift.kernels.swaps.request import swap_requests
 
 from ..errors import NumdriftError
-from ..records.culprit import KERNEL, STRUCTURE, ArgumentLayouts, Culprit, Proof, SwappedIn, SwappedOut
+from ..records.culprit import AGAIN, KERNEL, STRUCTURE, ArgumentLayouts, Culprit, Proof, SwappedIn, SwappedOut
 from ..records.mode_spec import INDUCTOR, OP_BY_OP, ModeSpec, parse_mode
 from .alignment import op_name
-from .examination import AGAIN, Examined
+from .examination import Examined
 from .hybrid import TapePair
 from .hybrid_tests import Drift
 from .judged_alone import judged_alone

@@ -23,10 +23,11 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ..records.culprit import AGAIN
 from ..tape.replay import bits_of
 from ..tape.storages import viewed
 from ..tape.tape import Phase
-from .examination import AGAIN, CASTS, UNROUNDED, WIRING, Examined, Kind, names_of
+from .examination import CASTS, UNROUNDED, WIRING, Examined, Kind, names_of
 from .hybrid import END, TapePair
 from .storage_flow import SIDES, FlowNode, FlowValue, Side, other
 from .value_links import LAYOUT, PART

@@ -20,6 +20,10 @@ SETUP = "setup"
 NONDETERMINISM = "nondeterminism"
 """A call of which two trainings of one mode do not have the same: `name` is the mode, `what` how they came apart."""
 
+AGAIN = "executed again"
+"""How the reason begins of an op of lazy tensors that has another effect than once: it draws once more, or updates a
+second time."""
+
 PART = "part"
 MARK_STEP = "mark-step"
 COMPILER_STAGE = "compiler-stage"
@@ -169,7 +173,8 @@ class Culprit:
         # what has no proof was seen, and needs no experiment: a difference in the set-up, or of two repetitions
         seen = WRITTEN_OF_CALL if self.kind == NONDETERMINISM or self.source else WRITTEN_OF_SETUP
         names = of_kind if self.proof else seen
-        written = [name for name in names if name not in ADDED or getattr(self, name) not in (None, (), [])]
+        added = (*ADDED, "swapped") if names is WRITTEN_OF_OP else ADDED
+        written = [name for name in names if name not in added or getattr(self, name) not in (None, (), [])]
         return {name: plain(getattr(self, name)) for name in written}
 
     @classmethod
@@ -179,7 +184,7 @@ class Culprit:
 
 
 ADDED = (
-    *("script", "command", "local_rule", "roundings", "layouts", "swapped", "phases"),
+    *("script", "command", "local_rule", "roundings", "layouts", "phases"),
     *("batch", "text"),
 )
 

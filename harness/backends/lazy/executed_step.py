@@ -39,6 +39,7 @@ from ...torch_private.dispatching import (
     InterceptedOps,
     Overrides,
     bare_execution,
+    registered_operation,
     storage_address,
     without_dispatch_modes,
     without_function_modes,
@@ -63,7 +64,7 @@ from .lazy_calls import FRAME, named_frame
 from .lazy_dump import parse
 from .lazy_executed import align, read_torchscript
 from .lazy_following import COPIES, LazyPlaces
-from .torchscript_tape import UNKNOWN, Described, executed_graph
+from .torchscript_tape import UNKNOWN, KnownNode, executed_graph
 
 Found = TypeVar("Found")
 
@@ -94,7 +95,7 @@ class KernelCalled:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Execution:
+class PendingGraph:
     """A graph that is about to be executed for the lazy tensors `roots`: its text, its nodes with their places, what
     it is given, and the generator as it is before."""
 
@@ -105,7 +106,7 @@ class Execution:
     generator: torch.Tensor
 
 
-class ExecutedStep:
+class LazyStepRecorder:
     """Records from `start` to `stop`, as `tape.tape_recorder` does where ops have values. Whatever cannot be taken ends
     the tape, with the `reason`, and not the training."""
 
@@ -303,7 +304,7 @@ class ExecutedStep:
 
     def _copied(self, call: KernelCalled, source: torch.Tensor, real: torch.Tensor) -> None:
         """Take down a copy between the CPU and the core: `real` is what it gave."""
-        copying = torch.ops.aten._to_copy.default
+        copying: Any = registered_operation("aten._to_copy.default")
         options = {"dtype": real.dtype}
         with _apart():
             taken = self._log.take(copying, (source,), options, call.place, grad=False)
@@ -348,7 +349,7 @@ class ExecutedStep:
         if execution is not None:
             self._look(lambda: self._executed(execution))
 
-    def _about_to_execute(self, wanted: Sequence[torch.Tensor] | None) -> Execution | None:
+    def _about_to_execute(self, wanted: Sequence[torch.Tensor] | None) -> PendingGraph | None:
         """What is about to be executed for these tensors, for all that live and are pending where they are None."""
         if wanted is None:
             alive = {number: one for number, made in self._made.items() if (one := made()) is not None}
@@ -360,9 +361,9 @@ class ExecutedStep:
         given = [value for _, value in pending_data(roots)]
         for value in given:  # before the execution, which may write into it
             self._ours(value)
-        return Execution(roots, pending_torchscript(roots), lazy_text(roots), given, generator_state("cpu"))
+        return PendingGraph(roots, pending_torchscript(roots), lazy_text(roots), given, generator_state("cpu"))
 
-    def _executed(self, execution: Execution, alone: torch.Tensor | None = None) -> None:
+    def _executed(self, execution: PendingGraph, alone: torch.Tensor | None = None) -> None:
         """Take down what was executed, op by op; what that gives must be what the core's execution has given. `alone`
         is what was executed for a copy to the CPU."""
         self._executions += 1
@@ -388,14 +389,14 @@ class ExecutedStep:
         for root, result in zip(execution.roots, results, strict=True):
             self._adopt(result, self._real(root), "a graph")
 
-    def _describer(self, graph: Any, execution: Execution) -> Callable[[int], Described]:
+    def _describer(self, graph: Any, execution: PendingGraph) -> Callable[[int], KnownNode]:
         """What is known of the graph's nodes: the calls that made them, found by following both graphs side by side."""
         dump = replace(parse(f"## BEGIN_GRAPH\n{execution.nodes}\n## END_GRAPH\n"), hashes=[""] * len(execution.roots))
         places = {node.number: node.location for node in dump.nodes}
         covers = align(read_torchscript(graph), dump).covers
         made: Counter[int] = Counter()  # a kernel may make several nodes
 
-        def described(number: int) -> Described:
+        def described(number: int) -> KnownNode:
             marks = [found for one in covers.get(number, ()) if (found := MARK.match(places[one])) is not None]
             if not marks:
                 return UNKNOWN
@@ -415,7 +416,7 @@ class ExecutedStep:
                     one, iteration=outer.iteration, order=outer.number, repeats=None if first == position else first
                 )
 
-            return Described(outer.place, outer.line, part, call.kernel.operation, call.values, call.reads, noted)
+            return KnownNode(outer.place, outer.line, part, call.kernel.operation, call.values, call.reads, noted)
 
         return described
 

@@ -73,7 +73,7 @@ class LazyMode:
 
     def step_recorder(self, step: int, script: str) -> Any:
         """What records a step as the core executes it (see `executed_step`)."""
-        return importlib.import_module(".executed_step", __package__).ExecutedStep(step, script)
+        return importlib.import_module("numdrift.harness.backends.lazy.executed_step").LazyStepRecorder(step, script)
 
     def adapter(self) -> Adapter:
         return load_adapter("lazy.adapter:LazyAdapter", self.eager.spec)

@@ -38,7 +38,7 @@ PLACE = OpPlace("forward", None, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class KnownNode:
     """What is known of the call behind a node: where it is, what op it is a part of, and the plain values that its op
     was called with, by place. `reads` says that it is none of the training's: its copy is read by who records. `noted`
     is told of the call on the tape, by its number, and gives what is to stand there."""
@@ -52,11 +52,11 @@ class Described:
     noted: Callable[[int, Call], Call] = lambda number, call: call
 
 
-UNKNOWN = Described()
+UNKNOWN = KnownNode()
 
 
 def executed_graph(
-    log: CallLog, graph: Any, inputs: Sequence[torch.Tensor], described: Callable[[int], Described] | None = None
+    log: CallLog, graph: Any, inputs: Sequence[torch.Tensor], described: Callable[[int], KnownNode] | None = None
 ) -> list[Any]:
     """The outputs of a `torch._C.Graph`. Raises NotReplayable for what a tape cannot hold, and what an op raises.
 
@@ -98,7 +98,7 @@ def executed_graph(
     return [values[one.debugName()] for one in graph.outputs()]
 
 
-def _called(log: CallLog, kind: str, schema: str, given: Sequence[Any], known: Described, *, shares: bool) -> Any:
+def _called(log: CallLog, kind: str, schema: str, given: Sequence[Any], known: KnownNode, *, shares: bool) -> Any:
     operation = _operation(kind, schema)
     args: list[Any] = []
     kwargs: dict[str, Any] = {}

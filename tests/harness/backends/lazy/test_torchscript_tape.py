@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from numdrift.harness.backends.lazy.torchscript_tape import executed_graph
+from numdrift.harness.backends.lazy.torchscript_tape import UNKNOWN, KnownNode, executed_graph
 from numdrift.harness.tape.call_log import CallLog, CallValues
 from numdrift.harness.tape.tape import NotReplayable
 
@@ -33,8 +33,31 @@ graph(%x : Tensor, %n : Tensor):
 
 
 def test_other_nodes_and_other_numbers_of_inputs_are_reasons() -> None:
-    graph = torch._C.parse_ir("graph(%x : Tensor):\n  %y : Tensor = prim::profile(%x)\n  return (%y)")
-    with pytest.raises(NotReplayable, match="prim::profile"):
+    graph = torch._C.parse_ir("graph(%x : Tensor):\n  %y : Tensor = prim::BailOut(%x)\n  return (%y)")
+    with pytest.raises(NotReplayable, match="prim::BailOut"):
         executed_graph(CallLog(), graph, [X])
     with pytest.raises(NotReplayable, match="takes 1 values, and 2 are known"):
         executed_graph(CallLog(), graph, [X, N])
+
+
+def test_what_only_looks_hands_on_and_numbers_and_copies_are_as_the_script_has_them() -> None:
+    graph = torch._C.parse_ir("""
+graph(%x : Tensor, %n : Tensor):
+  %seen : Tensor = prim::profile(%x)
+  %size : int[] = prim::Constant[value=[2, 1]]()
+  %copy : Tensor = aten::view_copy(%seen, %size)
+  %y : Tensor = aten::mul(%copy, %n)
+  %one : Scalar = prim::Constant[value=1]()
+  %z : Tensor = aten::add(%y, %x, %one)
+  return (%z)
+""")
+    mul = torch.ops.aten.mul.Tensor
+    known = [UNKNOWN, KnownNode(operation=mul, values=(None, 3.0)), UNKNOWN]
+    log = CallLog()
+    (z,) = executed_graph(log, graph, [X, N], known.__getitem__)
+    assert torch.equal(z, X.view(2, 1) * 3 + X)
+    # then a copy in its own order is a view, a number of the script's is one, and what is the default is left out
+    mul_call, add_call = log.calls
+    assert (mul_call.op, mul_call.arguments[1]) == ("aten.mul.Tensor", 3.0)
+    assert mul_call.arguments[0].slot == log.table.slot_of(X) and mul_call.arguments[0].size == (2, 1)
+    assert add_call.op == "aten.add.Tensor" and not add_call.keywords and len(add_call.arguments) == 2
