@@ -111,3 +111,18 @@ def owners_of(calls: Sequence[Call], watched: Sequence[Watched]) -> list[tuple[s
                 if fresh:
                     owner.setdefault(output.slot, mine)
     return found
+
+
+def owned_by_one(calls: Sequence[Call], owners: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The owners of calls, where what one makes outside of any module is read for one of them alone: nothing that is
+    written in place tells of a functional update whose state it is."""
+    found = list(owners)
+    readers: dict[int, set[tuple[str, ...]]] = {}
+    for number in range(len(calls) - 1, -1, -1):
+        call = calls[number]
+        of = {one for view in call.outputs if isinstance(view, View) for one in readers.get(view.slot, ())}
+        if not found[number] and call.phase == "optimizer" and call.module is None and len(of) == 1:
+            (found[number],) = of
+        for view in views_in(call):
+            readers.setdefault(view.slot, set()).add(found[number])
+    return found

@@ -12,12 +12,10 @@ core's own execution gave must have the same bits, or there is no tape.
 
 from __future__ import annotations
 
-import re
 import weakref
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,12 +25,11 @@ from numdrift.kernels.expectation import tensors_in
 from numdrift.kernels.swaps.sites import ModulePaths
 
 from ...tape.call_log import CallLog, NotedCall
-from ...tape.op_places import OpPlace, owners_of
+from ...tape.op_places import OpPlace, owned_by_one, owners_of
 from ...tape.origin import script_line
-from ...tape.replay import generator_state, is_same, set_generator_state
+from ...tape.replay import generator_state, set_generator_state
 from ...tape.step_settings import current_settings
-from ...tape.storages import bytes_of_storage
-from ...tape.tape import Call, CompiledNode, NotReplayable, Phase, Tape, View, Watched, leaves, mapped, views_in
+from ...tape.tape import NotReplayable, Phase, Tape, Watched, leaves, mapped
 from ...tape.tape_recorder import is_off_tape
 from ...torch_private import dispatching
 from ...torch_private.dispatching import (
@@ -40,31 +37,26 @@ from ...torch_private.dispatching import (
     Overrides,
     bare_execution,
     registered_operation,
-    storage_address,
     without_dispatch_modes,
     without_function_modes,
 )
 from ...torch_private.lazy import (
     LAZY_KEY,
-    last_torchscript_graph,
     lazy_counters,
     lazy_has_value,
     lazy_tensor_id,
-    parsed_torchscript,
-    pending_data,
-    pending_torchscript,
     set_lazy_source_locations,
 )
 from ...torch_private.lazy_syncs import EXECUTIONS, around_lazy_syncs
-from ...torch_private.lazy_work import functional_tensors, lazy_text
+from ...torch_private.lazy_work import functional_tensors
 from ...torch_private.operators import DeviceKernel, device_kernels
 from ..called_operators import is_called_by_harness
 from ..dispatched_support import as_tensor
-from .lazy_calls import FRAME, named_frame
-from .lazy_dump import parse
-from .lazy_executed import align, read_torchscript
+from .lazy_calls import named_frame
 from .lazy_following import COPIES, LazyPlaces
-from .torchscript_tape import UNKNOWN, KnownNode, executed_graph
+from .pending_graph import KernelCalled, PendingGraph
+from .taped_values import TapedValues
+from .torchscript_tape import executed_graph
 
 Found = TypeVar("Found")
 
@@ -74,36 +66,6 @@ OBSERVING = (
     *(str(TORCH / name) for name in ("_ops.py", "_compile.py", "_dynamo/eval_frame.py")),
 )
 """Files whose frames stand between the call of an op and who calls it, where every op is seen."""
-
-MARK = re.compile(rf"^(\d+)@{FRAME}:")
-"""How the place of a node names the call that made it."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class KernelCalled:
-    """A call of one of the core's kernels: `values` are its arguments by place, None for what is no plain value,
-    `iteration` is the pass of the step, and `parent` the call that it was made inside of."""
-
-    number: int
-    kernel: DeviceKernel
-    values: Sequence[Any]
-    place: OpPlace
-    line: str | None
-    iteration: int
-    parent: KernelCalled | None
-    reads: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PendingGraph:
-    """A graph that is about to be executed for the lazy tensors `roots`: its text, its nodes with their places, what
-    it is given, and the generator as it is before."""
-
-    roots: Sequence[torch.Tensor]
-    text: str
-    nodes: str
-    given: Sequence[torch.Tensor]
-    generator: torch.Tensor
 
 
 class LazyStepRecorder:
@@ -120,9 +82,7 @@ class LazyStepRecorder:
         self._calls: list[KernelCalled] = []
         self._within: list[KernelCalled] = []
         self._made: dict[int, weakref.ref[torch.Tensor]] = {}
-        self._known: dict[int, torch.UntypedStorage] = {}
-        self._alone: dict[int, torch.Tensor] = {}
-        self._kept: list[torch.Tensor] = []  # so that no address of theirs is given to another storage
+        self._values = TapedValues(self._log)
         self._watched: list[tuple[str, torch.Tensor]] = []
         self._seen: list[Watched] = []
         self._given: list[Watched] = []
@@ -165,8 +125,8 @@ class LazyStepRecorder:
         def look() -> None:
             for name, tensor in values.items():
                 if tensor.device.type == "lazy" and lazy_has_value(tensor):
-                    real = self._real(tensor)
-                    view = self._log.table.view(self._ours(real), is_input=True)
+                    real = self._values.real(tensor)
+                    view = self._log.table.view(self._values.standing_for(real), is_input=True)
                     self._starts.append(Watched(0, name, view, real))
 
         self._look(look)
@@ -197,8 +157,8 @@ class LazyStepRecorder:
                 if tensor.device.type != "lazy":
                     self._given.append(self._as_it_is(name, tensor))
                 elif lazy_has_value(tensor):
-                    real = self._real(tensor)
-                    view = self._log.table.view(self._ours(real), is_input=True)
+                    real = self._values.real(tensor)
+                    view = self._log.table.view(self._values.standing_for(real), is_input=True)
                     self._given.append(Watched(len(self._log.calls), name, view, real.clone()))
 
         self._look(look)
@@ -210,8 +170,8 @@ class LazyStepRecorder:
         """End the tape; the first reason stays."""
         if self.reason is None:
             self.reason = reason
-            self._watched, self._kept, self._known = [], [], {}
-            self._log = CallLog()
+            self._watched, self._log = [], CallLog()
+            self._values = TapedValues(self._log)
 
     def tape(self) -> Tape:
         """What was recorded, once what is watched has been executed. Raises NotReplayable with the reason where that is
@@ -226,11 +186,11 @@ class LazyStepRecorder:
             for name, tensor in self._watched:
                 if not lazy_has_value(tensor):
                     raise NotReplayable(f"{name} was not executed when the step had ended")
-                value = self._real(tensor)
-                view = self._log.table.view(self._ours(value), is_input=True)
+                value = self._values.real(tensor)
+                view = self._log.table.view(self._values.standing_for(value), is_input=True)
                 watched.append(Watched(len(self._log.calls), name, view, value.clone()))
         calls = self._log.calls
-        owners = _of_one_owner(calls, owners_of(calls, [*watched, *self._starts]))
+        owners = owned_by_one(calls, owners_of(calls, [*watched, *self._starts]))
         named = [replace(call, owners=found) if found else call for call, found in zip(calls, owners, strict=True)]
         table = self._log.table
         starts = {one.name: one.view for one in self._starts}
@@ -257,10 +217,8 @@ class LazyStepRecorder:
                 self._within.pop()
             if execution is not None:
                 self._look(lambda: self._executed(execution, alone=outputs))
-            elif reading:
-                self._executions = (
-                    _executions()
-                )  # of a value that came from the CPU a graph without ops may be executed
+            elif reading:  # of a value that came from the CPU a graph without ops may be executed
+                self._executions = _executions()
             self._look(lambda: self._ended(call, given, kwargs, outputs))
             return outputs
 
@@ -298,9 +256,9 @@ class LazyStepRecorder:
             # What goes to the core may be what an op on the tape has made, and what comes from it one may take.
             source = args[0]
             if source.device.type == "cpu" and self._log.table.slot_of(source) is not None and made:
-                self._copied(call, source, self._real(made[0]))
+                self._copied(call, source, self._values.real(made[0]))
             elif source.device.type == "lazy" and not made:
-                self._copied(call, self._value(source), outputs)
+                self._copied(call, self._values.of(source), outputs)
 
     def _copied(self, call: KernelCalled, source: torch.Tensor, real: torch.Tensor) -> None:
         """Take down a copy between the CPU and the core: `real` is what it gave."""
@@ -311,7 +269,7 @@ class LazyStepRecorder:
             copy = copying(source, **options)
             self._log.complete(copying, (source,), options, taken, copy, call.line)
             self._log.calls[-1] = replace(self._log.calls[-1], iteration=call.iteration, order=call.number)
-        self._adopt(copy, real, call.kernel.name)
+        self._values.adopt(copy, real, call.kernel.name)
         if real.device.type == "cpu":
             self._log.table.assign(real, self._log.table.view(copy, is_input=False).slot)
 
@@ -320,7 +278,7 @@ class LazyStepRecorder:
 
         def ours(value: Any) -> Any:
             if isinstance(value, torch.Tensor):
-                return self._value(value) if value.device.type == "lazy" else value
+                return self._values.of(value) if value.device.type == "lazy" else value
             return torch.device("cpu") if isinstance(value, torch.device) else value
 
         arguments, keywords = mapped(ours, tuple(args)), {name: mapped(ours, one) for name, one in kwargs.items()}
@@ -335,7 +293,9 @@ class LazyStepRecorder:
         finally:
             set_generator_state("cpu", after)
         for mine, theirs in zip(tensors_in(results), tensors_in(outputs), strict=True):
-            self._adopt(mine, self._real(theirs) if theirs.device.type == "lazy" else theirs, call.kernel.name)
+            self._values.adopt(
+                mine, self._values.real(theirs) if theirs.device.type == "lazy" else theirs, call.kernel.name
+            )
 
     # The executions of graphs.
 
@@ -355,102 +315,33 @@ class LazyStepRecorder:
             alive = {number: one for number, made in self._made.items() if (one := made()) is not None}
             wanted = [alive[number] for number in sorted(alive)]  # the core's own order
         tensors = functional_tensors([one for one in wanted if one.device.type == "lazy"])
-        roots = [one for one in tensors if lazy_tensor_id(one) not in self._alone and not lazy_has_value(one)]
+        roots = [one for one in tensors if not self._values.has_value(one)]
         if not roots:
             return None
-        given = [value for _, value in pending_data(roots)]
-        for value in given:  # before the execution, which may write into it
-            self._ours(value)
-        return PendingGraph(roots, pending_torchscript(roots), lazy_text(roots), given, generator_state("cpu"))
+        pending = PendingGraph.of(roots)
+        for value in pending.given:  # before the execution, which may write into it
+            self._values.standing_for(value)
+        return pending
 
     def _executed(self, execution: PendingGraph, alone: torch.Tensor | None = None) -> None:
         """Take down what was executed, op by op; what that gives must be what the core's execution has given. `alone`
         is what was executed for a copy to the CPU."""
         self._executions += 1
-        inputs = [self._ours(value) for value in execution.given]
-        graph = last_torchscript_graph()
-        if (len(list(graph.inputs())), len(list(graph.outputs()))) != (len(inputs), len(execution.roots)):
-            graph = parsed_torchscript(execution.text[execution.text.index("graph(") :])
+        inputs = [self._values.standing_for(value) for value in execution.given]
+        graph = execution.executed()
+        known = execution.known_nodes(graph, self._calls, self._first, self._executions)
         self._generator = generator_state("cpu")
         set_generator_state("cpu", execution.generator)
         try:
             with _apart():
-                results = executed_graph(self._log, graph, inputs, self._describer(graph, execution))
+                results = executed_graph(self._log, graph, inputs, known)
         finally:
             set_generator_state("cpu", self._generator)
         if alone is not None:
-            # The core keeps such a value beside the node that computes it, which a later graph executes again.
-            (root,), (result,) = execution.roots, results
-            if alone.dtype == result.dtype:
-                self._adopt(result, alone, "a graph")
-            self._kept.append(result)
-            self._alone[lazy_tensor_id(root)] = result
+            self._values.adopt_alone(execution.roots[0], results[0], alone)
             return
         for root, result in zip(execution.roots, results, strict=True):
-            self._adopt(result, self._real(root), "a graph")
-
-    def _describer(self, graph: Any, execution: PendingGraph) -> Callable[[int], KnownNode]:
-        """What is known of the graph's nodes: the calls that made them, found by following both graphs side by side."""
-        dump = replace(parse(f"## BEGIN_GRAPH\n{execution.nodes}\n## END_GRAPH\n"), hashes=[""] * len(execution.roots))
-        places = {node.number: node.location for node in dump.nodes}
-        covers = align(read_torchscript(graph), dump).covers
-        made: Counter[int] = Counter()  # a kernel may make several nodes
-
-        def described(number: int) -> KnownNode:
-            marks = [found for one in covers.get(number, ()) if (found := MARK.match(places[one])) is not None]
-            if not marks:
-                return UNKNOWN
-            call = outer = self._calls[int(marks[0][1])]
-            while outer.parent is not None:
-                outer = outer.parent
-            part = None
-            if outer is not call:  # a swapped kernel is made of others
-                name = f"{call.kernel.operation.name()}_{call.number}"
-                part = CompiledNode(f"{self._executions}", name, str(outer.kernel.operation), outer.number)
-            key = (call.number, made[call.number])
-            made[call.number] += 1
-
-            def noted(position: int, one: Call) -> Call:
-                first = self._first.setdefault(key, position)
-                return replace(
-                    one, iteration=outer.iteration, order=outer.number, repeats=None if first == position else first
-                )
-
-            return KnownNode(outer.place, outer.line, part, call.kernel.operation, call.values, call.reads, noted)
-
-        return described
-
-    # The core's values and those of the tape.
-
-    def _real(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The core's own value of a lazy tensor that has one."""
-        found = pending_data(functional_tensors([tensor]))
-        if len(found) != 1:
-            raise NotReplayable("a value of the lazy core cannot be read")
-        return found[0][1]
-
-    def _value(self, tensor: torch.Tensor) -> torch.Tensor:
-        """What stands on the tape for a lazy tensor that has a value."""
-        alone = self._alone.get(lazy_tensor_id(tensor))
-        return self._ours(self._real(tensor)) if alone is None else alone
-
-    def _ours(self, real: torch.Tensor) -> torch.Tensor:
-        """What stands on the tape for a value of the core's; a new one is an input of the step."""
-        address = storage_address(real)
-        if address not in self._known:
-            self._kept.append(real)
-            self._known[address] = bytes_of_storage(real).clone().untyped_storage()
-        found = torch.empty(0, dtype=real.dtype)
-        found.set_(self._known[address], real.storage_offset(), real.size(), real.stride())
-        self._log.table.view(found, is_input=True)
-        return found
-
-    def _adopt(self, mine: torch.Tensor, real: torch.Tensor, what: str) -> None:
-        """Let a result on the tape stand for the one that the core has."""
-        if mine.shape != real.shape or mine.stride() != real.stride() or not is_same(mine.detach(), real):
-            raise NotReplayable(f"{what} gave other values than its ops give")
-        self._kept += [real, mine]
-        self._known[storage_address(real)] = mine.untyped_storage()
+            self._values.adopt(result, self._values.real(root), "a graph")
 
     def _around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Have an op executed as it would be; on the tape is what takes and gives tensors of the CPU alone."""
@@ -491,21 +382,6 @@ class LazyStepRecorder:
         finally:
             self._open = True
         return None
-
-
-def _of_one_owner(calls: Sequence[Call], owners: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """The owners of calls, where what one makes outside of any module is read for one of them alone: nothing that is
-    written in place tells of a functional update whose state it is."""
-    found = list(owners)
-    readers: dict[int, set[tuple[str, ...]]] = {}
-    for number in range(len(calls) - 1, -1, -1):
-        call = calls[number]
-        of = {one for view in call.outputs if isinstance(view, View) for one in readers.get(view.slot, ())}
-        if not found[number] and call.phase == "optimizer" and call.module is None and len(of) == 1:
-            (found[number],) = of
-        for view in views_in(call):
-            readers.setdefault(view.slot, set()).add(found[number])
-    return found
 
 
 @contextmanager

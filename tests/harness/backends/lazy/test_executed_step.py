@@ -37,8 +37,11 @@ def executed(numdrift: Numdrift, folder: Path, layer: str) -> tuple[Tape, dict[s
     tapes = sorted(run.glob("tapes/tape-*"))
     noise = sorted(run.glob("tapes/noise-*"))
     assert tapes, (done.stderr, [one.read_text() for one in noise])
-    # executed anew it gives its own bits
+    # executed anew it gives its own bits, and who records it has changed none
     assert [json.loads(one.read_text())["equal"] for one in noise] == [True]
+    (forced,) = (folder / "runs" / "l" / "evidence").glob("lazy-from-cpu")
+    (outcome,) = run.glob("outcomes/*")
+    assert outcome.read_bytes() == (forced / "outcomes" / outcome.name).read_bytes()
     return read_tape(tapes[0]), found
 
 

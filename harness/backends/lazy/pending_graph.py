@@ -1,0 +1,104 @@
+"""A graph of the lazy core that is about to be executed, and which calls of the script made its nodes."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, MutableMapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from ...tape.op_places import OpPlace
+from ...tape.replay import generator_state
+from ...tape.tape import Call, CompiledNode
+from ...torch_private.lazy import last_torchscript_graph, parsed_torchscript, pending_data, pending_torchscript
+from ...torch_private.lazy_work import lazy_text
+from ...torch_private.operators import DeviceKernel
+from .lazy_calls import FRAME
+from .lazy_dump import parse
+from .lazy_executed import align, read_torchscript
+from .torchscript_tape import UNKNOWN, KnownNode
+
+MARK = re.compile(rf"^(\d+)@{FRAME}:")
+"""How the place of a node names the call that made it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelCalled:
+    """A call of one of the core's kernels: `values` are its arguments by place, None for what is no plain value,
+    `iteration` is the pass of the step, and `parent` the call that it was made inside of."""
+
+    number: int
+    kernel: DeviceKernel
+    values: Sequence[Any]
+    place: OpPlace
+    line: str | None
+    iteration: int
+    parent: KernelCalled | None
+    reads: bool
+
+    @property
+    def outermost(self) -> KernelCalled:
+        """The call of the script's that it is a part of: a swapped kernel calls others."""
+        call = self
+        while call.parent is not None:
+            call = call.parent
+        return call
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PendingGraph:
+    """What is to be executed for the lazy tensors `roots`: its text, its nodes with their places, what it is given, and
+    the generator as it is before."""
+
+    roots: Sequence[torch.Tensor]
+    text: str
+    nodes: str
+    given: Sequence[torch.Tensor]
+    generator: torch.Tensor
+
+    @classmethod
+    def of(cls, roots: Sequence[torch.Tensor]) -> PendingGraph:
+        """As it is now; executes nothing."""
+        given = [value for _, value in pending_data(roots)]
+        return cls(roots, pending_torchscript(roots), lazy_text(roots), given, generator_state("cpu"))
+
+    def executed(self) -> Any:
+        """The graph as TorchScript has optimised and executed it; where that is another one, as it was pending."""
+        graph = last_torchscript_graph()
+        if (len(list(graph.inputs())), len(list(graph.outputs()))) == (len(self.given), len(self.roots)):
+            return graph
+        return parsed_torchscript(self.text[self.text.index("graph(") :])
+
+    def known_nodes(
+        self, graph: Any, calls: Sequence[KernelCalled], first: MutableMapping[Hashable, int], number: int
+    ) -> Callable[[int], KnownNode]:
+        """What is known of the graph's nodes: the calls that made them, found by following both graphs side by side.
+        `first` are the places on the tape of what was executed before; `number` is that of this execution."""
+        dump = replace(parse(f"## BEGIN_GRAPH\n{self.nodes}\n## END_GRAPH\n"), hashes=[""] * len(self.roots))
+        places = {node.number: node.location for node in dump.nodes}
+        covers = align(read_torchscript(graph), dump).covers
+        made: Counter[int] = Counter()  # a kernel may make several nodes
+
+        def known(node: int) -> KnownNode:
+            marks = [found for one in covers.get(node, ()) if (found := MARK.match(places[one])) is not None]
+            if not marks:
+                return UNKNOWN
+            call = calls[int(marks[0][1])]
+            outer, operation = call.outermost, call.kernel.operation
+            name = f"{operation.name()}_{call.number}"
+            part = CompiledNode(f"{number}", name, str(outer.kernel.operation), outer.number)
+            key = (call.number, made[call.number])
+            made[call.number] += 1
+
+            def noted(position: int, one: Call) -> Call:
+                before = first.setdefault(key, position)
+                again = None if before == position else before
+                return replace(one, iteration=outer.iteration, order=outer.number, repeats=again)
+
+            within = None if outer is call else part
+            return KnownNode(outer.place, outer.line, within, operation, call.values, call.reads, noted)
+
+        return known
