@@ -26,6 +26,7 @@ from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import outcome_steps, read_outcome
 from .evidence import EvidenceFolder, PairEvidence
+from .executed_steps import is_of_another_step
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Round, begun_in
 from .ops import known
@@ -49,7 +50,7 @@ class MarkSteps:
         given_otherwise = any(one.batch for one in inquiry.pair.culprits)
         if not is_lazy or given_otherwise or found is None or "policies" in found.content:
             return False
-        return bool(found.op_by_op_differs) or any(map(_is_again, found.culprits))
+        return is_of_another_step(found, inquiry) or any(map(_is_again, found.culprits))
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
         for inquiry in inquiries:

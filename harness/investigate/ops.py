@@ -24,13 +24,13 @@ from ..records.codec import json_text
 from ..records.culprit import Culprit, CulpritScript
 from ..records.experiment import Experiment
 from ..records.localization_record import Localization, LocalizedSide, LocalizerConfig, read_localization
-from ..records.mode_spec import ModeSpec
 from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import noise_path, outcome_path, outcome_steps, read_noise_record, tape_path
 from ..tape.op_names import UNREPLAYED
 from .batches_followed import own_arguments
 from .evidence import EvidenceFolder, PairEvidence
+from .executed_steps import SIDES, as_executed, executed_step, has_executed, is_to_be_executed
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Round, begun_in, repeating
 from .pair_scores import spec_of
@@ -48,17 +48,17 @@ class Ops:
     taken apart."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
-        return known(inquiry) is None or _is_to_be_executed(inquiry)
+        return (found := known(inquiry)) is None or is_to_be_executed(inquiry, found)
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
         for start in range(0, len(inquiries), laboratory.jobs):
             together = inquiries[start : start + laboratory.jobs]
             _together(laboratory, [one for one in together if known(one) is None], plan)
             # Lazy tensors may have executed something else than their ops one by one, which stood for them.
-            others = [one for one in together if _is_to_be_executed(one)]
+            others = [one for one in together if is_to_be_executed(one, known(one))]
             if others:
-                laboratory.make(_as_executed(others))
-                _together(laboratory, [one for one in others if _has_executed(one)], plan)
+                laboratory.make(as_executed(others))
+                _together(laboratory, [one for one in others if has_executed(one)], plan)
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
         """The culprits of all localized steps: one that is met in several is that of `step`, else of the first. Those
@@ -116,54 +116,6 @@ def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: Invest
             stack.enter_context(localizer(inquiry, config, laboratory, alone=len(asked) == 1))
 
 
-SIDES: tuple[Literal["a", "b"], ...] = ("a", "b")
-
-
-def _is_to_be_executed(inquiry: Inquiry) -> bool:
-    """Whether the ops of lazy tensors, one by one on the CPU, are not what was executed, and nobody has looked yet."""
-    found = known(inquiry)
-    sides = [side for side in SIDES if _spec(inquiry, side).base == "lazy"]
-    made = EvidenceFolder.of(inquiry.evidence.a)
-    return (
-        found is not None
-        and found.is_of_other_bits
-        and bool(sides)
-        and all(made.find(_executed(inquiry, side)) is None for side in sides)
-    )
-
-
-def _has_executed(inquiry: Inquiry) -> bool:
-    """Whether there is a tape of what lazy tensors have executed in the step."""
-    found = [EvidenceFolder.of(inquiry.evidence.a).find(_executed(inquiry, side)) for side in SIDES]
-    return any(run is not None and tape_path(run.path, inquiry.step).exists() for run in found)
-
-
-def _as_executed(inquiries: Sequence[Inquiry]) -> Round:
-    """The steps of lazy tensors once more, with tapes of the graphs that are executed, by processes that are held."""
-    plans = {}
-    for inquiry in inquiries:
-        steps = StepSelection.of([inquiry.step])
-        for side in SIDES:
-            run, experiment = inquiry.evidence.a if side == "a" else inquiry.evidence.b, _executed(inquiry, side)
-            if _spec(inquiry, side).base == "lazy":
-                # of the reference's its noise is measured, too
-                more: dict[str, Any] = {} if side == "a" else {"noise_replays": 0}
-                states = inquiry.states
-                plans[experiment] = begun_in(states, run, experiment, [inquiry.step], tapes=steps, held=True, **more)
-    said = ", ".join(f"step {one.step} of {one.evidence.b.manifest.label}" for one in inquiries)
-    return Round(f"the graphs that lazy tensors execute in {said}", list(plans.values()))
-
-
-def _executed(inquiry: Inquiry, side: Literal["a", "b"]) -> Experiment:
-    if side == "a":
-        return Experiment("executed-at", inquiry.evidence.a.path.name, step=inquiry.step)
-    return inquiry.experiment("executed")
-
-
-def _spec(inquiry: Inquiry, side: Literal["a", "b"]) -> ModeSpec:
-    return spec_of(inquiry.evidence.a if side == "a" else inquiry.evidence.b)
-
-
 def holding(laboratory: Laboratory, inquiry: Inquiry, side: Literal["a", "b"]) -> tuple[Path, Path] | None:
     """The folder of the side's run that has a tape of the step, and where its process listens; None without one."""
     evidence, step = inquiry.evidence, inquiry.step
@@ -172,7 +124,7 @@ def holding(laboratory: Laboratory, inquiry: Inquiry, side: Literal["a", "b"]) -
         runs = [taped] if spec_of(evidence.a).base == "lazy" else [*evidence.taped, taped]
     else:
         runs = [evidence.forced, EvidenceFolder.of(evidence.a).find(inquiry.experiment("held"))]
-    executed = EvidenceFolder.of(evidence.a).find(_executed(inquiry, side))
+    executed = EvidenceFolder.of(evidence.a).find(executed_step(inquiry, side))
     if executed is not None and tape_path(executed.path, step).exists():
         runs = [executed]
     for run in runs:
@@ -215,7 +167,10 @@ def known(inquiry: Inquiry) -> Localization | None:
         found = read_localization(folder_of(inquiry))
     except JournalError:
         return None
-    return found if found is not None and found.content.get("inputs") == _inputs(inquiry) else None
+    wanted = _inputs(inquiry)
+    # One that has followed the batch as well has all that is wanted where the verdict has turned out another.
+    answers = (wanted, {**wanted, "followed": True})
+    return found if found is not None and found.content.get("inputs") in answers else None
 
 
 def inputs_of(evidence: PairEvidence) -> dict[str, Any]:

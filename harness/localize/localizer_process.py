@@ -7,6 +7,7 @@ swap. What it is doing it prints, line by line.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -28,6 +29,7 @@ from ..tape.tape import NotReplayable
 from ..tape.tape_file import noise_file, read_tape, tape_file
 from ..tape.tensor_file import read_tensors
 from .held_run import Worker, WorkerCalls
+from .hybrid_tests import Scorer
 from .localize_step import Held, LocalizedStep, followed_preparation, localize_step
 from .script_interpreter import Scripts
 from .standalone_scripts import ScriptWriter
@@ -62,8 +64,9 @@ def main(path: Path) -> int:
                 found = localize_step(sides, noise, config.threshold, _say, scripts.begin, own=config.own)
                 facts["scripts"] = scripts.write(found)
             differs = {side: _differs_op_by_op(sides[side], modes[side].outcome) for side in SIDES}
+            apart = {side: _apart(sides[side], modes[side].outcome, noise) for side in SIDES if differs[side]}
             facts |= _facts(found, sides)
-            facts |= {"op_by_op_differs": differs["b"], "reference_differs": differs["a"]}
+            facts |= {"op_by_op_differs": differs["b"], "reference_differs": differs["a"], "apart": apart}
             if differs["a"]:
                 said = f"{len(differs['a'])} values of {config.a.label} are others than those of its ops one by one"
                 facts["notes"] = [*facts["notes"], said]
@@ -99,6 +102,12 @@ def _differs_op_by_op(held: Held, outcome: str) -> list[str]:
         return []
     values = read_tensors(Path(outcome))[0]
     return [name for name, one in held.tape.expected().items() if name not in values or not is_same(values[name], one)]
+
+
+def _apart(held: Held, outcome: str, noise: Noise) -> float:
+    """How far the step is from what its tape gives, as a multiple of the reference's rounding noise."""
+    drift = Scorer(held.tape.expected(), noise).drift(read_tensors(Path(outcome))[0])
+    return math.inf if drift.discrete else drift.score
 
 
 def _held(config: LocalizerConfig, side: LocalizedSide, stack: ExitStack, asking: Executor) -> Held:

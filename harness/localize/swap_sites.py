@@ -27,6 +27,7 @@ from ..records.culprit import AGAIN
 from ..tape.replay import bits_of
 from ..tape.storages import viewed
 from ..tape.tape import Phase
+from ..torch_private.operators import view_behind
 from .examination import CASTS, UNROUNDED, WIRING, Examined, Kind, names_of
 from .hybrid import END, TapePair
 from .storage_flow import SIDES, FlowNode, FlowValue, Side, other
@@ -154,19 +155,22 @@ def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Colle
 
 
 def _join_again(pair: TapePair, examined: Mapping[int, Examined], flagged: Sequence[int], groups: Groups) -> None:
-    """Join what was executed again to what it read of that: where a dropout draws once more, all that is made of it
-    once more is made of other numbers."""
+    """Join what has drawn once more, as it was executed again, to all that read what it gave then, and what was made of
+    that: the backward of such a dropout is of another mask, and of the other side there is none."""
     acting = {one for one in flagged if any(why.startswith(AGAIN) for why in examined[one].suspect.reasons)}
-    for side in SIDES:
+    for side in SIDES if acting else ():
         flow = pair.flows[side]
-        for number in flagged:
-            for node in _nodes(pair, number, side):
-                for use in node.reads if node.call.repeats is not None else ():
-                    maker = flow.makers.get(use.value)
-                    if maker is not None and flow.nodes[maker].call.repeats is not None:
-                        home = pair.home[side][maker]
-                        if home in acting:
-                            groups.join(home, number)
+        again: dict[FlowValue, int] = {}
+        for number, node in enumerate(flow.nodes):
+            home = pair.home[side][number]
+            read = [again[use.value] for use in node.reads if use.value in again]
+            for block in read:
+                groups.join(block, home)
+            is_again = node.call.repeats is not None
+            if home in acting and is_again and node.call.draw is not None:
+                again |= {use.value: home for use in node.made}
+            elif read and (is_again or view_behind(node.execution.operation) is not None):
+                again |= {use.value: read[0] for use in node.made}
 
 
 def is_no_more_than_rounding(kernel: Examined) -> bool:

@@ -50,6 +50,10 @@ class LocalizerConfig:
     prepared: bool = False
 
 
+BESIDE = 0.1
+"""The share of a step's score from which on what is not on its tape counts."""
+
+
 @dataclass(frozen=True, slots=True)
 class LeftOver:
     """What is left of a step's drift where all proven causes are swapped out together: `explained` is the share that
@@ -89,10 +93,11 @@ class Localization:
         """The values that the step op by op gives and the mode's own execution does not."""
         return list(self.content.get("op_by_op_differs") or ())
 
-    @property
-    def is_of_other_bits(self) -> bool:
-        """Whether, on either side, the tape is not of what the mode has executed."""
-        return bool(self.op_by_op_differs or self.content.get("reference_differs"))
+    def is_of_another_step(self, score: float) -> bool:
+        """Whether what is on a tape is not what its mode has executed, by more than counts beside the step's `score`:
+        of the other bits of a library's other path nobody wants to know where a kernel is wrong."""
+        apart = [float(one) for one in (self.content.get("apart") or {}).values()]
+        return any(one > BESIDE * score for one in apart)
 
     @property
     def is_drawn_again(self) -> bool:
