@@ -83,7 +83,8 @@ def _what_is_left(one: Localization, verdict: Verdict, scores: Scores, b: str) -
         return "; ".join([start, *where])
     suspects = [each for each in one.culprits if each.proof is not None and not each.is_proven]
     if not where:
-        where = [f"{len(suspects)} suspects have no proof" if suspects else "no op was found that makes it"]
+        unproven = "a suspect has" if len(suspects) == 1 else f"{len(suspects)} suspects have"
+        where = [f"{unproven} no proof" if suspects else "no op was found that makes it"]
     if not found:
         return f"no cause of the drift of step {one.step} ({rest}) is proven; {'; '.join(where)}"
     share = 100 * (left.explained or 0.0)

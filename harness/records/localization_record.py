@@ -11,7 +11,7 @@ from typing import Any, ClassVar, cast
 
 from ..errors import JournalError
 from .codec import Unreadable, json_text, put, read
-from .culprit import Culprit
+from .culprit import AGAIN, Culprit
 
 SCHEMA = 1
 RESULT = "localization.json"
@@ -101,9 +101,10 @@ class Localization:
 
     @property
     def is_drawn_again(self) -> bool:
-        """Whether the mode has executed more random ops than the reference."""
+        """Whether the mode has drawn more than the reference because it has executed something again."""
         draws = self.content.get("draws") or {}
-        return int(draws.get("b", 0)) > int(draws.get("a", 0))
+        again = any(reason.startswith(AGAIN) for one in self.culprits for reason in one.reasons)
+        return again and int(draws.get("b", 0)) > int(draws.get("a", 0))
 
     @property
     def left(self) -> LeftOver:
