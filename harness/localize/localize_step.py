@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from ..drift.step_noise import Noise
-from ..records.culprit import Culprit
+from ..records.culprit import AGAIN, Culprit
 from ..records.localization_record import LeftOver
 from ..tape.tape import Tape
 from .alignment import op_name
@@ -49,7 +49,9 @@ def taken_apart(tests: HybridTests, examined: Mapping[int, Examined], sites: Seq
         others = [one for one in differing if one not in kernels]
         rest = [SwapSite(site.blocks.difference(kernels), others[0])] if others else []
         parts = [*(SwapSite(frozenset([one]), one) for one in kernels), *rest]
-        if len(parts) < 2:
+        # What was executed again is read by all that go with it: held against the first execution they seem wrong.
+        again = any(why.startswith(AGAIN) for one in differing for why in examined[one].suspect.reasons)
+        if len(parts) < 2 or again:
             found.append(site)
             continue
         # The parts have to make and take away the very drift of the site together, and each must be possible alone.

@@ -72,7 +72,7 @@ def test_what_is_left_is_said_with_what_was_excluded() -> None:
 @pytest.mark.parametrize(
     ("one", "said"),
     [
-        (localized(LeftOver(0.0, 7.0), SUSPECT), "no cause of the drift of step 3 (z 7) is proven; 1 suspects"),
+        (localized(LeftOver(0.0, 7.0), SUSPECT), "no cause of the drift of step 3 (z 7) is proven; a suspect has"),
         (localized(LeftOver(0.0, 7.0)), "no cause of the drift of step 3 (z 7) is proven; no op was found"),
         (localized(LeftOver(0.9, 0.7, discrete=2), PROVEN), "what is left (z 0.7 and 2 of integers)"),
         (localized(LeftOver(why="storage 3 is made by the other"), PROVEN), "could not be swapped out together"),
