@@ -70,15 +70,18 @@ def with_place(verdict: Verdict, causes: Sequence[SetupDifference], culprits: Se
     return verdict
 
 
-def without_placed(culprits: Sequence[Culprit]) -> list[Culprit]:
-    """The culprits but for data of which only one thing is known, that it was there before a step, where what was done
-    before the first step tells more of the same arguments."""
+def in_order(culprits: Sequence[Culprit]) -> list[Culprit]:
+    """The culprits, a draw that one mode makes alone before what draws other numbers for that.
+
+    Data of which only one thing is known, that it was there before a step, is left out where what was done before the
+    first step tells more of the same arguments."""
     known = {name for one in culprits for name in one.batch or () if one.step == 0}
-    return [
+    told = [
         one
         for one in culprits
         if one.op is not None or not one.batch or one.step == 0 or not known.issuperset(one.batch)
     ]
+    return sorted(told, key=lambda one: one.what != "generator")  # the sort is stable
 
 
 def _less_accurate(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -> Verdict:

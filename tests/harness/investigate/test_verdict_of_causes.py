@@ -13,7 +13,7 @@ from numdrift.harness.drift.setup_difference import SetupDifference
 from numdrift.harness.drift.step_score import StepScore
 from numdrift.harness.drift.verdict import VerdictEvidence, decide
 from numdrift.harness.investigate.pair_scores import Scores, with_explanations
-from numdrift.harness.investigate.verdict_of_causes import with_causes, with_place, without_placed
+from numdrift.harness.investigate.verdict_of_causes import in_order, with_causes, with_place
 from numdrift.harness.records.culprit import Culprit, Proof, SwappedIn, SwappedOut
 from numdrift.harness.records.findings import Verdict
 from numdrift.harness.records.localization_record import Localization
@@ -199,8 +199,14 @@ def test_the_op_of_the_step_itself_is_told_before_data_from_outside() -> None:
     assert found.text == "different-setup: argument 1 differs: it is so"
 
 
+def test_a_draw_that_one_mode_makes_alone_stands_before_what_draws_otherwise_for_it() -> None:
+    op = followed("argument 1", step=0)
+    extra = Culprit(kind="setup", phase="setup", what="generator", name="torch", significance="beyond-rounding")
+    assert in_order([op, extra]) == [extra, op] == in_order([extra, op])
+
+
 def test_what_was_there_before_a_step_goes_where_the_preparation_tells_more() -> None:
     before, op = followed("argument 1", op=None, kind="setup"), followed("argument 1", "argument 2", step=0)
-    assert without_placed([before, op]) == [op]
-    assert without_placed([before, followed("argument 2", step=0)])[0] == before
-    assert without_placed([before, followed("argument 1")])[0] == before  # another op of the same step
+    assert in_order([before, op]) == [op]
+    assert in_order([before, followed("argument 2", step=0)])[0] == before
+    assert in_order([before, followed("argument 1")])[0] == before  # another op of the same step
