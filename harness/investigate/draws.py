@@ -20,6 +20,7 @@ from ..records.call_record import SETUP_PHASE, CallRecord
 from ..records.codec import json_text, plain, read_fields
 from ..records.culprit import SETUP, Culprit
 from ..records.experiment import Experiment
+from ..records.mode_spec import WITHOUT_VALUES
 from ..records.step_selection import StepSelection
 from ..runs.recorded_calls import read_calls
 from ..runs.recorded_run import RecordedRun
@@ -29,7 +30,7 @@ from .laboratory import Laboratory, Round, repeating
 from .pair_scores import spec_of
 from .question import Inquiry, QuestionAnswer
 from .repetition_words import draw_sentence, shown_by_stand_in
-from .stand_in import WITHOUT_VALUES, stand_in
+from .stand_in import stand_in
 
 SCHEMA = 1
 ALONE = "-op-by-op"
@@ -90,7 +91,7 @@ class Draws:
 def _apart(inquiry: Inquiry) -> Iterator[GeneratorDifference]:
     """The generators of which the modes draw other numbers that can matter: later on, or in a batch that differs."""
     a, b = inquiry.evidence.a, inquiry.evidence.b
-    if any(run.manifest.world_size > 1 or run.manifest.in_process for run in (a, b)):
+    if not (a.manifest.is_one_process and b.manifest.is_one_process):
         return
     batches = {one.step for one in inquiry.pair.culprits if one.kind == SETUP and one.what == "batch"}
     for one in generator_differences(a, b):

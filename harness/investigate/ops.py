@@ -144,9 +144,8 @@ def once_more(inquiry: Inquiry, side: Literal["a", "b"]) -> BatchPlan:
     spec = spec_of(a if side == "a" else b)
     is_lazy = spec.base == "lazy"
     if is_lazy:
-        # Lazy tensors have no values op by op: in their place the same ops are executed on the CPU with the
-        # same kernels, and the localizer sees whether that gives every bit of the lazy step.
-        spec = replace(spec, base="cpu", device=None, mark_step=None)
+        # The localizer sees whether the ops on the CPU give every bit of the lazy step.
+        spec = spec.with_values()
     if side == "a":
         taped = Experiment("taped-at", a.path.name, step=step)
         if is_lazy:

@@ -9,7 +9,6 @@ or a generator is at another state, both are executed once more up to there, wit
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from ..errors import JournalError
@@ -36,10 +35,10 @@ class Preparation:
 
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
         evidence = inquiry.evidence
-        several = any(run.manifest.world_size > 1 or run.manifest.in_process for run in (evidence.a, evidence.b))
+        alone = evidence.a.manifest.is_one_process and evidence.b.manifest.is_one_process
         found = _known(evidence)
         asked = found is not None and found.content.get("inputs") == inputs_of(evidence)
-        return _is_unplaced(inquiry.pair) and not several and not asked
+        return _is_unplaced(inquiry.pair) and alone and not asked
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
         runs = {run.path: run for one in inquiries for run in (one.evidence.a, one.evidence.b)}
@@ -96,11 +95,8 @@ def _concerns(one: Culprit, first: Culprit | None) -> bool:
 
 
 def _once_more(run: RecordedRun) -> BatchPlan:
-    spec = spec_of(run)
-    if spec.base == "lazy":  # whose tensors have no values op by op
-        spec = replace(spec, base="cpu", device=None, mark_step=None)
     made = Experiment("prepared", run.path.name)
-    return repeating(run, made, spec=spec, prepares=True, until=0, record="losses")
+    return repeating(run, made, spec=spec_of(run).with_values(), prepares=True, until=0, record="losses")
 
 
 def _folder(evidence: PairEvidence) -> Path:

@@ -22,6 +22,7 @@ from ..records.call_record import GRAPH
 from ..records.codec import json_text, plain, read_fields
 from ..records.culprit import NONDETERMINISM, Culprit
 from ..records.experiment import Experiment
+from ..records.mode_spec import WITHOUT_VALUES
 from ..records.step_selection import StepSelection
 from ..runs.recorded_calls import read_calls
 from ..runs.recorded_run import RecordedRun
@@ -31,7 +32,7 @@ from .laboratory import Laboratory, Round, repeating
 from .pair_scores import spec_of
 from .question import Inquiry, QuestionAnswer
 from .repetition_words import remedy_of, sentence_of, shown_by_stand_in
-from .stand_in import WITHOUT_VALUES, stand_in
+from .stand_in import stand_in
 
 FOUND = "repetitions.json"
 """How the name of the file ends that has what came of it, beside the trainings."""
@@ -100,7 +101,7 @@ class Repetitions:
 def _unlike(evidence: PairEvidence) -> Iterator[tuple[RecordedRun, Repetition]]:
     """The runs of a pair, of one process each, that their controls do not repeat, and what the controls say."""
     for run, again in ((evidence.a, evidence.a_again), (evidence.b, evidence.b_again)):
-        if again is not None and run.manifest.world_size == 1 and not run.manifest.in_process:
+        if again is not None and run.manifest.is_one_process:
             found = repetition(run, again)
             # A script that ends after a time takes another number of steps, and no call is to blame.
             if not found.repeatable and found.what != "steps":

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ..records.mode_spec import ModeSpec
 from .compiler_settings import UNCOMPILED, with_setting
-
-WITHOUT_VALUES = ("lazy", "xla")
-"""Modes whose ops have no values when they are called."""
 
 
 def stand_in(spec: ModeSpec) -> ModeSpec | None:
@@ -16,5 +11,5 @@ def stand_in(spec: ModeSpec) -> ModeSpec | None:
     if spec.base == "compile":
         return with_setting(spec, f"backend={UNCOMPILED}")
     if spec.base == "lazy":
-        return replace(spec, base="cpu", device=None, mark_step=None, execute=None)
+        return spec.with_values()
     return None

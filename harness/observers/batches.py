@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
+from ..records.mode_spec import WITHOUT_VALUES
 from ..torch_private.dispatching import version_of, without_dispatch_modes, without_function_modes
 from ..torch_private.lazy import lazy_has_value
 from .digest import Digester, hash_text
-from .operations import WITHOUT_VALUES
 
 Read = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 """Gives the values of tensors on the CPU."""

@@ -18,7 +18,7 @@ from ..errors import NotAvailable
 from ..hooks.mode_protocol import compiles
 from ..hooks.observer import Observer, RecordingSurroundings
 from ..records.call_record import CALLS, GRAPH, CallRecord
-from ..records.mode_spec import OP_BY_OP
+from ..records.mode_spec import OP_BY_OP, WITHOUT_VALUES
 from ..tape.compiled_graphs import CapturedGraph, CompiledGraph, CompiledGraphs
 from ..tape.op_places import StepPlaces
 from ..tape.origin import OwnFiles
@@ -34,7 +34,6 @@ from ..torch_private.dispatching import (
 from ..torch_private.patches import Patches
 from .executed_lines import ExecutedLines
 from .noted_calls import NotedCalls, numbers_in
-from .operations import WITHOUT_VALUES
 
 Executed = Callable[[], Any]
 

@@ -20,6 +20,7 @@ from torch.nn.parameter import is_lazy
 
 from ..errors import JournalError, UsageError
 from ..hooks.mode_protocol import Mode
+from ..records.mode_spec import WITHOUT_VALUES
 from ..records.run_config import RunConfig
 from ..records.step_files import inputs_file, state_file, steps_in
 from ..script.named_tensors import TrainingTensors
@@ -28,7 +29,6 @@ from ..tape.tensor_file import read_tensors
 from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
 from .batches import has_value, tensors_in
 from .digest import Digester, hash_text
-from .operations import WITHOUT_VALUES
 from .training_state import GENERATOR, TrainingState, load_generators, load_state, training_state
 from .variation import perturb_
 

@@ -16,16 +16,13 @@ import torch
 from ..hooks.observer import Observer, Progress, RecordingSurroundings
 from ..records import frames
 from ..records.digest_record import RECORD_BYTES
+from ..records.mode_spec import WITHOUT_VALUES
 from ..tape.journal_writing import AppendFile, FrameFile, bytes_of
 from ..torch_private.dispatching import ShownOps
 from .digest import Digester
 
 FLUSH_AT = 1 << 16
 """Bytes of op lines held before they are written: what a kill can lose of the step that it hits."""
-
-WITHOUT_VALUES = ("lazy", "xla")
-"""Devices on which an op has no value when it is called. A Python dispatch mode also breaks the lazy core's
-functionalization ("aten::as_strided ... has no implementation for the backend", torch 2.13)."""
 
 
 class OperationRecorder:

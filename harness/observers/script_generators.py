@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from ..records.mode_spec import WITHOUT_VALUES
 from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
 from .digest import Digester, hash_text
-from .operations import WITHOUT_VALUES
 
 MERSENNE_TWISTER_BYTES = 625 * 4
 """Of NumPy's `struct s_mt19937_state`: 624 words and the position among them."""

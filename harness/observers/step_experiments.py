@@ -18,6 +18,7 @@ from torch.nn.parameter import is_lazy
 from ..errors import NotAvailable
 from ..hooks.mode_protocol import Mode, Moment
 from ..hooks.observer import Observer, RecordingSurroundings
+from ..records.mode_spec import WITHOUT_VALUES
 from ..records.step_files import STATE, STATES, inputs_file, outcome_file
 from ..records.step_selection import StepSelection
 from ..script.named_tensors import gradients
@@ -27,7 +28,6 @@ from ..torch_private.dispatching import without_dispatch_modes, without_function
 from ..torch_private.untraced import transformation_level
 from .batches import has_value, tensors_in
 from .forced_steps import ForcedSteps
-from .operations import WITHOUT_VALUES
 from .optimizer_state import state_tensors
 from .training_state import Checkpoints, StateFiles, training_state
 

@@ -13,7 +13,7 @@ from ..backends.compiled.unrolling import Regions
 from ..errors import NotAvailable
 from ..hooks.mode_protocol import Mode, Moment, compiles
 from ..hooks.observer import Observer
-from ..records.mode_spec import INDUCTOR, OP_BY_OP
+from ..records.mode_spec import INDUCTOR, OP_BY_OP, WITHOUT_VALUES
 from ..records.run_config import RunConfig
 from ..tape.call_log import OPAQUE, VALUE_BUDGET, CallValues
 from ..tape.compiled_graphs import CompiledGraphs
@@ -28,7 +28,6 @@ from ..torch_private.dispatching import foreign_dispatch_mode, without_dispatch_
 from ..torch_private.patches import Patches
 from ..torch_private.probing import Boxed
 from .batches import tensors_in
-from .operations import WITHOUT_VALUES
 from .training_state import states_from
 
 

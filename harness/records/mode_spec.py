@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from ..errors import ModeError, UsageError, nearest
@@ -29,6 +29,11 @@ OP_BY_OP = ("eager", "aot_eager", "aot_eager_decomp_partition")
 INDUCTOR = "inductor"
 LADDER = (*OP_BY_OP, INDUCTOR)
 """torch.compile's stages between eager and Inductor: capture, autograd capture, decomposition, code generation."""
+
+WITHOUT_VALUES = ("lazy", "xla")
+"""Modes and devices on which an op has no value when it is called. A Python dispatch mode also breaks the lazy core's
+functionalization ("aten::as_strided ... has no implementation for the backend", torch 2.13)."""
+
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
@@ -56,6 +61,11 @@ class ModeSpec:
     kernel: Mapping[str, str] = field(default_factory=dict)
     decompose: Mapping[str, str] = field(default_factory=dict)
     inductor: Mapping[str, str] = field(default_factory=dict)
+
+    def with_values(self) -> ModeSpec:
+        """The mode; of lazy tensors, which have no values op by op, the same ops with the same kernels on the CPU."""
+        is_lazy = self.base == "lazy"
+        return replace(self, base="cpu", device=None, mark_step=None, execute=None) if is_lazy else self
 
     def to_json(self) -> dict[str, object]:
         """Give the fields that are set, as plain JSON values."""

@@ -71,6 +71,11 @@ class RunManifest:
         return self.status == "killed" and self.message in (INTERRUPTED, ABANDONED)
 
     @property
+    def is_one_process(self) -> bool:
+        """Whether the run was one process, started for it: such a one can be made once more."""
+        return self.world_size == 1 and not self.in_process
+
+    @property
     def label(self) -> str:
         """What the run is called beside others of its investigation."""
         label = f"{self.suffix}: {self.mode}" if self.suffix else self.mode

@@ -29,7 +29,7 @@ from ...tape.op_places import OpPlace, owned_by_one, owners_of
 from ...tape.origin import script_line
 from ...tape.replay import generator_state, set_generator_state
 from ...tape.step_settings import current_settings
-from ...tape.tape import NotReplayable, Phase, Tape, Watched, leaves, mapped
+from ...tape.tape import NotReplayable, Phase, Tape, View, Watched, leaves, mapped
 from ...tape.tape_recorder import is_off_tape
 from ...torch_private import dispatching
 from ...torch_private.dispatching import (
@@ -125,9 +125,8 @@ class LazyStepRecorder:
         def look() -> None:
             for name, tensor in values.items():
                 if tensor.device.type == "lazy" and lazy_has_value(tensor):
-                    real = self._values.real(tensor)
-                    view = self._log.table.view(self._values.standing_for(real), is_input=True)
-                    self._starts.append(Watched(0, name, view, real))
+                    view, real = self._executed_value(tensor)
+                    self._starts.append(Watched(0, name, view, real))  # of which the view is used alone
 
         self._look(look)
 
@@ -149,6 +148,15 @@ class LazyStepRecorder:
         view = self._log.table.view(tensor.detach(), is_input=True)
         return Watched(len(self._log.calls), name, view, tensor.detach().clone())
 
+    def _as_executed(self, name: str, tensor: torch.Tensor) -> Watched:
+        """A lazy tensor that has a value, as it is now."""
+        view, real = self._executed_value(tensor)
+        return Watched(len(self._log.calls), name, view, real.clone())
+
+    def _executed_value(self, tensor: torch.Tensor) -> tuple[View, torch.Tensor]:
+        real = self._values.real(tensor)
+        return self._log.table.view(self._values.standing_for(real), is_input=True), real
+
     def called_with(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Note what the first root module is about to be called with, of what has a value by then."""
 
@@ -157,9 +165,7 @@ class LazyStepRecorder:
                 if tensor.device.type != "lazy":
                     self._given.append(self._as_it_is(name, tensor))
                 elif lazy_has_value(tensor):
-                    real = self._values.real(tensor)
-                    view = self._log.table.view(self._values.standing_for(real), is_input=True)
-                    self._given.append(Watched(len(self._log.calls), name, view, real.clone()))
+                    self._given.append(self._as_executed(name, tensor))
 
         self._look(look)
 
@@ -186,9 +192,7 @@ class LazyStepRecorder:
             for name, tensor in self._watched:
                 if not lazy_has_value(tensor):
                     raise NotReplayable(f"{name} was not executed when the step had ended")
-                value = self._values.real(tensor)
-                view = self._log.table.view(self._values.standing_for(value), is_input=True)
-                watched.append(Watched(len(self._log.calls), name, view, value.clone()))
+                watched.append(self._as_executed(name, tensor))
         calls = self._log.calls
         owners = owned_by_one(calls, owners_of(calls, [*watched, *self._starts]))
         named = [replace(call, owners=found) if found else call for call, found in zip(calls, owners, strict=True)]
@@ -268,7 +272,7 @@ class LazyStepRecorder:
             taken = self._log.take(copying, (source,), options, call.place, grad=False)
             copy = copying(source, **options)
             self._log.complete(copying, (source,), options, taken, copy, call.line)
-            self._log.calls[-1] = replace(self._log.calls[-1], iteration=call.iteration, order=call.number)
+            self._number(call.iteration, call.number)
         self._values.adopt(copy, real, call.kernel.name)
         if real.device.type == "cpu":
             self._log.table.assign(real, self._log.table.view(copy, is_input=False).slot)
@@ -289,13 +293,17 @@ class LazyStepRecorder:
                 taken = self._log.take(operation, arguments, keywords, call.place, grad=False)
                 results = operation(*arguments, **keywords)
                 self._log.complete(operation, arguments, keywords, taken, results, call.line)
-                self._log.calls[-1] = replace(self._log.calls[-1], iteration=call.iteration, order=call.number)
+                self._number(call.iteration, call.number)
         finally:
             set_generator_state("cpu", after)
         for mine, theirs in zip(tensors_in(results), tensors_in(outputs), strict=True):
             self._values.adopt(
                 mine, self._values.real(theirs) if theirs.device.type == "lazy" else theirs, call.kernel.name
             )
+
+    def _number(self, iteration: int, order: int) -> None:
+        """Say of the call that was noted last in which pass it was, and when."""
+        self._log.calls[-1] = replace(self._log.calls[-1], iteration=iteration, order=order)
 
     # The executions of graphs.
 
@@ -362,7 +370,7 @@ class LazyStepRecorder:
 
             def complete() -> None:
                 self._log.complete(operation, args, kwargs, taken, outputs, line)
-                self._log.calls[-1] = replace(self._log.calls[-1], iteration=self._iteration, order=len(self._calls))
+                self._number(self._iteration, len(self._calls))
 
             self._look(complete)
         return outputs

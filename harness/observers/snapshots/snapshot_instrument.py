@@ -12,7 +12,7 @@ from ...backends.compiled.compiled_region import ScriptNames
 from ...errors import NotAvailable
 from ...hooks.mode_protocol import CuttingMode, Moment, compiles
 from ...hooks.observer import Observer, Progress, Surroundings
-from ..operations import WITHOUT_VALUES
+from ...records.mode_spec import WITHOUT_VALUES
 from .camera import Camera, SnapshotFolder
 from .compiled_executions import CompiledExecutions
 from .lazy_cut_executions import LazyCuts
