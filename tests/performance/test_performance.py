@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from . import memory
 from .benchmark import phases_of
 from .memory import peak_of
 from .page import PHASES, Taken, page
@@ -77,6 +78,15 @@ raise SystemExit(5)
     # then
     assert code == 5
     assert 2**26 + 2**25 <= peak - alone < 2**26 + 2**25 + 2**24
+
+
+def test_what_ends_while_it_is_read_leaves_no_page_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a second process that ends after the first was read, so that all they shared is the first one's share again
+    alive = iter([[1, 2], [1], [1], [1], [1], [1]])
+    monkeypatch.setattr(memory, "descendants", lambda root: next(alive, [1]))
+    monkeypatch.setattr(memory, "proportional_bytes", lambda process: 2**20 * process)
+    # when, then: three MiB were never there at a time
+    assert peak_of([sys.executable, "-c", "import time; time.sleep(0.5)"], os.environ, Path.cwd()) == (2**20, 0)
 
 
 def test_every_workload_is_there_and_aims_at_something() -> None:
