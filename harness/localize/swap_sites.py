@@ -144,7 +144,8 @@ def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Colle
                 lead = next((one for one in kernels if one in overridden), lead)
             # Nor does a kernel name what the script says otherwise beside it, if it cannot be seen to be the larger.
             limit = DOMINATES * examined[lead].largest
-            told = [one for one in differing if one not in kernels]
+            # What only puts values elsewhere, as a compiled graph does with its new running statistics, computes nothing.
+            told = [one for one in differing if one not in kernels and not _only_puts(pair, one)]
             near = [one for one in told if phase_of(pair, one) == phase_of(pair, lead)]
             near = [one for one in near if examined[one].is_entangled or examined[one].largest > limit]
             far = [one for one in told if 0 < limit < examined[one].largest]
@@ -152,6 +153,10 @@ def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Colle
                 lead = next(iter((*near, *far)), lead)
         sites.append(SwapSite(frozenset(members), lead))
     return sites
+
+
+def _only_puts(pair: TapePair, number: int) -> bool:
+    return {*names_of(pair, number, "a"), *names_of(pair, number, "b")} <= {"copy_"}
 
 
 def _join_again(pair: TapePair, examined: Mapping[int, Examined], flagged: Sequence[int], groups: Groups) -> None:
