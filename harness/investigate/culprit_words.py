@@ -49,7 +49,7 @@ def lines_of(culprit: Culprit, a: str, b: str) -> list[str]:
         f"by it {in_words(culprit.batch)} {'differs' if len(culprit.batch) == 1 else 'differ'}: {culprit.text}"
         if culprit.batch
         else ("; " if culprit.layouts else ", ").join([*culprit.reasons, *_compiled(culprit)]),
-        wrong_by_itself(culprit, a, b) if culprit.local_rule in ("choice", "values", "bias") else "",
+        wrong_by_itself(culprit, a, b) if culprit.local_rule in ("choice", "values", "bias", "once") else "",
         _errors(culprit, a, b),
         _bound(culprit, a, b),
         _proof(culprit, culprit.proof, a, b),
@@ -119,6 +119,10 @@ def wrong_by_itself(culprit: Culprit, a: str, b: str) -> str:
         case "bound":
             side = max(culprit.bound, key=lambda one: culprit.bound[one] or 0.0)
             return f"errs in {sides[side]} by {_times(culprit.bound[side])} what a correct kernel of its precision can"
+        case "once":
+            side = max(culprit.error_ulp, key=lambda one: culprit.error_ulp[one])
+            units = f"{culprit.error_ulp[side]:.3g} units in the last place"
+            return f"errs in {sides[side]} by up to {units}, where each element is computed in float32 and rounded once"
         case "bias":
             lean = abs(culprit.bias[worse])
             return f"errs in {sides[worse]} to one side, by {lean:.3g} standard errors, where rounding errs to both"

@@ -4,7 +4,8 @@ Ops are paired within their place: the pass, the phase, the module, and for what
 parameters. So a rewritten module leaves all others paired. What has no counterpart within its place is looked
 for elsewhere, by its name and shapes, and what is left between two pairs is a block without pairs: ops of one
 side in place of ops of the other. In compiled graphs everything that one op was decomposed into is one unit,
-with that op's name; so is what the backward computes once more.
+with that op's name; so is what the backward computes once more, and what one side computes twice from the same, where
+the other side, as compilers do, computes it once.
 
 Blocks come in an order in which both sides can be executed block by block; those that no order can part are one block.
 
@@ -24,12 +25,13 @@ With `recorded_step` of the tape's example, and 3 * weight written as a sum on t
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import dataclass, replace
 
 import networkx
 
 from ..torch_private.operators import view_behind
+from .repeats import alike, recomputed
 from .storage_flow import FlowNode, FlowValue, StorageFlow
 
 ALIASES = {
@@ -87,6 +89,8 @@ def align(a: StorageFlow, b: StorageFlow) -> list[Block]:
     firm = _by_readers(left, right, firm)
     loose = _paired(left, right, firm, lambda unit: unit.place, lambda unit: unit.name)
     loose |= _paired(left, right, firm | loose, lambda unit: unit.place[:2], lambda unit: (unit.name, unit.look))
+    left = _with_repeats(a, left, {**firm, **loose}.keys())
+    right = _with_repeats(b, right, {**firm, **loose}.values())
     while True:
         blocks, cycles = _with_cycles(a, b, _blocks(left, right, firm | loose, apart=False))
         if cycles:
@@ -99,6 +103,20 @@ def align(a: StorageFlow, b: StorageFlow) -> list[Block]:
         if not unpaired:
             return _ordered(a, b, blocks)
         loose = {i: j for i, j in loose.items() if i not in unpaired}
+
+
+def _with_repeats(flow: StorageFlow, units: Sequence[OpUnit], paired: Collection[int]) -> list[OpUnit]:
+    """The units, where an unpaired one computes the same from the same as a paired one with all its nodes in that one's
+    place, and with none itself."""
+    same = alike(flow)
+    home = {same[node]: number for number in paired for node in units[number].nodes if node in same}
+    found = list(units)
+    for number, unit in enumerate(units):
+        homes = {home.get(same.get(node, -1)) for node in unit.nodes}
+        if number not in paired and len(homes) == 1 and (place := homes.pop()) is not None:
+            found[place] = replace(found[place], nodes=tuple(sorted((*found[place].nodes, *unit.nodes))))
+            found[number] = replace(unit, nodes=())
+    return found
 
 
 def _by_readers(left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: dict[int, int]) -> dict[int, int]:
@@ -136,7 +154,7 @@ def _blocks(left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: dict[int, in
                 visits[here] = visits.get(here, -1) + 1
             if number in known:
                 before[here] = known[number]
-            else:
+            elif unit.nodes:
                 key = (here, before.get(here), visits[here] if apart else 0)
                 found.setdefault(key, ([], []))[side].extend(unit.nodes)
     blocks = [Block(left[i].nodes, right[j].nodes, left[i].name == right[j].name) for i, j in pairs.items()]
@@ -222,34 +240,6 @@ def state_slots(flow: StorageFlow) -> dict[int, str]:
         source = node.reads[0].value.slot if node.reads else None
         if source in found and view_behind(node.execution.operation):  # a copy of a view of it
             found |= {use.value.slot: found[source] for use in node.made}
-    return found
-
-
-def recomputed(flow: StorageFlow) -> dict[int, int]:
-    """The nodes of compiled backward graphs that compute once more what a node of the forward graph has
-    computed, with that node: a partitioner keeps the names of what it executes again to save memory. What reads a
-    gradient is no such node: a pass may have given it a name that was free in its graph."""
-    forward: dict[Hashable, int] = {}
-    found: dict[int, int] = {}
-    gradients = set[int]()  # nodes of backward graphs that compute something new
-    positions = {node.execution.position: number for number, node in enumerate(flow.nodes)}
-    for number, node in enumerate(flow.nodes):
-        compiled, sequence = node.call.compiled, node.call.sequence
-        if node.call.repeats is not None:  # lazy tensors execute again what was not kept
-            found[number] = positions[node.call.repeats]
-            continue
-        if compiled is None or sequence is None:
-            if compiled is None and node.call.phase == "backward":
-                gradients.add(number)
-            continue
-        region, _, direction = compiled.graph.partition(" ")
-        key = (region, compiled.name, sequence)
-        if direction == "forward":
-            forward[key] = number
-        elif key in forward and gradients.isdisjoint(flow.makers.get(use.value, -1) for use in node.reads):
-            found[number] = forward[key]
-        elif node.reads:  # a constant is no gradient
-            gradients.add(number)
     return found
 
 

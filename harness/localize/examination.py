@@ -21,10 +21,10 @@ from ..tape.ensemble import in_words
 from ..tape.replay import is_same, set_apart
 from ..tape.tape import SCRATCH, Tape, Watched
 from ..torch_private.operators import view_behind
-from .alignment import recomputed
 from .hybrid import Instead, Mixture, MixtureExecution, TapePair, storage_read
 from .layouts import RelaidArgument, SwappedLayout, looks_of, swapped_layout
 from .local_error import LocalError, exact_block
+from .repeats import again_within
 from .selections import names_other_elements
 from .step_memory import Memory, Unbound
 from .storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use
@@ -40,6 +40,10 @@ UNROUNDED = "its compiled graph does not round what"
 those."""
 
 WIRING = "reads another tensor"
+
+READ = (WIRING, LAYOUT, PART)
+"""Reasons that are of what one call reads, and say nothing of what others are told."""
+
 KINDS: Mapping[tuple[str, ...], Kind] = {
     (WIRING,): "structure",
     (LAYOUT,): "kernel",
@@ -64,7 +68,8 @@ class Suspect:
 def suspects(pair: TapePair) -> dict[int, Suspect]:
     """Look at every block. What only makes the same tensors in other words is left to the experiment."""
     found: dict[int, Suspect] = {}
-    again = {side: recomputed(pair.flows[side]) for side in SIDES}
+    paired = [block for block in pair.blocks if block.paired]
+    again = {side: again_within(pair.flows[side], [block.of(side) for block in paired]) for side in SIDES}
     for number in range(len(pair.blocks)):
         nodes = _executed_once(pair, number)
         if nodes is None:
@@ -111,15 +116,29 @@ def _unpaired(pair: TapePair, number: int, again: Mapping[Side, Collection[int]]
     if block.paired:
         first = [[node for node in block.of(side) if node not in again[side]] for side in SIDES]
         twice = any(len(one) == 1 < len(block.of(side)) for one, side in zip(first, SIDES, strict=True))
-        why = "executed once more in the backward" if twice else f"decomposed into {right}"
+        why = _computed_again(pair, number) if twice else f"decomposed into {right}"
         if not twice and len(block.of("b")) == 1:
             why = f"decomposed into {left} in the reference"
+        calls = [pair.flows[side].nodes[one] for ones, side in zip(first, SIDES, strict=True) for one in ones[:1]]
+        if twice and len(calls) == sum(map(len, first)) == len(SIDES) and calls[0].call.name == calls[1].call.name:
+            differences = argument_differences(calls[0], calls[1], pair.links)
+            told = [one for one in differences if one not in (*READ, TURNED)]
+            if told:
+                return Suspect(number, "arguments", tuple(told))
         executed = _again(pair, number)
         return Suspect(number, "structure" if executed else "kernel", executed or (why,))
     if left and right:
         return Suspect(number, "structure", (f"{left} against {right}", *_again(pair, number)))
     side = "the reference" if left else "the other mode"
     return Suspect(number, "structure", (f"only {side} executes {left or right}",))
+
+
+def _computed_again(pair: TapePair, number: int) -> str:
+    sides = [side for side in SIDES if len(pair.blocks[number].of(side)) > 1]
+    calls = [pair.flows[side].nodes[node].call for side in sides for node in pair.blocks[number].of(side)]
+    if any(one.compiled is not None and one.compiled.graph.endswith("backward") for one in calls):
+        return "executed once more in the backward"
+    return f"computed more than once in {'the reference' if sides == ['a'] else 'the other mode'}"
 
 
 def _again(pair: TapePair, number: int) -> tuple[str, ...]:
@@ -183,7 +202,8 @@ class Examined:
     precision. Its results are apart by `largest`, as a share of their size, and by `roundings` of their own precision.
     `slices` hold each side's calls and inputs, where they were asked for. `relaid` are the arguments whose layout makes
     the other bits, or with which its kernel does; `terms` counts the elements of one of them to one of a result.
-    `elsewhere` says of an op that gives places that other elements lie there."""
+    `elsewhere` says of an op that gives places that other elements lie there, `once` of one that computes each element
+    by itself that its results are of 16 bits: it does so in float32, and rounds them once."""
 
     suspect: Suspect
     differs: bool | None
@@ -195,6 +215,7 @@ class Examined:
     relaid: tuple[RelaidArgument, ...] = ()
     terms: int = 0
     elsewhere: bool = False
+    once: bool = False
 
     @property
     def is_entangled(self) -> bool:
@@ -263,7 +284,11 @@ def examined_block(
     with suppress(Exception):  # an op may raise anything on values that are not its own
         elsewhere = "a" in slices and names_other_elements(slices["a"], results["a"], results["b"])
     kept_slices = slices if kept else None
-    return Examined(suspect, True, "", found, largest, roundings, kept_slices, relaid_arguments, terms, elsewhere)
+    one = pair.flows["a"].nodes[block.a[0]].execution.operation if block.is_pair else None
+    once = torch.Tag.pointwise in getattr(one, "tags", ()) and all(
+        value.dtype in (torch.bfloat16, torch.float16) for value in (*results["a"], *results["b"])
+    )
+    return Examined(suspect, True, "", found, largest, roundings, kept_slices, relaid_arguments, terms, elsewhere, once)
 
 
 def _by_layout(

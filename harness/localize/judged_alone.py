@@ -4,6 +4,7 @@
     beyond-rounding   "choice"      an op whose results are whole numbers or choices answers otherwise on equal inputs
                       "error"       its error is more than 16 times what rounding of its inputs causes
                       "bound"       it errs by more than 16 times what a correct kernel of its precision can
+                      "once"        it rounds each element to 16 bits once, and errs by more than 8 such roundings
                       "bias"        its errors lean to one side, which those of rounding do not
                       "values"      other arguments, or ops that one side alone has, move values by more than rounding:
                                     whole numbers at all
@@ -33,6 +34,9 @@ LOCAL_FAULT = 16.0
 
 MOVED = 4.0
 """rho, and roundings of their own precision, from which on values are others and not just rounded otherwise."""
+
+ONCE = 8.0
+"""Roundings by which an op is wrong that computes each element by itself and rounds it once: others err by one."""
 
 LEANS, UPRIGHT = 6.0, 3.0
 """Standard errors of the signs of errors from which on they lean to one side, and up to which they do not."""
@@ -85,6 +89,9 @@ def judged_alone(
     moved = max((one.roundings for one in looked), default=0.0)
     rule = _rule(errors, moved, told=told, convolves=convolves, limit=limit)
     known = len(errors) == len(SIDES)
+    if not rule and known and moved > ONCE and all(one.once for one in looked):
+        better, worse = sorted(error.ulp for error in errors.values())
+        rule = "once" if worse > ONCE * max(1.0, better) else ""
     within = all(_within(one.errors, one.roundings if one.differs else math.inf) for one in looked)
     if any(site.is_several for site in cause.sites):
         phases = [effects.get(site, ()) for site in cause.sites]

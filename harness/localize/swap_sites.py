@@ -28,16 +28,12 @@ from ..tape.replay import bits_of
 from ..tape.storages import viewed
 from ..tape.tape import Phase
 from ..torch_private.operators import view_behind
-from .examination import CASTS, UNROUNDED, WIRING, Examined, Kind, names_of
+from .examination import CASTS, READ, UNROUNDED, Examined, Kind, names_of
 from .hybrid import END, TapePair
 from .storage_flow import SIDES, FlowNode, FlowValue, Side, other
-from .value_links import LAYOUT, PART
 
 DOMINATES = 64.0
 """A kernel whose results differ by so many times more, relatively, is the one that a site is named by."""
-
-WIRED = (WIRING, LAYOUT, PART)
-"""Reasons that are of one call, and say nothing of what others are told."""
 
 PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer")
 
@@ -144,7 +140,7 @@ def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Colle
                 lead = next((one for one in kernels if one in overridden), lead)
             # Nor does a kernel name what the script says otherwise beside it, if it cannot be seen to be the larger.
             limit = DOMINATES * examined[lead].largest
-            # What only puts values elsewhere, as a compiled graph does with its new running statistics, computes nothing.
+            # What only puts values elsewhere, as a compiled graph its new running statistics, computes nothing.
             told = [one for one in differing if one not in kernels and not _only_puts(pair, one)]
             near = [one for one in told if phase_of(pair, one) == phase_of(pair, lead)]
             near = [one for one in near if examined[one].is_entangled or examined[one].largest > limit]
@@ -267,7 +263,7 @@ def causes_of(pair: TapePair, examined: Mapping[int, Examined], sites: Iterable[
         ops = {side: tuple(names_of(pair, site.lead, side)) for side in SIDES}
         # The reasons of a structure say no more than its ops do.
         look: object = (suspect.kind, phase, *ops.values(), suspect.reasons if suspect.kind != "structure" else ())
-        if suspect.kind == "arguments" and not any(one in WIRED or one.startswith("shape ") for one in suspect.reasons):
+        if suspect.kind == "arguments" and not any(one in READ or one.startswith("shape ") for one in suspect.reasons):
             # One wrong number, wherever it is told: to the ops of a forward, to those of its backward as well.
             look = (suspect.kind, phase == "optimizer", op_of_both(ops["a"]), op_of_both(ops["b"]), suspect.reasons)
         # Kernels of which none can be tested without the others: the lead names them, and may be innocent.

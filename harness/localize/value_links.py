@@ -12,7 +12,8 @@ import torch
 
 from ..tape.tape import GeneratorState, View, leaves
 from ..torch_private.operators import view_behind
-from .alignment import Block, recomputed
+from .alignment import Block
+from .repeats import again_within
 from .storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use, layout_of, other
 
 
@@ -70,8 +71,9 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> Links:
     for ours, theirs in given:  # what was put in its place has the reference's content, which would be linked first
         if ours.value not in a.makers and theirs.value not in b.makers:
             links.connect(ours, theirs)
+    repeated = {side: again_within(flow, [block.of(side) for block in blocks if block.paired]) for side, flow in flows}
     once = [
-        [[one for one in block.of(side) if flow.nodes[one].call.repeats is None] for side, flow in (("a", a), ("b", b))]
+        [[one for one in block.of(side) if one not in repeated[side]] for side in SIDES]
         for block in blocks
         if block.paired
     ]
@@ -114,8 +116,9 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> Links:
     for name in names:
         links.connect(a.watched[name], b.watched[name])
     # What is computed once more, to what the first computation is linked to
-    for flow, known_links in ((a, links.of["a"]), (b, links.of["b"])):
-        for number, first in recomputed(flow).items():
+    for side, flow in flows:
+        known_links = links.of[side]
+        for number, first in repeated[side].items():
             for again, earlier in zip(flow.nodes[number].makes, flow.nodes[first].makes, strict=False):
                 link = None if earlier is None else known_links.get(earlier.value)
                 if again is not None and link is not None and again.view.size == link.mine.size:

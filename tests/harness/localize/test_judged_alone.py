@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -200,6 +201,16 @@ def test_a_kernel_is_held_against_the_other_side(
 
 def test_a_product_that_is_not_rounded_before_it_is_added_is_no_fault() -> None:
     assert judged(error(0.14, bound=0.99), error(0.14, bound=81.0), roundings=0.2) == ("rounding", "within")
+
+
+@pytest.mark.parametrize(("ulp", "once", "rule"), [(16.9, True, "once"), (16.9, False, ""), (6.0, True, "")])
+def test_an_op_that_rounds_each_element_once_errs_by_few_roundings(ulp: float, once: bool, rule: str) -> None:
+    # given a derivative in bfloat16 that is a sixteenth too large, which rounding of its inputs could make it as well
+    cause, errors = kernel(op="silu_backward"), {"a": error(0.15), "b": replace(error(5.3), ulp=ulp)}
+    suspect = Suspect(0, cause.kind, cause.reasons)
+    examined = {0: Examined(suspect, True, "", errors, largest=0.06, roundings=16.0, once=once)}
+    # when, then
+    assert judged_alone(cause, examined, errors, {}) == ("beyond-rounding" if rule else "rounding", rule)
 
 
 def test_an_op_whose_inputs_are_not_known_is_not_judged() -> None:
