@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from torch import Tensor, nn
 
 from numdrift.harness.localize.alignment import Block, align
-from numdrift.harness.localize.examination import suspects
+from numdrift.harness.localize.examination import examine, suspects
 from numdrift.harness.localize.hybrid import Mixture, execute, paired
 from numdrift.harness.localize.storage_flow import SIDES, StorageFlow, flow_of
 from numdrift.harness.tape.tape import CompiledNode
@@ -276,15 +276,43 @@ def test_what_a_backward_computes_once_more_belongs_to_its_forward() -> None:
             assert not differing(execute(pair, Mixture(base, frozenset(blocks))), one.expected())
 
 
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("base", [100.0, 101.0])
+def test_what_one_side_computes_twice_from_the_same_is_one_op(base: float, turned: bool) -> None:
+    """A compiler computes the angles once, by which a script turns queries and, computed anew, keys."""
+    x = torch.linspace(-1, 1, 8)
+
+    def angles(base: float) -> Tensor:
+        return base ** (torch.arange(8) / 8)
+
+    def anew(watch: Callable[[str, Tensor], None]) -> None:
+        watch("loss 0", x * angles(100.0).cos())
+        watch("loss 1", x + angles(100.0).cos())
+
+    def once(watch: Callable[[str, Tensor], None]) -> None:
+        turn = angles(base).cos()
+        watch("loss 0", x * turn)
+        watch("loss 1", x + turn)
+
+    two = (taped(once), taped(anew)) if turned else (taped(anew), taped(once))
+    pair = paired(*map(flow_of, two))
+    # then every op has its counterpart, and what differs is what is told otherwise
+    assert all(block.paired for block in pair.blocks)
+    examined = examine(pair, suspects(pair))
+    differing_ones = [one.suspect for one in examined.values() if one.differs is not False]
+    told = "101 against 100" if turned else "100 against 101"
+    assert [(one.kind, one.reasons) for one in differing_ones] == ([] if base == 100 else [("arguments", (told,))])
+
+
 def test_of_ops_that_look_alike_those_are_paired_whose_results_are_read_alike() -> None:
     # given a normalization's backward, which divides by the norm anew on one side, and takes what it has on the other
-    x, norm = torch.arange(1.0, 4.0), torch.tensor(2.0)
+    x, same, norm = torch.arange(1.0, 4.0), torch.arange(1.0, 4.0), torch.tensor(2.0)
 
     def side(*, anew: bool) -> Callable[[Callable[[str, Tensor], None]], None]:
         def work(saw: Callable[[str, Tensor], None]) -> None:
             divided = x / norm
             saw("loss 0", divided.sum())
-            again = x / norm if anew else divided
+            again = same / norm if anew else divided
             saw("loss 1", (again / norm * 3).sum())
 
         return work
