@@ -185,11 +185,12 @@ def _units(flow: StorageFlow, *, modules: bool) -> list[OpUnit]:
         own[number] = own[again[number]] if number in again else key
         groups.setdefault(own[number], []).append(number)
     states = state_slots(flow)
-    # What becomes a part of a parameter's gradient, by addition alone, with the gradient's name: backwards, so that
-    # what is added up to a sum that is added up has it too
+    # What becomes a part of a parameter's gradient, by addition alone and what a hook of the script's makes of the sum,
+    # with the gradient's name: backwards, so that what is added up to a sum that is added up has it too
     ends = {use.value: name for name, use in flow.watched.items() if name.startswith("gradient ")}
     for node in reversed(flow.nodes):
-        if node.call.phase == "backward" and (op_name(node) == "add" or view_behind(node.execution.operation)):
+        adds = op_name(node) == "add" or view_behind(node.execution.operation) is not None
+        if node.call.phase == "backward" and (adds or _is_hooked(node)):
             names = {ends[made.value] for made in node.made if made.value in ends}
             for use in node.reads if len(names) == 1 else ():
                 ends.setdefault(use.value, *names)
@@ -217,6 +218,12 @@ def _units(flow: StorageFlow, *, modules: bool) -> list[OpUnit]:
     if None in orders:
         return units
     return [one for _, one in sorted(zip(orders, units, strict=True), key=lambda pair: pair[0] or 0)]
+
+
+def _is_hooked(node: FlowNode) -> bool:
+    """Whether it makes one tensor of another one outside of all modules and graphs, as a gradient's hook does."""
+    sizes = [use.view.size for use in (*node.reads, *node.makes) if use is not None]
+    return node.call.module is None and node.call.compiled is None and len(sizes) == 2 and sizes[0] == sizes[1]
 
 
 def state_slots(flow: StorageFlow) -> dict[int, str]:
