@@ -30,8 +30,10 @@ class DrawDifference:
 
     @property
     def call(self) -> CallRecord:
-        """The draw to name."""
+        """The draw to name: of both the other mode's, unless only the reference's is known to be of a module."""
         found = self.a if self.side == "a" else self.b
+        if self.side == "both" and found is not None and not found.module and self.a is not None and self.a.module:
+            found = self.a
         assert found is not None
         return found
 

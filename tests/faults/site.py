@@ -14,7 +14,8 @@ SEEN = ("setup", "nondeterminism")
 
 @dataclass(frozen=True, slots=True)
 class Blamed:
-    """The proven culprits of a pair beyond rounding, the first one first, against what the case states.
+    """The proven culprits of a pair beyond rounding, the first one first, against what the case states. A draw that was
+    seen needs no proof.
 
     `matches` are, of each, the numbers of the planted faults that it is one of, `planted` is how many there are;
     `suspects` counts those whose proof does not hold. `tests` are the hybrids that were executed, `runs` the trainings.
@@ -40,8 +41,9 @@ class Blamed:
 
 def blamed(pair: Mapping[str, Any], planted: Sequence[Mapping[str, Any]]) -> Blamed:
     """Hold a pair of `investigation.json` against what a case has planted."""
-    culprits = [one for one in pair.get("culprits", ()) if "proof" in one and one["significance"] == "beyond-rounding"]
-    proven = [one for one in culprits if one["status"] == "culprit"]
+    culprits = [one for one in pair.get("culprits", ()) if one["significance"] == "beyond-rounding"]
+    culprits = [one for one in culprits if "proof" in one or one.get("what") == "generator"]
+    proven = [one for one in culprits if one.get("status") == "culprit" or "proof" not in one]
     return Blamed(
         tuple(frozenset(number for number, fault in enumerate(planted) if is_planted(one, fault)) for one in proven),
         len(planted),
@@ -66,14 +68,14 @@ def _line(source: str) -> str:
 def is_planted(culprit: Mapping[str, Any], planted: Mapping[str, Any]) -> bool:
     """Whether a culprit has the phase, the kind, the module, the op, the step and as many sites as the case states: one
     of the phases and of the ops, where it states several."""
-    ops = {plain(op) for op in (culprit["op"] or "", *culprit["ops"]["a"], *culprit["ops"]["b"])}
+    ops = {plain(op) for op in (culprit["op"] or "", *(op for side in culprit.get("ops", {}).values() for op in side))}
     stated = [planted["op"]] if isinstance(planted.get("op"), str) else planted.get("op", ops)
     phases = [planted["phase"]] if isinstance(planted.get("phase"), str) else planted.get("phase", [culprit["phase"]])
     return (
         culprit["phase"] in phases
         and planted.get("kind", culprit.get("kind")) == culprit.get("kind")
         and not ops.isdisjoint(map(plain, stated))
-        and ("module" not in planted or _is_in(planted["module"], [culprit["module"], *culprit["places"]]))
+        and ("module" not in planted or _is_in(planted["module"], [culprit["module"], *culprit.get("places", ())]))
         and planted.get("step", culprit["step"]) == culprit["step"]
         and planted.get("sites", culprit.get("sites")) == culprit.get("sites")
     )

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 MODELS = ("autoencoder",)
 EXPECTED = "different-setup"
 LINE = "torch.rand(1)"
-CULPRIT = {"phase": "forward", "module": "drop", "op": "rand"}
+CULPRIT = {"phase": "forward", "module": "drop", "op": ("rand", "bernoulli")}
 
 
 def plant(training: Training) -> None:

@@ -8,6 +8,7 @@ from torch import Tensor
 MODELS = ("autoencoder", "gru")
 MODES = ("cpu", "compile")
 EXPECTED = "different-setup"
+HIDDEN = True
 LINE = "shift = random.gauss(0.0, 1e-2)"
 
 

@@ -7,7 +7,7 @@ from tests.faults.training import Training
 from torch import Tensor
 
 MODELS = ("rotary",)
-MODES = ("cpu", "compile")
+MODES = ("cpu",)  # Inductor leaves out such a rounding
 REVERSED = ("cpu", "compile")
 EXPECTED = "beyond-rounding"
 HIDDEN = True
