@@ -23,7 +23,7 @@ from ..tape.tape import SCRATCH, Tape, Watched
 from ..torch_private.operators import view_behind
 from .hybrid import Instead, Mixture, MixtureExecution, TapePair, storage_read
 from .layouts import RelaidArgument, SwappedLayout, looks_of, swapped_layout
-from .local_error import LocalError, exact_block
+from .local_error import LocalError, apart_exactly, exact_block
 from .repeats import again_within
 from .selections import names_other_elements
 from .step_memory import Memory, Unbound
@@ -203,7 +203,8 @@ class Examined:
     `slices` hold each side's calls and inputs, where they were asked for. `relaid` are the arguments whose layout makes
     the other bits, or with which its kernel does; `terms` counts the elements of one of them to one of a result.
     `elsewhere` says of an op that gives places that other elements lie there, `once` of one that computes each element
-    by itself that its results are of 16 bits: it does so in float32, and rounds them once."""
+    by itself that its results are of 16 bits: it does so in float32, and rounds them once. What is told something else
+    means results that are `meant` roundings apart, in exact arithmetic on the same inputs."""
 
     suspect: Suspect
     differs: bool | None
@@ -216,6 +217,7 @@ class Examined:
     terms: int = 0
     elsewhere: bool = False
     once: bool = False
+    meant: float = 0.0
 
     @property
     def is_entangled(self) -> bool:
@@ -288,7 +290,10 @@ def examined_block(
     once = torch.Tag.pointwise in getattr(one, "tags", ()) and all(
         value.dtype in (torch.bfloat16, torch.float16) for value in (*results["a"], *results["b"])
     )
-    return Examined(suspect, True, "", found, largest, roundings, kept_slices, relaid_arguments, terms, elsewhere, once)
+    meant = apart_exactly(slices) if errors and suspect.kind == "arguments" else 0.0
+    return Examined(
+        suspect, True, "", found, largest, roundings, kept_slices, relaid_arguments, terms, elsewhere, once, meant
+    )
 
 
 def _by_layout(

@@ -35,8 +35,8 @@ LOCAL_FAULT = 16.0
 MOVED = 4.0
 """rho, and roundings of their own precision, from which on values are others and not just rounded otherwise."""
 
-TOLD = 2.0
-"""Roundings for an op that is told another number: two correct results for one number are apart by about one."""
+MEANT = 2.0
+"""Roundings from which on what an op is told is another thing, however much rounding of its inputs causes beside it."""
 
 ONCE = 8.0
 """Roundings by which an op is wrong that computes each element by itself and rounds it once: others err by one."""
@@ -90,8 +90,7 @@ def judged_alone(
     terms = max((one.terms for one in looked), default=0) if cause.kind == LAYOUT else 0
     limit = max(LOCAL_FAULT, math.sqrt(terms))
     moved = max((one.roundings for one in looked), default=0.0)
-    least = TOLD if cause.kind == "arguments" else MOVED
-    rule = _rule(errors, moved, told=told, convolves=convolves, limit=limit, least=least)
+    rule = _rule(errors, moved, told=told, convolves=convolves, limit=limit)
     known = len(errors) == len(SIDES)
     if not rule and known and moved > ONCE and all(one.once for one in looked):
         better, worse = sorted(error.ulp for error in errors.values())
@@ -103,33 +102,28 @@ def judged_alone(
         first = [one[0] for one in phases if one and one[0] is not None]
         moved = max((one.roundings for one in first), default=0.0)
         if known := bool(first) and all(len(one.errors) == len(SIDES) for one in first):
-            rules = [_rule(one.errors, one.roundings, told=told, convolves=convolves, least=least) for one in first]
+            rules = [_rule(one.errors, one.roundings, told=told, convolves=convolves) for one in first]
             rule = next(filter(None, rules), rule if rule in ("bias", "bound") else "")
-        rule = rule if moved > least else ""
+        rule = rule if moved > MOVED else ""
         within = all(one is not None and _within(one.errors, one.roundings) for phase in phases for one in phase)
-    # What is told to be another whole number has no error, and is no rounding.
-    if rule or (told and math.isinf(moved)):
+    # What is told to be another whole number has no error, and is no rounding; nor is what differs in exact arithmetic.
+    meant = max((one.meant for one in leads), default=0.0) > MEANT and moved > MEANT
+    if rule or (told and (math.isinf(moved) or meant)):
         return "beyond-rounding", rule or "values"
     return ("rounding", "within" if within else "") if known else (None, "")
 
 
 def _rule(
-    errors: Mapping[Side, LocalError],
-    roundings: float,
-    *,
-    told: bool,
-    convolves: bool,
-    limit: float = LOCAL_FAULT,
-    least: float = MOVED,
+    errors: Mapping[Side, LocalError], roundings: float, *, told: bool, convolves: bool, limit: float = LOCAL_FAULT
 ) -> str:
     """By which rule these errors are a fault; `told` where the sides are told to compute other things, `limit` the rho
-    from which on an error is one, `least` the roundings from which on values are others."""
+    from which on an error is one."""
     if len(errors) < len(SIDES):
         return ""
     worse, better = sorted(errors.values(), key=lambda one: one.rho, reverse=True)
     if worse.rho > limit * max(1.0, better.rho):
         return "values" if told else "error"
-    if told and worse.rho > MOVED * max(1.0, better.rho) and roundings > least * max(1.0, better.rho):
+    if told and min(worse.rho, roundings) > MOVED * max(1.0, better.rho):
         return "values"
     if worse.rho > MOVED * max(1.0, better.rho) and _leans(worse) and abs(better.bias) < UPRIGHT:
         return "bias"
