@@ -99,11 +99,11 @@ class TapePair:
         return -1 if node is None else self.home[side][node]
 
 
-def paired(a: StorageFlow, b: StorageFlow) -> TapePair:
-    """Align two tapes. Both sides have this process's kernels."""
+def paired(a: StorageFlow, b: StorageFlow, *, own_batch: bool = True) -> TapePair:
+    """Align two tapes. Both sides have this process's kernels. `own_batch`: see `linked`."""
     flows: Flows = {"a": a, "b": b}
     blocks = align(a, b)
-    links = linked(a, b, blocks)
+    links = linked(a, b, blocks, own_batch=own_batch)
     plain = PlainKernels()
     return TapePair(flows, blocks, links, Lifetimes(flows, links, blocks), {"a": plain, "b": plain})
 

@@ -136,7 +136,7 @@ def localize_step(
 
     Raises NotReplayable where a tape cannot be executed.
     """
-    pair = paired(flow_of(sides["a"].tape), flow_of(sides["b"].tape))
+    pair = paired(flow_of(sides["a"].tape), flow_of(sides["b"].tape), own_batch=own is not None)
     labels: dict[Side, str] = {side: sides[side].label for side in SIDES}
     counts = " and ".join(f"{len(pair.flows[side].nodes)} of {labels[side]}" for side in SIDES)
     same = sum(block.paired for block in pair.blocks)

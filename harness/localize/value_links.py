@@ -45,8 +45,9 @@ class Links:
         return (mine is not None and mine.value == b) or (theirs is not None and theirs.value == a)
 
 
-def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> Links:
-    """Link what the tapes name alike, what pairs make, and what pairs read where it was made by no pair.
+def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block], *, own_batch: bool = True) -> Links:
+    """Link what the tapes name alike, what pairs make, and what pairs read where it was made by no pair. With
+    `own_batch` the batches of both scripts stand for each other also where the reference's was put in place of one.
 
     The order counts, as the first link of a value stays: what is surest comes first.
     """
@@ -68,7 +69,8 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> Links:
     for side in SIDES:
         _link_copies(links, side, copies[side])
     given = [(a.given[name], b.given[name]) for name in a.given if name in b.given]
-    for ours, theirs in given:  # what was put in its place has the reference's content, which would be linked first
+    # what was put in its place has the reference's content, which would be linked first
+    for ours, theirs in given if own_batch else ():
         if ours.value not in a.makers and theirs.value not in b.makers:
             links.connect(ours, theirs)
     repeated = {side: again_within(flow, [block.of(side) for block in blocks if block.paired]) for side, flow in flows}
