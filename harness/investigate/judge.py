@@ -34,7 +34,7 @@ from .ops import localizations
 from .pair_scores import Scores, accuracy_of, scores_of, spec_of, with_explanations
 from .question import proven
 from .question_table import LAST_QUESTIONS, QUESTIONS
-from .verdict_of_causes import in_order, with_causes, with_place
+from .verdict_of_causes import in_order, of_significant_steps, with_causes, with_place
 from .whole_trainings import Curves, curves_of, trained_without
 
 Kind = TypeVar("Kind")
@@ -94,6 +94,7 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
     answers = {name: question.answer(evidence, fault, step) for name, question in questions.items()}
     culprits = in_order([culprit for answer in answers.values() for culprit in answer.culprits])
     verdict = with_causes(weighed.verdict, culprits, a, b)
+    culprits = of_significant_steps(verdict, culprits)
     # A stage, a setting or a part of the model is named where no op could be.
     if verdict.word == "beyond-rounding" and not proven(verdict.word, culprits):
         for answer in answers.values():

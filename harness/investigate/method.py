@@ -48,6 +48,9 @@ from .whole_trainings import MEMBERS, is_left_over, without_culprits
 SINGLE = "single"
 """What the run of a single process is called beside those of several."""
 
+NEAR = 0.5
+"""The share of the threshold from which on a step right before a significant one may be where the fault begins."""
+
 MOST_STEPS = 8
 """Steps of a pair that are looked into at most."""
 
@@ -228,6 +231,19 @@ def confirm(
     return judge(runs, plan.step) if laboratory.made > made else findings
 
 
+def _onset(pair: PairFindings) -> int | None:
+    """The first significant step, or of those right before it that come near to it the first: a fault may begin in a
+    step that is noisier. What is found there has to be wrong by itself, else the significant one is looked into."""
+    step = pair.first_significant_step
+    for one in reversed(pair.steps):
+        if step is None or one.step >= step:
+            continue
+        if one.explained or worst_of([one]) < NEAR * (pair.threshold or math.inf):
+            break
+        step = one.step
+    return step
+
+
 def _next(
     pair: PairFindings, evidence: PairEvidence, before: Sequence[Inquiry], plan: InvestigationPlan
 ) -> Inquiry | None:
@@ -266,7 +282,7 @@ def _next(
             return not held, not one.taped, -one.step
 
         found = min(differing, key=order, default=None)
-        step = pair.first_significant_step
+        step = _onset(pair)
         step = found.step if step is None and found is not None else step
     if plan.localize == "faults" and pair.verdict == "rounding":
         return None

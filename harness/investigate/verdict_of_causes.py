@@ -38,7 +38,14 @@ def with_causes(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -
             verdict, word="different-setup", text=f"different-setup: {text}", step=setup[0].step, inspect=False
         )
     if verdict.word == "beyond-rounding":
-        return verdict
+        first, began = (
+            verdict.first_significant_step,
+            min((one.step for one in wrong if one.step is not None), default=None),
+        )
+        if first is None or began is None or began >= first:
+            return verdict
+        text = f"{verdict.text}; what causes it is wrong from step {began} on, where noise hides it"
+        return replace(verdict, text=text, first_significant_step=began)
     if wrong:
         drift = f"the drift of the whole step ({verdict.score:.3g} times its rounding noise) does not show it"
         text = f"{title_of(wrong[0])} {wrong_by_itself(wrong[0], a, b)}; {drift}"
@@ -82,6 +89,15 @@ def in_order(culprits: Sequence[Culprit]) -> list[Culprit]:
         if one.op is not None or not one.batch or one.step == 0 or not known.issuperset(one.batch)
     ]
     return sorted(told, key=lambda one: one.what != "generator")  # the sort is stable
+
+
+def of_significant_steps(verdict: Verdict, culprits: Sequence[Culprit]) -> list[Culprit]:
+    """The culprits without those of a step before the first significant one, where nothing was wrong in a step that was
+    looked into before that one."""
+    first = verdict.first_significant_step
+    if first is None or not any(one.step is not None and one.step >= first for one in culprits):
+        return list(culprits)
+    return [one for one in culprits if one.step is None or one.step >= first or one.kind in (SETUP, NONDETERMINISM)]
 
 
 def _less_accurate(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -> Verdict:

@@ -19,11 +19,11 @@ from ..records.culprit import SETUP
 from ..tape.tape import GeneratorState, View, leaves
 from ..torch_private.operators import argument_names
 from .alignment import op_name
+from .argument_differences import plain_text
 from .examination import WIRING, Examined
 from .hybrid import TapePair
 from .storage_flow import SIDES, FlowNode, FlowValue, Side
 from .swap_sites import Cause
-from .value_links import plain_text
 
 Labels = Mapping[Side, str]
 

@@ -21,6 +21,7 @@ from ..tape.ensemble import in_words
 from ..tape.replay import is_same, set_apart
 from ..tape.tape import SCRATCH, Tape, Watched
 from ..torch_private.operators import view_behind
+from .argument_differences import GENERATOR, LAYOUT, PART, TURNED, argument_differences, drawn_reasons, draws_differ
 from .hybrid import Instead, Mixture, MixtureExecution, TapePair, storage_read
 from .layouts import RelaidArgument, SwappedLayout, looks_of, swapped_layout
 from .local_error import LocalError, apart_exactly, exact_block
@@ -28,7 +29,6 @@ from .repeats import again_within
 from .selections import names_other_elements
 from .step_memory import Memory, Unbound
 from .storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use
-from .value_links import GENERATOR, LAYOUT, PART, TURNED, argument_differences, drawn_reasons, draws_differ
 
 Kind = Literal["kernel", "layout", "arguments", "structure", "setup"]
 

@@ -21,13 +21,13 @@ import math
 from collections.abc import Mapping
 
 from ..records.culprit import KERNEL, LAYOUT, SETUP
+from .argument_differences import GENERATOR, PART
+from .argument_differences import LAYOUT as RELAID
 from .examination import UNROUNDED, Examined
 from .local_error import LocalError
 from .net_effect import Effects
 from .storage_flow import SIDES, Side
 from .swap_sites import Cause
-from .value_links import GENERATOR, PART
-from .value_links import LAYOUT as RELAID
 
 LOCAL_FAULT = 16.0
 """rho from which on a kernel is at fault by itself, whatever the step around it does."""

@@ -132,10 +132,9 @@ def apart_exactly(slices: Mapping[Side, Tape]) -> float:
             return 0.0
         for seen in slices["a"].watched:
             unit = UNIT_ROUNDOFF.get(str(seen.view.dtype).removeprefix("torch."))
-            ours, theirs = exact["a"][0][seen.name].double(), exact["b"][0][seen.name].double()
-            size = float(ours.norm())
-            if unit is not None and size and ours.shape == theirs.shape:
-                found.append(float((theirs - ours).norm()) / size / unit)
+            ours, theirs = (exact[side][0][seen.name] for side in SIDES)
+            if unit is not None and ours.is_floating_point() and ours.shape == theirs.shape and bool(ours.any()):
+                found.append(float((theirs.double() - ours.double()).norm() / ours.double().norm()) / unit)
     return max(found, default=0.0)
 
 

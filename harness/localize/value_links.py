@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from ..tape.tape import GeneratorState, View, leaves
+from ..tape.tape import View, leaves
 from ..torch_private.operators import view_behind
 from .alignment import Block
 from .repeats import again_within
@@ -236,111 +235,3 @@ def arguments_of(node: FlowNode) -> list[tuple[Any, Use | None]]:
     reads = iter(node.reads)
     values = [*node.call.arguments, *node.call.keywords.values()]
     return [(leaf, next(reads) if isinstance(leaf, View) else None) for leaf in leaves(values)]
-
-
-# What two paired calls are told differently, beyond the values of their tensors.
-
-LAYOUT = "another layout"
-"""The same values in another order in memory: the call computes the same, and its kernel may be another one."""
-
-PART = "another layout or part of a tensor"
-
-TURNED = "computes the transpose of the product, from both transposed and exchanged"
-"""Another order of the same sums: the kernel is the same one for other sizes and strides."""
-
-GENERATOR = "the generator is at another state"
-
-
-def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
-    """Say what differs, empty where nothing does. Both calls are of one op, in place or not."""
-    if is_turned_product(left, right, links):
-        return [TURNED]
-    ours, theirs = _by_name(left), _by_name(right)
-    found = []
-    if left.call.op.rpartition(".")[2] == right.call.op.rpartition(".")[2] and len(ours[""]) != len(theirs[""]):
-        found.append(f"{len(ours[''])} arguments against {len(theirs[''])}")
-    for name in ours:
-        for (mine, use), (yours, used) in zip(ours[name], theirs.get(name, []), strict=False):
-            if use is None or used is None:
-                found += _plain(mine, yours)
-                continue
-            # Whether the views show the contents as they stand for each other, each in its own layout
-            link = links.of["a"].get(use.value)
-            is_relaid = (
-                link is not None
-                and link.value == used.value
-                and layout_of(link.mine) == layout_of(use.view)
-                and layout_of(link.theirs) == layout_of(used.view)
-            )
-            found += _views(use.view, used.view, relaid=is_relaid)
-            if not links.are_linked(use.value, used.value):
-                found.append("reads another tensor")
-    for name in sorted(ours.keys() ^ theirs.keys()):
-        values = [value for value, use in (ours if name in ours else theirs)[name] if use is None]
-        shown = f" ({', '.join(map(plain_text, values))})" if values else ""
-        found.append(f"only {'the reference' if name in ours else 'the other mode'} is given {name}{shown}")
-    return list(dict.fromkeys(found))
-
-
-def _by_name(node: FlowNode) -> dict[str, list[tuple[Any, Use | None]]]:
-    """What a call takes, by keyword; under "" what has none."""
-    flat = iter(arguments_of(node))
-    call = node.call
-    found = {"": [next(flat) for _ in leaves(call.arguments)]}
-    return found | {name: [next(flat) for _ in leaves(value)] for name, value in call.keywords.items()}
-
-
-def draws_differ(left: FlowNode, right: FlowNode) -> bool:
-    """Whether two random calls draw from other states of their generators, or only one draws."""
-    ours, theirs = left.call.draw, right.call.draw
-    if ours is None or theirs is None:
-        return (ours is None) != (theirs is None)
-    states = [(one.state, two.state) for one, two in zip(ours.states, theirs.states, strict=False)]
-    return len(ours.states) != len(theirs.states) or any(not torch.equal(*pair) for pair in states)
-
-
-def drawn_reasons(left: FlowNode, right: FlowNode, reasons: list[str]) -> list[str]:
-    """The differences of two calls; where both draw the same numbers and take a tensor in another layout, what that
-    means: a kernel draws in the order of the memory, so they come into other elements."""
-    if left.call.draw is None or right.call.draw is None:
-        return reasons
-    pairs = ((ours.view, theirs.view) for ours, theirs in common_reads(left, right))
-    laid_out = [
-        f"draws into other elements: takes its input with strides {yours.stride}, the reference {mine.stride}"
-        for mine, yours in pairs
-        if mine.size == yours.size
-        and any(a != b for a, b, n in zip(mine.stride, yours.stride, mine.size, strict=True) if n > 1)
-    ]
-    return [*laid_out[:1], *(one for one in reasons if not laid_out or one not in (LAYOUT, PART))]
-
-
-def _views(mine: View, yours: View, *, relaid: bool) -> list[str]:
-    if mine.size != yours.size:
-        return [f"shape {list(mine.size)} against {list(yours.size)}"]
-    if mine.dtype != yours.dtype:
-        return [f"{_name(mine.dtype)} against {_name(yours.dtype)}"]
-    if (mine.offset, mine.stride) == (yours.offset, yours.stride):
-        return []
-    return [LAYOUT if relaid else PART]
-
-
-def _plain(mine: Any, yours: Any) -> list[str]:
-    if isinstance(mine, View) or isinstance(yours, View):
-        return ["a number against a tensor"]
-    if isinstance(mine, GeneratorState) and isinstance(yours, GeneratorState):
-        return [] if torch.equal(mine.state, yours.state) else [GENERATOR]
-    both_nan = all(isinstance(one, float) and math.isnan(one) for one in (mine, yours))
-    if mine == yours or both_nan:
-        return []
-    return [f"{plain_text(mine)} against {plain_text(yours)}"]
-
-
-def plain_text(value: Any) -> str:
-    """An argument that is no tensor, as people write it."""
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return _name(value) if isinstance(value, torch.dtype) else str(value)
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -18,6 +18,7 @@ from numdrift.harness.localize.judged_alone import judged_alone
 from numdrift.harness.localize.local_error import LocalError
 from numdrift.harness.localize.net_effect import net_effects
 from numdrift.harness.localize.selections import names_other_elements
+from numdrift.harness.localize.storage_flow import Side
 from numdrift.harness.localize.swap_sites import Cause, SwapSite
 from numdrift.harness.records.culprit import Culprit
 
@@ -206,7 +207,8 @@ def test_a_product_that_is_not_rounded_before_it_is_added_is_no_fault() -> None:
 @pytest.mark.parametrize(("ulp", "once", "rule"), [(16.9, True, "once"), (16.9, False, ""), (6.0, True, "")])
 def test_an_op_that_rounds_each_element_once_errs_by_few_roundings(ulp: float, once: bool, rule: str) -> None:
     # given a derivative in bfloat16 that is a sixteenth too large, which rounding of its inputs could make it as well
-    cause, errors = kernel(op="silu_backward"), {"a": error(0.15), "b": replace(error(5.3), ulp=ulp)}
+    cause = kernel(op="silu_backward")
+    errors: dict[Side, LocalError] = {"a": error(0.15), "b": replace(error(5.3), ulp=ulp)}
     suspect = Suspect(0, cause.kind, cause.reasons)
     examined = {0: Examined(suspect, True, "", errors, largest=0.06, roundings=16.0, once=once)}
     # when, then

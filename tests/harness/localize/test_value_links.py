@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from numdrift.harness.localize.argument_differences import LAYOUT, argument_differences, draws_differ
 from numdrift.harness.localize.examination import examine, names_of, suspects
 from numdrift.harness.localize.hybrid import TapePair
 from numdrift.harness.localize.storage_flow import FlowNode
-from numdrift.harness.localize.value_links import LAYOUT, argument_differences, draws_differ
 
 from .pairs import Sides, taped
 

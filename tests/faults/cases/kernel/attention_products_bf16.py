@@ -3,4 +3,4 @@
 MODELS = ("transformer",)
 MODES = ("cpu,kernel.bmm=bf16",)
 EXPECTED = "beyond-rounding"
-CULPRIT = {"phase": "forward", "op": "bmm"}
+CULPRIT = {"phase": ("forward", "backward"), "op": "bmm"}
