@@ -205,7 +205,7 @@ def place_of(pair: TapePair, examined: Mapping[int, Examined], cause: Cause) -> 
     return Culprit(
         kind=cause.kind,
         phase=cause.phase,
-        module=None if node is None else _module(node),
+        module=next((name for one in nodes if (name := _module(one)) is not None), None),
         op=op,
         step=pair.flows["a"].tape.step,
         source=next((one.call.line for one in nodes if one.call.line), None),

@@ -83,7 +83,11 @@ def judged_alone(
         return "beyond-rounding", "choice"
     # In another layout the same op on the same values has another kernel.
     kernels = (KERNEL, LAYOUT)
-    told = any(one.suspect.kind not in kernels and not {RELAID, PART}.issuperset(one.suspect.reasons) for one in looked)
+
+    def is_told(one: Examined) -> bool:
+        return one.suspect.kind not in kernels and not {RELAID, PART}.issuperset(one.suspect.reasons)
+
+    told = any(map(is_told, looked))
     convolves = "convolution" in "".join(cause.ops["a"])
     # One and the same kernel adds up in another order in another layout, at worst term by term: such sums in float32
     # err by about sqrt(n / 3) times what rounding of their n terms causes.
@@ -100,6 +104,7 @@ def judged_alone(
         phases = [effects.get(site, ()) for site in cause.sites]
         # What follows in the backward reads what the first phase has left: that one's effect counts.
         first = [one[0] for one in phases if one and one[0] is not None]
+        told = any(is_told(one) for one in looked if any(one.suspect.block in of.blocks for of in first))
         moved = max((one.roundings for one in first), default=0.0)
         if known := bool(first) and all(len(one.errors) == len(SIDES) for one in first):
             rules = [_rule(one.errors, one.roundings, told=told, convolves=convolves) for one in first]

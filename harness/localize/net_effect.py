@@ -21,18 +21,20 @@ from .hybrid import Kernels, Mixture, MixtureExecution, TapePair, Values
 from .local_error import SAMPLES, ExactResults, LocalError, moved_by_rounding, results_of
 from .step_memory import Memory
 from .storage_flow import SIDES, FlowNode, FlowValue, Side, Use
-from .swap_sites import Cause, SwapSite
+from .swap_sites import Cause, SwapSite, only_puts
 
 
 @dataclass(frozen=True, slots=True)
 class NetEffect:
     """What the blocks of a site in one phase of the step do together, on side b's values: what leaves them is moved,
     where side a's are in their place, by at most this share of its size and so many `roundings` of its own precision.
-    `errors` are each side's against double precision, where that is known."""
+    `errors` are each side's against double precision, where that is known. `blocks` are those that compute something:
+    a compiled graph puts its running statistics where they belong by copies that the script does not have."""
 
     largest: float
     roundings: float
     errors: Mapping[Side, LocalError]
+    blocks: frozenset[int] = frozenset()
 
 
 Effects = Mapping[SwapSite, Sequence[NetEffect | None]]
@@ -90,7 +92,8 @@ def _effect(pair: TapePair, before: Memory, blocks: frozenset[int], left: Left) 
                 known = {one: exact.error(results_of(results[one])) for one in SIDES}
                 errors = {one: error for one, error in known.items() if error is not None}
             break
-    return NetEffect(largest, roundings, errors)
+    computing = frozenset(number for number in blocks if not only_puts(pair, number))
+    return NetEffect(largest, roundings, errors, computing)
 
 
 class _Doubles:

@@ -141,7 +141,7 @@ def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Colle
             # Nor does a kernel name what the script says otherwise beside it, if it cannot be seen to be the larger.
             limit = DOMINATES * examined[lead].largest
             # What only puts values elsewhere, as a compiled graph its new running statistics, computes nothing.
-            told = [one for one in differing if one not in kernels and not _only_puts(pair, one)]
+            told = [one for one in differing if one not in kernels and not only_puts(pair, one)]
             near = [one for one in told if phase_of(pair, one) == phase_of(pair, lead)]
             near = [one for one in near if examined[one].is_entangled or examined[one].largest > limit]
             far = [one for one in told if 0 < limit < examined[one].largest]
@@ -151,7 +151,7 @@ def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Colle
     return sites
 
 
-def _only_puts(pair: TapePair, number: int) -> bool:
+def only_puts(pair: TapePair, number: int) -> bool:
     return {*names_of(pair, number, "a"), *names_of(pair, number, "b")} <= {"copy_"}
 
 

@@ -110,7 +110,11 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block], *, own_batch
         turned = is_turned_product(left, right, links)
         for mine_made, yours_made in made:
             for use, other_use in zip(mine_made, yours_made, strict=False):
-                if use is not None and other_use is not None:
+                if use is None or other_use is None:
+                    continue
+                # Other whole numbers say something else: the offsets within a window that a compiler has for indices
+                dtypes = {one.view.dtype for one in (use, other_use)}
+                if len(dtypes) == 1 or any(one.is_floating_point or one.is_complex for one in dtypes):
                     links.connect(use, transposed(other_use) if turned else other_use)
     for ours, theirs in given:
         links.connect(ours, theirs)
