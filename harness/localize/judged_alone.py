@@ -25,7 +25,7 @@ from .argument_differences import GENERATOR, PART
 from .argument_differences import LAYOUT as RELAID
 from .examination import UNROUNDED, Examined
 from .local_error import LocalError
-from .net_effect import Effects
+from .net_effect import Effects, acting
 from .storage_flow import SIDES, Side
 from .swap_sites import Cause
 
@@ -102,8 +102,8 @@ def judged_alone(
     within = all(_within(one.errors, one.roundings if one.differs else math.inf) for one in looked)
     if any(site.is_several for site in cause.sites):
         phases = [effects.get(site, ()) for site in cause.sites]
-        # What follows in the backward reads what the first phase has left: that one's effect counts.
-        first = [one[0] for one in phases if one and one[0] is not None]
+        # What follows in the backward reads what the first phase has left: that one's effect counts, if it has one.
+        first = [one for one in map(acting, phases) if one is not None]
         told = any(is_told(one) for one in looked if any(one.suspect.block in of.blocks for of in first))
         moved = max((one.roundings for one in first), default=0.0)
         if known := bool(first) and all(len(one.errors) == len(SIDES) for one in first):

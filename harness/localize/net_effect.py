@@ -42,6 +42,14 @@ Effects = Mapping[SwapSite, Sequence[NetEffect | None]]
 follows in the backward reads what the first phase has left."""
 
 
+def acting(phases: Sequence[NetEffect | None]) -> NetEffect | None:
+    """The effect of the first phase; of the one after it where that has left all as it was."""
+    for one in phases:
+        if one is None or one.roundings:
+            return one
+    return phases[0] if phases else None
+
+
 def net_effects(pair: TapePair, causes: Collection[Cause]) -> dict[SwapSite, list[NetEffect | None]]:
     """Of the sites of these causes. Between the first and the last block of a site in one phase all belongs
     together."""
