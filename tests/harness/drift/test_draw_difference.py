@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -55,3 +56,13 @@ def test_one_line_that_moves_a_generator_otherwise() -> None:
     found = extra_draw(one, other, "torch")
 
     assert found is not None and found.side == "both" and found.seeded and found.step == 2
+
+
+def test_of_two_other_draws_that_of_a_module_is_named() -> None:
+    ours, theirs = draws("bernoulli_:2"), draws("randint:6")
+    ours = [replace(one, module="drop") for one in ours]
+    found = extra_draw(ours, theirs, "torch")
+    assert found is not None and (found.side, found.call) == ("both", ours[0])
+    theirs = [replace(one, module="drop") for one in theirs]
+    found = extra_draw(ours, theirs, "torch")
+    assert found is not None and found.call == theirs[0]

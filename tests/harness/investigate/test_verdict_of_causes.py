@@ -13,7 +13,7 @@ from numdrift.harness.drift.setup_difference import SetupDifference
 from numdrift.harness.drift.step_score import StepScore
 from numdrift.harness.drift.verdict import VerdictEvidence, decide
 from numdrift.harness.investigate.pair_scores import Scores, with_explanations
-from numdrift.harness.investigate.verdict_of_causes import in_order, with_causes, with_place
+from numdrift.harness.investigate.verdict_of_causes import in_order, of_significant_steps, with_causes, with_place
 from numdrift.harness.records.culprit import Culprit, Proof, SwappedIn, SwappedOut
 from numdrift.harness.records.findings import Verdict
 from numdrift.harness.records.localization_record import Localization
@@ -89,6 +89,20 @@ def test_another_state_of_a_generator_is_another_set_up_whatever_the_score() -> 
     for verdict in (ROUNDING, BEYOND):
         found = with_causes(verdict, [wrong("choice"), drawn], "cpu", "other")
         assert found.word == "different-setup" and "draws other random numbers" in found.text
+
+
+@pytest.mark.parametrize(("where", "began"), [(1, 1), (2, 2), (5, 2)])
+def test_a_cause_that_is_wrong_in_a_noisier_step_before_tells_where_it_begins(where: int, began: int) -> None:
+    found = with_causes(BEYOND, [wrong("error", step=where)], "one", "other")
+    assert (found.word, found.first_significant_step) == ("beyond-rounding", began)
+    assert ("is wrong from step 1 on" in found.text) == (began == 1)
+
+
+def test_a_step_before_in_which_nothing_was_wrong_is_not_told() -> None:
+    before, after = culprit(step=1), wrong("error", step=2)
+    assert of_significant_steps(BEYOND, [before, after]) == [after]
+    assert of_significant_steps(BEYOND, [before]) == [before]
+    assert of_significant_steps(ROUNDING, [before, culprit(step=9)]) == [before, culprit(step=9)]
 
 
 @pytest.mark.parametrize("word", ["identical", "failed", "nondeterministic", "nonfinite", None])

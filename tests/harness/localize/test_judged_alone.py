@@ -16,7 +16,7 @@ from torch import Tensor
 from numdrift.harness.localize.examination import Examined, Kind, Suspect
 from numdrift.harness.localize.judged_alone import judged_alone
 from numdrift.harness.localize.local_error import LocalError
-from numdrift.harness.localize.net_effect import net_effects
+from numdrift.harness.localize.net_effect import NetEffect, acting, net_effects
 from numdrift.harness.localize.selections import names_other_elements
 from numdrift.harness.localize.storage_flow import Side
 from numdrift.harness.localize.swap_sites import Cause, SwapSite
@@ -202,6 +202,42 @@ def test_a_kernel_is_held_against_the_other_side(
 
 def test_a_product_that_is_not_rounded_before_it_is_added_is_no_fault() -> None:
     assert judged(error(0.14, bound=0.99), error(0.14, bound=81.0), roundings=0.2) == ("rounding", "within")
+
+
+@pytest.mark.parametrize(
+    ("meant", "roundings", "rule"), [(3.0, 3.6, "values"), (0.0, 3.6, ""), (3.0, 0.5, ""), (0.5, 3.6, "")]
+)
+def test_what_differs_in_exact_arithmetic_is_no_rounding_however_noisy_its_inputs_are(
+    meant: float, roundings: float, rule: str
+) -> None:
+    # given attention in bfloat16 that is told another scale, which moves what it gives by a few roundings
+    cause = kernel("arguments", ("only the other mode is given scale (0.26)",), "scaled_dot_product_attention")
+    errors: dict[Side, LocalError] = {"a": error(0.15), "b": error(1.2)}
+    suspect = Suspect(0, cause.kind, cause.reasons)
+    examined = {0: Examined(suspect, True, "", errors, roundings=roundings, meant=meant)}
+    # when, then
+    assert judged_alone(cause, examined, errors, {}) == (("beyond-rounding", rule) if rule else ("rounding", "within"))
+
+
+def test_another_scale_of_attention_in_bfloat16_is_beyond_rounding() -> None:
+    def attention(h: Tensor, scale: float) -> Tensor:
+        wide = h.bfloat16().view(2, 2, 4, 8)
+        return h + F.scaled_dot_product_attention(wide, wide, wide, scale=scale).view(16, 8).float()
+
+    first = culprits_of(lambda h: attention(h, 0.36), lambda h: attention(h, 0.35))[0]
+    assert (first.local_significance, first.local_rule) == ("beyond-rounding", "values")
+    assert culprits_of(lambda h: attention(h, 0.35), lambda h: attention(h, 0.35)) == []
+
+
+def test_where_a_first_phase_leaves_all_as_it_was_the_second_one_counts() -> None:
+    # given a forward that only copies what the other side has as a view, and a backward that is wrong
+    nothing, wrong = NetEffect(0.0, 0.0, {}), NetEffect(0.1, 1e6, {"a": error(0.2), "b": error(1e4)}, frozenset({0}))
+    assert acting([nothing, wrong]) is wrong
+    assert acting([wrong, nothing]) is wrong
+    assert acting([nothing, None]) is None
+    assert acting([None, wrong]) is None
+    assert acting([nothing]) is nothing
+    assert acting([]) is None
 
 
 @pytest.mark.parametrize(("ulp", "once", "rule"), [(16.9, True, "once"), (16.9, False, ""), (6.0, True, "")])

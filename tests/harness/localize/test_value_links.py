@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -34,6 +35,12 @@ def pair_of(a: Made, b: Made) -> TapePair:
         return work
 
     return Sides(taped(side(a)), taped(side(b))).pair()
+
+
+def low_memory_max_pool() -> Any:
+    from torch._inductor import inductor_prims  # noqa: F401, registers the op
+
+    return torch.ops.prims._low_memory_max_pool_with_offsets
 
 
 def nodes(pair: TapePair, op: str) -> tuple[FlowNode, FlowNode]:
@@ -77,6 +84,34 @@ def told(op: str, a: Made, b: Made) -> list[str]:
 )  # fmt: skip
 def test_what_is_said(op: str, a: Made, b: Made, expected: Sequence[str]) -> None:
     assert told(op, a, b) == list(expected)
+
+
+def pooled(op: Any, *arguments: Any) -> Made:
+    return lambda x, y: op(torch.stack([x, y])[None], *arguments)[0].sum()
+
+
+@pytest.mark.parametrize(
+    ("padding", "expected"), [([0, 0], []), ([1, 1], ["padding: [0, 0] against [1, 1]"])], ids=["same", "padding"]
+)
+def test_of_another_op_for_the_same_what_is_told_is_compared_by_its_names(
+    padding: list[int], expected: list[str]
+) -> None:
+    # given pooling, and a compiler's op for it, which has no defaults and gives other whole numbers
+    plain, lowered = torch.ops.aten.max_pool2d_with_indices, low_memory_max_pool()
+    made = pooled(plain, [2, 2], [2, 2]), pooled(lowered, [2, 2], [2, 2], padding, [1, 1], False)
+    pair = pair_of(*made)
+    pairs = [block for block in pair.blocks if block.is_pair]
+    flows = pair.flows
+    (found,) = [
+        (flows["a"].nodes[block.a[0]], flows["b"].nodes[block.b[0]])
+        for block in pairs
+        if flows["a"].nodes[block.a[0]].call.name == "max_pool2d_with_indices"
+    ]
+    # when, then
+    assert argument_differences(*found, pair.links) == expected
+    values, indices = found[0].made
+    assert (values.value in pair.links.of["a"]) == (not expected)  # else they are of other shapes
+    assert indices.value not in pair.links.of["a"]
 
 
 def test_the_same_values_laid_out_otherwise_are_a_matter_of_the_kernel() -> None:
