@@ -20,9 +20,10 @@ from ..tape.tape import GeneratorState, View, leaves
 from ..torch_private.operators import argument_names
 from .alignment import op_name
 from .argument_differences import plain_text
-from .examination import WIRING, Examined
+from .examination import Examined
 from .hybrid import TapePair
 from .storage_flow import SIDES, FlowNode, FlowValue, Side
+from .suspects import WIRING
 from .swap_sites import Cause
 
 Labels = Mapping[Side, str]

@@ -23,10 +23,11 @@ from collections.abc import Mapping
 from ..records.culprit import KERNEL, LAYOUT, SETUP
 from .argument_differences import GENERATOR, PART
 from .argument_differences import LAYOUT as RELAID
-from .examination import UNROUNDED, Examined
+from .examination import Examined
 from .local_error import LocalError
 from .net_effect import Effects, acting
 from .storage_flow import SIDES, Side
+from .suspects import UNROUNDED
 from .swap_sites import Cause
 
 LOCAL_FAULT = 16.0

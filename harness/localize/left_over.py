@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from ..records.culprit import Culprit
 from ..records.localization_record import LeftOver
-from .examination import names_of
 from .hybrid_tests import Drift, HybridTests, Infeasible
 from .storage_flow import SIDES
+from .suspects import names_of
 from .swap_sites import Cause
 
 

@@ -15,7 +15,7 @@ from ..tape.tape import Tape
 from .alignment import op_name
 from .batch_difference import follow_batch, with_batch
 from .choices import ChosenDrift, with_choices_of_reference, with_decisions
-from .examination import CASTS, UNROUNDED, Examined, Suspect, examine, suspects
+from .examination import Examined, examine
 from .found_culprits import Describer, kernel_of, place_of
 from .held_run import WorkerCalls
 from .hybrid import Kernels, Mixture, TapePair, Values, execute, paired
@@ -25,6 +25,7 @@ from .left_over import left_over
 from .proofs import Proofs, prove
 from .same_number import of_one_number
 from .storage_flow import SIDES, Side, Use, flow_of
+from .suspects import CASTS, UNROUNDED, Suspect, suspects
 from .swap_sites import Cause, SwapSite, causes_of, differing_inputs, sites_of
 from .undoing_causes import with_undone_together
 from .verification import Digests, Found, verify

@@ -18,11 +18,12 @@ from ..tape.replay import bits_of, set_apart
 from ..tape.storages import viewed
 from ..tape.tape import Tape, View
 from ..tape.tensor_file import CODES
-from .examination import Examined, Suspect, examined_block
+from .examination import Examined, examined_block
 from .hybrid import Mixture, MixtureExecution, TapePair
 from .local_error import results_of
 from .step_memory import Memory
 from .storage_flow import SIDES, FlowValue, Side, Use
+from .suspects import Suspect
 
 
 class NotShown(Exception):

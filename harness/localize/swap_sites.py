@@ -28,9 +28,10 @@ from ..tape.replay import bits_of
 from ..tape.storages import viewed
 from ..tape.tape import Phase
 from ..torch_private.operators import view_behind
-from .examination import CASTS, READ, UNROUNDED, Examined, Kind, names_of
+from .examination import Examined
 from .hybrid import END, TapePair
 from .storage_flow import SIDES, FlowNode, FlowValue, Side, other
+from .suspects import CASTS, READ, UNROUNDED, Kind, names_of
 
 DOMINATES = 64.0
 """A kernel whose results differ by so many times more, relatively, is the one that a site is named by."""

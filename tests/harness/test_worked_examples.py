@@ -11,9 +11,10 @@ import torch
 
 from numdrift.harness import search
 from numdrift.harness.localize import alignment, hybrid, layouts, swap_sites
-from numdrift.harness.localize.examination import examine, suspects
+from numdrift.harness.localize.examination import examine
 from numdrift.harness.localize.hybrid import paired
 from numdrift.harness.localize.storage_flow import flow_of
+from numdrift.harness.localize.suspects import suspects
 from numdrift.harness.tape import tape
 from numdrift.harness.tape.tape_recorder import TapeRecorder
 

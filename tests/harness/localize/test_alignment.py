@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from torch import Tensor, nn
 
 from numdrift.harness.localize.alignment import Block, align
-from numdrift.harness.localize.examination import examine, suspects
+from numdrift.harness.localize.examination import examine
 from numdrift.harness.localize.hybrid import Mixture, execute, paired
 from numdrift.harness.localize.storage_flow import SIDES, StorageFlow, flow_of
+from numdrift.harness.localize.suspects import suspects
 from numdrift.harness.tape.tape import CompiledNode
 
 from ..tape.trainings import TRAININGS, Training, started

@@ -11,10 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from numdrift.harness.localize.examination import examine, suspects
+from numdrift.harness.localize.examination import examine
 from numdrift.harness.localize.hybrid import Mixture, TapePair, Values, execute
 from numdrift.harness.localize.step_memory import Unbound
 from numdrift.harness.localize.storage_flow import SIDES, FlowValue, other
+from numdrift.harness.localize.suspects import suspects
 from numdrift.harness.localize.swap_sites import SwapSite, module_of, phase_of, sites_of
 from numdrift.harness.tape.tape import Tape
 

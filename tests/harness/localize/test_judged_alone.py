@@ -13,12 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from numdrift.harness.localize.examination import Examined, Kind, Suspect
+from numdrift.harness.localize.examination import Examined
 from numdrift.harness.localize.judged_alone import judged_alone
 from numdrift.harness.localize.local_error import LocalError
 from numdrift.harness.localize.net_effect import NetEffect, acting, net_effects
 from numdrift.harness.localize.selections import names_other_elements
 from numdrift.harness.localize.storage_flow import Side
+from numdrift.harness.localize.suspects import Kind, Suspect
 from numdrift.harness.localize.swap_sites import Cause, SwapSite
 from numdrift.harness.records.culprit import Culprit
 

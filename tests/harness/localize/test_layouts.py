@@ -13,10 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from numdrift.harness.investigate.culprit_words import lines_of
-from numdrift.harness.localize.examination import Examined, Suspect, examine, suspects
+from numdrift.harness.localize.examination import Examined, examine
 from numdrift.harness.localize.hybrid import Kernels, PlainKernels, TapePair
 from numdrift.harness.localize.layouts import both_in_words, in_words
 from numdrift.harness.localize.storage_flow import FlowNode
+from numdrift.harness.localize.suspects import Suspect, suspects
 from numdrift.harness.localize.verification import Found, SideKernels
 from numdrift.harness.records.culprit import Culprit
 from numdrift.harness.tape.laid_out import LaidOut, relaid

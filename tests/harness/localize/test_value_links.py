@@ -9,9 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from numdrift.harness.localize.argument_differences import LAYOUT, argument_differences, draws_differ
-from numdrift.harness.localize.examination import examine, names_of, suspects
+from numdrift.harness.localize.examination import examine
 from numdrift.harness.localize.hybrid import TapePair
 from numdrift.harness.localize.storage_flow import FlowNode
+from numdrift.harness.localize.suspects import names_of, suspects
 
 from .pairs import Sides, taped
 
