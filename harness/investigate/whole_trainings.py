@@ -84,6 +84,7 @@ def remedy(a: ModeSpec, b: ModeSpec, culprits: Sequence[Culprit]) -> Remedy:
         kernel = dict(spec.kernel)
         # An op that the compiler may not look into takes its arguments as eager mode lays them out.
         reached = culprit.kind == KERNEL or (culprit.kind == LAYOUT and spec.base == "compile")
+        reached = reached and (culprit.op or "").startswith("aten.")  # an op of the script's own has no other kernel
         ops = (name for side in "ab" for name in culprit.ops[side]) if reached else ()
         for op in dict.fromkeys(map(_plain, ops)):
             theirs = {key: value for key, value in a.kernel.items() if _plain(key) == op}

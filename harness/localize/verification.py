@@ -20,6 +20,7 @@ from ..tape.call_log import digest_of
 from ..tape.laid_out import LaidOut
 from ..tape.replay import executed, set_apart
 from ..tape.tape import NotReplayable, leaves, mapped
+from ..torch_private.own_operators import has_kernel
 from .held_run import WorkerCalls, lies_as_recorded
 from .hybrid import Kernels, Mixture, MixtureExecution, TapePair
 from .storage_flow import FlowNode, Side
@@ -117,6 +118,8 @@ class CheckedKernels:
         expected = self._digests[node.execution.position]
         if not any(expected):  # no digest is known of this call, so there is nothing to hold it against
             return self._unchecked(number, node, arguments, keywords)
+        if not has_kernel(node.execution.operation):  # the script's own op
+            return self._elsewhere(number, node, arguments, keywords, expected)
         written = node.execution.written(arguments, keywords)
         before = [tensor.clone() for tensor in written]
         outputs = executed(node.execution, arguments, keywords)
@@ -130,6 +133,9 @@ class CheckedKernels:
     ) -> list[Any]:
         """A call whose bits nobody knows: where its process gives other bits than this one, it is executed there."""
         self.found.unknown.add(number)
+        if not has_kernel(node.execution.operation):
+            self.found.foreign.add(number)
+            return self._calls.execute(node, arguments, keywords)
         if not self._ask or node.call.compiled is None:
             return executed(node.execution, arguments, keywords)
         written = node.execution.written(arguments, keywords)

@@ -11,6 +11,7 @@ import torch
 
 from ..torch_private.dispatching import bare_execution, registered_operation
 from ..torch_private.operators import written_values
+from ..torch_private.own_operators import has_kernel
 from .storages import Storages
 from .tape import Call, GeneratorState, NotReplayable, Tape, View, leaves, mapped, views_in
 
@@ -77,9 +78,12 @@ class Replay:
     """A tape made ready to be executed any number of times."""
 
     def __init__(self, tape: Tape) -> None:
-        """Raises NotReplayable when this torch lacks one of the tape's ops."""
+        """Raises NotReplayable when this torch lacks one of the tape's ops, or a kernel for it."""
         self._tape = tape
         self._executions = executions(tape)
+        own = next((one.call.op for one in self._executions if not has_kernel(one.operation)), None)
+        if own is not None:
+            raise NotReplayable(f"{own} is an op of the script's own, which no other process can execute")
 
     def run(self, arithmetic: Arithmetic) -> dict[str, torch.Tensor]:
         """Give the watched values. Random generators and the grad mode are as before afterwards.

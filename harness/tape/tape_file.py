@@ -6,7 +6,8 @@
     drawn 7 1         the second tensor that the call number 7 drew
     generator 2       the state of a generator, number 2
 
-What is read is checked: ops by the dispatcher's own list, views against the storages that they are views of.
+What is read is checked: ops by the dispatcher's own list, views against the storages that they are views of. Ops that a
+script has defined are described by their schemas (`own`), and known by these where nobody has defined them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import torch
 
 from ..errors import JournalError
 from ..torch_private.dispatching import registered_operation
+from ..torch_private.own_operators import define_without_kernel, own_schema
 from .tape import Call, CompiledNode, Draw, Phase, Slot, Tape, View, Watched, leaves, views_in
 from .tape_arguments import Decoder, Encoder, dtype_named, name_of, whole
 from .tensor_file import read_tensors, write_tensors
@@ -89,6 +91,9 @@ def described_tape(tape: Tape) -> tuple[dict[str, torch.Tensor], dict[str, Any]]
         "slots": [[slot.size, slot.device, name_of(slot.dtype)] for slot in tape.slots],
         "calls": calls,
     }
+    own = {op: schema for op in dict.fromkeys(call.op for call in tape.calls) if (schema := own_schema(op)) is not None}
+    if own:  # a process that has not executed the script does not know them
+        facts["own"] = own
     if tape.starts:
         facts["starts"] = [[name, encoder.encode(view)] for name, view in tape.starts.items()]
     facts |= {kind: [[one.position, one.name, encoder.encode(one.view)] for one in ones] for kind, ones in seen.items()}
@@ -111,6 +116,9 @@ def read_tape(path: Path) -> Tape:
 def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> Tape:
     """The tape that `described_tape` has described. Raises ValueError, TypeError, KeyError and RecursionError."""
     slots = tuple(Slot(whole(size), _text(device), dtype_named(dtype)) for size, device, dtype in facts["slots"])
+    for name, schema in facts.get("own", {}).items():
+        if registered_operation(_text(name)) is None:
+            define_without_kernel(name, _text(schema))
     decoder = Decoder(lambda number: _bytes(tensors, f"generator {number}"))
     calls = tuple(_call(number, one, decoder, tensors, slots) for number, one in enumerate(facts["calls"]))
     seen: dict[str, list[Watched]] = {"watched": [], "given": []}  # tapes of before have nothing given

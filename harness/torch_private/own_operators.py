@@ -1,0 +1,48 @@
+"""Ops that a script or a library of its has defined, in a process that has not executed it: known by their schemas, and
+without a kernel. What they compute only the script's own process can say."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+
+from .dispatching import registered_operation
+from .operators import schema_of
+
+TORCHS = ("aten", "prims")
+"""Namespaces that every process has."""
+
+NAME = re.compile(r"(\w+)\.(\w+)\.(\w+)")
+
+_libraries: dict[str, torch.library.Library] = {}
+
+
+def own_schema(name: str) -> str | None:
+    """The schema, as text, of an op (`mine.attend.default`) that is known and not torch's."""
+    operation = None if name.partition(".")[0] in TORCHS else registered_operation(name)
+    return None if operation is None else str(schema_of(operation))
+
+
+def define_without_kernel(name: str, schema: str) -> None:
+    """Make an op known that nobody has defined here. Raises ValueError for what is no name or no schema of this op."""
+    parts = NAME.fullmatch(name)
+    if parts is None or parts[1] in TORCHS or registered_operation(name) is not None:
+        raise ValueError(f"{name!r} is no op of a script's own")
+    namespace, op, overload = parts.groups()
+    full = op if overload == "default" else f"{op}.{overload}"
+    given, _, signature = schema.partition("(")
+    if given != f"{namespace}::{full}":
+        raise ValueError(f"{schema!r} is no schema of {name}")
+    library = torch.library.Library(namespace, "FRAGMENT")
+    try:
+        library.define(f"{full}({signature}")
+    except RuntimeError as error:  # of the parser, over several lines
+        raise ValueError(f"{schema!r} is no schema") from error
+    _libraries[name] = library  # the op is gone with it
+
+
+def has_kernel(operation: Any) -> bool:
+    """Whether an op can be executed here."""
+    return f"{operation.namespace}.{operation.__name__}" not in _libraries
