@@ -104,7 +104,7 @@ def _less_accurate(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str
     notes = []
     for one in culprits:
         errors = [(rho, label) for label, rho in ((a, one.rho.get("a")), (b, one.rho.get("b"))) if rho]
-        if one.is_of_kernel and one.is_proven and one.local_significance == "rounding" and len(errors) == 2:
+        if one.is_proven and one.local_significance == "rounding" and len(errors) == 2:
             (better, _), (worse, label) = sorted(errors)
             if worse > LESS_ACCURATE * better:
                 notes.append(

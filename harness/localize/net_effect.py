@@ -23,6 +23,9 @@ from .step_memory import Memory
 from .storage_flow import SIDES, FlowNode, FlowValue, Side, Use
 from .swap_sites import Cause, SwapSite, only_puts
 
+ROUNDED = 1.0
+"""Roundings up to which values are the same, rounded otherwise."""
+
 
 @dataclass(frozen=True, slots=True)
 class NetEffect:
@@ -43,9 +46,9 @@ follows in the backward reads what the first phase has left."""
 
 
 def acting(phases: Sequence[NetEffect | None]) -> NetEffect | None:
-    """The effect of the first phase; of the one after it where that has left all as it was."""
+    """The effect of the first phase; of the one after it where that has left all as it was, but for its rounding."""
     for one in phases:
-        if one is None or one.roundings:
+        if one is None or one.roundings > ROUNDED:
             return one
     return phases[0] if phases else None
 
