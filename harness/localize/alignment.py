@@ -25,7 +25,7 @@ With `recorded_step` of the tape's example, and 3 * weight written as a sum on t
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import networkx
@@ -89,8 +89,9 @@ def align(a: StorageFlow, b: StorageFlow) -> list[Block]:
     firm = _by_readers(left, right, firm)
     loose = _paired(left, right, firm, lambda unit: unit.place, lambda unit: unit.name)
     loose |= _paired(left, right, firm | loose, lambda unit: unit.place[:2], lambda unit: (unit.name, unit.look))
-    left = _with_repeats(a, left, {**firm, **loose}.keys())
-    right = _with_repeats(b, right, {**firm, **loose}.values())
+    pairs = firm | loose
+    back = {j: i for i, j in pairs.items()}
+    left, right = _with_repeats(a, left, pairs, b, right), _with_repeats(b, right, back, a, left)
     while True:
         blocks, cycles = _with_cycles(a, b, _blocks(left, right, firm | loose, apart=False))
         if cycles:
@@ -105,17 +106,35 @@ def align(a: StorageFlow, b: StorageFlow) -> list[Block]:
         loose = {i: j for i, j in loose.items() if i not in unpaired}
 
 
-def _with_repeats(flow: StorageFlow, units: Sequence[OpUnit], paired: Collection[int]) -> list[OpUnit]:
+def _with_repeats(
+    flow: StorageFlow, units: Sequence[OpUnit], pairs: Mapping[int, int], other: StorageFlow, others: Sequence[OpUnit]
+) -> list[OpUnit]:
     """The units, where an unpaired one computes the same from the same as a paired one with all its nodes in that one's
-    place, and with none itself."""
-    same = alike(flow)
-    home = {same[node]: number for number in paired for node in units[number].nodes if node in same}
-    found = list(units)
+    place, and with none itself. Where the other side computes different things for several that are the same here, it
+    goes with the one that is the same-manieth of its own place: keys with keys, and queries with queries."""
+    same, theirs = alike(flow), alike(other)
+    ranks: dict[int, int] = {}
+    seen: dict[Hashable, int] = {}
+    homes: dict[int, list[int]] = {}
     for number, unit in enumerate(units):
-        homes = {home.get(same.get(node, -1)) for node in unit.nodes}
-        if number not in paired and len(homes) == 1 and (place := homes.pop()) is not None:
-            found[place] = replace(found[place], nodes=tuple(sorted((*found[place].nodes, *unit.nodes))))
-            found[number] = replace(unit, nodes=())
+        kinds = {same.get(node, -1) for node in unit.nodes}
+        if len(kinds) == 1 and -1 not in kinds:
+            (kind,) = kinds
+            ranks[number] = seen[unit.place, kind] = seen.get((unit.place, kind), -1) + 1
+            if number in pairs:
+                homes.setdefault(kind, []).append(number)
+    found = list(units)
+    for number in ranks.keys() - pairs.keys():
+        candidates = homes.get(same[units[number].nodes[0]], [])
+        firsts = {one: others[pairs[one]].nodes[0] for one in candidates}
+        meant = {theirs.get(node, node) for node in firsts.values()}
+        if len(meant) > 1:
+            candidates = [one for one in candidates if ranks[one] == ranks[number]]
+            meant = {theirs.get(firsts[one], firsts[one]) for one in candidates}
+        if len(meant) == 1:
+            home = candidates[0]
+            found[home] = replace(found[home], nodes=tuple(sorted((*found[home].nodes, *units[number].nodes))))
+            found[number] = replace(units[number], nodes=())
     return found
 
 

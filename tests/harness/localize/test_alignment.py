@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from numdrift.harness.localize.examination import examine
 from numdrift.harness.localize.hybrid import Mixture, execute, paired
 from numdrift.harness.localize.storage_flow import SIDES, StorageFlow, flow_of
 from numdrift.harness.localize.suspects import suspects
-from numdrift.harness.tape.tape import CompiledNode
+from numdrift.harness.tape.tape import CompiledNode, Tape
 
 from ..tape.trainings import TRAININGS, Training, started
 from .pairs import Plant, Sides, Small, differing, sides, taped
@@ -303,6 +303,39 @@ def test_what_one_side_computes_twice_from_the_same_is_one_op(base: float, turne
     differing_ones = [one.suspect for one in examined.values() if one.differs is not False]
     told = "101 against 100" if turned else "100 against 101"
     assert [(one.kind, one.reasons) for one in differing_ones] == ([] if base == 100 else [("arguments", (told,))])
+
+
+def test_what_is_the_same_on_one_side_only_goes_with_what_is_called_at_the_same_place() -> None:
+    """Two layers turn queries and keys by the same angles; the other side shifts those of the keys, and computes the angles
+    of both layers once."""
+    x, places = torch.linspace(-1, 1, 8), torch.arange(8.0)
+
+    def anew(watch: Callable[[str, Tensor], None]) -> None:
+        for layer in range(2):
+            watch(f"query {layer}", x * places.sin())
+            watch(f"key {layer}", x + places.sin())
+
+    def once(watch: Callable[[str, Tensor], None]) -> None:
+        query, key = places.sin(), (places + 1).sin()
+        for layer in range(2):
+            watch(f"query {layer}", x * query)
+            watch(f"key {layer}", x + key)
+
+    def in_layers(tape: Tape, names: Sequence[str]) -> Tape:
+        calls = [call for call in tape.calls if call.name in ("sin", "mul", "add")]
+        named = dict(zip(map(id, calls), names, strict=True))
+        return replace(tape, calls=tuple(replace(call, module=named.get(id(call), "")) for call in tape.calls))
+
+    a = in_layers(taped(anew), ["0", "0", "0", "0", "1", "1", "1", "1"])
+    b = in_layers(taped(once), ["0", "0", "0", "0", "0", "1", "1"])
+    pair = paired(flow_of(a), flow_of(b))
+    examined = examine(pair, suspects(pair))
+    # then only the shift is another op, and no sine errs
+    names = [one.suspect.reasons for one in examined.values() if one.differs is not False]
+    assert ("only the other mode executes add",) in names
+    nodes = pair.flows["a"].nodes
+    sines = [block for block in pair.blocks if block.paired and nodes[block.a[0]].call.name == "sin"]
+    assert [(len(block.a), len(block.b)) for block in sines] == [(2, 1), (2, 1)]
 
 
 def test_of_ops_that_look_alike_those_are_paired_whose_results_are_read_alike() -> None:
