@@ -4,7 +4,7 @@ other bits on side b's values, and how large each side's error is."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -69,7 +69,8 @@ class Examined:
     the other bits, or with which its kernel does; `terms` counts the elements of one of them to one of a result.
     `elsewhere` says of an op that gives places that other elements lie there, `once` of one that computes each element
     by itself that its results are of 16 bits: it does so in float32, and rounds them once. What is told something else
-    means results that are `meant` roundings apart, in exact arithmetic on the same inputs."""
+    means results that are `meant` roundings apart, in exact arithmetic on the same inputs. What differs is a `single`
+    number, or several."""
 
     suspect: Suspect
     differs: bool | None
@@ -83,6 +84,7 @@ class Examined:
     elsewhere: bool = False
     once: bool = False
     meant: float = 0.0
+    single: bool = False
 
     @property
     def is_entangled(self) -> bool:
@@ -156,8 +158,14 @@ def examined_block(
         value.dtype in (torch.bfloat16, torch.float16) for value in (*results["a"], *results["b"])
     )
     meant = apart_exactly(slices) if errors and suspect.kind == "arguments" else 0.0
+    single = is_single(zip(results["a"], results["b"], strict=True))
     return Examined(
-        suspect, True, "", found, largest, roundings, kept_slices, relaid_arguments, terms, elsewhere, once, meant
+        *(suspect, True, "", found, largest, roundings, kept_slices, relaid_arguments),
+        terms=terms,
+        elsewhere=elsewhere,
+        once=once,
+        meant=meant,
+        single=single,
     )
 
 
@@ -223,6 +231,11 @@ def precision(a: torch.Tensor, b: torch.Tensor) -> float:
 
 def in_roundings(largest: float, unit: float) -> float:
     return largest / unit if unit else math.inf if largest else 0.0
+
+
+def is_single(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> bool:
+    """Whether all that differs of these results are single numbers: their errors do not average out."""
+    return all(a.numel() == 1 or is_same(a, b.to(a.dtype)) for a, b in pairs)
 
 
 def relative(a: torch.Tensor, b: torch.Tensor) -> float:

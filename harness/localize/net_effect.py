@@ -16,7 +16,7 @@ import torch
 
 from ..tape.in_double import EXACT_DTYPES, Exact
 from ..tape.replay import set_apart
-from .examination import in_roundings, precision, relative
+from .examination import in_roundings, is_single, precision, relative
 from .hybrid import Kernels, Mixture, MixtureExecution, TapePair, Values
 from .local_error import SAMPLES, ExactResults, LocalError, moved_by_rounding, results_of
 from .step_memory import Memory
@@ -32,12 +32,14 @@ class NetEffect:
     """What the blocks of a site in one phase of the step do together, on side b's values: what leaves them is moved,
     where side a's are in their place, by at most this share of its size and so many `roundings` of its own precision.
     `errors` are each side's against double precision, where that is known. `blocks` are those that compute something:
-    a compiled graph puts its running statistics where they belong by copies that the script does not have."""
+    a compiled graph puts its running statistics where they belong by copies that the script does not have. What it
+    moves is a single number where `single`."""
 
     largest: float
     roundings: float
     errors: Mapping[Side, LocalError]
     blocks: frozenset[int] = frozenset()
+    single: bool = False
 
 
 Effects = Mapping[SwapSite, Sequence[NetEffect | None]]
@@ -104,7 +106,7 @@ def _effect(pair: TapePair, before: Memory, blocks: frozenset[int], left: Left) 
                 errors = {one: error for one, error in known.items() if error is not None}
             break
     computing = frozenset(number for number in blocks if not only_puts(pair, number))
-    return NetEffect(largest, roundings, errors, computing)
+    return NetEffect(largest, roundings, errors, computing, is_single(values))
 
 
 class _Doubles:

@@ -241,6 +241,23 @@ def test_where_a_first_phase_leaves_all_as_it_was_the_second_one_counts() -> Non
     assert acting([]) is None
 
 
+@pytest.mark.parametrize(("rho", "single", "rule"), [(4.9, True, ""), (4.9, False, "values"), (20.0, True, "values")])
+def test_the_error_of_a_single_number_is_not_averaged(rho: float, single: bool, rule: str) -> None:
+    # given the norm of all gradients, which one side takes of one long vector
+    cause = kernel("structure", ("_foreach_norm, stack against cat",), "_foreach_norm")
+    errors: dict[Side, LocalError] = {"a": error(0.01), "b": error(rho)}
+    suspect = Suspect(0, cause.kind, cause.reasons)
+    alone = Examined(suspect, True, "", errors, roundings=rho, single=single)
+    several = replace(cause, sites=(SwapSite(frozenset({0, 1}), 0),))
+    effect = NetEffect(1e-7, rho, errors, frozenset({0}), single)
+    # when, then
+    for judged_as in (
+        judged_alone(cause, {0: alone}, errors, {}),
+        judged_alone(several, {0: alone}, errors, {several.sites[0]: [effect]}),
+    ):
+        assert judged_as == ("beyond-rounding" if rule else "rounding", rule)
+
+
 @pytest.mark.parametrize(("ulp", "once", "rule"), [(16.9, True, "once"), (16.9, False, ""), (6.0, True, "")])
 def test_an_op_that_rounds_each_element_once_errs_by_few_roundings(ulp: float, once: bool, rule: str) -> None:
     # given a derivative in bfloat16 that is a sixteenth too large, which rounding of its inputs could make it as well
