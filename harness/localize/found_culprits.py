@@ -20,7 +20,7 @@ from .hybrid_tests import Drift
 from .judged_alone import judged_alone
 from .layouts import look_at
 from .local_error import LocalError
-from .net_effect import NetEffect, acting, net_effects
+from .net_effect import NetEffect, net_effects
 from .proofs import MeasuredCause, Proofs, is_beyond
 from .storage_flow import SIDES, FlowNode, Side
 from .swap_sites import PHASES, Cause, phase_of
@@ -97,8 +97,7 @@ class Describer:
                     errors[side] = error
         local, rule = judged_alone(cause, self._examined, errors, self._effects)
         # What the blocks of a site do together is what it does, where that can be had.
-        effects = (acting(self._effects.get(site, ())) for site in cause.sites)
-        together = [one for one in effects if one is not None]
+        together = [one[0] for site in cause.sites if (one := self._effects.get(site)) and one[0] is not None]
         if together and not errors:
             errors = dict(max(together, key=lambda one: one.roundings).errors)
         alone = [self._examined[one] for one in cause.blocks if one in self._examined]

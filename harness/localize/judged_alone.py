@@ -25,7 +25,7 @@ from .argument_differences import GENERATOR, PART
 from .argument_differences import LAYOUT as RELAID
 from .examination import Examined
 from .local_error import LocalError
-from .net_effect import Effects, acting
+from .net_effect import Effects
 from .storage_flow import SIDES, Side
 from .suspects import UNROUNDED
 from .swap_sites import Cause
@@ -102,10 +102,12 @@ def judged_alone(
         better, worse = sorted(error.ulp for error in errors.values())
         rule = "once" if worse > ONCE * max(1.0, better) else ""
     within = all(_within(one.errors, one.roundings if one.differs else math.inf) for one in looked)
-    if any(site.is_several for site in cause.sites):
+    # A kernel whose site leaves the first phase bit for bit as it was acts in the backward: its own errors tell.
+    nothing = cause.kind == KERNEL and bool(errors) and _leaves_nothing(cause, effects)
+    if any(site.is_several for site in cause.sites) and not nothing:
         phases = [effects.get(site, ()) for site in cause.sites]
-        # What follows in the backward reads what the first phase has left: that one's effect counts, if it has one.
-        first = [one for one in map(acting, phases) if one is not None]
+        # What follows in the backward reads what the first phase has left: that one's effect counts.
+        first = [one[0] for one in phases if one and one[0] is not None]
         told = any(is_told(one) for one in looked if any(one.suspect.block in of.blocks for of in first))
         moved = max((one.roundings for one in first), default=0.0)
         if known := bool(first) and all(len(one.errors) == len(SIDES) for one in first):
@@ -121,6 +123,11 @@ def judged_alone(
     if rule or (told and (math.isinf(moved) or meant)):
         return "beyond-rounding", rule or "values"
     return ("rounding", "within" if within else "") if known else (None, "")
+
+
+def _leaves_nothing(cause: Cause, effects: Effects) -> bool:
+    first = [one[0] for site in cause.sites if (one := effects.get(site))]
+    return bool(first) and all(one is not None and not one.roundings for one in first)
 
 
 def _rule(

@@ -23,9 +23,6 @@ from .step_memory import Memory
 from .storage_flow import SIDES, FlowNode, FlowValue, Side, Use
 from .swap_sites import Cause, SwapSite, only_puts
 
-ROUNDED = 1.0
-"""Roundings up to which values are the same, rounded otherwise."""
-
 
 @dataclass(frozen=True, slots=True)
 class NetEffect:
@@ -45,14 +42,6 @@ class NetEffect:
 Effects = Mapping[SwapSite, Sequence[NetEffect | None]]
 """Phase by phase of the step. None where nothing that leaves them has a counterpart, or they cannot be mixed. What
 follows in the backward reads what the first phase has left."""
-
-
-def acting(phases: Sequence[NetEffect | None]) -> NetEffect | None:
-    """The effect of the first phase; of the one after it where that has left all as it was, but for its rounding."""
-    for one in phases:
-        if one is None or one.roundings > ROUNDED:
-            return one
-    return phases[0] if phases else None
 
 
 def net_effects(pair: TapePair, causes: Collection[Cause]) -> dict[SwapSite, list[NetEffect | None]]:

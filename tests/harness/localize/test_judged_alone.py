@@ -16,7 +16,7 @@ from torch import Tensor
 from numdrift.harness.localize.examination import Examined
 from numdrift.harness.localize.judged_alone import judged_alone
 from numdrift.harness.localize.local_error import LocalError
-from numdrift.harness.localize.net_effect import NetEffect, acting, net_effects
+from numdrift.harness.localize.net_effect import NetEffect, net_effects
 from numdrift.harness.localize.selections import names_other_elements
 from numdrift.harness.localize.storage_flow import Side
 from numdrift.harness.localize.suspects import Kind, Suspect
@@ -230,15 +230,16 @@ def test_another_scale_of_attention_in_bfloat16_is_beyond_rounding() -> None:
     assert culprits_of(lambda h: attention(h, 0.35), lambda h: attention(h, 0.35)) == []
 
 
-def test_where_a_first_phase_leaves_all_as_it_was_the_second_one_counts() -> None:
-    # given a forward that only copies what the other side has as a view, and a backward that is wrong
-    nothing, wrong = NetEffect(0.0, 0.0, {}), NetEffect(0.1, 1e6, {"a": error(0.2), "b": error(1e4)}, frozenset({0}))
-    assert acting([nothing, wrong]) is wrong
-    assert acting([wrong, nothing]) is wrong
-    assert acting([nothing, None]) is None
-    assert acting([None, wrong]) is None
-    assert acting([nothing]) is nothing
-    assert acting([]) is None
+@pytest.mark.parametrize(("left", "rule"), [(0.0, "error"), (0.5, "")])
+def test_a_kernel_whose_first_phase_leaves_all_as_it_was_is_judged_by_its_own_errors(left: float, rule: str) -> None:
+    # given a forward that only copies what the other side has as a view, and a backward kernel that is wrong
+    cause = replace(kernel(op="tanh_backward"), sites=(SwapSite(frozenset({0, 1}), 0),))
+    errors: dict[Side, LocalError] = {"a": error(13849.0), "b": error(0.2)}
+    examined = {0: Examined(Suspect(0, "kernel", ()), True, "", errors, largest=0.1, roundings=1e6)}
+    first = NetEffect(0.0, left, {"a": error(0.2), "b": error(0.2)})
+    # when, then
+    found = judged_alone(cause, examined, errors, {cause.sites[0]: [first, None]})
+    assert found == (("beyond-rounding", rule) if rule else ("rounding", ""))
 
 
 @pytest.mark.parametrize(("rho", "single", "rule"), [(4.9, True, ""), (4.9, False, "values"), (20.0, True, "values")])
