@@ -38,10 +38,8 @@ def with_causes(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -
             verdict, word="different-setup", text=f"different-setup: {text}", step=setup[0].step, inspect=False
         )
     if verdict.word == "beyond-rounding":
-        first, began = (
-            verdict.first_significant_step,
-            min((one.step for one in wrong if one.step is not None), default=None),
-        )
+        first = verdict.first_significant_step
+        began = min((one.step for one in wrong if one.step is not None), default=None)
         if first is None or began is None or began >= first:
             return verdict
         text = f"{verdict.text}; what causes it is wrong from step {began} on, where noise hides it"

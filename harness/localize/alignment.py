@@ -91,7 +91,8 @@ def align(a: StorageFlow, b: StorageFlow) -> list[Block]:
     loose |= _paired(left, right, firm | loose, lambda unit: unit.place[:2], lambda unit: (unit.name, unit.look))
     pairs = firm | loose
     back = {j: i for i, j in pairs.items()}
-    left, right = _with_repeats(a, left, pairs, b, right), _with_repeats(b, right, back, a, left)
+    same = alike(a), alike(b)
+    left, right = _with_repeats(left, pairs, right, *same), _with_repeats(right, back, left, *same[::-1])
     while True:
         blocks, cycles = _with_cycles(a, b, _blocks(left, right, firm | loose, apart=False))
         if cycles:
@@ -107,12 +108,16 @@ def align(a: StorageFlow, b: StorageFlow) -> list[Block]:
 
 
 def _with_repeats(
-    flow: StorageFlow, units: Sequence[OpUnit], pairs: Mapping[int, int], other: StorageFlow, others: Sequence[OpUnit]
+    units: Sequence[OpUnit],
+    pairs: Mapping[int, int],
+    others: Sequence[OpUnit],
+    same: Mapping[int, int],
+    theirs: Mapping[int, int],
 ) -> list[OpUnit]:
     """The units, where an unpaired one computes the same from the same as a paired one with all its nodes in that one's
     place, and with none itself. Where the other side computes different things for several that are the same here, it
-    goes with the one that is the same-manieth of its own place: keys with keys, and queries with queries."""
-    same, theirs = alike(flow), alike(other)
+    goes with the one that is the same-manieth of its own place: keys with keys, and queries with queries. `same` and
+    `theirs` are what `alike` says of either side."""
     ranks: dict[int, int] = {}
     seen: dict[Hashable, int] = {}
     homes: dict[int, list[int]] = {}

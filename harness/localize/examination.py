@@ -12,12 +12,13 @@ import torch
 
 from ..drift.step_score import UNIT_ROUNDOFF
 from ..tape.ensemble import in_words
+from ..tape.in_double import exact_values
 from ..tape.replay import is_same, set_apart
 from ..tape.tape import Tape, Watched
 from .argument_differences import LAYOUT, PART
 from .hybrid import Instead, Mixture, MixtureExecution, TapePair, storage_read
 from .layouts import RelaidArgument, SwappedLayout, looks_of, swapped_layout
-from .local_error import LocalError, apart_exactly, exact_block
+from .local_error import LocalError, exact_block, results_of
 from .selections import names_other_elements
 from .step_memory import Memory, Unbound
 from .storage_flow import SIDES, FlowValue, Side, StorageFlow, Use
@@ -157,7 +158,7 @@ def examined_block(
     once = torch.Tag.pointwise in getattr(one, "tags", ()) and all(
         value.dtype in (torch.bfloat16, torch.float16) for value in (*results["a"], *results["b"])
     )
-    meant = apart_exactly(slices) if errors and suspect.kind == "arguments" else 0.0
+    meant = _apart_exactly(slices, results) if errors and suspect.kind == "arguments" else 0.0
     single = is_single(zip(results["a"], results["b"], strict=True))
     return Examined(
         *(suspect, True, "", found, largest, roundings, kept_slices, relaid_arguments),
@@ -208,6 +209,20 @@ def _compared(pair: TapePair, number: int) -> list[tuple[Use, Use]]:
                 if pair.maker("a", a.value) <= number and pair.maker("b", b.value) <= number:
                     found[a.value, b.value] = (a, b)
     return list(found.values())
+
+
+def _apart_exactly(slices: Mapping[Side, Tape], results: Mapping[str, list[torch.Tensor]]) -> float:
+    """How far two versions of a block are apart in double, where rounding is no reason: the largest distance of a
+    result, in roundings of the precision that side a has it in. Zero where that is not known."""
+    found = [0.0]
+    with suppress(Exception):  # an op may raise anything on doubles
+        exact = [exact_values(slices[side]) for side in SIDES]
+        if not any(not_exact for _, not_exact in exact):
+            values = (results_of(one) for one, _ in exact)
+            for a, b, recorded in zip(*values, results["a"], strict=True):
+                if recorded.is_floating_point() and a.shape == b.shape and bool(a.any()):
+                    found.append(in_roundings(relative(a, b), precision(recorded, recorded)))
+    return max(found)
 
 
 def _errors(slices: Mapping[Side, Tape], results: Mapping[str, list[torch.Tensor]]) -> dict[Side, LocalError] | None:

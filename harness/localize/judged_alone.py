@@ -95,8 +95,8 @@ def judged_alone(
     terms = max((one.terms for one in looked), default=0) if cause.kind == LAYOUT else 0
     limit = max(LOCAL_FAULT, math.sqrt(terms))
     moved = max((one.roundings for one in looked), default=0.0)
-    least = LOCAL_FAULT if leads and all(one.single for one in leads) else MOVED
-    rule = _rule(errors, moved, told=told, convolves=convolves, limit=limit, least=least)
+    single = bool(leads) and all(one.single for one in leads)
+    rule = _rule(errors, moved, told=told, convolves=convolves, single=single, limit=limit)
     known = len(errors) == len(SIDES)
     if not rule and known and moved > ONCE and all(one.once for one in looked):
         better, worse = sorted(error.ulp for error in errors.values())
@@ -111,9 +111,8 @@ def judged_alone(
         told = any(is_told(one) for one in looked if any(one.suspect.block in of.blocks for of in first))
         moved = max((one.roundings for one in first), default=0.0)
         if known := bool(first) and all(len(one.errors) == len(SIDES) for one in first):
-            known_as = [(one, LOCAL_FAULT if one.single else MOVED) for one in first]
             rules = [
-                _rule(one.errors, one.roundings, told=told, convolves=convolves, least=most) for one, most in known_as
+                _rule(one.errors, one.roundings, told=told, convolves=convolves, single=one.single) for one in first
             ]
             rule = next(filter(None, rules), rule if rule in ("bias", "bound") else "")
         rule = rule if moved > MOVED else ""
@@ -136,17 +135,18 @@ def _rule(
     *,
     told: bool,
     convolves: bool,
+    single: bool,
     limit: float = LOCAL_FAULT,
-    least: float = MOVED,
 ) -> str:
     """By which rule these errors are a fault; `told` where the sides are told to compute other things, `limit` the rho
-    from which on an error is one, `least` that from which on what is told is: the error of a single number, as a norm,
-    is not averaged, and may by chance be some times the usual one."""
+    from which on an error is one. The error of a `single` number, as a norm, is not averaged, and may by chance be some
+    times the usual one."""
     if len(errors) < len(SIDES):
         return ""
     worse, better = sorted(errors.values(), key=lambda one: one.rho, reverse=True)
     if worse.rho > limit * max(1.0, better.rho):
         return "values" if told else "error"
+    least = LOCAL_FAULT if single else MOVED
     if told and min(worse.rho, roundings) > least * max(1.0, better.rho):
         return "values"
     if worse.rho > MOVED * max(1.0, better.rho) and _leans(worse) and abs(better.bias) < UPRIGHT:

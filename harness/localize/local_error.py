@@ -19,7 +19,7 @@ see docs/reference/score.md).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -32,7 +32,6 @@ from ..tape.storages import Storages
 from ..tape.tape import Tape, View
 from .bounds import error_bound
 from .hybrid import Values
-from .storage_flow import SIDES, Side
 
 SAMPLES = 3
 """Perturbed executions behind rho."""
@@ -120,22 +119,6 @@ def exact_block(tape: Tape, versions: Sequence[Tape] = ()) -> ExactResults:
     # Where an op has no double form the values are not exact, and a bound would be held against their errors.
     bounds = {} if not_exact else _bounds(versions or (tape,))
     return ExactResults(values, (exact_values(_perturbed(tape, seed))[0] for seed in range(SAMPLES)), bounds)
-
-
-def apart_exactly(slices: Mapping[Side, Tape]) -> float:
-    """How far two versions of a block are apart in double, where rounding is no reason: the largest distance of a
-    result, in roundings of the precision that it is recorded in. Zero where that is not known."""
-    found = []
-    with suppress(Exception):  # an op may raise anything on doubles
-        exact = {side: exact_values(tape) for side, tape in slices.items()}
-        if len(exact) < len(SIDES) or any(not_exact for _, not_exact in exact.values()):
-            return 0.0
-        for seen in slices["a"].watched:
-            unit = UNIT_ROUNDOFF.get(str(seen.view.dtype).removeprefix("torch."))
-            ours, theirs = (exact[side][0][seen.name] for side in SIDES)
-            if unit is not None and ours.is_floating_point() and ours.shape == theirs.shape and bool(ours.any()):
-                found.append(float((theirs.double() - ours.double()).norm() / ours.double().norm()) / unit)
-    return max(found, default=0.0)
 
 
 def _bounds(versions: Sequence[Tape]) -> Bounds:

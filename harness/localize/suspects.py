@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,7 +12,6 @@ from ..tape.tape import SCRATCH
 from ..torch_private.operators import view_behind
 from .argument_differences import GENERATOR, LAYOUT, PART, TURNED, argument_differences, drawn_reasons, draws_differ
 from .hybrid import TapePair
-from .repeats import again_within
 from .storage_flow import SIDES, FlowNode, Side
 
 Kind = Literal["kernel", "layout", "arguments", "structure", "setup"]
@@ -51,15 +50,13 @@ class Suspect:
 def suspects(pair: TapePair) -> dict[int, Suspect]:
     """Look at every block. What only makes the same tensors in other words is left to the experiment."""
     found: dict[int, Suspect] = {}
-    paired = [block for block in pair.blocks if block.paired]
-    again = {side: again_within(pair.flows[side], [block.of(side) for block in paired]) for side in SIDES}
     for number in range(len(pair.blocks)):
         nodes = _executed_once(pair, number)
         if nodes is None:
             if not {*names_of(pair, number, "a"), *names_of(pair, number, "b")} <= {*SCRATCH} and not _only_copies(
                 pair, number
             ):
-                found[number] = _unpaired(pair, number, again)
+                found[number] = _unpaired(pair, number)
             continue
         left, right = nodes
         reasons = drawn_reasons(left, right, argument_differences(left, right, pair.links))
@@ -92,12 +89,12 @@ def _only_copies(pair: TapePair, number: int) -> bool:
     return all(view_behind(one.execution.operation) is not None for one in nodes)
 
 
-def _unpaired(pair: TapePair, number: int, again: Mapping[Side, Collection[int]]) -> Suspect:
+def _unpaired(pair: TapePair, number: int) -> Suspect:
     """A block that is not one call on each side: one op in several calls, or other ops."""
     block = pair.blocks[number]
     left, right = listed(pair, number, "a"), listed(pair, number, "b")
     if block.paired:
-        first = [[node for node in block.of(side) if node not in again[side]] for side in SIDES]
+        first = [[node for node in block.of(side) if node not in pair.links.again[side]] for side in SIDES]
         twice = any(len(one) == 1 < len(block.of(side)) for one, side in zip(first, SIDES, strict=True))
         why = _computed_again(pair, number) if twice else f"decomposed into {right}"
         if not twice and len(block.of("b")) == 1:

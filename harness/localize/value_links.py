@@ -28,9 +28,10 @@ class Link:
 @dataclass(slots=True)
 class Links:
     """The links of each side. They need not be inverse: what an extra op makes is, for the other side, what
-    it was made from."""
+    it was made from. `again` are each side's nodes that compute once more what a node of the same block has before."""
 
     of: dict[Side, dict[FlowValue, Link]] = field(default_factory=lambda: {"a": {}, "b": {}})
+    again: dict[Side, dict[int, int]] = field(default_factory=lambda: {"a": {}, "b": {}})
 
     def connect(self, a: Use, b: Use) -> None:
         """Let both values stand for each other where nothing does yet."""
@@ -72,9 +73,11 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block], *, own_batch
     for ours, theirs in given if own_batch else ():
         if ours.value not in a.makers and theirs.value not in b.makers:
             links.connect(ours, theirs)
-    repeated = {side: again_within(flow, [block.of(side) for block in blocks if block.paired]) for side, flow in flows}
+    links.again = {
+        side: again_within(flow, [block.of(side) for block in blocks if block.paired]) for side, flow in flows
+    }
     once = [
-        [[one for one in block.of(side) if one not in repeated[side]] for side in SIDES]
+        [[one for one in block.of(side) if one not in links.again[side]] for side in SIDES]
         for block in blocks
         if block.paired
     ]
@@ -123,7 +126,7 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block], *, own_batch
     # What is computed once more, to what the first computation is linked to
     for side, flow in flows:
         known_links = links.of[side]
-        for number, first in repeated[side].items():
+        for number, first in links.again[side].items():
             for again, earlier in zip(flow.nodes[number].makes, flow.nodes[first].makes, strict=False):
                 link = None if earlier is None else known_links.get(earlier.value)
                 if again is not None and link is not None and again.view.size == link.mine.size:

@@ -116,7 +116,10 @@ def read_tape(path: Path) -> Tape:
 def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> Tape:
     """The tape that `described_tape` has described. Raises ValueError, TypeError, KeyError and RecursionError."""
     slots = tuple(Slot(whole(size), _text(device), dtype_named(dtype)) for size, device, dtype in facts["slots"])
-    for name, schema in facts.get("own", {}).items():
+    own = facts.get("own", {})  # most tapes have none
+    if not isinstance(own, dict):
+        raise TypeError("ops of a script's own that are none")
+    for name, schema in own.items():
         if registered_operation(_text(name)) is None:
             define_without_kernel(name, _text(schema))
     decoder = Decoder(lambda number: _bytes(tensors, f"generator {number}"))

@@ -12,8 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from numdrift.harness.errors import JournalError
 from numdrift.harness.tape.replay import Replay
-from numdrift.harness.tape.tape_file import read_tape, write_tape
+from numdrift.harness.tape.tape_file import described_tape, read_tape, write_tape
+from numdrift.harness.tape.tensor_file import write_tensors
 from numdrift.harness.torch_private.own_operators import define_without_kernel, has_kernel, own_schema
 
 from ..localize.pairs import taped
@@ -58,6 +60,13 @@ def test_a_tape_with_an_op_of_the_scripts_own_is_read_where_nobody_knows_it(tmp_
     said = json.loads(done.stdout)
     assert "numdrift_unit.twice.default" in said["names"]
     assert "numdrift_unit.twice.default is an op of the script's own" in said["why"]
+
+
+def test_a_tape_that_describes_such_ops_by_something_else_is_damaged(tmp_path: Path) -> None:
+    tensors, facts = described_tape(read_tape(tape_with_own_op(tmp_path)))
+    write_tensors(tmp_path / "other.safetensors", tensors, facts | {"own": [1]})
+    with pytest.raises(JournalError, match="is a damaged tape"):
+        read_tape(tmp_path / "other.safetensors")
 
 
 def test_an_op_without_kernel_has_the_schema_it_was_described_by() -> None:
