@@ -36,16 +36,18 @@ def rarely(*values: object) -> Any:
 
 
 def torchrun(folder: Path, *arguments: str) -> list[dict[str, np.ndarray[Any, Any]]]:
-    """What each rank saved under plain torchrun."""
+    """What each rank saved under plain torchrun.
+
+    Plain torchrun was seen to fail once, and not again in 62 starts: where it does, it is started a second time.
+    """
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    subprocess.run(
-        [*command, str(SCRIPT), *arguments, "--save", str(folder)],
-        env=os.environ | {"PYTHONHASHSEED": "0"},
-        capture_output=True,
-        check=True,
-        timeout=300,
-    )
-    return saved(folder)
+    command += [str(SCRIPT), *arguments, "--save", str(folder)]
+    environment = os.environ | {"PYTHONHASHSEED": "0"}
+    for _ in range(2):
+        done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=300)
+        if done.returncode == 0:
+            return saved(folder)
+    raise AssertionError(f"plain torchrun fails, without numdrift: {done.stderr}")
 
 
 def saved(folder: Path) -> list[dict[str, np.ndarray[Any, Any]]]:
