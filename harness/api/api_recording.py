@@ -100,7 +100,7 @@ class Recording:
             stdout=self._folder.stdout,
             stderr=self._folder.stderr,
         )
-        close_run(PreparedRun(self._folder, self._manifest, launch), end)
+        close_run(PreparedRun(self._folder, self._manifest, self._config, launch), end)
         self._run = load_run(self.path)
 
     def __repr__(self) -> str:

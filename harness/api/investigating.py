@@ -52,6 +52,8 @@ def investigate(
     against_single: bool = False,
     max_steps: int | None = None,
     max_seconds: float | None = None,
+    keep_files: bool = False,
+    in_place: bool = False,
     timeout: float | None = None,
     jobs: int = 2,
     localize: Localized = True,
@@ -70,12 +72,12 @@ def investigate(
         found.pairs[0].verdict
         found.culprits_frame()
 
-    `modes` are as in `numdrift.run` (default cpu and compile). `script` may also be the folder of an
-    investigation that is recorded, and `suffix` one of its batches. What was run already under this `name` is
-    not run again. `localize=False` judges and looks for no cause. The other options are the command's
-    (docs/guide/investigate.md): `state_budget` in MiB, `timeout` in seconds a run, `max_steps` and `max_seconds` end
-    each training, `envelope` and `seeds` count further ones. Each run has `nproc` processes, with `against_single` held
-    against the first mode in one.
+    `modes` are as in `numdrift.run` (default cpu and compile). `script` may also be the folder of an investigation that
+    is recorded, and `suffix` one of its batches. What was run already under this `name` is not run again.
+    `localize=False` judges and looks for no cause. The other options are the command's (docs/guide/investigate.md):
+    `state_budget` in MiB, `timeout` in seconds a run, `max_steps` and `max_seconds` end each training, `keep_files` and
+    `in_place` say what becomes of the files that it writes, `envelope` and `seeds` count further ones. Each run has
+    `nproc` processes, with `against_single` held against the first mode in one.
 
     Prints nothing unless `progress`. Writes `investigation.json` into the folder. Raises UsageError before anything is
     started (for `steps` that the training does not have: after the first runs, which say how many there are), and
@@ -104,6 +106,8 @@ def investigate(
         against_single=against_single,
         max_steps=max_steps,
         max_seconds=max_seconds,
+        keep_files=keep_files,
+        in_place=in_place,
         timeout=timeout,
         jobs=jobs,
         localize=localize,
@@ -134,6 +138,8 @@ def investigated(
     against_single: bool,
     max_steps: int | None,
     max_seconds: float | None,
+    keep_files: bool,
+    in_place: bool,
     jobs: int,
     timeout: float | None,
     strict: bool,
@@ -149,11 +155,11 @@ def investigated(
     laboratory = Laboratory(progress, jobs, timeout)
     if reproducer.path.is_dir():
         find_investigation(Path(out), str(reproducer.path))  # a folder without runs is refused as such first
-        limited = max_steps is not None or max_seconds is not None
+        limited = max_steps is not None or max_seconds is not None or keep_files or in_place
         if modes or words or name or kernels or nproc > 1 or against_single or limited:
             raise UsageError(
-                f"{reproducer.path} is recorded: its modes, arguments, steps and processes are what they were; leave "
-                "them out"
+                f"{reproducer.path} is recorded: its modes, arguments, steps, files and processes are what they were; "
+                "leave them out"
             )
         runs = recorded_runs(Path(out), reproducer.path, suffix)
         # in passive threads: rounds of several runs share the processor
@@ -166,7 +172,9 @@ def investigated(
     batch = planned(
         script, module, arguments, specs, out, name,
         kernels=own_kernels(kernels), nproc=nproc, jobs=jobs, timeout=timeout, strict=strict, force=force,
-        **requested({"max_steps": max_steps, "max_seconds": max_seconds}),
+        **requested(
+            {"max_steps": max_steps, "max_seconds": max_seconds, "keep_files": keep_files, "in_place": in_place}
+        ),
     )  # fmt: skip
     with passive_threads(), laboratory:
         return investigate_plan(batch, plan, laboratory), batch.investigation.path

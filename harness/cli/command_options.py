@@ -73,6 +73,11 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return _click_option(user_options()["max_steps"])(_click_option(user_options()["max_seconds"])(command))
 
 
+def files_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What becomes of the files that the script writes, for a command that has no other option of recording."""
+    return _click_option(user_options()["keep_files"])(_click_option(user_options()["in_place"])(command))
+
+
 def _click_option(option: UserOption) -> Decorator:
     flag = option.flag or f"--{option.name.replace('_', '-')}"
     facts: dict[str, Any] = {"help": option.help, "metavar": option.metavar}

@@ -97,6 +97,7 @@ partition_bisect_option = click.option(
     help="With --nproc: the reference is the first mode in one process, which takes the whole batch at each step.",
 )
 @options.limit_options
+@options.files_options
 @options.timeout_option
 @options.jobs_option(2)
 @click.option(

@@ -11,9 +11,11 @@ import click
 from rich.console import Console
 
 from ..api.api_running import planned_run
+from ..drift.met_in_files import met_in_files
 from ..launch.batch_kernels import stated_kernel
 from ..launch.batch_plan import BatchPlan
 from ..launch.execute_batch import BatchResult, FinishedRun, execute
+from ..launch.own_folders import KEPT, in_words
 from ..launch.supervise import PassThrough
 from ..records.mode_spec import parse_mode
 from . import command_options as options
@@ -102,6 +104,8 @@ def command(
         result = execute(plan, reporter)
     if json_path != "-":
         _show(plan, result, console(), quiet=quiet, verbose=verbose)
+    if json_path != "-" and not quiet:
+        _show_files(plan, result, console())
     _complain(result, quiet=quiet)
     if json_path != "-" and not quiet:
         investigation = plan.investigation.path
@@ -136,6 +140,27 @@ def _show(plan: BatchPlan, result: BatchResult, out: Console, *, quiet: bool, ve
         for run in result.runs:
             out.print(f"\n{run.manifest.mode} printed:")
             out.print(run.folder.stdout.read_text(errors="replace").rstrip())
+
+
+def _show_files(plan: BatchPlan, result: BatchResult, out: Console) -> None:
+    """What the scripts have written, runs that wrote the same together, and where that is."""
+    said: dict[str, list[str]] = {}
+    for run in result.runs:
+        files = run.manifest.files
+        if files is None:
+            continue
+        if files.written:
+            where = f"kept in {KEPT}/ of each run" if files.kept else "which is thrown away (--keep-files keeps it)"
+            text = f"{in_words(files.written, files.more)} in a working folder of its own, {where}"
+            said.setdefault(text, []).append(run.manifest.mode)
+        if files.outside:
+            folder = "" if files.own or plan.in_place else f"; no run has a working folder of its own here: {files.why}"
+            text = f"{in_words(files.outside, 0)}{', outside of its working folder' if files.own else folder}"
+            said.setdefault(text, []).append(run.manifest.mode)
+    for text, modes in said.items():
+        out.print(f"{', '.join(modes)}: {text}", soft_wrap=True)
+    for sentence in met_in_files({run.manifest.mode: run.manifest for run in result.runs}):
+        out.print(sentence, soft_wrap=True)
 
 
 def _complain(result: BatchResult, *, quiet: bool) -> None:

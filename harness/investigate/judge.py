@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from ..drift.calibration import threshold_of_pair
 from ..drift.global_batch import whole_batch_compared
+from ..drift.met_in_files import met_in_files
 from ..drift.nonfinite import nonfinite
 from ..drift.recorded_drift import Repetition, repetition
 from ..drift.referee_accuracy import Accuracy
@@ -110,11 +111,12 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
         explained, unexplained = accounted(evidence, verdict, scores, weighed.localized, culprits)
     referee = weighed.referee
     said = [sentence for answer in answers.values() for sentence in answer.sentences]
+    met = met_in_files({name: run.manifest for name, run in _runs(evidence).items()})
     return PairFindings(
         a=a,
         b=b,
         verdict=verdict.word,
-        text=[*_sentences(weighed, verdict, causes, curves), *said],
+        text=[*_sentences(weighed, verdict, causes, curves), *met, *said],
         undecided=verdict.undecided,
         inspect=verdict.inspect,
         first_differing_step=compared.first_differing_step,
@@ -207,20 +209,26 @@ def _weigh(evidence: PairEvidence, failed: Sequence[str]) -> _Weighed:
     return _Weighed(compared, setup, localized, scores, controls, verdict, referee, unreadable)
 
 
+def _runs(evidence: PairEvidence) -> dict[str, RecordedRun]:
+    """The modes' own runs and the experiments that the verdict needs, by what each is called."""
+    a, b = evidence.a.manifest.label, evidence.b.manifest.label
+    runs = {
+        a: evidence.a,
+        b: evidence.b,
+        f"the repetition of {a}": evidence.a_again,
+        f"the repetition of {b}": evidence.only("b", "again"),
+        f"the second training of {b}": evidence.forced,
+    }
+    return {name: run for name, run in runs.items() if run is not None}
+
+
 def _failed(evidence: PairEvidence) -> list[str]:
     """What did not get through: a mode's own run, else an experiment that the verdict needs."""
-    runs = [
-        (evidence.a, evidence.a.manifest.label),
-        (evidence.b, evidence.b.manifest.label),
-        (evidence.a_again, f"the repetition of {evidence.a.manifest.label}"),
-        (evidence.only("b", "again"), f"the repetition of {evidence.b.manifest.label}"),
-        (evidence.forced, f"{evidence.b.manifest.label}, started from the reference's state,"),
-    ]
     said = [
         f"{name} {ENDED.get(run.manifest.status, run.manifest.status)} after {len(run.journal.steps)} steps: "
         f"{run.manifest.message}"
-        for run, name in runs
-        if run is not None and run.manifest.failed and run.manifest.status != "nonfinite"
+        for name, run in _runs(evidence).items()
+        if run.manifest.failed and run.manifest.status != "nonfinite"
     ]
     return said[:1]
 

@@ -28,6 +28,7 @@ from ..records.step_selection import KeepParams, StepSelection
 from ..runs.recorded_run import RecordedRun, load_run
 from ..runs.run_layout import InvestigationFolder, RunFolder
 from .evidence import EvidenceFolder
+from .restored import variables_of
 
 
 class Interrupted(Exception):
@@ -165,9 +166,18 @@ class Laboratory:
         wanted = run_config(plan, spec, folder)
         if asked.until is None:  # it went on to the end, and has all that an earlier end would leave
             wanted = replace(wanted, until=None)
+        if not wanted.resync:  # nothing of the training depends on of how many steps more is kept
+            for name in ("states", "outcomes", "tapes"):
+                more, enough = getattr(asked, name), getattr(wanted, name)
+                if more is not None and (enough is None or more.covers(enough)):
+                    wanted = replace(wanted, **{name: more})
+            wanted = replace(wanted, keep_inputs=wanted.keep_inputs or asked.keep_inputs)
+            if wanted.measured is not None and (asked.measured is None or asked.measured.covers(wanted.measured)):
+                wanted = replace(wanted, measured=asked.measured)
         unchanged = run.manifest.script_sha256 == script_sha256(plan.script)
         # Compared as JSON, where a tuple is a list; where the script lies and where it writes may be otherwise
         elsewhere = {"script": "", "invoked": "", "journal": "", "serve": "", "checkpoints": 0}
+        elsewhere |= {"folder": "", "files": None, "keep_files": False}
         # as does the folder of the whole investigation
         elsewhere |= {name: "/".join(Path(getattr(wanted, name)).parts[-2:]) for name in ("resync", "rejoin")}
         for name in ("resync", "rejoin"):
@@ -198,6 +208,9 @@ def repeating(run: RecordedRun, experiment: Experiment, **changes: Any) -> Batch
         "experiment": experiment,
         "investigation": InvestigationFolder(EvidenceFolder.of(run).path),
         "arguments": config.arguments,
+        "in_place": config.in_place,
+        "folder": Path(config.folder) if config.folder else None,
+        "inherited": variables_of(run),
         "kernels": [(op, Path(path)) for op, path in config.kernels],
         "max_steps": run.manifest.steps if timed else config.max_steps,
         "keep_params": KeepParams.parse("last"),  # what it is made for is in states and outcomes, not in the journal

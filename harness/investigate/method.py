@@ -28,6 +28,7 @@ from .pair_scores import spec_of
 from .part_search import check_parts
 from .question import SEARCHED, Inquiry, Question
 from .question_table import LAST_QUESTIONS, QUESTIONS
+from .restored import not_restored
 from .rounds import (
     apart,
     control_of,
@@ -96,6 +97,8 @@ def localize_runs(runs: Sequence[RecordedRun], plan: InvestigationPlan, laborato
 def _found(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
     if plan.partition_bisect:
         check_parts([spec_of(run) for run in runs], plan, nproc=max(run.manifest.world_size for run in runs))
+    for sentence in dict.fromkeys(said for run in runs for said in not_restored(run)):
+        laboratory.progress.say(sentence)
     try:
         decide(runs, plan, laboratory)
         findings = judge(runs, plan.step)

@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -35,10 +35,11 @@ class BatchPlan(RunRequest):
     in seconds a run.
 
     `kernels` are the user's own, as (op, path). `resync` is the folder of another run's states, from which the steps
-    that have one there start, and `rejoin` that of the run's own states of an earlier time, from which it goes on after
-    such a step. `positions` are all modes of the batch that this plan is a part of (empty: its own). Of a plan of one
-    mode, `experiment` is what it makes for an investigation, and `serve` the path of a unix socket; a laboratory gives
-    one to a plan that is `held`. Each run has `nproc` processes, its ranks. With `pass_through` the one run has our
+    that have one there start, and `rejoin` that of the run's own states of an earlier time, from which it goes on
+    after such a step. `folder` is the current one of the script, and `inherited` are its variables, None for ours.
+    `positions` are all modes of the batch that this plan is a part of (empty: its own). Of a plan of one mode,
+    `experiment` is what it makes for an investigation, and `serve` the path of a unix socket; a laboratory gives one
+    to a plan that is `held`. Each run has `nproc` processes, its ranks. With `pass_through` the one run has our
     standard input."""
 
     script: Path
@@ -52,6 +53,8 @@ class BatchPlan(RunRequest):
     kernels: Sequence[tuple[str, Path]] = ()
     resync: Path | None = None
     rejoin: Path | None = None
+    folder: Path | None = None
+    inherited: Mapping[str, str] | None = None
     serve: Path | None = None
     held: bool = False
     positions: Sequence[str] = ()
@@ -112,6 +115,11 @@ def planned(
 def check_plan(plan: BatchPlan) -> None:
     """Find what is wrong with a plan before any process starts. Raises UsageError."""
     check_script(plan.script)
+    if plan.folder is not None and not plan.folder.is_dir():
+        raise UsageError(
+            f"{plan.folder}, where the script was run, is no longer there, and what it reads by relative paths; "
+            "put it back, or run the modes anew under another --name"
+        )
     # Modes with another Python are asked for their versions first: everything below takes them for usable.
     for spec in plan.modes:
         check_interpreter(spec)

@@ -27,6 +27,7 @@ from ..runs.run_layout import RunFolder, rank_folder
 from .batch_kernels import inside_kernel, never_executed, swaps_of_run
 from .batch_plan import BatchPlan, check_plan, script_sha256
 from .guest_process import Launch, Processes, guest_of
+from .own_folders import keep_written, own_folders, run_files, throw_away
 from .preloaded import PreloadedProcesses
 from .run_ending import ending, run_manifest
 from .running_process import ProcessEnd, Running
@@ -91,15 +92,26 @@ def execute_together(
     if len(prepared) != sum(len(plan.modes) for plan in plans):
         raise ValueError(f"two modes have one name among {[spec.name for one in plans for spec in one.modes]}")
     finished: dict[str, FinishedRun] = {}
+    held: set[str] = set()
+
+    def keep_process(name: str, process: Running) -> None:
+        assert keep is not None
+        held.add(name)
+        keep(name, process)
 
     def write_down(launch: Launch, end: ProcessEnd) -> None:
-        finished[launch.name] = close_run(prepared[launch.name], end)
+        run = prepared[launch.name]
+        finished[launch.name] = close_run(run, end)
+        if run.config.keep_files:
+            keep_written(run.folder, run.config.files)
+        elif launch.name not in held:  # what is held still stands on it
+            throw_away(run.folder.path)
 
     launches = [run.launch for run in prepared.values()]
     with ExitStack() as stack:
         processes = processes or stack.enter_context(PreloadedProcesses())
         processes.expect([guest_of(one) for one in launches if not one.others])
-        completed = supervise(launches, reporter, write_down, jobs, processes, keep)
+        completed = supervise(launches, reporter, write_down, jobs, processes, keep and keep_process)
     for name, run in prepared.items():
         if name not in finished:
             _withdraw(run.folder)
@@ -112,6 +124,7 @@ class PreparedRun:
 
     folder: RunFolder
     manifest: RunManifest
+    config: RunConfig
     launch: Launch
     others: tuple[PreparedRun, ...] = ()
 
@@ -160,9 +173,10 @@ def _prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int)
         timeout=spec.timeout if spec.timeout is not None else plan.timeout,
         reads_input=plan.pass_through,
         held=plan.serve is not None and not rank,
+        inherited=plan.inherited,
         variables=lazy_dump(folder.path.absolute()) if plan.graphs and spec.base == "lazy" else {},
     )
-    return PreparedRun(folder, manifest, launch)
+    return PreparedRun(folder, manifest, config, launch)
 
 
 def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int = 0) -> RunConfig:
@@ -180,6 +194,8 @@ def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int = 0
     return RunConfig(
         **asked | {"graphs": plan.graphs and not rank},
         script=str(plan.script.absolute()),
+        folder=str(plan.folder or Path.cwd()),
+        files=own_folders(plan, spec),
         invoked=str(plan.script),
         mode=spec,
         journal=str(folder.journal.absolute()),
@@ -237,6 +253,7 @@ def _close_rank(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
             "doubts": journal.events(DOUBT),
         },
         environment=next(iter(journal.events("environment")), {}),
+        files=run_files(run.config, journal),
     )
     # The graphs' ONNX files lie beside their records. The exporter needs onnx, which takes long to import.
     graphs = RunGraphs(RecordedRun(folder.path, manifest))

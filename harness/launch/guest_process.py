@@ -24,7 +24,8 @@ PACKAGE = Path(__file__).absolute().parents[2]
 class Launch:
     """One process to start. `timeout` is in seconds; the streams go to files, straight from the process.
 
-    `variables` are added to its environment: what must be there before torch is imported. `others` are the ranks from
+    `inherited` are the variables that it starts from, None for ours, and `variables` are added to its environment: what
+    must be there before torch is imported. `others` are the ranks from
     1 on of a run of several processes, of which this is rank 0. `reads_input` gives it our standard input. The process
     of one that is `held` goes on when its script has ended well, and answers questions.
     """
@@ -40,6 +41,7 @@ class Launch:
     others: Sequence[Launch] = ()
     reads_input: bool = False
     held: bool = False
+    inherited: Mapping[str, str] | None = None
 
 
 def interpreter(spec: ModeSpec) -> str:
@@ -100,11 +102,16 @@ class Guest:
     imports: tuple[str, ...] = ()
 
 
+def inherited_by(launch: Launch) -> Mapping[str, str]:
+    """The variables that the process of a launch starts from."""
+    return os.environ if launch.inherited is None else launch.inherited
+
+
 def guest_of(launch: Launch) -> Guest:
     spec = launch.spec
     return Guest(
         config=launch.config,
-        environment=environment(spec, os.environ) | dict(launch.variables),
+        environment=environment(spec, inherited_by(launch)) | dict(launch.variables),
         python=interpreter(spec),
         imports=IMPORTS.get(spec.base, ()) if spec.device in (None, "cpu") and not launch.reads_input else (),
     )

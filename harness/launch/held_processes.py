@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from .own_folders import throw_away
 from .running_process import Running
 
 LENGTH = struct.Struct(">Q")
@@ -60,6 +61,8 @@ class HeldProcesses:
         for process, address in ending:
             process.end("exited", PATIENCE)
             address.unlink(missing_ok=True)
+        for run in runs:
+            throw_away(run)
 
     def close(self) -> None:
         self.let_go(*self._held)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..records.mode_spec import ModeSpec
-from .guest_process import GuestProcess, Launch, Processes, start
+from .guest_process import GuestProcess, Launch, Processes, inherited_by, start
 
 GRACE_SECONDS = 5.0
 """How long a process may take to end after it was asked to, before it is killed."""
@@ -227,7 +227,7 @@ class RunningRanks:
         self.began = time.monotonic()
         self._running = []
         for rank, one in enumerate(ranks):
-            given = thread_variables(one.spec, os.environ) | dict(one.variables)
+            given = thread_variables(one.spec, inherited_by(one)) | dict(one.variables)
             given |= rank_variables(rank, len(ranks), port)
             # No time limit of its own: that of the run is over for all ranks at once.
             self._running.append(Running(replace(one, timeout=None, variables=given, others=()), processes))

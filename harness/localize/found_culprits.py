@@ -99,7 +99,7 @@ class Describer:
         # What the blocks of a site do together is what it does, where that can be had.
         together = [one[0] for site in cause.sites if (one := self._effects.get(site)) and one[0] is not None]
         if together and not errors:
-            errors = dict(max(together, key=lambda one: one.roundings).errors)
+            errors = dict(max(together, key=lambda one: (bool(one.errors), one.roundings)).errors)
         alone = [self._examined[one] for one in cause.blocks if one in self._examined]
         looked: Sequence[NetEffect | Examined] = together or alone
         largest = max((one.largest for one in looked), default=0.0)

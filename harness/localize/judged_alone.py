@@ -110,13 +110,18 @@ def judged_alone(
         first = [one[0] for one in phases if one and one[0] is not None]
         told = any(is_told(one) for one in looked if any(one.suspect.block in of.blocks for of in first))
         moved = max((one.roundings for one in first), default=0.0)
-        if known := bool(first) and all(len(one.errors) == len(SIDES) for one in first):
+        measured = [one for one in first if not one.like_others]
+        if known := bool(measured) and all(len(one.errors) == len(SIDES) for one in measured):
             rules = [
-                _rule(one.errors, one.roundings, told=told, convolves=convolves, single=one.single) for one in first
+                _rule(one.errors, one.roundings, told=told, convolves=convolves, single=one.single) for one in measured
             ]
             rule = next(filter(None, rules), rule if rule in ("bias", "bound") else "")
         rule = rule if moved > MOVED else ""
-        within = all(one is not None and _within(one.errors, one.roundings) for phase in phases for one in phase)
+        within = all(
+            one is not None and (one.like_others or _within(one.errors, one.roundings))
+            for phase in phases
+            for one in phase
+        )
     # What is told to be another whole number has no error, and is no rounding; nor is what differs in exact arithmetic.
     meant = max((one.meant for one in leads), default=0.0) > MEANT and moved > MEANT
     if rule or (told and (math.isinf(moved) or meant)):

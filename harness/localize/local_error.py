@@ -65,8 +65,8 @@ class ExactResults:
             for name, value in values.items():
                 if sample[name].shape != value.shape or not value.is_floating_point():
                     continue
-                apart = (sample[name].double() - value.double()).reshape(-1)
-                squares[name] += float(apart[torch.isfinite(apart)].norm()) ** 2
+                distance, _ = _norm((sample[name].double() - value.double()).reshape(-1))
+                squares[name] += distance**2
         self._spread = {name: math.sqrt(one / SAMPLES) for name, one in squares.items()}
 
     def error(self, results: Sequence[torch.Tensor]) -> LocalError | None:
@@ -93,23 +93,23 @@ class ExactResults:
 
     def _error(self, name: str, result: torch.Tensor, exact: torch.Tensor) -> LocalError:
         unit = UNIT_ROUNDOFF.get(str(result.dtype).removeprefix("torch."), 2.0**-24)
-        apart = (result.double() - exact).reshape(-1)
-        apart = apart[torch.isfinite(apart)]
+        everywhere = result.double() - exact
+        distance, apart = _norm(everywhere.reshape(-1))
         scale = self._spread[name] + unit * float(exact.reshape(-1).norm())
-        distance = float(apart.norm())
         rho = 0.0 if not distance else distance / scale if scale else math.inf
-        signs = torch.sign(apart[apart != 0])
-        lean = float(signs.mean()) if signs.numel() else 0.0
+        above, below = int((apart > 0).sum()), int((apart < 0).sum())
+        lean = (above - below) / (above + below) if above + below else 0.0
         # The largest error as a multiple of its bound; a result in double has no more exact one to be held
         # against
         bound = self._bounds.get((name, result.dtype))
         if bound is None or bound.shape != result.shape or result.dtype == torch.float64:
             bounded = None
         else:
-            ratios = ((result.double() - exact).abs() / bound).reshape(-1)
+            ratios = (everywhere.abs() / bound).reshape(-1)
             ratios = ratios[torch.isfinite(ratios)]
             bounded = float(ratios.max()) if ratios.numel() else None
-        return LocalError(_ulps(result, exact), rho, lean * math.sqrt(signs.numel()), bounded, lean)
+        bias = lean * math.sqrt(above + below)
+        return LocalError(_ulps(everywhere, exact, result.dtype), rho, bias, bounded, lean)
 
 
 def exact_block(tape: Tape, versions: Sequence[Tape] = ()) -> ExactResults:
@@ -156,16 +156,31 @@ def _in_double(recorded: torch.dtype) -> torch.dtype:
     return EXACT_DTYPES.get(recorded, recorded)
 
 
-def _ulps(result: torch.Tensor, exact: torch.Tensor) -> float:
+def _norm(apart: torch.Tensor) -> tuple[float, torch.Tensor]:
+    """The norm of the finite elements, and these."""
+    distance = float(apart.norm())
+    if not math.isfinite(distance):  # looked for only here: to find them takes longer than all the rest
+        apart = apart[torch.isfinite(apart)]
+        distance = float(apart.norm())
+    return distance, apart
+
+
+EXPONENT = 0x7FF << 52
+"""The bits of a double that are its exponent: alone they are the power of two below it."""
+
+
+def _ulps(apart: torch.Tensor, exact: torch.Tensor, dtype: torch.dtype) -> float:
     """The largest distance in units of the last place of the exact value, rounded down to the result's format."""
-    information = torch.finfo(result.dtype)
-    _, exponent = torch.frexp(exact)
-    smallest = torch.tensor(math.log2(information.smallest_normal), dtype=torch.float64)
-    # frexp gives |x| in [2**(e-1), 2**e), where the spacing is eps * 2**(e-1)
-    spacing = information.eps * torch.exp2(torch.maximum(exponent.double() - 1, smallest))
-    apart = ((result.double() - exact).abs() / spacing).reshape(-1)
-    apart = apart[torch.isfinite(apart)]
-    return float(apart.max()) if apart.numel() else math.inf
+    information = torch.finfo(dtype)
+    power = (exact.contiguous().view(torch.int64) & EXPONENT).view(torch.float64)
+    # |x| in [p, 2p) lies in a spacing of eps * p; what is to be zero is measured as next to one
+    spacing = power.clamp_(min=information.smallest_normal).masked_fill_(exact == 0, 0.5).mul_(information.eps)
+    units = apart.abs().div_(spacing).reshape(-1)
+    largest = float(units.max()) if units.numel() else math.inf
+    if math.isfinite(largest):
+        return largest
+    units = units[torch.isfinite(units)]
+    return float(units.max()) if units.numel() else math.inf
 
 
 def _perturbed(tape: Tape, seed: int) -> Tape:

@@ -30,14 +30,19 @@ class NetEffect:
     where side a's are in their place, by at most this share of its size and so many `roundings` of its own precision.
     `errors` are each side's against double precision, where that is known. `blocks` are those that compute something:
     a compiled graph puts its running statistics where they belong by copies that the script does not have. What it
-    moves is a single number where `single`."""
+    moves is a single number where `single`. One that is `like_others` moves no more than other sites of its cause do,
+    and their errors stand for its own."""
 
     largest: float
     roundings: float
     errors: Mapping[Side, LocalError]
     blocks: frozenset[int] = frozenset()
     single: bool = False
+    like_others: bool = False
 
+
+MEASURED = 2
+"""Of so many sites of a cause errors are known in each phase; of others where they move more than these by half."""
 
 Effects = Mapping[SwapSite, Sequence[NetEffect | None]]
 """Phase by phase of the step. None where nothing that leaves them has a counterpart, or they cannot be mixed. What
@@ -49,6 +54,8 @@ def net_effects(pair: TapePair, causes: Collection[Cause]) -> dict[SwapSite, lis
     together."""
     found: dict[SwapSite, list[NetEffect | None]] = {}
     waiting: list[tuple[range, SwapSite, int, frozenset[int], Collection[int]]] = []
+    measured: dict[tuple[int, int], list[float]] = {}
+    of_cause = {site: number for number, cause in enumerate(causes) for site in cause.sites}
     for cause in causes:
         regions = {site: _regions(pair, site) for site in cause.sites}
         inside: Collection[int] = {number for phases in regions.values() for one in phases for number in one}
@@ -62,8 +69,12 @@ def net_effects(pair: TapePair, causes: Collection[Cause]) -> dict[SwapSite, lis
                 own.run(number)
             at = region.start
             left = _left_behind(pair, region, inside)
+            alike = measured.setdefault((of_cause[site], place), [])
+            enough = 1.5 * max(alike) if len(alike) >= MEASURED else -1.0
             with suppress(Exception):  # an op may raise anything on values that are not its own
-                found[site][place] = _effect(pair, own.memory, blocks, left)
+                found[site][place] = effect = _effect(pair, own.memory, blocks, left, enough)
+                if effect is not None and effect.errors:
+                    alike.append(effect.roundings)
     return found
 
 
@@ -71,7 +82,8 @@ Left = Mapping[int, Sequence[tuple[Use, Use]]]
 """By the block at whose end both are there, values as side a and as side b have them."""
 
 
-def _effect(pair: TapePair, before: Memory, blocks: frozenset[int], left: Left) -> NetEffect | None:
+def _effect(pair: TapePair, before: Memory, blocks: frozenset[int], left: Left, enough: float) -> NetEffect | None:
+    """Its errors are measured where it moves values by more roundings than are `enough`."""
     if not left:
         return None
     mixtures: Mapping[Side, Mixture] = {"a": Mixture("b", blocks), "b": Mixture("b")}
@@ -79,6 +91,9 @@ def _effect(pair: TapePair, before: Memory, blocks: frozenset[int], left: Left) 
     values = list(zip(*(results_of(results[side]) for side in SIDES), strict=True))
     apart = [(relative(a, b), precision(a, b)) for a, b in values]
     largest, roundings = max(one for one, _ in apart), max(in_roundings(*one) for one in apart)
+    computing = frozenset(number for number in blocks if not only_puts(pair, number))
+    if roundings <= enough:
+        return NetEffect(largest, roundings, {}, computing, is_single(values), like_others=True)
     errors: dict[Side, LocalError] = {}
     for side in SIDES:  # against side a's blocks in double; against side b's where only those can be executed so
         with suppress(Exception):  # an op may raise anything on doubles
@@ -94,7 +109,6 @@ def _effect(pair: TapePair, before: Memory, blocks: frozenset[int], left: Left) 
                 known = {one: exact.error(results_of(results[one])) for one in SIDES}
                 errors = {one: error for one, error in known.items() if error is not None}
             break
-    computing = frozenset(number for number in blocks if not only_puts(pair, number))
     return NetEffect(largest, roundings, errors, computing, is_single(values))
 
 
@@ -132,11 +146,28 @@ def _left_values(
 
 
 def _regions(pair: TapePair, site: SwapSite) -> list[range]:
-    """The blocks from the first to the last of a site, phase by phase."""
+    """The blocks from the first to the last of a site, phase by phase.
+
+    What a compiled forward computes at its end for nobody but the site's own backward is left out: between that and the
+    op lies all of the model.
+    """
     phases: dict[str, list[int]] = {}
-    for number in site.blocks:
+    for number in sorted(site.blocks):
         nodes = [pair.flows[side].nodes[node] for side in SIDES for node in pair.blocks[number].of(side)]
         phases.setdefault(nodes[0].call.phase, []).append(number)
+
+    def is_for_itself(number: int) -> bool:
+        made = [
+            (side, use.value)
+            for side in SIDES
+            for node in pair.blocks[number].of(side)
+            for use in pair.flows[side].nodes[node].made
+        ]
+        return all(pair.readers[side].get(value, set()) <= set(site.blocks) for side, value in made)
+
+    for numbers in phases.values():
+        while len(numbers) > 1 and is_for_itself(numbers[-1]):
+            numbers.pop()
     return sorted((range(min(one), max(one) + 1) for one in phases.values()), key=lambda one: one.start)
 
 

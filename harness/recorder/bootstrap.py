@@ -35,9 +35,11 @@ def main() -> int:
     spec.loader.exec_module(package)
     if len(sys.argv) > 3:
         return int(importlib.import_module(sys.argv[3]).main(config))
-    process = importlib.import_module("numdrift.harness.recorder.script_process")
     run_config = importlib.import_module("numdrift.harness.records.run_config").RunConfig.load(config)
-    return int(process.run(run_config))
+    # before torch is imported, which starts threads
+    shared = importlib.import_module("numdrift.harness.recorder.own_folder").enter(run_config)
+    process = importlib.import_module("numdrift.harness.recorder.script_process")
+    return int(process.run(run_config, shared))
 
 
 if __name__ == "__main__":

@@ -26,10 +26,12 @@ from ..records import frames
 from ..records.adoption_facts import AdoptionFacts
 from ..records.mode_registry import registry
 from ..records.run_config import RunConfig
-from ..script import parallel
+from ..script import parallel, renamed_folders
 from ..script.main_module import end_of, execute, own_trace
+from ..script.outside_files import OutsideFiles
 from ..tape.journal_writing import EventLog
 from ..tape.origin import names_in
+from ..torch_private.patches import Patches
 from .recorder import Recorder
 
 UNSEEDED = 0
@@ -39,11 +41,13 @@ VARIABLES = ("OMP_", "MKL_", "ATEN_", "TORCH", "LTC_", "XLA_", "PJRT_", "DEVICE"
 """How the names of environment variables begin that may change numbers."""
 
 
-def run(config: RunConfig) -> int:
-    """Run the script of `config`; gives the exit code for the process."""
+def run(config: RunConfig, shared: str = "") -> int:
+    """Run the script of `config`; gives the exit code for the process. `shared` is why its working folder is not its
+    own."""
     log = EventLog(Path(config.journal) / frames.EVENTS)
     ranks = {"rank": config.rank, "world_size": config.world_size} if config.world_size > 1 else {}
     log.write("start", schema=frames.JOURNAL_SCHEMA, pid=os.getpid(), **ranks)
+    log.write("files", own=bool(config.files.folders) and not shared, why=shared)
     mode = registry.load(config.mode.base)(config.mode)
     os.environ.setdefault("DEVICE", mode.device)
     code = compile(Path(config.script).read_bytes(), config.script, "exec")
@@ -71,10 +75,17 @@ def run(config: RunConfig) -> int:
     except NumdriftError as error:
         log.write("end", status=frames.REFUSED, steps=0, seconds=0.0, message=str(error), exit_code=error.exit_code)
         return error.exit_code
+    own = bool(config.files.folders) and not shared
+    outside, patches = OutsideFiles(config.files, log.write, own=own), Patches("the script's files")
+    outside.start(patches)
+    if own:
+        renamed_folders.install(patches)
     os.register_at_fork(after_in_child=recorder.forget)
     os.register_at_fork(after_in_child=swaps.forget)
     process = os.getpid()
     exit_code = _record(config, code, recorder, swaps, log)
+    outside.end()
+    patches.undo()
     if config.world_size > 1 and not exit_code:
         parallel.leave()
     parallel.let_go()
@@ -143,6 +154,7 @@ def fingerprint() -> dict[str, object]:
         "platform": platform.platform(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "matmul_precision": torch.get_float32_matmul_precision(),
         "environment": {name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)},

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .codec import of_fields, read_fields
 from .mode_spec import ModeSpec
+from .run_files import OwnFolders
 from .run_request import RunRequest
 
 
@@ -16,12 +17,12 @@ from .run_request import RunRequest
 class RunConfig(RunRequest):
     """The process of one run, or of one rank of it: `journal` is the folder to write.
 
-    `script` is the file to run, of `-m` that of the module; `invoked` is its path as the user gave it. `kernels` are
-    the user's own, as (op, path). `resync` is the folder of another run's states: each step that has one there starts
-    from it, and where `rejoin` names the folder of this training's own states, it goes on after such a step from the
-    one of these that comes next. `rank` is this process's among `world_size` processes of the run. `serve` is the path
-    of a unix socket at which the process answers after the script has ended well; "" means that it exits then, as
-    ever."""
+    `folder` is the current one of the script, and `files` which folders are its own. `script` is the file to run, of
+    `-m` that of the module; `invoked` is its path as the user gave it. `kernels` are the user's own, as (op, path).
+    `resync` is the folder of another run's states: each step that has one there starts from it, and where `rejoin`
+    names the folder of this training's own states, it goes on after such a step from the one of these that comes next.
+    `rank` is this process's among `world_size` processes of the run. `serve` is the path of a unix socket at which the
+    process answers after the script has ended well; "" means that it exits then, as ever."""
 
     script: str
     mode: ModeSpec
@@ -32,6 +33,8 @@ class RunConfig(RunRequest):
     rejoin: str = ""
     serve: str = ""
     invoked: str = ""
+    folder: str = ""
+    files: OwnFolders = field(default_factory=OwnFolders)
     rank: int = 0
     world_size: int = 1
 

@@ -112,13 +112,14 @@ class RunRequest:
     in a step of `states` are kept beside its state. With `prepares` a tape is recorded from the script's first line
     until it calls a model for the first time.
 
-    `perturb` moves the initial parameters (those of each forced step, where steps start from another run's
-    states) by one ULP, drawn with this seed. `seed_shift` is added to every seed that the script sets.
-    After `max_steps` steps the script is left, as by `sys.exit()`, and the run is complete; so it is at the end of the
-    first step that ends `max_seconds` or more after the script began (as the `seconds` of the journal's steps count).
-    `until` is the last step that is needed: the script is left, as by `sys.exit()`, when the step after it
-    has ended. `module` is the name behind `-m` when the script was asked for as a module. `strict` makes an
-    error of what was not understood of the script."""
+    `perturb` moves the initial parameters (those of each forced step, where steps start from another run's states) by
+    one ULP, drawn with this seed. `seed_shift` is added to every seed that the script sets. After `max_steps` steps the
+    script is left, as by `sys.exit()`, and the run is complete; so it is at the end of the first step that ends
+    `max_seconds` or more after the script began (as the `seconds` of the journal's steps count). With `in_place` the
+    script writes where it says; else its working folder is its own, and `keep_files` keeps what it has written there.
+    `until` is the last step that is needed: the script is left, as by `sys.exit()`, when the step after it has ended.
+    `module` is the name behind `-m` when the script was asked for as a module. `strict` makes an error of what was not
+    understood of the script."""
 
     record: str = field(
         default="params",
@@ -229,6 +230,22 @@ class RunRequest:
             metavar="SECONDS",
         ),
     )
+    keep_files: bool = field(
+        default=False,
+        metadata=option(
+            "keep_files",
+            False,
+            "Keep what the script writes to its working folder, as files/ in the run's; it is thrown away otherwise.",
+        ),
+    )
+    in_place: bool = field(
+        default=False,
+        metadata=option(
+            "in_place",
+            False,
+            "Let the script write to your folders as under python: the runs see, and replace, each other's files.",
+        ),
+    )
     outcomes: StepSelection | None = None
     tapes: StepSelection | None = None
     measured: StepSelection | None = None
@@ -264,6 +281,8 @@ class RunOptions(TypedDict, total=False):
     sketches: bool
     max_steps: int | None
     max_seconds: float | None
+    keep_files: bool
+    in_place: bool
 
 
 def user_options() -> dict[str, UserOption]:

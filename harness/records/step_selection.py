@@ -27,6 +27,16 @@ class StepSelection:
             first <= step and (last is None or step <= last) for first, last in self.ranges
         )
 
+    def covers(self, other: StepSelection) -> bool:
+        """Whether each range of the other lies in one of these."""
+        return not self.ranges or (
+            bool(other.ranges)
+            and all(
+                any(mine <= first and (end is None or (last is not None and last <= end)) for mine, end in self.ranges)
+                for first, last in other.ranges
+            )
+        )
+
     def __str__(self) -> str:
         parts = []
         for first, last in self.ranges:

@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import RunNotFound
 from ..records.codec import NOT_WRITTEN, UNCHECKED, UNLESS_EMPTY, FileForm, json_text, of_fields, put
 from ..records.experiment import Experiment
+from ..records.run_files import RunFiles
 from .run_layout import MANIFEST
 
 SCHEMA = 1
@@ -21,14 +22,14 @@ STATUSES = ("running", "complete", "crashed", "killed", "timeout", "nonfinite", 
 
 @dataclass(frozen=True, slots=True)
 class RunManifest:
-    """One run. `seconds` is wall time of the process, `steps` counts the steps that were recorded, `position`
-    is its place among the modes of its batch, `pid` is the numdrift process that watches the run. `rank` is
-    this process's among `world_size` processes of the run; the manifest of rank 0 is the run's, and its
-    `ranks` say how each of several went and `agreement` whether they hold the same parameters. `swaps` says
-    of each swapped kernel how often it ran in which phase; `problems` are what makes the run another one than
-    was asked for. `place` is put before its name where runs of several folders are held against each other.
-    `in_process` is a run of `numdrift.record`, which no process can be started for again. `experiment` says
-    what the run is for an investigation, if it is an experiment."""
+    """One run. `seconds` is wall time of the process, `steps` counts the steps that were recorded, `position` is its
+    place among the modes of its batch, `pid` is the numdrift process that watches the run. `rank` is this process's
+    among `world_size` processes of the run; the manifest of rank 0 is the run's, and its `ranks` say how each of
+    several went and `agreement` whether they hold the same parameters. `swaps` says of each swapped kernel how often it
+    ran in which phase; `problems` are what makes the run another one than was asked for. `place` is put before its name
+    where runs of several folders are held against each other. `files` is what became of the files that it has written.
+    `in_process` is a run of `numdrift.record`, which no process can be started for again. `experiment` says what the
+    run is for an investigation, if it is an experiment."""
 
     mode: str
     spec: str
@@ -59,6 +60,7 @@ class RunManifest:
     agreement: Mapping[str, Any] | None = None
     place: str = field(default="", metadata=NOT_WRITTEN)
     experiment: Experiment | None = field(default=None, metadata=UNLESS_EMPTY)
+    files: RunFiles | None = field(default=None, metadata=UNLESS_EMPTY)
     schema: int = SCHEMA
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import sysconfig
@@ -11,16 +12,6 @@ from types import CodeType, FrameType
 
 INSTALLED = ("/site-packages/", "/dist-packages/", "/torchinductor_")
 """In the paths of installed files, and of generated code that lies where Inductor puts it by itself."""
-
-
-def script_line(script: str) -> str | None:
-    """The innermost frame of the script's own file on the current stack, as `file:line`."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_filename == script:
-            return f"{script}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
 
 
 class OwnFiles:
@@ -60,6 +51,18 @@ class OwnFiles:
         """The innermost line of these files from this frame outwards, as `file:line`; "" where there is none."""
         found = next(self.frames(frame), None)
         return "" if found is None else f"{found.f_code.co_filename}:{found.f_lineno}"
+
+
+@functools.cache
+def own_files(script: str) -> OwnFiles:
+    """Those of a script, once and for all: what is installed does not change while it runs."""
+    return OwnFiles(script)
+
+
+def script_line(script: str) -> str | None:
+    """The innermost frame of the user's own files on the current stack, as `file:line`: a model's, where a trainer of
+    the user's calls it."""
+    return own_files(script).line(sys._getframe(1)) or None
 
 
 def names_in(code: CodeType) -> frozenset[str]:

@@ -67,6 +67,7 @@ class TapeRecorder:
         self._suspended = False
         self._random: RandomCalls | None = None
         self._settings: Mapping[str, Any] = {}
+        self._lines: dict[int, str | None] = {}  # by autograd's sequence number, of the first op with it
 
     def start(self) -> None:
         self._settings = current_settings()
@@ -222,6 +223,11 @@ class TapeRecorder:
         if taken is not None:
             with self._looking():
                 line = script_line(self._script)
+                # An op of the backward comes from the line of the forward whose derivative it is.
+                if place.phase == "forward" and place.sequence is not None:
+                    self._lines.setdefault(place.sequence, line)
+                elif place.phase == "backward" and place.sequence is not None:
+                    line = self._lines.get(place.sequence, line)
                 self._log.complete(operation, args, kwargs, taken, outputs, line)
         return outputs
 

@@ -70,7 +70,7 @@ def test_a_loss_that_is_not_finite(numdrift: Numdrift, tiny: Path, tmp_path: Pat
 def test_a_run_that_hangs_is_ended_with_all_that_it_started(numdrift: Numdrift, tiny: Path, tmp_path: Path) -> None:
     # A busy machine may need more than the first seconds to come as far as the child, and a quiet one should not wait.
     for seconds in ("8", "20", "60", "180"):
-        options = ("--modes", "cpu", "--timeout", seconds, "--name", f"of{seconds}")
+        options = ("--modes", "cpu", "--timeout", seconds, "--name", f"of{seconds}", "--in-place")
         done = numdrift("run", tiny, *options, "--", "--at", "4", "--then", "child")
         assert done.returncode == 3
         run = load_run(tmp_path / f"runs/of{seconds}/cpu")

@@ -33,7 +33,7 @@ def run_of(tmp_path: Path, mode: str, name: str = "g") -> RunGraphs:
 
 def record(numdrift: Numdrift, script: Path, *modes: str, arguments: tuple[str, ...] = ()) -> None:
     asked = [part for mode in modes for part in ("--mode", mode)]
-    done = numdrift("run", script, *asked, "--graphs", "--name", "g", "--", *arguments, timeout=600)
+    done = numdrift("run", script, *asked, "--graphs", "--in-place", "--name", "g", "--", *arguments, timeout=600)
     assert done.returncode == 0, done.stderr
 
 

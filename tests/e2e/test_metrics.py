@@ -46,7 +46,7 @@ def shown(folder: Path, script: str, mode: str, *arguments: str) -> Shown:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    how = ("--record", "losses", "--metrics", "--name", "m", "--force", "--quiet")
+    how = ("--record", "losses", "--metrics", "--name", "m", "--force", "--quiet", "--in-place")
     numdrift("run", str(SCRIPTS / script), "--mode", f"shown={mode}", *how, "--", *arguments)
     run = json.loads(numdrift("metrics", "m", "--json", "-"))["runs"][0]
     return Shown((folder / "runs/m/shown/stdout.log").read_text(), run, numdrift("metrics", "m", "--text"))

@@ -72,11 +72,12 @@ def test_recording_changes_no_bit(
 ) -> None:
     script, arguments = ROOT / f"reproducers/{reproducer}.py", ["--epochs", str(STEPS[reproducer])]
     how = [f"--{level}"] if level in ("graphs", "metrics") else ["--record", level]
-    recorded_save = tmp_path / "recorded.npz"
-    done = numdrift("run", script, "--modes", mode, *how, "--", *arguments, "--save", recorded_save)
+    asked = ("run", script, "--modes", mode, *how, "--keep-files")
+    done = numdrift(*asked, "--", *arguments, "--save", tmp_path / "recorded.npz")
     assert done.returncode == 0, done.stderr
     plain = np.load(plain_run(reproducer, mode))
-    under_numdrift = np.load(recorded_save)
+    (kept,) = (tmp_path / "runs" / reproducer / mode / "files").rglob("recorded.npz")
+    under_numdrift = np.load(kept)
     assert set(plain) == set(under_numdrift)
     for name in plain:
         assert plain[name].tobytes() == under_numdrift[name].tobytes(), name

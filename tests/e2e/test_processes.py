@@ -65,7 +65,7 @@ def test_every_rank_computes_the_bits_of_torchrun(wrap: str, numdrift: Numdrift,
     # given what plain torchrun gives
     plain = torchrun(tmp_path / "plain", "--wrap", wrap)
     # when
-    arguments = ["--nproc", "2", "--modes", "cpu", "--name", "ranks", "--json", "-"]
+    arguments = ["--nproc", "2", "--modes", "cpu", "--name", "ranks", "--json", "-", "--in-place"]
     done = numdrift("run", SCRIPT, *arguments, "--", "--wrap", wrap, "--save", tmp_path / "recorded")
     assert done.returncode == 0, done.stderr
     # then each rank has the same losses and parameters, in what it saved and in what was recorded

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from ...records.graph_record import Node, Value
+from ...tape.origin import own_files
 from ...torch_private.graph_stages import CALL, parts_of_op
 from ...torch_private.operators import arguments_of, overloads_of
 
@@ -238,13 +239,13 @@ def path_in_source(expression: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def script_line(stack: str, script: str) -> str:
-    """The innermost frame of the script in a stack, else the innermost one outside of torch and of numdrift,
+    """The innermost frame of the user's own files in a stack, else the innermost one outside of torch and of numdrift,
     as `file:line`."""
-    frames = FRAME.findall(stack)
-    for wanted in (lambda file: file == script, lambda file: not file.startswith((TORCH, NUMDRIFT))):
-        for file, line in reversed(frames):
-            if wanted(file):
-                return f"{file}:{line}"
+    frames, own = FRAME.findall(stack), own_files(script)
+    mine = [one for one in frames if one[0] in own]
+    foreign = [one for one in frames if not one[0].startswith((TORCH, NUMDRIFT))]
+    for file, line in [*foreign[-1:], *mine[-1:]][-1:]:
+        return f"{file}:{line}"
     return ""
 
 

@@ -219,7 +219,7 @@ def test_no_orphan_outlives_a_command_that_is_killed(tmp_path: Path) -> None:
     script.write_text(
         "import os, time\nopen(os.environ['DEVICE'], 'w').write(f'{os.getpid()} {os.getppid()}')\ntime.sleep(600)\n"
     )
-    command = [sys.executable, "-m", "numdrift", "run", str(script), "--modes", "cpu,lazy", "--jobs", "2"]
+    command = [sys.executable, "-m", "numdrift", "run", str(script), "--modes", "cpu,lazy", "--jobs", "2", "--in-place"]
     running = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     assert wait_until(lambda: len(pids_in(tmp_path / "cpu") + pids_in(tmp_path / "lazy")) == 4, 120)
     time.sleep(0.1)

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numdrift
-from numdrift.harness.records.codec import json_text, read
+from numdrift.harness.records.codec import json_text, plain, read
 from numdrift.harness.records.culprit import Culprit
 from numdrift.harness.records.findings import Findings, Verdict
 from numdrift.harness.records.localization_record import read_localization
 from numdrift.harness.records.run_config import RunConfig
+from numdrift.harness.records.run_files import OwnFolders
 from numdrift.harness.runs.manifest import read_manifest
 
 OLD = Path(__file__).parent / "old"
@@ -79,6 +80,10 @@ def test_a_config_is_read_and_says_the_same() -> None:
         "rejoin": "",
         "measured": None,
         "calls": None,
+        "keep_files": False,
+        "in_place": False,
+        "folder": "",
+        "files": plain(OwnFolders()),
     }
     assert config.to_json() == content("config.json") | later
 

@@ -123,6 +123,7 @@ def holding(folder: Path, *modes: str, code: int = 0) -> Held:
             tapes=StepSelection.parse(str(STEP)),
             noise_replays=1,
             serve=folder / f"{spec.name}.socket",
+            in_place=True,
         )
         for spec in map(parse_mode, modes)
     ]

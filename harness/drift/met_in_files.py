@@ -1,0 +1,26 @@
+"""Runs that have met in a file: what one wrote, another read. They are no two runs of one script then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..runs.manifest import RunManifest
+
+
+def met_in_files(runs: Mapping[str, RunManifest]) -> list[str]:
+    """A sentence for each file that a run of these, each beside what it is called, had from another one."""
+    writers: dict[str, list[str]] = {}
+    for name, run in runs.items():
+        for file in run.files.outside if run.files is not None else ():
+            writers.setdefault(file.path, []).append(name)
+    readers: dict[tuple[str, str], list[str]] = {}
+    for name, run in runs.items():
+        for path in run.files.read if run.files is not None else ():
+            others = [one for one in writers.get(path, ()) if one != name]
+            if others:
+                readers.setdefault((path, others[0]), []).append(name)
+    return [
+        f"{' and '.join(names)} read {path}, which {writer} had written: what differs may come from that file. Give "
+        "each mode a path of its own (env.NAME=value), or remove the file before a run"
+        for (path, writer), names in readers.items()
+    ]

@@ -1,0 +1,178 @@
+"""Which folders a run has for itself, what it has written there, and what becomes of it."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+from ..errors import NumdriftError
+from ..records.execution_facts import in_mib
+from ..records.mode_spec import ModeSpec
+from ..records.run_config import RunConfig
+from ..records.run_files import OUTSIDE, OwnFolders, RunFiles, WrittenFile
+from ..runs.journal import Journal
+from ..runs.manifest import read_manifest
+from ..runs.run_layout import EVIDENCE, RunFolder
+from .batch_plan import BatchPlan
+
+CACHES = (
+    "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_HOME", "TORCH_HOME", "TORCH_EXTENSIONS_DIR", "HF_HOME",
+    "HF_DATASETS_CACHE", "XDG_CACHE_HOME", "PYTHONPYCACHEPREFIX", "MPLCONFIGDIR",
+)  # fmt: skip
+"""The variables that name folders of libraries, which are the same for all runs: what is compiled is compiled once."""
+
+UNSEEN = ("__pycache__",)
+"""Folders in which Python writes whatever a script does."""
+
+WRITTEN, KEPT = "written", "files"
+"""Folders in that of a run: what it has written while it runs, and what is kept of that."""
+
+MOST = 1000
+"""So many written files are listed one by one."""
+
+
+def own_folders(plan: BatchPlan, spec: ModeSpec) -> OwnFolders:
+    """What a run has for itself: the current folder, and the script's where that lies elsewhere and is no library's."""
+    investigation = plan.investigation.path
+    since, temporary = _began(investigation), Path(tempfile.gettempdir()).resolve()
+    here = (plan.folder or Path.cwd()).resolve()
+    ignored = (str(investigation.resolve()), *(str(one) for one in caches() if not here.is_relative_to(one)))
+    if plan.in_place or plan.pass_through:
+        return OwnFolders(why="it was asked for", ignored=ignored, since=since)
+    if sys.platform != "linux":
+        why = f"{sys.platform} cannot lay one folder over another"
+        return OwnFolders(why=why, ignored=ignored, since=since)
+    shared = [investigation.resolve(), *caches(), temporary]
+    wanted = [here]
+    of_script = plan.script.resolve().parent
+    if not any(of_script.is_relative_to(one) for one in (here, Path(sys.prefix), Path(sys.base_prefix))):
+        wanted = [of_script] if here.is_relative_to(of_script) else [here, of_script]
+    for one in wanted:
+        # The root of all, and what everybody's files lie in, numdrift's own among them, cannot be a run's own.
+        if one == Path(one.anchor) or one in shared:
+            why = f"{one} is everybody's: start it in a folder of its own"
+            return OwnFolders(why=why, ignored=ignored, since=since)
+    return OwnFolders(
+        folders=tuple(map(str, wanted)),
+        shared=tuple(str(one) for one in shared if any(one.is_relative_to(each) for each in wanted)),
+        ignored=ignored,
+        written=str((plan.investigation.run(spec.name, plan.suffix).path / WRITTEN).resolve()),
+        since=since,
+    )
+
+
+def caches() -> list[Path]:
+    """Folders that libraries share between processes."""
+    named = [Path(os.environ[name]) for name in CACHES if os.environ.get(name)]
+    home = Path.home()
+    inductor = Path(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}")
+    return [one.resolve() for one in (*named, home / ".cache", home / ".triton", inductor)]
+
+
+def _began(investigation: Path) -> float:
+    """When the first run of the investigation began, as `time.time()` has it; now where there is none."""
+    first = time.time()
+    top = investigation.parent if investigation.name == EVIDENCE else investigation
+    for manifest in top.glob("*/run.json"):
+        with suppress(NumdriftError, ValueError):
+            first = min(first, datetime.fromisoformat(read_manifest(manifest.parent).started).timestamp())
+    return first
+
+
+def run_files(config: RunConfig, journal: Journal) -> RunFiles:
+    """What became of the files of a run that has ended. Temporary files that are gone again are no files of it."""
+    said = next(iter(journal.events("files")), {})
+    written, more = written_files(config.files)
+    outside: dict[str, WrittenFile] = {}
+    for event in journal.events(OUTSIDE):
+        path = Path(str(event["path"]))
+        if event["what"] == "written" and path.is_file():
+            outside[str(path)] = WrittenFile(str(path), path.stat().st_size)
+        elif event["what"] == "removed" and not path.exists() and not path.is_relative_to(tempfile.gettempdir()):
+            outside[str(path)] = WrittenFile(str(path), 0, "removed")
+    return RunFiles(
+        own=said.get("own") is True,
+        why=str(said.get("why", "")),
+        written=tuple(written),
+        more=more,
+        kept=config.keep_files,
+        outside=tuple(sorted(outside.values(), key=lambda one: one.path)),
+        read=tuple(str(event["path"]) for event in journal.events(OUTSIDE) if event["what"] == "read"),
+    )
+
+
+def written_files(files: OwnFolders) -> tuple[list[WrittenFile], int]:
+    """What a run has written to its own folders, sorted by path, and how many files beyond `MOST` there are.
+
+    Paths are relative to the folder where the run has one, absolute where it has two.
+    """
+    found: list[WrittenFile] = []
+    for number, folder in enumerate(files.folders):
+        upper = Path(files.written, str(number), "files")
+        for where, folders, names in os.walk(upper):
+            folders[:] = [one for one in folders if one not in UNSEEN]
+            for name in names:
+                path = Path(where, name)
+                below = path.relative_to(upper)
+                there = path.lstat()
+                was = os.path.lexists(Path(folder, below))
+                said = str(below) if len(files.folders) == 1 else str(Path(folder, below))
+                if _is_gone(there):
+                    found.append(WrittenFile(said, 0, "removed"))
+                else:
+                    found.append(WrittenFile(said, there.st_size, "changed" if was else "written"))
+    found.sort(key=lambda one: one.path)
+    return found[:MOST], max(0, len(found) - MOST)
+
+
+def _is_gone(there: os.stat_result) -> bool:
+    """Whether this is an overlay's mark for what is there no longer: a device of the numbers 0, 0."""
+    return stat.S_ISCHR(there.st_mode) and there.st_rdev == 0
+
+
+def keep_written(run: RunFolder, files: OwnFolders) -> None:
+    """Put what a run has written to its own folders into its folder's `files`."""
+    kept = run.path / KEPT
+    for number, folder in enumerate(files.folders):
+        upper = Path(files.written, str(number), "files")
+        for where, _, names in os.walk(upper):
+            for path in (Path(where, name) for name in names):
+                if _is_gone(path.lstat()):
+                    path.unlink()  # nothing but a mark
+        if upper.is_dir() and any(upper.iterdir()):
+            target = kept if len(files.folders) == 1 else kept / Path(folder).name
+            target.parent.mkdir(exist_ok=True)
+            upper.rename(target)
+    throw_away(run.path)
+
+
+def throw_away(run: Path) -> None:
+    """Remove what the run in a folder has written to its own folders. Its processes have ended."""
+    written = run / WRITTEN
+    for path in written.glob("*/work/work"):
+        with suppress(OSError):
+            path.chmod(0o700)  # an overlay leaves a folder that nobody may read
+    shutil.rmtree(written, ignore_errors=True)
+
+
+def in_words(files: Sequence[WrittenFile], more: int) -> str:
+    """`wrote out/ckpt.pt (12.0 MiB), log.txt and 3 more files, removed old.txt`, the largest first."""
+    there = sorted((one for one in files if one.what != "removed"), key=lambda one: -one.size)
+    gone = [one.path for one in files if one.what == "removed"]
+    names = [f"{one.path} ({in_mib(one.size)})" if one.size > 100 else one.path for one in there]
+    said = []
+    for what, listed, beyond in (("wrote", names, more), ("removed", gone, 0)):
+        if listed:
+            rest = len(listed[3:]) + beyond
+            more_files = f" and {rest:,} more {'file' if rest == 1 else 'files'}" if rest else ""
+            said.append(f"{what} {', '.join(listed[:3])}{more_files}")
+    return ", ".join(said)

@@ -1,0 +1,157 @@
+"""A working folder of a run's own, by an overlay that only its processes see. Linux, without root.
+
+    the folder as it was  +  what the run writes   =  what the script sees at the folder's own path
+    (lower, read only)       (upper, in its run)      (mounted in a namespace of this process and what it starts)
+
+So paths, `__file__`, imports and git are what they are without it, nothing is copied, and no other process sees any of
+it. It is made before torch is imported and before there is a thread: a namespace is a process's at its beginning.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from ..records.run_config import RunConfig
+from ..records.run_files import READY, OwnFolders
+
+# From the Linux headers sched.h, mount.h, capability.h.
+NEW_MOUNTS, NEW_USER = 0x00020000, 0x10000000
+BIND, RECURSIVE, IS_PRIVATE, DETACH = 4096, 16384, 1 << 18, 2
+CAPABILITY_VERSION = 0x20080522
+
+LOOKED_AT = 20_000
+
+PATIENCE = 60.0
+"""Seconds that the other ranks of a run wait for rank 0's folder."""
+
+
+def enter(config: RunConfig) -> str:
+    """Put this process into the script's folder, and that into one of the run's own; ranks share that of rank 0.
+
+    Gives why the folder is everybody's, "" where it is the run's own. Raises OSError where there is no such folder.
+    """
+    files, folder, why = config.files, config.folder or str(Path.cwd()), config.files.why
+    if not why and files.folders:
+        try:
+            if config.rank:
+                _join(Path(files.written))
+            else:
+                _mount(files)
+        except (OSError, AttributeError, ValueError) as error:
+            why = str(error.strerror or error) if isinstance(error, OSError) else str(error)
+        if config.world_size > 1 and not config.rank:
+            with suppress(OSError):
+                half = Path(files.written, f"{READY}.half")
+                half.parent.mkdir(exist_ok=True)
+                half.write_text(json.dumps({"pid": os.getpid(), "why": why}), encoding="utf-8")
+                half.replace(half.with_name(READY))
+    os.chdir(folder)  # also where it was the current one: that is the folder below the overlay
+    return why
+
+
+def _mount(files: OwnFolders) -> None:
+    """Raises OSError, and leaves no folder in another state than it was."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    own_user = _unshare(libc, files.folders)
+    with ExitStack() as stack:
+        _mounted(libc, "none", "/", flags=RECURSIVE | IS_PRIVATE)
+        for number, folder in enumerate(files.folders):
+            # What is to be seen through the overlay is held open: below it no path leads there.
+            through = {}
+            for path in [*files.shared, *_mount_points(folder)]:
+                if Path(path).exists() and Path(folder) in Path(path).parents:
+                    through[path] = os.open(path, os.O_PATH)
+                    stack.callback(os.close, through[path])
+            upper, work = (Path(files.written, str(number), name) for name in ("files", "work"))
+            for made in (upper, work):
+                made.mkdir(parents=True)
+            was = Path(folder).stat()
+            upper.chmod(was.st_mode & 0o7777)  # the mounted folder has the mode and the owner of the upper one
+            if (was.st_uid, was.st_gid) != (upper.stat().st_uid, upper.stat().st_gid):
+                os.chown(upper, was.st_uid, was.st_gid)
+            parts = {"lowerdir": folder, "upperdir": upper, "workdir": work}
+            options = [f"{name}={_escaped(str(path))}" for name, path in parts.items()]
+            _mounted(libc, "overlay", folder, "overlay", ",".join([*options, *(["userxattr"] if own_user else [])]))
+            stack.push(lambda kind, *_, where=folder: kind and libc.umount2(os.fsencode(where), DETACH))
+            for path, opened in through.items():
+                _mounted(libc, f"/proc/self/fd/{opened}", path, flags=BIND | RECURSIVE)
+    if own_user:
+        # In its own user namespace the process may do what root may, with its own files. It is to be what it was.
+        header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
+        libc.capset(header, (ctypes.c_uint32 * 6)())
+
+
+def _unshare(libc: ctypes.CDLL, folders: Sequence[str]) -> bool:
+    """Leave the mounts of everybody else; says whether that took a user namespace, which takes no privileges."""
+    if libc.unshare(NEW_MOUNTS) == 0:
+        return False
+    user, group = os.geteuid(), os.getegid()
+    for folder in folders:
+        # A user namespace knows one user and one group: what belongs to another could not be written to any more.
+        foreign = _writable_of_another(folder, user, group)
+        if foreign:
+            raise ValueError(f"{foreign} belongs to another user or group")
+    if libc.unshare(NEW_MOUNTS | NEW_USER):
+        raise OSError(ctypes.get_errno(), "this system gives processes no mounts of their own (user namespaces)")
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+        Path("/proc/self", name).write_text(text, encoding="ascii")
+    return True
+
+
+def _writable_of_another(folder: str, user: int, group: int) -> str:
+    """A file below a folder, of the first LOOKED_AT of them, that we may write to and that is not ours; "" for none."""
+    seen = 0
+    for where, _, names in os.walk(folder):
+        for path in (Path(where), *(Path(where, name) for name in names)):
+            seen += 1
+            if seen > LOOKED_AT:
+                return ""
+            with suppress(OSError):
+                was = path.lstat()
+                if (was.st_uid, was.st_gid) != (user, group) and not path.is_symlink() and os.access(path, os.W_OK):
+                    return str(path)
+    return ""
+
+
+def _join(written: Path) -> None:
+    """Take over the folders of rank 0. Raises OSError, ValueError where it has none."""
+    until = time.monotonic() + PATIENCE
+    while not (written / READY).exists():
+        if time.monotonic() > until:
+            raise ValueError(f"rank 0 has made no working folder in {PATIENCE:.0f} s")
+        time.sleep(0.01)
+    told = json.loads((written / READY).read_text(encoding="utf-8"))
+    if told["why"]:
+        raise ValueError(str(told["why"]))
+    libc = ctypes.CDLL(None, use_errno=True)
+    kinds = ["mnt"] if Path("/proc/self/ns/user").samefile(f"/proc/{told['pid']}/ns/user") else ["user", "mnt"]
+    for kind in kinds:
+        with Path(f"/proc/{told['pid']}/ns/{kind}").open("rb") as namespace:
+            if libc.setns(namespace.fileno(), 0):
+                raise OSError(ctypes.get_errno(), f"rank 0's working folder cannot be entered ({kind})")
+
+
+def _mounted(libc: ctypes.CDLL, source: str, target: str, kind: str = "", options: str = "", flags: int = 0) -> None:
+    given = [os.fsencode(one) for one in (source, target, kind)]
+    if libc.mount(*given, ctypes.c_ulong(flags), os.fsencode(options) if options else None):
+        number = ctypes.get_errno()
+        raise OSError(number, f"{target} cannot be laid over ({os.strerror(number)})")
+
+
+def _escaped(path: str) -> str:
+    """A path as an option of a mount: backslashes, colons and commas would end it."""
+    return "".join(f"\\{one}" if one in "\\:," else one for one in path)
+
+
+def _mount_points(folder: str) -> list[str]:
+    """The mounts below a folder, which an overlay of it does not show."""
+    lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    # a blank in a path is written \\040
+    points = {os.fsdecode(line.split()[4].decode("unicode_escape").encode("latin-1")) for line in lines}
+    return sorted(point for point in points if Path(folder) in Path(point).parents)
