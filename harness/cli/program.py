@@ -98,10 +98,17 @@ def main() -> None:
     except errors.NumdriftError as error:
         _say(str(error))
         sys.exit(error.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:  # a group without a command: its help, which has lines
+        print(error.format_message(), file=sys.stderr)
+        sys.exit(2)
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         name = context.command_path if context else "numdrift"
-        _say(f"{' '.join(error.format_message().split())} (`{name} --help` shows how)")
+        said = " ".join(error.format_message().split())
+        takes_arguments = context is not None and any(one.name == "arguments" for one in context.command.params)
+        if isinstance(error, click.NoSuchOption) and takes_arguments:
+            said += f" An option of the script goes after `--`, as in `{name} train.py -- {error.option_name}`."
+        _say(f"{said} (`{name} --help` shows how)")
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         _say("interrupted")

@@ -160,7 +160,9 @@ def within_control(
     able = [step for step in range(first + 1, count) if step in begun and (step + 1 in own or step == count - 1)]
     if first not in begun and not able:
         return ()
-    wanted = {step for step in (sudden, None if sudden is None else sudden - 1) if step in able}
+    # Of runs of other lengths the last common step tells whether the length depends on what is computed.
+    last = count - 1 if len(reference.journal.steps) != len(run.journal.steps) else None
+    wanted = {step for step in (sudden, None if sudden is None else sudden - 1, last) if step in able}
     found = {first, *wanted}
     for step in able:
         if not found & {step - 1, step, step + 1}:

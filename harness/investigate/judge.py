@@ -29,6 +29,7 @@ from ..runs.mapped_tensors import TensorFile
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import read_state, state_steps
 from .completeness import accounted
+from .ended_by_values import ended_by_values, length_in_words
 from .evidence import PairEvidence, evidence_for
 from .judged_ranks import judged_by_rank
 from .ops import localizations
@@ -156,6 +157,7 @@ class _Weighed:
     verdict: Verdict
     referee: Accuracy | None
     unreadable: Sequence[str]
+    length: str
 
 
 def _weigh(evidence: PairEvidence, failed: Sequence[str]) -> _Weighed:
@@ -167,6 +169,9 @@ def _weigh(evidence: PairEvidence, failed: Sequence[str]) -> _Weighed:
     setup = setup_differences(a, b, *states, from_the_model=made_by_the_training(b, evidence.forced))
     if several:
         setup = [one for one in setup if one.kind not in OF_ONE_RANK]
+    by_values = ended_by_values(a, b, evidence.forced)
+    if by_values:
+        setup = [one for one in setup if one.kind != "steps"]
     localized = localizations(evidence)
     if any(one.is_drawn_again or any(culprit.kind == MARK_STEP for culprit in one.culprits) for one in localized):
         setup = [one for one in setup if one.kind != "generator"]  # the mode drew again what it had drawn
@@ -174,6 +179,9 @@ def _weigh(evidence: PairEvidence, failed: Sequence[str]) -> _Weighed:
     scores = with_explanations(_readable(lambda: scores_of(evidence), empty, unreadable), localized)
     repeated = ((a, evidence.a_again), (b, evidence.b_again))
     controls = {run.manifest.label: repetition(run, again) for run, again in repeated if again is not None}
+    for label, control in controls.items() if by_values else ():
+        if control.what == "steps":  # it has the reference's length, as it began its last step in that state
+            controls[label] = Repetition(True, text=f"{label} repeats bit for bit up to its last common step")
     # What makes the experiments that the pair lacks: for runs of one investigation, without running them again
     if a.manifest.in_process or b.manifest.in_process:
         command = "numdrift investigate SCRIPT"
@@ -206,7 +214,8 @@ def _weigh(evidence: PairEvidence, failed: Sequence[str]) -> _Weighed:
     )
     alike = compared.identical or several
     referee = None if alike else _readable(lambda: accuracy_of(evidence), None, unreadable)
-    return _Weighed(compared, setup, localized, scores, controls, verdict, referee, unreadable)
+    length = length_in_words(a, b) if by_values else ""
+    return _Weighed(compared, setup, localized, scores, controls, verdict, referee, unreadable, length)
 
 
 def _runs(evidence: PairEvidence) -> dict[str, RecordedRun]:
@@ -251,7 +260,7 @@ def _readable(read: Callable[[], Kind], otherwise: Kind, unreadable: list[str]) 
 
 def _sentences(weighed: _Weighed, verdict: Verdict, causes: Sequence[SetupDifference], curves: Curves) -> list[str]:
     word, losses, referee = verdict.word, weighed.compared.losses, weighed.referee
-    said = [verdict.text, *(one.text for one in causes[1:])]
+    said = [verdict.text, weighed.length, *(one.text for one in causes[1:])]
     told = word != "nonfinite" and not weighed.compared.identical and losses.max_relative is not None
     if told and losses.common_steps and losses.first_differing_step is None:
         said.append("the losses are the same bits at every step")

@@ -28,6 +28,7 @@ from ..runs.run_layout import STATES
 from ..runs.step_outcomes import noise_path, state_steps, tape_path
 from ..search import between, evenly
 from .chosen_steps import STATE_SHARE, ChosenSteps, bytes_of_state, most_forced
+from .ended_by_values import ended_by_values
 from .evidence import EvidenceFolder, evidence_for
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Progress, Round, begun_in, repeating
@@ -102,7 +103,10 @@ def not_of_itself(reference: RecordedRun, others: Sequence[RecordedRun], chosen:
     found = []
     for run in others:
         made = evidence_for(reference, run).forced if run.path in chosen.of else None
-        if made is not None and made.manifest.status != "running" and not repetition(run, made).repeatable:
+        if made is None or made.manifest.status == "running":
+            continue
+        control = repetition(run, made)
+        if not (control.repeatable or (control.what == "steps" and ended_by_values(reference, run, made))):
             found.append(run)
     return found
 

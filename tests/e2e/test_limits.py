@@ -14,6 +14,7 @@ from numdrift.harness.observers.snapshots.snapshot_choice import Choice
 from numdrift.harness.records.mode_spec import parse_modes
 
 from ..conftest import ROOT, Numdrift
+from ..processes.forked import numdrift_in
 
 ENDLESS = ("--steps", "1000000000")
 SCRIPTS = ROOT / "tests" / "e2e" / "scripts"
@@ -50,6 +51,63 @@ def test_an_endless_training_is_investigated(numdrift: Numdrift, tiny: Path, tmp
     # and what is recorded has the steps that it has
     refused = numdrift("investigate", "runs/endless", "--max-steps", "2")
     assert refused.returncode == 2 and "is recorded" in refused.stderr
+
+
+ENDS_ITSELF = """
+import os
+import torch
+from torch import nn
+torch.manual_seed(3)
+x = torch.randn(64, 8)
+y = x @ torch.randn(8, 1)
+model = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(int(os.environ.get("STEPS", "30"))):
+    optimizer.zero_grad()
+    loss = nn.functional.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+    if loss.item() < float(os.environ.get("LIMIT", "0")):
+        break
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reference", ["cpu", "k"])
+def test_a_script_that_ends_by_a_value_is_no_other_setup(reference: str, numdrift: Numdrift, tmp_path: Path) -> None:
+    # given a limit that lies between the losses of two modes that differ by rounding
+    script = tmp_path / "train.py"
+    script.write_text(ENDS_ITSELF)
+    modes = ["cpu", "k=cpu,kernel.tanh_backward=decomposed"][:: 1 if reference == "cpu" else -1]
+    asked = [word for mode in modes for word in ("--mode", mode)]
+    assert numdrift("run", script, *asked, "--name", "free").returncode == 0
+    one, other = (load_run(tmp_path / "runs/free" / mode).journal.losses for mode in ("cpu", "k"))
+    step = next(
+        step
+        for step in range(10, 30)
+        if one[step] != other[step] and min(one[step], other[step]) < min(one[:step] + other[:step])
+    )
+    limits = {"LIMIT": repr((one[step] + other[step]) / 2)}
+    # when
+    how = ("--no-scripts", "--no-confirm", "--localize", "none", "--name", "s")
+    done = numdrift_in(tmp_path, "investigate", script, *asked, *how, timeout=300, **limits)
+    # then the lengths differ, and that is told as what it is
+    found = json.loads((tmp_path / "runs/s/investigation.json").read_text())
+    assert {run["steps"] for run in found["runs"].values()} >= {step + 1} and len(found["runs"]) == 2
+    (pair,) = found["pairs"]
+    assert pair["verdict"] == "rounding" and done.returncode == 0
+    told = next(text for text in pair["text"] if text.startswith("the script ends by what it computes"))
+    assert f"the loss of step {step} is " in told and f"it ends with {reference}" in told
+
+
+@pytest.mark.slow
+def test_another_number_of_steps_is_another_setup(numdrift: Numdrift, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(ENDS_ITSELF)
+    asked = ("--mode", "cpu", "--mode", "k=cpu,kernel.tanh_backward=decomposed,env.STEPS=28")
+    assert numdrift("investigate", script, *asked, "--localize", "none", "--name", "s", timeout=300).returncode == 1
+    (pair,) = json.loads((tmp_path / "runs/s/investigation.json").read_text())["pairs"]
+    assert pair["verdict"] == "different-setup" and "30 against 28 steps" in pair["text"][0]
 
 
 @pytest.mark.slow
