@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -84,6 +85,25 @@ def _numbers(node: FlowNode) -> dict[str, list[Any]]:
         if not any(isinstance(leaf, View) for leaf in flat):
             found[name] = flat
     return found
+
+
+def epsilon_difference(ours: Sequence[FlowNode], theirs: Sequence[FlowNode]) -> list[str]:
+    """Of a norm that one side has taken apart: in its parts epsilon is what is added to the variance.
+
+    native_layer_norm(x, [16], w, b, 1e-05)     var_mean(x), add(var, 0.001), rsqrt, ...      "eps: 1e-05 against 0.001"
+    """
+    found: list[list[float]] = []
+    for nodes in (ours, theirs):
+        if len(nodes) == 1:
+            known = _numbers(nodes[0]).get("eps", [])
+        else:
+            adding = (node.call for node in nodes if node.call.name.strip("_") == "add")
+            known = [one for call in adding for one in call.arguments[1:2] if isinstance(one, float)]
+        found.append([one for one in known if isinstance(one, float)])
+    left, right = found
+    if len(left) != 1 or len(right) != 1 or math.isclose(left[0], right[0], rel_tol=1e-6):  # in float32 it is rounded
+        return []
+    return [f"eps: {plain_text(left[0])} against {plain_text(right[0])}"]
 
 
 def _by_name(node: FlowNode) -> dict[str, list[tuple[Any, Use | None]]]:

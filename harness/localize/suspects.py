@@ -10,7 +10,16 @@ from typing import Literal
 from ..records.culprit import AGAIN
 from ..tape.tape import SCRATCH
 from ..torch_private.operators import view_behind
-from .argument_differences import GENERATOR, LAYOUT, PART, TURNED, argument_differences, drawn_reasons, draws_differ
+from .argument_differences import (
+    GENERATOR,
+    LAYOUT,
+    PART,
+    TURNED,
+    argument_differences,
+    drawn_reasons,
+    draws_differ,
+    epsilon_difference,
+)
 from .hybrid import TapePair
 from .storage_flow import SIDES, FlowNode, Side
 
@@ -105,6 +114,9 @@ def _unpaired(pair: TapePair, number: int) -> Suspect:
             told = [one for one in differences if one not in (*READ, TURNED)]
             if told:
                 return Suspect(number, "arguments", tuple(told))
+        told = epsilon_difference(*([pair.flows[side].nodes[one] for one in block.of(side)] for side in SIDES))
+        if told:
+            return Suspect(number, "arguments", (*told, why))
         executed = _again(pair, number)
         return Suspect(number, "structure" if executed else "kernel", executed or (why,))
     if left and right:
