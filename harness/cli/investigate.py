@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import click
@@ -104,6 +106,7 @@ partition_bisect_option = click.option(
     "--localize", type=click.Choice(["all", "faults", "none"]), default="all", show_default=True,
     help="Whose causes to look for and to prove: of every pair that differs, of those beyond rounding, or none.",
 )  # fmt: skip
+@click.option("--quick", is_flag=True, help="The verdict alone, without its causes: as --localize none.")
 @click.option(
     "--scripts/--no-scripts",
     default=True,
@@ -133,13 +136,19 @@ def command(
     quiet: bool,
     verbose: bool,
     suspects: bool,
+    quick: bool,
     force: bool,
     json_path: str | None,
     **asked: Any,
 ) -> int:
+    if quick:
+        asked["localize"] = "none"
     modes = parse_modes(listed, single) if listed or single else None  # None: the default, or what was recorded
     own = [stated_kernel(text) for text in kernels]
-    progress = CommandLineProgress(quiet=quiet)
+    # Each mode trains twice, and all but the reference once more without their culprits. What is recorded has trained.
+    count = 0 if script is not None and Path(script).is_dir() else len(modes or parse_modes(DEFAULT_MODES))
+    further = count - 1 if asked["confirm"] and asked["localize"] != "none" else 0
+    progress = CommandLineProgress(quiet=quiet, expected=2 * count + max(0, further))
     found, _ = investigated(script, modes, arguments, progress, kernels=own, force=force, **asked)
     if json_path:
         write_json(json_path, found.to_json(), force=force)
@@ -153,16 +162,33 @@ def command(
 
 
 class CommandLineProgress:
-    """Rounds of runs as `numdrift run` shows them, each under a title."""
+    """Rounds of runs as `numdrift run` shows them, each under a title that says which of the `expected` trainings they
+    are, and how long the rest takes if it goes on like this. 0 expects nothing."""
 
-    def __init__(self, *, quiet: bool) -> None:
+    def __init__(self, *, quiet: bool, expected: int = 0) -> None:
         self._quiet = quiet
         self._console = console(stderr=True)
         self._understood = UnderstoodLines()
+        self._expected = expected
+        self._begun = 0
+        self._since = time.monotonic()
 
     def round(self, title: str, names: Sequence[str]) -> AbstractContextManager[Reporter]:
+        if self._expected:
+            first, last = self._begun + 1, self._begun + len(names)
+            total = max(self._expected, last)
+            which = f"training {first}" if first == last else f"trainings {first} to {last}"
+            title += f" ({which} of about {total}{self._left(total)})"
+            self._begun = last
         self.say(f"{title}:")
         return reporter_for(names, quiet=self._quiet, understood=self._understood)
+
+    def _left(self, total: int) -> str:
+        """About how long the trainings that have not begun take, by those that have ended; "" before the first."""
+        if not self._begun:
+            return ""
+        seconds = (time.monotonic() - self._since) * (total - self._begun) / self._begun
+        return f", about {seconds / 60:.0f} min left" if seconds >= 90 else f", about {max(1.0, seconds):.0f} s left"
 
     def say(self, text: str) -> None:
         if not self._quiet:

@@ -1,0 +1,33 @@
+"""What is said of each round of an investigation: which trainings of about how many, and how long the rest takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from numdrift.harness.cli.investigate import CommandLineProgress
+
+
+def test_each_round_says_which_trainings_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("numdrift.harness.cli.investigate.time.monotonic", lambda: now)
+    progress = CommandLineProgress(quiet=False, expected=5)
+    progress.round("modes", ["cpu", "compile"])
+    now += 60  # seconds, for two of five: 90 more for three
+    progress.round("each once more", ["cpu-again", "compile-from-cpu"])
+    now += 60
+    progress.round("without the culprits", ["compile-without"])
+    now += 20  # more of them than were expected
+    progress.round("again", ["compile-again"])
+    assert capsys.readouterr().err.splitlines() == [
+        "modes (trainings 1 to 2 of about 5):",
+        "each once more (trainings 3 to 4 of about 5, about 2 min left):",
+        "without the culprits (training 5 of about 5, about 30 s left):",
+        "again (training 6 of about 6, about 28 s left):",
+    ]
+
+
+def test_where_nothing_is_expected_no_number_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    CommandLineProgress(quiet=False).round("each once more", ["cpu-again"])
+    assert capsys.readouterr().err == "each once more:\n"
