@@ -96,6 +96,16 @@ def test_calls_for_all_parameters_at_once_name_them_all() -> None:
     assert {call.owners for call in tape.calls if call.name == "_foreach_addcdiv_"} == {names}
 
 
+def test_an_op_of_the_backward_has_the_line_of_its_forward() -> None:
+    calls = started("mlp").taped().calls
+    forward = {call.name: call.line for call in calls if call.phase == "forward"}
+    backward = {call.name: call.line for call in calls if call.phase == "backward"}
+    assert backward["tanh_backward"] == forward["tanh"] is not None
+    assert backward["nll_loss_backward"] == forward["nll_loss_forward"]
+    # which is not that of the call of `backward`, where the gradients are made that belong to nothing before
+    assert forward["ones_like"] not in (forward["tanh"], forward["nll_loss_forward"])
+
+
 def test_calls_know_their_line() -> None:
     lines = {call.line for call in started("mlp").taped().calls}
     assert None not in lines
