@@ -72,10 +72,12 @@ def own_folders(plan: BatchPlan, spec: ModeSpec) -> OwnFolders:
 
 def caches() -> list[Path]:
     """Folders that libraries share between processes."""
-    named = [Path(os.environ[name]) for name in CACHES if os.environ.get(name)]
-    home = Path.home()
-    inductor = Path(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}")
-    return [one.resolve() for one in (*named, home / ".cache", home / ".triton", inductor)]
+    found = [Path(os.environ[name]) for name in CACHES if os.environ.get(name)]
+    with suppress(RuntimeError):  # a user without a home, and one without a name, as containers have them
+        found += [Path.home() / ".cache", Path.home() / ".triton"]
+    with suppress(KeyError, OSError):
+        found.append(Path(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}"))
+    return [one.resolve() for one in found]
 
 
 def _began(investigation: Path) -> float:
