@@ -15,9 +15,10 @@ from ..drift.met_in_files import met_in_files
 from ..launch.batch_kernels import stated_kernel
 from ..launch.batch_plan import BatchPlan
 from ..launch.execute_batch import BatchResult, FinishedRun, execute
-from ..launch.own_folders import KEPT, in_words
+from ..launch.own_folders import in_words
 from ..launch.supervise import PassThrough
 from ..records.mode_spec import parse_mode
+from ..runs.run_layout import KEPT
 from . import command_options as options
 from .output import console, table, write_json
 from .progress import reporter_for

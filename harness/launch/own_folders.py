@@ -21,7 +21,7 @@ from ..records.run_config import RunConfig
 from ..records.run_files import OUTSIDE, OwnFolders, RunFiles, WrittenFile
 from ..runs.journal import Journal
 from ..runs.manifest import read_manifest
-from ..runs.run_layout import EVIDENCE, RunFolder
+from ..runs.run_layout import EVIDENCE, KEPT, WRITTEN, RunFolder
 from .batch_plan import BatchPlan
 
 CACHES = (
@@ -32,9 +32,6 @@ CACHES = (
 
 UNSEEN = ("__pycache__",)
 """Folders in which Python writes whatever a script does."""
-
-WRITTEN, KEPT = "written", "files"
-"""Folders in that of a run: what it has written while it runs, and what is kept of that."""
 
 MOST = 1000
 """So many written files are listed one by one."""

@@ -13,6 +13,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 MANIFEST = "run.json"
 JOURNAL = "journal"
 STATES = "states"
+WRITTEN, KEPT = "written", "files"
+"""In the folder of a run: what its script writes while it runs, and what is kept of that."""
+
 EVIDENCE = "evidence"
 """The folder beside an investigation's runs that holds those of its experiments."""
 

@@ -18,7 +18,7 @@ from ...records.codec import json_text
 from ...runs.journal import Array
 from ...runs.mapped_tensors import read_tensor_file
 from ...runs.recorded_run import runs_in
-from ...runs.run_layout import EVIDENCE
+from ...runs.run_layout import EVIDENCE, KEPT, WRITTEN
 
 Kind = Literal["report", "record", "graphs", "snapshots", "repro", "profile", "output", "source", "values"]
 
@@ -68,7 +68,8 @@ IN_INVESTIGATION: Sequence[tuple[str, Kind]] = (
     (r".*\.(json|html|png|svg|md)", "report"),
 )
 
-SKIPPED = re.compile(r"(^|/)(\.[^/]*|[^/]*\.part|__pycache__/.*)$")
+SKIPPED = re.compile(rf"(^|/)(\.[^/]*|[^/]*\.part|__pycache__/.*)$|^({EVIDENCE}/)?[^/]+/({KEPT}|{WRITTEN})/")
+"""What is no record, and what the training script has written itself: nobody knows what that is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -83,6 +84,15 @@ def test_what_is_opened_is_what_was_packed(investigation: Path, tmp_path: Path) 
     for name in names - {"source/train.py"}:
         assert (tmp_path / "there" / name).read_bytes() == (investigation / name).read_bytes()
     assert made.environment == {"torch": "2.13.0"}
+
+
+def test_what_the_script_has_written_itself_is_not_packed(investigation: Path, tmp_path: Path) -> None:
+    shutil.copytree(investigation, tmp_path / "s", dirs_exist_ok=True)
+    for folder in ("cpu/files", "cpu/written/0/files"):
+        (tmp_path / "s" / folder).mkdir(parents=True)
+        (tmp_path / "s" / folder / "private.json").write_text("{}")
+    assert not [one.name for one in items_of(tmp_path / "s") if "private" in one.name]
+    assert [one.name for one in items_of(tmp_path / "s") if one.name == "cpu/run.json"]
 
 
 def test_values_are_left_out_and_said_to_be_unless_asked_for(investigation: Path, tmp_path: Path) -> None:
