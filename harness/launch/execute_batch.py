@@ -29,9 +29,14 @@ from .batch_plan import BatchPlan, check_plan, script_sha256
 from .guest_process import Launch, Processes, guest_of
 from .own_folders import keep_written, own_folders, run_files, throw_away
 from .preloaded import PreloadedProcesses
-from .run_ending import ending, run_manifest
+from .run_ending import Ending, ending, run_manifest
 from .running_process import ProcessEnd, Running
 from .supervise import Reporter, supervise
+
+REMOVED = (
+    "the script has removed the folder of its own run, and with it what was recorded; choose an --out that lies where "
+    "it removes nothing"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,13 +226,17 @@ def close_run(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
 
 def _close_rank(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
     """Write the pickle and the final manifest of a run from what its journal holds."""
-    folder, journal = run.folder, Journal(run.folder.journal)
+    folder = run.folder
+    removed = not folder.manifest.exists()
+    if removed:
+        folder.journal.mkdir(parents=True, exist_ok=True)
+    journal = Journal(folder.journal)
     notices = [event["text"] for event in journal.events("notice")]
     try:
         write_pickle(folder.pickle, run.manifest.mode, journal)
     except (OSError, JournalError) as error:
         notices.append(f"{folder.pickle.name} could not be written: {error}")
-    outcome = ending(journal, end, folder.stderr)
+    outcome = Ending("crashed", REMOVED) if removed else ending(journal, end, folder.stderr)
     spec = run.launch.spec
     # Without a last word of its own the process fell over in native code, which may have been a swapped kernel.
     if end.returncode and journal.end is None:

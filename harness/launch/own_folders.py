@@ -48,7 +48,8 @@ def own_folders(plan: BatchPlan, spec: ModeSpec) -> OwnFolders:
     if sys.platform != "linux":
         why = f"{sys.platform} cannot lay one folder over another"
         return OwnFolders(why=why, ignored=ignored, since=since)
-    shared = [investigation.resolve(), *caches(), temporary]
+    folder = plan.investigation.run(spec.name, plan.suffix).path.resolve()
+    shared = [folder, *caches(), temporary]
     wanted = [here]
     of_script = plan.script.resolve().parent
     if not any(of_script.is_relative_to(one) for one in (here, Path(sys.prefix), Path(sys.base_prefix))):
@@ -58,13 +59,28 @@ def own_folders(plan: BatchPlan, spec: ModeSpec) -> OwnFolders:
         if one == Path(one.anchor) or one in shared:
             why = f"{one} is everybody's: start it in a folder of its own"
             return OwnFolders(why=why, ignored=ignored, since=since)
+    shared = [one for one in shared if any(one.is_relative_to(each) for each in wanted)]
+    # An overlay does not show what is mounted below it: that is laid over in its turn.
+    mounted = [
+        one
+        for one in mount_points()
+        if any(each in one.parents for each in wanted) and not any(one.is_relative_to(each) for each in shared)
+    ]
     return OwnFolders(
-        folders=tuple(map(str, wanted)),
-        shared=tuple(str(one) for one in shared if any(one.is_relative_to(each) for each in wanted)),
+        folders=tuple(map(str, [*wanted, *mounted])),
+        shared=tuple(map(str, shared)),
         ignored=ignored,
-        written=str((plan.investigation.run(spec.name, plan.suffix).path / WRITTEN).resolve()),
+        written=str(folder / WRITTEN),
         since=since,
     )
+
+
+def mount_points() -> list[Path]:
+    """The folders that something is mounted at, sorted, so that the outer comes before the inner."""
+    lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    # a blank in a path is written \\040
+    paths = {Path(os.fsdecode(line.split()[4].decode("unicode_escape").encode("latin-1"))) for line in lines}
+    return sorted(path for path in paths if path.is_dir())
 
 
 def caches() -> list[Path]:
@@ -112,25 +128,40 @@ def run_files(config: RunConfig, journal: Journal) -> RunFiles:
 def written_files(files: OwnFolders) -> tuple[list[WrittenFile], int]:
     """What a run has written to its own folders, sorted by path, and how many files beyond `MOST` there are.
 
-    Paths are relative to the folder where the run has one, absolute where it has two.
+    Paths are relative to the first folder where they lie in it, absolute elsewhere.
     """
     found: list[WrittenFile] = []
     for number, folder in enumerate(files.folders):
         upper = Path(files.written, str(number), "files")
         for where, folders, names in os.walk(upper):
             folders[:] = [one for one in folders if one not in UNSEEN]
+            before = Path(folder, Path(where).relative_to(upper))
             for name in names:
-                path = Path(where, name)
-                below = path.relative_to(upper)
-                there = path.lstat()
-                was = os.path.lexists(Path(folder, below))
-                said = str(below) if len(files.folders) == 1 else str(Path(folder, below))
+                there, was = Path(where, name).lstat(), before / name
+                said = _shown(was, files.folders[0])
                 if _is_gone(there):
                     found.append(WrittenFile(said, 0, "removed"))
                 else:
-                    found.append(WrittenFile(said, there.st_size, "changed" if was else "written"))
+                    found.append(WrittenFile(said, there.st_size, "changed" if os.path.lexists(was) else "written"))
+            # A folder that was removed and made again hides all that was in it.
+            if _is_made_again(where):
+                gone = (Path(at, name) for at, _, inside in os.walk(before) for name in inside)
+                kept = (path for path in gone if not os.path.lexists(Path(where, path.relative_to(before))))
+                found += [WrittenFile(_shown(path, files.folders[0]), 0, "removed") for path in kept]
     found.sort(key=lambda one: one.path)
     return found[:MOST], max(0, len(found) - MOST)
+
+
+def _shown(path: Path, folder: str) -> str:
+    return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
+
+
+def _is_made_again(folder: str) -> bool:
+    """Whether an overlay shows of this folder nothing of what was there before it."""
+    for name in ("trusted.overlay.opaque", "user.overlay.opaque"):
+        with suppress(OSError):  # it has no such mark, or we may not read it
+            return os.getxattr(folder, name) == b"y"
+    return False
 
 
 def _is_gone(there: os.stat_result) -> bool:
@@ -148,9 +179,13 @@ def keep_written(run: RunFolder, files: OwnFolders) -> None:
                 if _is_gone(path.lstat()):
                     path.unlink()  # nothing but a mark
         if upper.is_dir() and any(upper.iterdir()):
-            target = kept if len(files.folders) == 1 else kept / Path(folder).name
-            target.parent.mkdir(exist_ok=True)
-            upper.rename(target)
+            inside = Path(folder).is_relative_to(files.folders[0])
+            target = kept / (Path(folder).relative_to(files.folders[0]) if inside else Path(folder).name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.is_dir():  # what lies below the first folder has a place in it already
+                shutil.copytree(upper, target, symlinks=True, dirs_exist_ok=True)
+            else:
+                upper.rename(target)
     throw_away(run.path)
 
 

@@ -64,7 +64,7 @@ def _mount(files: OwnFolders) -> None:
         for number, folder in enumerate(files.folders):
             # What is to be seen through the overlay is held open: below it no path leads there.
             through = {}
-            for path in [*files.shared, *_mount_points(folder)]:
+            for path in [*files.shared, *files.folders[number + 1 :]]:
                 if Path(path).exists() and Path(folder) in Path(path).parents:
                     through[path] = os.open(path, os.O_PATH)
                     stack.callback(os.close, through[path])
@@ -147,11 +147,3 @@ def _mounted(libc: ctypes.CDLL, source: str, target: str, kind: str = "", option
 def _escaped(path: str) -> str:
     """A path as an option of a mount: backslashes, colons and commas would end it."""
     return "".join(f"\\{one}" if one in "\\:," else one for one in path)
-
-
-def _mount_points(folder: str) -> list[str]:
-    """The mounts below a folder, which an overlay of it does not show."""
-    lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
-    # a blank in a path is written \\040
-    points = {os.fsdecode(line.split()[4].decode("unicode_escape").encode("latin-1")) for line in lines}
-    return sorted(point for point in points if Path(folder) in Path(point).parents)

@@ -301,6 +301,10 @@ def requested(options: RunOptions) -> dict[str, Any]:
         raise UsageError(
             "--metrics beside --graphs (or GRAPH_VISUALIZATION=1) would measure the capture of the graphs: run it twice"
         )
+    if options.get("keep_files") and options.get("in_place"):
+        raise UsageError(
+            "--in-place has the script write to your folders, and leaves --keep-files nothing to keep: give one of them"
+        )
     given: Mapping[str, Any] = options
     # what an option's default says is the field's own default: None, for one, is no text that could be read
     found = {

@@ -58,7 +58,10 @@ class OutsideFiles:
         try:
             if event == "open":
                 path, _, flags = arguments
-                self._seen("written" if isinstance(flags, int) and flags & WRITING else "read", path)
+                if not isinstance(flags, int) or not flags & WRITING or flags & os.O_RDWR:
+                    self._seen("read", path)
+                if isinstance(flags, int) and flags & WRITING:
+                    self._seen("written", path)
             elif event == "os.rename":
                 self._seen("written", arguments[1])
             else:

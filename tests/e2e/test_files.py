@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -170,3 +172,62 @@ def test_where_no_folder_can_be_its_own_that_is_said(
     assert done.returncode == 0, done.stderr
     assert manifest(here, "s/cpu")["files"]["own"] is False
     assert "no run has a working folder of its own here" in done.stdout and (here / "snapshot.pt").exists()
+
+
+@pytest.mark.slow
+def test_a_script_that_removes_its_own_record_is_told_so(numdrift: Numdrift, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(CLEANING)
+    done = numdrift("run", "train.py", *MODES, "--name", "s")
+    assert done.returncode == 3 and "Traceback" not in done.stderr
+    assert done.stderr.count("the script has removed the folder of its own run") == 2
+    # what lay beside is as it was
+    assert manifest(tmp_path, "s/b")["status"] == "crashed"
+
+
+CLEANING = """
+import shutil
+import torch
+weight = torch.ones(2, requires_grad=True)
+optimizer = torch.optim.SGD([weight], lr=0.1)
+weight.square().sum().backward()
+optimizer.step()
+shutil.rmtree("runs", ignore_errors=True)
+"""
+
+
+MOUNTED = """
+set -e
+mkdir out
+mount -t tmpfs none out
+echo kept > out/data.txt
+"$@"
+ls out
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a folder")
+def test_what_is_mounted_below_is_the_runs_own_too(here: Path) -> None:
+    (here / "mounted.sh").write_text(MOUNTED)
+    command = [
+        sys.executable,
+        "-m",
+        "numdrift",
+        "run",
+        "train.py",
+        *MODES,
+        "--name",
+        "s",
+        "--",
+        "--checkpoint",
+        "out/s.pt",
+    ]
+    asked = ["unshare", "--mount", "bash", "mounted.sh", *command]
+    done = subprocess.run(asked, cwd=here, capture_output=True, text=True, check=False, timeout=300)
+    if "unshare failed" in done.stderr or ("mount" in done.stderr and done.returncode == 1):
+        pytest.skip("this system gives no mounts")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "data.txt"
+    files = manifest(here, "s/b")["files"]
+    assert files["own"] is True and "out/s.pt" in [each["path"] for each in files["written"]]
+    assert "resumed" not in (here / "runs/s/b/stdout.log").read_text()

@@ -155,7 +155,7 @@ def test_a_framework_is_adopted_as_it_is(
     bare, said = _bare(script, framework.model if mode == "compile" else "", [*options, "--output", "bare"], tmp_path)
 
     spec = f"{mode},env.TORCH_LOGS=graph_breaks" if mode == "compile" else mode
-    done = numdrift("run", script, "--mode", spec, "--", *options, "--output", "seen")
+    done = numdrift("run", script, "--mode", spec, "--in-place", "--", *options, "--output", "seen")
     assert done.returncode == 0, done.stderr
     run = load_run(tmp_path / "runs" / script.stem / mode)
     assert len(run.journal.steps) == STEPS[name, micro_batches]
@@ -195,7 +195,9 @@ def _same(bare: NDArray[Any], seen: NDArray[Any], mode: str) -> bool:
 
 @pytest.mark.slow
 def test_what_the_lazy_core_cannot_do_is_told_in_one_line(numdrift: Numdrift, tmp_path: Path) -> None:
-    done = numdrift("run", HERE / "scripts/transformers_trainer.py", "--modes", "lazy", "--", "--output", "seen")
+    done = numdrift(
+        "run", HERE / "scripts/transformers_trainer.py", "--modes", "lazy", "--in-place", "--", "--output", "seen"
+    )
     assert done.returncode == 3
     assert "Traceback" not in done.stderr
     [line] = [line for line in done.stderr.splitlines() if line.startswith("numdrift: mode lazy crashed: ")]

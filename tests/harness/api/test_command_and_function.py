@@ -104,14 +104,14 @@ def test_run_with_every_option(tmp_path: Path) -> None:
         TINY, ["cpu", FAULT], WORDS, out=tmp_path / "function", name="all", suffix="tag", record="ops", steps="0-1",
         keep_params="every=2", keep_budget=1.5, trace_kernels=["tanh_backward"], states="all", metrics=True,
         sketches=True, max_steps=2, max_seconds=600, strict=True, timeout=600, jobs=2,
-        keep_files=True, in_place=True,
+        keep_files=True,
     )  # fmt: skip
     # when the command is given the same
     found, code = command(
         "run", TINY, *spoken(MODES), "--out", tmp_path / "command", "--name", "all", "--suffix", "tag",
         "--record", "ops", "--steps", "0-1", "--keep-params", "every=2", "--keep-budget", "1.5",
         "--trace-kernel", "tanh_backward", "--states", "all", "--metrics", "--sketches", "--max-steps", "2",
-        "--max-seconds", "600", "--strict", "--timeout", "600", "--jobs", "2", "--keep-files", "--in-place", "--", *WORDS,
+        "--max-seconds", "600", "--strict", "--timeout", "600", "--jobs", "2", "--keep-files", "--", *WORDS,
     )  # fmt: skip
     # then the processes were told the same, and the runs went alike
     assert code == batch.exit_code == 0
