@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from numdrift.kernels.registry import built_in, op_name
 from numdrift.kernels.user import DEVICES
 
 from ..errors import CollisionError, NotAvailable, UsageError, nearest
+from ..records.surroundings import cores
 
 ShownSweep = Callable[[str, int, int], AbstractContextManager[Callable[[int], None]]]
 """Shows one kernel's sweep by its label, how many inputs there are and how many are measured; is told the rest."""
@@ -175,9 +175,8 @@ def _swept(
 ) -> KernelErrors:
     """Sweep one kernel, or go on with what is kept of it."""
     label = candidate.label
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     reduction, slower = fastest_reduction(domain.encoding)
-    sweep = Sweep(candidate, domain, reduction, jobs=jobs or cores)
+    sweep = Sweep(candidate, domain, reduction, jobs=jobs or cores())
     identity = sweep.identity()
     folder = identity.folder(out, plain=plain)
     kept, why = (None, "") if fresh else sweep_state.load(folder, identity, domain)

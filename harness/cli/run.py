@@ -105,10 +105,9 @@ def command(
         result = execute(plan, reporter)
     if json_path != "-":
         _show(plan, result, console(), quiet=quiet, verbose=verbose)
-    if json_path != "-" and not quiet:
-        _show_files(plan, result, console())
     _complain(result, quiet=quiet)
     if json_path != "-" and not quiet:
+        _show_files(plan, result, console())
         investigation = plan.investigation.path
         console().print(f"Wrote {investigation}")
         if plan.graphs:

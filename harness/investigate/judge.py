@@ -179,9 +179,10 @@ def _weigh(evidence: PairEvidence, failed: Sequence[str]) -> _Weighed:
     scores = with_explanations(_readable(lambda: scores_of(evidence), empty, unreadable), localized)
     repeated = ((a, evidence.a_again), (b, evidence.b_again))
     controls = {run.manifest.label: repetition(run, again) for run, again in repeated if again is not None}
-    for label, control in controls.items() if by_values else ():
-        if control.what == "steps":  # it has the reference's length, as it began its last step in that state
-            controls[label] = Repetition(True, text=f"{label} repeats bit for bit up to its last common step")
+    label = b.manifest.label
+    if by_values and label in controls and controls[label].what == "steps":
+        # it has the reference's length, as it began its last step in that state
+        controls[label] = Repetition(True, text=f"{label} repeats bit for bit up to its last common step")
     # What makes the experiments that the pair lacks: for runs of one investigation, without running them again
     if a.manifest.in_process or b.manifest.in_process:
         command = "numdrift investigate SCRIPT"

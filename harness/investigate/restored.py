@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 
 from ..records.mode_spec import parse_mode
+from ..records.surroundings import NUMBERS, cores
 from ..runs.recorded_run import RecordedRun
-
-NUMBERS = ("OMP_", "MKL_", "ATEN_", "TORCH", "LTC_", "XLA_", "PJRT_", "CUBLAS_")
-"""How the names of variables begin that may change numbers; a run records them (`recorder/script_process.py`)."""
 
 OF_ONE_RUN = ("DEVICE", "LTC_SAVE_TENSORS", "TORCHELASTIC_", "TORCHINDUCTOR_CACHE_DIR", "OMP_WAIT_POLICY")
 """Of these, what numdrift gives each process itself, and what changes no number."""
@@ -26,9 +24,9 @@ def variables_of(run: RecordedRun) -> dict[str, str] | None:
     stated = {*dict(spec.env), *(("OMP_NUM_THREADS", "MKL_NUM_THREADS") if spec.threads is not None else ())}
     ours = {name: value for name, value in os.environ.items() if not _is_of_numbers(name)}
     theirs = {str(name): str(value) for name, value in recorded.items() if _is_of_numbers(name) and name not in stated}
-    threads, cores = run.manifest.environment.get("threads"), run.manifest.environment.get("cores")
+    threads, then = run.manifest.environment.get("threads"), run.manifest.environment.get("cores")
     # Where nobody says how many threads, torch takes as many as there are cores.
-    if cores not in (None, _cores()) and spec.threads is None and run.manifest.world_size == 1:
+    if then not in (None, cores()) and spec.threads is None and run.manifest.world_size == 1:
         theirs = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)} | theirs
     return ours | theirs
 
@@ -50,18 +48,13 @@ def not_restored(run: RecordedRun) -> list[str]:
         # `2.13.0+cpu` of torch itself, `2.13.0` of its package
         if now and name in then and str(then[name]).partition("+")[0] != now.partition("+")[0]
     ]
-    cores = then.get("cores")
-    if cores not in (None, _cores()):
+    if then.get("cores") not in (None, cores()):
         said.append(
-            f"{run.manifest.label} was recorded on {cores} cores, and {_cores()} are here: it is repeated with its "
-            f"{then.get('threads')} threads"
+            f"{run.manifest.label} was recorded on {then['cores']} cores, and {cores()} are here: it is repeated with "
+            f"its {then.get('threads')} threads"
         )
     return said
 
 
 def _is_of_numbers(name: str) -> bool:
     return name.startswith(NUMBERS) and not name.startswith(OF_ONE_RUN)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -18,6 +18,7 @@ from ..records.adoption_facts import ADOPTION, DOUBT
 from ..records.graph_record import lazy_dump
 from ..records.mode_spec import ModeSpec
 from ..records.run_config import RunConfig
+from ..records.run_files import OwnFolders
 from ..records.run_request import RunRequest
 from ..runs.journal import Journal
 from ..runs.manifest import RunManifest
@@ -27,7 +28,7 @@ from ..runs.run_layout import RunFolder, rank_folder
 from .batch_kernels import inside_kernel, never_executed, swaps_of_run
 from .batch_plan import BatchPlan, check_plan, script_sha256
 from .guest_process import Launch, Processes, guest_of
-from .own_folders import keep_written, own_folders, run_files, throw_away
+from .own_folders import began, keep_written, own_folders, run_files, throw_away
 from .preloaded import PreloadedProcesses
 from .run_ending import Ending, ending, run_manifest
 from .running_process import ProcessEnd, Running
@@ -93,7 +94,10 @@ def execute_together(
     # All plans are checked before the first folder is made: one that is refused leaves nothing behind.
     for plan in plans:
         check_plan(plan)
-    prepared = {spec.name: _prepare(plan, spec) for plan in plans for spec in plan.modes}
+    starts = {path: began(path) for path in {plan.investigation.path for plan in plans}}
+    prepared = {
+        spec.name: _prepare(plan, spec, starts[plan.investigation.path]) for plan in plans for spec in plan.modes
+    }
     if len(prepared) != sum(len(plan.modes) for plan in plans):
         raise ValueError(f"two modes have one name among {[spec.name for one in plans for spec in one.modes]}")
     finished: dict[str, FinishedRun] = {}
@@ -108,7 +112,7 @@ def execute_together(
         run = prepared[launch.name]
         finished[launch.name] = close_run(run, end)
         if run.config.keep_files:
-            keep_written(run.folder, run.config.files)
+            keep_written(run.folder.path, run.config.files)
         elif launch.name not in held:  # what is held still stands on it
             throw_away(run.folder.path)
 
@@ -134,20 +138,21 @@ class PreparedRun:
     others: tuple[PreparedRun, ...] = ()
 
 
-def _prepare(plan: BatchPlan, spec: ModeSpec) -> PreparedRun:
+def _prepare(plan: BatchPlan, spec: ModeSpec, since: float) -> PreparedRun:
     folder = plan.investigation.run(spec.name, plan.suffix)
     try:
         folder.create(force=plan.force)
     except OSError as error:
         raise UsageError(f"{error.filename} cannot be made: {error.strerror}; choose another --out") from None
-    first, *others = (_prepare_rank(plan, spec, folder.rank(rank), rank) for rank in range(plan.nproc))
+    files = own_folders(plan, spec, since)
+    first, *others = (_prepare_rank(plan, spec, folder.rank(rank), rank, files) for rank in range(plan.nproc))
     launch = replace(first.launch, others=[one.launch for one in others])
     return replace(first, launch=launch, others=tuple(others))
 
 
-def _prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int) -> PreparedRun:
+def _prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int, files: OwnFolders) -> PreparedRun:
     folder.journal.mkdir(parents=True, exist_ok=True)
-    config = run_config(plan, spec, folder, rank)
+    config = replace(run_config(plan, spec, folder, rank), files=files)
     folder.config.write_text(json.dumps(config.to_json(), indent=2) + "\n", encoding="utf-8")
     # Written before the process starts, with our pid: by it a reader tells a run under way from an abandoned one.
     manifest = RunManifest(
@@ -200,7 +205,6 @@ def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int = 0
         **asked | {"graphs": plan.graphs and not rank},
         script=str(plan.script.absolute()),
         folder=str(plan.folder or Path.cwd()),
-        files=own_folders(plan, spec),
         invoked=str(plan.script),
         mode=spec,
         journal=str(folder.journal.absolute()),

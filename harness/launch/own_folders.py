@@ -21,7 +21,7 @@ from ..records.run_config import RunConfig
 from ..records.run_files import OUTSIDE, OwnFolders, RunFiles, WrittenFile
 from ..runs.journal import Journal
 from ..runs.manifest import read_manifest
-from ..runs.run_layout import EVIDENCE, KEPT, WRITTEN, RunFolder
+from ..runs.run_layout import EVIDENCE, KEPT, WRITTEN
 from .batch_plan import BatchPlan
 
 CACHES = (
@@ -37,19 +37,22 @@ MOST = 1000
 """So many written files are listed one by one."""
 
 
-def own_folders(plan: BatchPlan, spec: ModeSpec) -> OwnFolders:
-    """What a run has for itself: the current folder, and the script's where that lies elsewhere and is no library's."""
-    investigation = plan.investigation.path
-    since, temporary = _began(investigation), Path(tempfile.gettempdir()).resolve()
-    here = (plan.folder or Path.cwd()).resolve()
-    ignored = (str(investigation.resolve()), *(str(one) for one in caches() if not here.is_relative_to(one)))
+def own_folders(plan: BatchPlan, spec: ModeSpec, since: float) -> OwnFolders:
+    """What a run has for itself: the current folder, and the script's where that lies elsewhere and is no library's.
+
+    `since` is when the first run of the investigation began.
+    """
+    here, cached = (plan.folder or Path.cwd()).resolve(), caches()
+    ignored = tuple(
+        map(str, [plan.investigation.path.resolve(), *(one for one in cached if not here.is_relative_to(one))])
+    )
     if plan.in_place or plan.pass_through:
         return OwnFolders(why="it was asked for", ignored=ignored, since=since)
     if sys.platform != "linux":
         why = f"{sys.platform} cannot lay one folder over another"
         return OwnFolders(why=why, ignored=ignored, since=since)
     folder = plan.investigation.run(spec.name, plan.suffix).path.resolve()
-    shared = [folder, *caches(), temporary]
+    shared = [folder, *cached, Path(tempfile.gettempdir()).resolve()]
     wanted = [here]
     of_script = plan.script.resolve().parent
     if not any(of_script.is_relative_to(one) for one in (here, Path(sys.prefix), Path(sys.base_prefix))):
@@ -64,7 +67,9 @@ def own_folders(plan: BatchPlan, spec: ModeSpec) -> OwnFolders:
     mounted = [
         one
         for one in mount_points()
-        if any(each in one.parents for each in wanted) and not any(one.is_relative_to(each) for each in shared)
+        if any(each in one.parents for each in wanted)
+        and not any(one.is_relative_to(each) for each in shared)
+        and one.is_dir()
     ]
     return OwnFolders(
         folders=tuple(map(str, [*wanted, *mounted])),
@@ -76,11 +81,10 @@ def own_folders(plan: BatchPlan, spec: ModeSpec) -> OwnFolders:
 
 
 def mount_points() -> list[Path]:
-    """The folders that something is mounted at, sorted, so that the outer comes before the inner."""
+    """What something is mounted at, sorted, so that the outer comes before the inner."""
     lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
     # a blank in a path is written \\040
-    paths = {Path(os.fsdecode(line.split()[4].decode("unicode_escape").encode("latin-1"))) for line in lines}
-    return sorted(path for path in paths if path.is_dir())
+    return sorted({Path(os.fsdecode(line.split()[4].decode("unicode_escape").encode("latin-1"))) for line in lines})
 
 
 def caches() -> list[Path]:
@@ -93,7 +97,7 @@ def caches() -> list[Path]:
     return [one.resolve() for one in found]
 
 
-def _began(investigation: Path) -> float:
+def began(investigation: Path) -> float:
     """When the first run of the investigation began, as `time.time()` has it; now where there is none."""
     first = time.time()
     top = investigation.parent if investigation.name == EVIDENCE else investigation
@@ -169,9 +173,9 @@ def _is_gone(there: os.stat_result) -> bool:
     return stat.S_ISCHR(there.st_mode) and there.st_rdev == 0
 
 
-def keep_written(run: RunFolder, files: OwnFolders) -> None:
-    """Put what a run has written to its own folders into its folder's `files`."""
-    kept = run.path / KEPT
+def keep_written(run: Path, files: OwnFolders) -> None:
+    """Put what the run in a folder has written to its own folders into its `files`."""
+    kept = run / KEPT
     for number, folder in enumerate(files.folders):
         upper = Path(files.written, str(number), "files")
         for where, _, names in os.walk(upper):
@@ -186,7 +190,7 @@ def keep_written(run: RunFolder, files: OwnFolders) -> None:
                 shutil.copytree(upper, target, symlinks=True, dirs_exist_ok=True)
             else:
                 upper.rename(target)
-    throw_away(run.path)
+    throw_away(run)
 
 
 def throw_away(run: Path) -> None:

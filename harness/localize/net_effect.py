@@ -53,23 +53,24 @@ def net_effects(pair: TapePair, causes: Collection[Cause]) -> dict[SwapSite, lis
     """Of the sites of these causes. Between the first and the last block of a site in one phase all belongs
     together."""
     found: dict[SwapSite, list[NetEffect | None]] = {}
-    waiting: list[tuple[range, SwapSite, int, frozenset[int], Collection[int]]] = []
-    measured: dict[tuple[int, int], list[float]] = {}
-    of_cause = {site: number for number, cause in enumerate(causes) for site in cause.sites}
+    waiting: list[tuple[range, SwapSite, int, frozenset[int], Collection[int], list[float]]] = []
     for cause in causes:
         regions = {site: _regions(pair, site) for site in cause.sites}
         inside: Collection[int] = {number for phases in regions.values() for one in phases for number in one}
+        measured: dict[int, list[float]] = {}  # by phase, the roundings of those sites whose errors are known
         for site, phases in regions.items():
             found[site] = [None] * len(phases)
-            waiting += [(one, site, place, cause.blocks & set(one), inside) for place, one in enumerate(phases)]
+            waiting += [
+                (one, site, place, cause.blocks & set(one), inside, measured.setdefault(place, []))
+                for place, one in enumerate(phases)
+            ]
     with set_apart(pair.devices()):
         own, at = MixtureExecution(pair, Mixture("b")), 0
-        for region, site, place, blocks, inside in sorted(waiting, key=lambda one: one[0].start):
+        for region, site, place, blocks, inside, alike in sorted(waiting, key=lambda one: one[0].start):
             for number in range(at, region.start):
                 own.run(number)
             at = region.start
             left = _left_behind(pair, region, inside)
-            alike = measured.setdefault((of_cause[site], place), [])
             enough = 1.5 * max(alike) if len(alike) >= MEASURED else -1.0
             with suppress(Exception):  # an op may raise anything on values that are not its own
                 found[site][place] = effect = _effect(pair, own.memory, blocks, left, enough)
@@ -156,6 +157,8 @@ def _regions(pair: TapePair, site: SwapSite) -> list[range]:
         nodes = [pair.flows[side].nodes[node] for side in SIDES for node in pair.blocks[number].of(side)]
         phases.setdefault(nodes[0].call.phase, []).append(number)
 
+    own = set(site.blocks)
+
     def is_for_itself(number: int) -> bool:
         made = [
             (side, use.value)
@@ -163,7 +166,7 @@ def _regions(pair: TapePair, site: SwapSite) -> list[range]:
             for node in pair.blocks[number].of(side)
             for use in pair.flows[side].nodes[node].made
         ]
-        return all(pair.readers[side].get(value, set()) <= set(site.blocks) for side, value in made)
+        return all(pair.readers[side].get(value, set()) <= own for side, value in made)
 
     for numbers in phases.values():
         while len(numbers) > 1 and is_for_itself(numbers[-1]):

@@ -26,6 +26,7 @@ BIND, RECURSIVE, IS_PRIVATE, DETACH = 4096, 16384, 1 << 18, 2
 CAPABILITY_VERSION = 0x20080522
 
 LOOKED_AT = 20_000
+"""So many files of a folder are asked whose they are, before it is taken for the user's."""
 
 PATIENCE = 60.0
 """Seconds that the other ranks of a run wait for rank 0's folder."""

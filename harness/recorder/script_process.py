@@ -26,6 +26,7 @@ from ..records import frames
 from ..records.adoption_facts import AdoptionFacts
 from ..records.mode_registry import registry
 from ..records.run_config import RunConfig
+from ..records.surroundings import NUMBERS, cores
 from ..script import parallel, renamed_folders
 from ..script.main_module import end_of, execute, own_trace
 from ..script.outside_files import OutsideFiles
@@ -37,8 +38,8 @@ from .recorder import Recorder
 UNSEEDED = 0
 """The seed for generators that torch, Python and NumPy would otherwise seed from the operating system."""
 
-VARIABLES = ("OMP_", "MKL_", "ATEN_", "TORCH", "LTC_", "XLA_", "PJRT_", "DEVICE", "CUBLAS_")
-"""How the names of environment variables begin that may change numbers."""
+VARIABLES = (*NUMBERS, "DEVICE")
+"""How the names of the environment variables begin that are recorded."""
 
 
 def run(config: RunConfig, shared: str = "") -> int:
@@ -154,7 +155,7 @@ def fingerprint() -> dict[str, object]:
         "platform": platform.platform(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": cores(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "matmul_precision": torch.get_float32_matmul_precision(),
         "environment": {name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)},

@@ -243,10 +243,8 @@ def script_line(stack: str, script: str) -> str:
     as `file:line`."""
     frames, own = FRAME.findall(stack), own_files(script)
     mine = [one for one in frames if one[0] in own]
-    foreign = [one for one in frames if not one[0].startswith((TORCH, NUMDRIFT))]
-    for file, line in [*foreign[-1:], *mine[-1:]][-1:]:
-        return f"{file}:{line}"
-    return ""
+    found = mine or [one for one in frames if not one[0].startswith((TORCH, NUMDRIFT))]
+    return ":".join(found[-1]) if found else ""
 
 
 def value_of(one: torch.fx.Node, binding: str = "") -> Value:
