@@ -15,7 +15,7 @@ from ..drift.run_comparison import RunComparison
 from ..records.codec import plain
 from ..runs.recorded_run import RecordedRun
 from .command_options import force_option, json_option, out_option
-from .investigate import show_pair, suspects_option
+from .investigate import frames_option, show_pair, suspects_option
 from .output import console, number, table, write_json
 
 EXAMPLES = """\b
@@ -47,6 +47,7 @@ Exit codes: 0 identical or rounding, 1 beyond rounding, undecided or another ver
     help="Hold RUN_B, of several processes, against RUN_A, of one process that takes the whole batch at each step.",
 )
 @suspects_option
+@frames_option
 @out_option
 @force_option
 @json_option
@@ -56,6 +57,7 @@ def command(
     top: int,
     global_batch: bool,
     suspects: bool,
+    frames: bool,
     out: Path,
     force: bool,
     json_path: str | None,
@@ -80,7 +82,7 @@ def command(
                 if not run.journal.steps:
                     console().print(f"{run.manifest.label} has no recorded step: {run.manifest.message}")
         for pair in found.pairs:
-            show_pair(console(), pair, suspects=suspects)
+            show_pair(console(), pair, suspects=suspects, frames=frames)
     # a pair of two investigations belongs to neither's findings
     for folder in {a.path.parent for a, b in pairs if a.path.parent == b.path.parent}:
         found.update(folder)

@@ -56,6 +56,12 @@ suspects_option = click.option(
     help="Also list causes that no experiment has proven (without it: their number).",
 )
 
+frames_option = click.option(
+    "--frames",
+    is_flag=True,
+    help="Also print by which of your lines each culprit was reached (without it: its own, and the script's).",
+)
+
 partition_bisect_option = click.option(
     "--partition-bisect",
     is_flag=True,
@@ -120,6 +126,7 @@ partition_bisect_option = click.option(
 @knobs_option
 @partition_bisect_option
 @suspects_option
+@frames_option
 @options.module_option
 @options.strict_option
 @options.quiet_option
@@ -136,6 +143,7 @@ def command(
     quiet: bool,
     verbose: bool,
     suspects: bool,
+    frames: bool,
     quick: bool,
     force: bool,
     json_path: str | None,
@@ -157,7 +165,7 @@ def command(
             if pair.exit_code:
                 console(stderr=True).print(f"numdrift: {pair.b} against {pair.a}: {pair.text[0]}", soft_wrap=True)
     elif json_path != "-":
-        show(console(), found, verbose=verbose, suspects=suspects)
+        show(console(), found, verbose=verbose, suspects=suspects, frames=frames)
     return found.exit_code
 
 
@@ -195,7 +203,7 @@ class CommandLineProgress:
             self._console.print(text, soft_wrap=True)
 
 
-def show(out: Console, found: Findings, *, verbose: bool = False, suspects: bool = False) -> None:
+def show(out: Console, found: Findings, *, verbose: bool = False, suspects: bool = False, frames: bool = False) -> None:
     """Print the verdicts as a table of the pairs, then what is known of each, and what it cost."""
     rows = table(
         "reference", "mode", "verdict", ">first differing step", ">first significant step", ">largest z", ">fault from",
@@ -214,7 +222,7 @@ def show(out: Console, found: Findings, *, verbose: bool = False, suspects: bool
         )
     out.print(rows)
     for pair in found.pairs:
-        show_pair(out, pair, verbose=verbose, suspects=suspects)
+        show_pair(out, pair, verbose=verbose, suspects=suspects, frames=frames)
     if found.training_runs or found.reused:
         reused = f", {found.reused} used again" if found.reused else ""
         out.print(
@@ -223,13 +231,15 @@ def show(out: Console, found: Findings, *, verbose: bool = False, suspects: bool
         )
 
 
-def show_pair(out: Console, pair: PairFindings, *, verbose: bool = False, suspects: bool = False) -> None:
+def show_pair(
+    out: Console, pair: PairFindings, *, verbose: bool = False, suspects: bool = False, frames: bool = False
+) -> None:
     """Print what is known of one pair; with `verbose` also the score of each step and its worst tensors, with
-    `suspects` also the causes that have no proof."""
+    `suspects` also the causes that have no proof, with `frames` by which of the user's lines each was reached."""
     out.print(f"\n{pair.b} against {pair.a}: {pair.verdict or 'undecided'}", soft_wrap=True)
     for sentence in pair.text:
         out.print(f"  {sentence}", soft_wrap=True)
-    show_culprits(out, pair, suspects=suspects)
+    show_culprits(out, pair, suspects=suspects, frames=frames)
     if pair.without:
         out.print(f"  {pair.without.text}", soft_wrap=True)
     for note in pair.notes:

@@ -10,7 +10,14 @@ import click
 from ..api.investigating import localized
 from ..runs.recorded_run import load_run
 from .command_options import force_option, jobs_option, json_option, timeout_option
-from .investigate import CommandLineProgress, knobs_option, partition_bisect_option, show, suspects_option
+from .investigate import (
+    CommandLineProgress,
+    frames_option,
+    knobs_option,
+    partition_bisect_option,
+    show,
+    suspects_option,
+)
 from .output import console, write_json
 
 EXAMPLES = """\b
@@ -37,17 +44,25 @@ Exit codes: 0 no drift beyond rounding, 1 drift beyond rounding or a verdict tha
 @knobs_option
 @partition_bisect_option
 @suspects_option
+@frames_option
 @timeout_option
 @jobs_option(2)
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but the findings.")
 @force_option
 @json_option
 def command(
-    run_a: Path, run_b: Path, quiet: bool, suspects: bool, force: bool, json_path: str | None, **asked: Any
+    run_a: Path,
+    run_b: Path,
+    quiet: bool,
+    suspects: bool,
+    frames: bool,
+    force: bool,
+    json_path: str | None,
+    **asked: Any,
 ) -> int:
     found, _ = localized(load_run(run_a), load_run(run_b), CommandLineProgress(quiet=quiet), **asked)
     if json_path:
         write_json(json_path, found.to_json(), force=force)
     if json_path != "-":
-        show(console(), found, suspects=suspects)
+        show(console(), found, suspects=suspects, frames=frames)
     return found.exit_code

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ..investigate.culprit_words import PHASES, from_here, lines_of, named_places, told_of
+from ..investigate.culprit_words import PHASES, frames_of, from_here, lines_of, named_places, told_of
 from ..records.culprit import KERNEL, Culprit
 from ..records.findings import PairFindings
 from .output import number, table
@@ -18,12 +18,13 @@ PLACES, NARROWEST, NUMBER = 3, 12, 9
 """The column of the table that is made narrow, how narrow, and what a number takes, in characters."""
 
 
-def show_culprits(out: Console, pair: PairFindings, *, suspects: bool) -> None:
-    """Print them, with `suspects` also those for which nothing speaks yet; then what they leave unexplained."""
+def show_culprits(out: Console, pair: PairFindings, *, suspects: bool, frames: bool) -> None:
+    """Print them, with `suspects` also those for which nothing speaks yet, with `frames` each with all of the user's
+    frames; then what they leave unexplained."""
     listed, counted = told_of(pair.verdict, pair.culprits, suspects=suspects)
     contributors = [one for one in listed if one.is_proven] if pair.verdict == "rounding" else []
     if contributors:
-        _show_contributors(out, contributors[:CULPRITS_SHOWN], pair)
+        _show_contributors(out, contributors[:CULPRITS_SHOWN], pair, frames=frames)
     # Beside a fault it is enough to know what is rounding.
     faults = any(one.is_proven and one.significance == "beyond-rounding" for one in listed)
     beside = [one for one in listed if faults and not suspects and one.is_proven and one.significance == "rounding"]
@@ -34,6 +35,8 @@ def show_culprits(out: Console, pair: PairFindings, *, suspects: bool) -> None:
         out.print(f"  {place}. {title}", soft_wrap=True)
         for line in others:
             out.print(f"     {line}", soft_wrap=True)
+        if frames and culprit.frames:
+            out.print(f"     {frames_of(culprit)}", soft_wrap=True)
     more = max(0, len(contributors) - CULPRITS_SHOWN) + max(0, len(rest) - CULPRITS_SHOWN)
     if more:
         out.print(f"  and {more} more in investigation.json", soft_wrap=True)
@@ -56,7 +59,7 @@ def _name(culprit: Culprit) -> str:
     return culprit.op or culprit.name or "the inputs of the step"
 
 
-def _show_contributors(out: Console, culprits: Sequence[Culprit], pair: PairFindings) -> None:
+def _show_contributors(out: Console, culprits: Sequence[Culprit], pair: PairFindings, *, frames: bool) -> None:
     names = ("  ", "op", "phase", "places", "share", f"ULP in {pair.a}", f"ULP in {pair.b}")
     cells: list[tuple[str, ...]] = []
     for place, one in enumerate(culprits, 1):
@@ -78,6 +81,8 @@ def _show_contributors(out: Console, culprits: Sequence[Culprit], pair: PairFind
     for place, one in enumerate(culprits, 1):
         if one.kind != KERNEL and one.reasons:  # another kernel is told by its errors, of all else what is other
             out.print(f"  {place}: {', '.join(one.reasons)}", soft_wrap=True)
+        if frames and one.frames:
+            out.print(f"  {place}: {frames_of(one)}", soft_wrap=True)
     shown = [Path(one.script.path) for one in culprits if one.script and one.script.reproduces and one.script.path]
     if shown:
         files = ", ".join(path.name for path in shown)

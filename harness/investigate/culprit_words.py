@@ -14,6 +14,7 @@ from pathlib import Path
 from ..records.culprit import COMPILER_SETTING, COMPILER_STAGE, LAYOUT, MARK_STEP, PART, Culprit, Proof
 from ..records.mode_spec import INDUCTOR
 from ..tape.op_names import sums
+from ..tape.origin import line_of
 
 MOST_PLACES = 4
 
@@ -84,9 +85,30 @@ def title_of(culprit: Culprit) -> str:
     """What it is and where."""
     op = culprit.op or culprit.name or "the inputs of the step"
     where = f" of {named_places(culprit)}" if culprit.places else ""
-    source = f", {from_here(culprit.source)}" if culprit.source else ""
+    source = f", {_called_from(culprit)}" if culprit.source else ""
     phases = culprit.phases or (culprit.phase or "",)
     return f"{op} in {' and '.join(PHASES.get(one, one) for one in phases)}{where}{source}"
+
+
+def _called_from(culprit: Culprit) -> str:
+    """The line; where it lies beside the script, with its function and the script's line, as `model.py:28
+    (Block.forward) <- train.py:300`."""
+    lines = [line_of(one) for one in culprit.frames]
+    files = [line.rpartition(":")[0] for line in lines]
+    if not lines or files[0] == files[-1]:
+        return from_here(culprit.source or "")
+    # the outermost frame is the started script's
+    return f"{_frame(culprit.frames[0])} <- {from_here(lines[files.index(files[-1])])}"
+
+
+def frames_of(culprit: Culprit) -> str:
+    """All of the user's frames, the innermost first."""
+    return " <- ".join(_frame(one) for one in culprit.frames)
+
+
+def _frame(frame: str) -> str:
+    line, function = line_of(frame), frame.rpartition(" ")[2]
+    return f"{from_here(line)} ({function})" if line != frame and function != "<module>" else from_here(line)
 
 
 def in_words(names: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from numdrift.kernels.swaps.request import swap_requests
 from ..errors import NumdriftError
 from ..records.culprit import AGAIN, KERNEL, STRUCTURE, ArgumentLayouts, Culprit, Proof, SwappedIn, SwappedOut
 from ..records.mode_spec import INDUCTOR, OP_BY_OP, ModeSpec, parse_mode
+from ..tape.origin import line_of
 from .alignment import op_name
 from .examination import Examined
 from .hybrid import TapePair
@@ -195,6 +196,7 @@ def place_of(pair: TapePair, examined: Mapping[int, Examined], cause: Cause) -> 
     numbers = {side: pair.blocks[lead].of(side) if lead is not None else () for side in SIDES}
     nodes = [pair.flows[side].nodes[number] for side in SIDES for number in numbers[side]]
     node, op = nodes[0] if nodes else None, None
+    frames = next((one.call.frames for one in nodes if one.call.frames), ())
     if node is not None:
         # what was executed again is named as the mode that did it knows it
         names = (
@@ -208,7 +210,8 @@ def place_of(pair: TapePair, examined: Mapping[int, Examined], cause: Cause) -> 
         module=next((name for one in nodes if (name := _module(one)) is not None), None),
         op=op,
         step=pair.flows["a"].tape.step,
-        source=next((one.call.line for one in nodes if one.call.line), None),
+        source=line_of(frames[0]) if frames else None,
+        frames=frames,
         lead=lead,
         layouts=[
             ArgumentLayouts(

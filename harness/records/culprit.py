@@ -107,6 +107,7 @@ class ArgumentLayouts:
 class Culprit:
     """Where a drift comes from. docs/guide/investigation-json.md says what each field is.
 
+    `frames` are the user's own, the innermost first, which is in `source`, each as `file:line function`.
     `phases` are those of a cause that acts in more than one: an op's forward and its backward. Three sorts have fields
     of their own: an op (`kernel`, `layouts`, `bound`, `largest_relative`, `lead`: the block that its script shows), a
     way in which a mode executes (`name`, `policy`, and `swapped`: the key of a mode that takes its place), and a
@@ -125,6 +126,7 @@ class Culprit:
     name: str | None = None
     step: int | None = None
     source: str | None = None
+    frames: Sequence[str] = ()
     kernel: Mapping[str, str | None] | None = None
     reasons: Sequence[str] = ()
     ops: Mapping[str, Sequence[str]] = field(default_factory=lambda: {"a": (), "b": ()})
@@ -185,7 +187,7 @@ class Culprit:
 
 ADDED = (
     *("script", "command", "local_rule", "roundings", "layouts", "phases"),
-    *("batch", "text"),
+    *("batch", "text", "frames"),
 )
 
 # The orders are those of the first version, so that a file that is written again stays the same, byte for byte.
@@ -195,7 +197,7 @@ _OF_MODE = (
     "proof",
 )  # fmt: skip
 WRITTEN_OF_OP = (
-    "status", "phase", "phases", "module", "op", "step", "source", "kind", "kernel", "reasons", "ops", *_SEEN,
+    "status", "phase", "phases", "module", "op", "step", "source", "frames", "kind", "kernel", "reasons", "ops", *_SEEN,
     "local_rule", "bound", "largest_relative", "roundings", "share_of_drift", "proof", "lead", "layouts", "swapped",
     "script", "command", "batch", "text",
 )  # fmt: skip

@@ -164,7 +164,7 @@ class CallLog:
         kwargs: Mapping[str, Any],
         taken: NotedCall,
         outputs: Any,
-        line: str | None,
+        frames: tuple[str, ...],
         compiled: CompiledNode | None = None,
     ) -> Call:
         """Write down a call that has run. What a compiled node gave is not known by its outputs here."""
@@ -190,7 +190,7 @@ class CallLog:
             fresh=tuple(isinstance(one, View) and one.slot >= taken.known for one in shown),
             phase=taken.place.phase,
             module=taken.place.module,
-            line=line,
+            frames=frames,
             sequence=taken.place.sequence,
             grad=taken.grad,
             draw=draw,
@@ -202,7 +202,7 @@ class CallLog:
         return call
 
 
-def raising(operation: Any, taken: NotedCall, line: str | None) -> Call:
+def raising(operation: Any, taken: NotedCall, frames: tuple[str, ...]) -> Call:
     """A call that gave an error: in place of outputs it has one None."""
     return Call(
         op=str(operation),
@@ -212,7 +212,7 @@ def raising(operation: Any, taken: NotedCall, line: str | None) -> Call:
         fresh=(False,),
         phase=taken.place.phase,
         module=taken.place.module,
-        line=line,
+        frames=frames,
         sequence=taken.place.sequence,
         grad=taken.grad,
         draw=None,

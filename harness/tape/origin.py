@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -12,6 +13,12 @@ from types import CodeType, FrameType
 
 INSTALLED = ("/site-packages/", "/dist-packages/", "/torchinductor_")
 """In the paths of installed files, and of generated code that lies where Inductor puts it by itself."""
+
+MOST_FRAMES = 32
+"""Frames of the user's that are kept of a place: what calls itself has any number of them."""
+
+FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:, in (\S+))?', re.MULTILINE)
+"""A frame in the text of a stack."""
 
 
 class OwnFiles:
@@ -31,6 +38,8 @@ class OwnFiles:
         installed += [str(Path(path).resolve()) for path in installed]  # an environment may be a link to another
         self._installed = tuple(f"{path}/" for path in dict.fromkeys(installed))
         self._known = {script: True}
+        self._shown: dict[tuple[CodeType, int], str] = {}
+        self._chains: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def __contains__(self, filename: str) -> bool:
         known = self._known.get(filename)
@@ -52,6 +61,24 @@ class OwnFiles:
         found = next(self.frames(frame), None)
         return "" if found is None else f"{found.f_code.co_filename}:{found.f_lineno}"
 
+    def chain(self, frame: FrameType | None) -> tuple[str, ...]:
+        """The frames of these files from this one outwards, each as `file:line function`."""
+        found: list[str] = []
+        for one in self.frames(frame):
+            key = (one.f_code, one.f_lineno)
+            if key not in self._shown:
+                self._shown[key] = f"{one.f_code.co_filename}:{one.f_lineno} {one.f_code.co_qualname}"
+            found.append(self._shown[key])
+            if len(found) == MOST_FRAMES:
+                break
+        chain = tuple(found)
+        return self._chains.setdefault(chain, chain)  # thousands of calls have few places
+
+    def chain_in(self, stack: str) -> tuple[str, ...]:
+        """The same of the text of a stack, whose outermost frame comes first."""
+        mine = [f"{name}:{line} {function}".rstrip() for name, line, function in FRAME.findall(stack) if name in self]
+        return tuple(reversed(mine[-MOST_FRAMES:]))
+
 
 @functools.cache
 def own_files(script: str) -> OwnFiles:
@@ -63,6 +90,17 @@ def script_line(script: str) -> str | None:
     """The innermost frame of the user's own files on the current stack, as `file:line`: a model's, where a trainer of
     the user's calls it."""
     return own_files(script).line(sys._getframe(1)) or None
+
+
+def script_frames(script: str) -> tuple[str, ...]:
+    """The frames of the user's own files on the current stack, the innermost first, each as `file:line function`."""
+    return own_files(script).chain(sys._getframe(1))
+
+
+def line_of(frame: str) -> str:
+    """`file:line` of a frame that is `file:line function`."""
+    line, _, function = frame.rpartition(" ")
+    return line if function and line.rpartition(":")[2].isdecimal() else frame
 
 
 def names_in(code: CodeType) -> frozenset[str]:

@@ -32,6 +32,8 @@ from typing import Any, Literal
 
 import torch
 
+from .origin import line_of
+
 Phase = Literal["data", "forward", "backward", "optimizer"]
 """`data` is what comes before the step's first forward; `optimizer` everything after a backward."""
 
@@ -108,6 +110,8 @@ class Call:
 
     `outputs` are flat: views, or plain values where the op gave the script a number. `fresh` says of each whether its
     storage begins with this call. `module` is the path from the outermost module that was called, None outside of any.
+    `frames` are those of the user's own files, the innermost first, each as `file:line function`: an op of the backward
+    has those of the forward whose derivative it is.
     `owners` are the parameters that a call outside of any module is about. `sequence` is the number of the autograd
     node that the call makes or, in the backward, belongs to; those of compiled nodes are negative. `grad` is the grad
     mode. `compiled` says which node of a compiled graph stands behind the call. Where ops are executed later than they
@@ -122,7 +126,7 @@ class Call:
     fresh: tuple[bool, ...]
     phase: Phase
     module: str | None
-    line: str | None
+    frames: tuple[str, ...]
     sequence: int | None
     grad: bool
     draw: Draw | None
@@ -136,6 +140,11 @@ class Call:
     def name(self) -> str:
         """The op without namespace and overload: `add_` for `aten.add_.Tensor`."""
         return self.op.split(".")[1]
+
+    @property
+    def line(self) -> str | None:
+        """The innermost line of the user's own files, as `file:line`."""
+        return line_of(self.frames[0]) if self.frames else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -52,6 +52,7 @@ def write_tape(path: Path, tape: Tape) -> None:
 def described_tape(tape: Tape) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """The tensors of a tape by their names, and all else that it is as JSON."""
     encoder = Encoder()
+    places: dict[tuple[str, ...], int] = {}  # thousands of calls have few of them
     tensors = {f"input {slot}": data for slot, data in tape.inputs.items()}
     seen = {"watched": tape.watched, "given": tape.given}
     tensors |= {f"{kind} {number}": one.value for kind, ones in seen.items() for number, one in enumerate(ones)}
@@ -68,7 +69,7 @@ def described_tape(tape: Tape) -> tuple[dict[str, torch.Tensor], dict[str, Any]]
         optional = {
             "keywords": {name: encoder.encode(value) for name, value in call.keywords.items()} or None,
             "module": call.module,
-            "line": call.line,
+            "place": places.setdefault(call.frames, len(places)) if call.frames else None,
             "sequence": call.sequence,
             "owners": list(call.owners) or None,
             "iteration": call.iteration,
@@ -89,6 +90,7 @@ def described_tape(tape: Tape) -> tuple[dict[str, torch.Tensor], dict[str, Any]]
         "torch": torch.__version__,
         "settings": dict(tape.settings),
         "slots": [[slot.size, slot.device, name_of(slot.dtype)] for slot in tape.slots],
+        "places": [list(frames) for frames in places],
         "calls": calls,
     }
     own = {op: schema for op in dict.fromkeys(call.op for call in tape.calls) if (schema := own_schema(op)) is not None}
@@ -123,7 +125,8 @@ def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any
         if registered_operation(_text(name)) is None:
             define_without_kernel(name, _text(schema))
     decoder = Decoder(lambda number: _bytes(tensors, f"generator {number}"))
-    calls = tuple(_call(number, one, decoder, tensors, slots) for number, one in enumerate(facts["calls"]))
+    places = [tuple(_text(one) for one in frames) for frames in facts.get("places", ())]
+    calls = tuple(_call(number, one, decoder, tensors, slots, places) for number, one in enumerate(facts["calls"]))
     seen: dict[str, list[Watched]] = {"watched": [], "given": []}  # tapes of before have nothing given
     for kind, ones in seen.items():
         for number, (position, name, described) in enumerate(facts.get(kind, ())):
@@ -157,6 +160,7 @@ def _call(
     decoder: Decoder,
     tensors: Mapping[str, torch.Tensor],
     slots: Sequence[Slot],
+    places: Sequence[tuple[str, ...]],
 ) -> Call:
     """The call that a line of the file describes, if this torch has its op and its views lie in their storages."""
     outputs = decoder.decode(described["outputs"])
@@ -170,7 +174,13 @@ def _call(
         raise ValueError(f"call {number} is of the phase {described['phase']!r}")
     if registered_operation(_text(described["op"])) is None:
         raise ValueError(f"torch {torch.__version__} has no op {described['op']!r} here")
-    module, line, sequence = (described.get(name) for name in ("module", "line", "sequence"))
+    module, line, place, sequence = (described.get(name) for name in ("module", "line", "place", "sequence"))
+    # tapes of before have a line alone
+    frames = () if line is None else (_text(line),)
+    if place is not None:
+        if whole(place) >= len(places):
+            raise ValueError(f"call {number} is at place {place}, which there is not")
+        frames = places[place]
     if sequence is not None:
         # Those of compiled nodes are negative.
         sequence = -whole(-sequence) if type(sequence) is int and sequence < 0 else whole(sequence)
@@ -194,7 +204,7 @@ def _call(
         fresh=tuple(one is True for one in fresh),
         phase=described["phase"],
         module=None if module is None else _text(module),
-        line=None if line is None else _text(line),
+        frames=frames,
         sequence=sequence,
         grad=described["grad"] is True,
         draw=draw,

@@ -13,12 +13,13 @@ import torch
 from ...tape.call_log import CallLog, given_by
 from ...tape.compiled_graphs import CompiledGraph, ValueKey, value_key
 from ...tape.op_places import OpPlace
+from ...tape.origin import own_files
 from ...tape.random_calls import RandomCalls, is_random
 from ...tape.tape import Call, CompiledNode, NotReplayable
 from ...torch_private.dispatching import is_operation_overload, op_behind
 from ...torch_private.graph_stages import CALL
 from ...torch_private.operators import written_names
-from .fx_graph import module_path, script_line
+from .fx_graph import module_path
 
 SIZES = "sym_"
 """How the names of the ops begin that only read a size."""
@@ -47,7 +48,7 @@ class Described:
     """What the tape says of a node."""
 
     place: OpPlace
-    line: str | None
+    frames: tuple[str, ...]
     compiled: CompiledNode
 
 
@@ -137,7 +138,7 @@ class Interpreter:
                 outputs = [self._in_layout((node.name, index), one) for index, one in enumerate(outputs)]
             else:
                 outputs = self._in_layout((node.name, 0), outputs)
-        call = self._log.complete(operation, args, kwargs, taken, outputs, described.line, described.compiled)
+        call = self._log.complete(operation, args, kwargs, taken, outputs, described.frames, described.compiled)
         results = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
         given = given_by(call, operation, args, kwargs, results)
         self.done.append(
@@ -172,7 +173,7 @@ class Interpreter:
             clone = torch.ops.aten.clone.default
             taken = self._log.take(clone, (value,), {}, replace(place, sequence=None), grad=False)
             found[at] = torch.empty_strided(size, stride, dtype=value.dtype, device=value.device).copy_(value)
-            self._log.complete(clone, (value,), {}, taken, found[at], None)
+            self._log.complete(clone, (value,), {}, taken, found[at], ())
             source = node.args[at]
             self.copies[len(self._log.calls) - 1] = value_key(source) if isinstance(source, torch.fx.Node) else None
         return tuple(found)
@@ -255,6 +256,6 @@ class NodeNames:
             return self._modules[key]
         return "" if graph.phase == "forward" and node.meta.get("stack_trace") else None
 
-    def line(self, node: torch.fx.Node) -> str | None:
-        stack = str(node.meta.get("stack_trace") or "").rstrip()
-        return script_line(stack, self._script) or None
+    def frames(self, node: torch.fx.Node) -> tuple[str, ...]:
+        """The user's frames that the compiler has noted: from the region inwards, the innermost first."""
+        return own_files(self._script).chain_in(str(node.meta.get("stack_trace") or ""))

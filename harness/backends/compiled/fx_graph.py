@@ -16,13 +16,12 @@ from typing import Any
 import torch
 
 from ...records.graph_record import Node, Value
-from ...tape.origin import own_files
+from ...tape.origin import FRAME, line_of, own_files
 from ...torch_private.graph_stages import CALL, parts_of_op
 from ...torch_private.operators import arguments_of, overloads_of
 
 TORCH = str(Path(torch.__file__).parent)
 NUMDRIFT = str(Path(__file__).absolute().parents[2])
-FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)
 GIVEN = ("placeholder", "get_attr")
 """Nodes that compute nothing: what a graph is given, and what it holds."""
 
@@ -241,10 +240,11 @@ def path_in_source(expression: str) -> str:
 def script_line(stack: str, script: str) -> str:
     """The innermost frame of the user's own files in a stack, else the innermost one outside of torch and of numdrift,
     as `file:line`."""
-    frames, own = FRAME.findall(stack), own_files(script)
-    mine = [one for one in frames if one[0] in own]
-    found = mine or [one for one in frames if not one[0].startswith((TORCH, NUMDRIFT))]
-    return ":".join(found[-1]) if found else ""
+    mine = own_files(script).chain_in(stack)
+    if mine:
+        return line_of(mine[0])
+    found = [one for one in FRAME.findall(stack) if not one[0].startswith((TORCH, NUMDRIFT))]
+    return ":".join(found[-1][:2]) if found else ""
 
 
 def value_of(one: torch.fx.Node, binding: str = "") -> Value:

@@ -208,7 +208,7 @@ class UnrolledRegion:
         names, graph = self._regions.names, self._graph
         sequence = names.sequence(self._run, node)
         place = OpPlace(self._phase, names.module(graph, node), sequence)
-        return Described(place, names.line(node), names.describe(graph, self._run, node))
+        return Described(place, names.frames(node), names.describe(graph, self._run, node))
 
     def _adopt(self, interpreted: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Let the memory of the real results be that of the interpreted ones."""
@@ -234,7 +234,7 @@ class UnrolledRegion:
                 clone = torch.ops.aten.clone.default
                 taken = self._log.take(clone, (value,), {}, OpPlace(self._phase, None, None), grad=False)
                 made = laid_out_like(real, value)
-                slot = self._log.complete(clone, (value,), {}, taken, made, None).outputs[0].slot
+                slot = self._log.complete(clone, (value,), {}, taken, made, ()).outputs[0].slot
                 assert self._log.values is not None
                 self._log.values.set(len(self._log.calls) - 1, [real], keep=False)
             slots[address] = slot

@@ -26,7 +26,7 @@ from numdrift.kernels.swaps.sites import ModulePaths
 
 from ...tape.call_log import CallLog, NotedCall
 from ...tape.op_places import OpPlace, owned_by_one, owners_of
-from ...tape.origin import script_line
+from ...tape.origin import script_frames
 from ...tape.replay import generator_state, set_generator_state
 from ...tape.step_settings import current_settings
 from ...tape.tape import NotReplayable, Phase, Tape, View, Watched, leaves, mapped
@@ -92,6 +92,7 @@ class LazyStepRecorder:
         self._phase: Phase = "data"
         self._iteration = 0
         self._first: dict[Hashable, int] = {}
+        self._frames: dict[int, tuple[str, ...]] = {}  # by autograd's sequence number
         self._open = self._executing = self._is_over = False
         self._executions = 0
         self._generator = torch.empty(0)
@@ -231,22 +232,25 @@ class LazyStepRecorder:
     def _begins(self, kernel: DeviceKernel, args: Sequence[Any], *, reads: bool) -> KernelCalled:
         values = [one if isinstance(one, (bool, int, float)) else None for one in args]
         parent = self._within[-1] if self._within else None
-        place, line = self._here(kernel.operation)
-        call = KernelCalled(len(self._calls), kernel, values, place, line, self._iteration, parent, reads)
+        place, frames = self._here(kernel.operation)
+        call = KernelCalled(len(self._calls), kernel, values, place, frames, self._iteration, parent, reads)
         self._calls.append(call)
         self._generator = generator_state("cpu")
         return call
 
-    def _here(self, operation: Any) -> tuple[OpPlace, str | None]:
-        """Where the op is that is about to be called, and the script's line."""
-        node = self._places.here(operation, {})
+    def _here(self, operation: Any) -> tuple[OpPlace, tuple[str, ...]]:
+        """Where the op is that is about to be called, and the user's frames."""
+        node, frames = self._places.here(operation, {}), script_frames(self._script)
         if node.phase == "backward":
             self._phase = "optimizer"  # is what comes after it, until a module is called or something is differentiated
-            return OpPlace("backward", node.module, node.sequence), node.source or None
+            frames = frames if node.sequence is None else self._frames.get(node.sequence, frames)
+            return OpPlace("backward", node.module, node.sequence), frames
         if node.module is not None or node.sequence is not None:
             self._iteration += self._phase == "optimizer"
             self._phase = "forward"
-        return OpPlace(self._phase, node.module, node.sequence), node.source or None
+        if node.sequence is not None:
+            self._frames.setdefault(node.sequence, frames)
+        return OpPlace(self._phase, node.module, node.sequence), frames
 
     def _ended(self, call: KernelCalled, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any) -> None:
         made = [one for one in tensors_in(outputs) if one.device.type == "lazy"]
@@ -271,7 +275,7 @@ class LazyStepRecorder:
         with _apart():
             taken = self._log.take(copying, (source,), options, call.place, grad=False)
             copy = copying(source, **options)
-            self._log.complete(copying, (source,), options, taken, copy, call.line)
+            self._log.complete(copying, (source,), options, taken, copy, call.frames)
             self._number(call.iteration, call.number)
         self._values.adopt(copy, real, call.kernel.name)
         if real.device.type == "cpu":
@@ -292,7 +296,7 @@ class LazyStepRecorder:
             with _apart():
                 taken = self._log.take(operation, arguments, keywords, call.place, grad=False)
                 results = operation(*arguments, **keywords)
-                self._log.complete(operation, arguments, keywords, taken, results, call.line)
+                self._log.complete(operation, arguments, keywords, taken, results, call.frames)
                 self._number(call.iteration, call.number)
         finally:
             set_generator_state("cpu", after)
@@ -366,10 +370,10 @@ class LazyStepRecorder:
             taken = self._look(take)
         outputs = operation(*args, **kwargs)
         if taken is not None and all(one.device.type == "cpu" for one in tensors_in(outputs)):
-            line = script_line(self._script)
+            frames = script_frames(self._script)
 
             def complete() -> None:
-                self._log.complete(operation, args, kwargs, taken, outputs, line)
+                self._log.complete(operation, args, kwargs, taken, outputs, frames)
                 self._number(self._iteration, len(self._calls))
 
             self._look(complete)

@@ -34,7 +34,7 @@ class KernelCalled:
     kernel: DeviceKernel
     values: Sequence[Any]
     place: OpPlace
-    line: str | None
+    frames: tuple[str, ...]
     iteration: int
     parent: KernelCalled | None
     reads: bool
@@ -99,6 +99,6 @@ class PendingGraph:
                 return replace(one, iteration=outer.iteration, order=outer.number, repeats=again)
 
             within = None if outer is call else part
-            return KnownNode(outer.place, outer.line, within, operation, call.values, call.reads, noted)
+            return KnownNode(outer.place, outer.frames, within, operation, call.values, call.reads, noted)
 
         return known

@@ -44,7 +44,7 @@ class KnownNode:
     is told of the call on the tape, by its number, and gives what is to stand there."""
 
     place: OpPlace = PLACE
-    line: str | None = None
+    frames: tuple[str, ...] = ()
     compiled: CompiledNode | None = None
     operation: Any = None
     values: Sequence[Any] = ()
@@ -125,7 +125,7 @@ def _called(log: CallLog, kind: str, schema: str, given: Sequence[Any], known: K
         (source, *_), copy = args, outputs
         if source.is_contiguous() and copy.is_contiguous() and source.numel() == copy.numel():
             return source.view(copy.shape)
-    call = log.complete(operation, tuple(args), kwargs, taken, outputs, known.line, known.compiled)
+    call = log.complete(operation, tuple(args), kwargs, taken, outputs, known.frames, known.compiled)
     log.calls[-1] = known.noted(len(log.calls) - 1, call)
     return outputs
 

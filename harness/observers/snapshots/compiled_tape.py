@@ -89,7 +89,7 @@ class CompiledExecution:
         def describe(node: torch.fx.Node) -> Described:
             module, sequence = names.module(graph, node), names.sequence(run, node)
             place = OpPlace("backward" if graph.phase == "backward" else "forward", module, sequence)
-            return Described(place, names.line(node), names.describe(graph, run, node))
+            return Described(place, names.frames(node), names.describe(graph, run, node))
 
         after = {device: generator_state(device) for device in self.generators}
         try:
@@ -99,7 +99,7 @@ class CompiledExecution:
                 return Interpreter(log, describe, {}, RandomCalls(), keep=False).run(graph.module, list(copies)), ""
         except Exception as failure:  # noqa: BLE001, the snapshot says why it cannot be replayed
             if error and log.last is not None:
-                log.calls.append(raising(*log.last, None))
+                log.calls.append(raising(*log.last, ()))
             return None, "" if error else f"its graph cannot be executed op by op: {in_words(failure)}"
         finally:
             # The training draws on as if nothing had been executed beside it.

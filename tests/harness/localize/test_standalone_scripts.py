@@ -376,7 +376,7 @@ NASTY = [
 @pytest.mark.parametrize("nasty", NASTY)
 def test_no_name_gets_out_of_its_quotes(nasty: str, tmp_path: Path) -> None:
     def renamed(tape: Tape) -> Tape:
-        calls = tuple(replace(call, module=nasty, line=nasty) for call in tape.calls)
+        calls = tuple(replace(call, module=nasty, frames=(nasty,)) for call in tape.calls)
         return replace(tape, calls=calls)
 
     a, b, _ = CASES["scalar"]

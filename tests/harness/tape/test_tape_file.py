@@ -68,7 +68,7 @@ def test_a_tape_comes_back_whole(name: str, tmp_path: Path) -> None:
     assert (found.step, found.slots) == (12, tape.slots)
     assert list(found.inputs) and all(torch.equal(found.inputs[slot], data) for slot, data in tape.inputs.items())
     for one, other in zip(found.calls, tape.calls, strict=True):
-        for field in ("op", "fresh", "phase", "module", "line", "sequence", "grad", "owners"):
+        for field in ("op", "fresh", "phase", "module", "frames", "sequence", "grad", "owners"):
             assert getattr(one, field) == getattr(other, field)
         for field in ("arguments", "outputs"):
             assert plain(getattr(one, field)) == plain(getattr(other, field))
@@ -185,6 +185,8 @@ def without(name: str) -> Damage:
         (without("calls"), "calls"),
         (without("watched 0"), "watched 0"),
         (without("input 0"), ""),
+        (change("calls.0.place", 999), "at place 999, which there is not"),
+        (change("places.0", [3]), "damaged"),
         (lambda tensors, facts: tensors.update({"input 0": torch.zeros(3)}), "row of bytes"),
         (lambda tensors, facts: tensors.update({"input 0": torch.zeros(10**6, dtype=torch.uint8)}), "larger"),
     ],

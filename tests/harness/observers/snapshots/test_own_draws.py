@@ -24,7 +24,7 @@ OUTPUTS = {"saved random": DRAWN, "output 1": KEPT, "output 2": WRITTEN, "output
 
 
 def call(op: str, output: View, *arguments: object) -> Call:
-    return Call(op, arguments, {}, (output,), (True,), "forward", None, None, None, False, None)
+    return Call(op, arguments, {}, (output,), (True,), "forward", None, (), None, False, None)
 
 
 CALLS = (

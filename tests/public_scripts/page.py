@@ -1,0 +1,95 @@
+"""The page of the public scripts, docs/reference/public-scripts.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from .trial import Investigated, Ran, Tried
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "public-scripts.md"
+
+HEAD = """# Public scripts
+
+`scripts/bench public FOLDER` runs training scripts that strangers have written, unmodified: bare, in every mode, and
+compile investigated against cpu. {provenance}; this page is what the command wrote. Nothing of the scripts is in this
+repository: the folder has them, with the data that they read.
+
+*cpu* says whether the recorded run printed what plain Python prints, line by line, and wrote the same bytes to the files
+that are compared; generators that a script does not seed start from 0 in both. Seconds are of whole processes, once
+each, beside those of plain Python. *investigated* is what `numdrift investigate --no-confirm` says of compile against
+cpu, over the first steps.
+
+| script | steps | bare | cpu | compile | lazy | compile against cpu | first cause |
+|---|--:|--:|---|---|---|---|---|
+"""
+
+FAULTS = """
+## Faults planted into them
+
+Each is a change of one line that acts in the second of two cpu modes alone (`env.FAULT`). It is right where the verdict
+is the one expected and a proven cause, or the difference in the set-up, is in the planted line.
+
+| script | fault | verdict | first cause | seconds | |
+|---|---|---|---|--:|---|
+"""
+
+
+def page(tried: Sequence[Tried], provenance: str) -> str:
+    rows = [_row(one) for one in tried]
+    said = [f"- *{one.name}*: {note}" for one in tried for note in _notes(one)]
+    faults = [
+        f"| {one.name} | {name} | {fault.verdict} | {_cell(fault.causes[0] if fault.causes else '')} | {fault.seconds:.0f} | "
+        f"{'right' if fault.right else '**wrong**'} |"
+        for one in tried
+        for name, fault in one.faults.items()
+    ]
+    sources = [
+        f"- *{one.name}*: `{one.script}` of {one.repository} at {one.commit}{f'; reads {one.data}' if one.data else ''}"
+        for one in tried
+    ]
+    return "\n".join(
+        [
+            HEAD.format(provenance=provenance) + "\n".join(rows),
+            *(["", "What is not as in plain Python, or is refused:", "", *said] if said else []),
+            FAULTS + "\n".join(faults),
+            "",
+            "## Where they come from",
+            "",
+            *sources,
+            "",
+        ]
+    )
+
+
+def _row(one: Tried) -> str:
+    cells = [_ran(one.runs[mode], one.bare) for mode in ("cpu", "compile", "lazy")]
+    first = one.investigated.causes[0] if one.investigated.causes else ""
+    verdict = f"{one.investigated.verdict}, {one.investigated.seconds:.0f} s"
+    bare = f"{one.bare.seconds:.1f} s" if one.bare.status == "completed" else one.bare.status
+    return f"| {one.name} | {one.runs['cpu'].steps:,} | {bare} | {' | '.join(cells)} | {verdict} | {_cell(first)} |"
+
+
+def _ran(ran: Ran, bare: Ran) -> str:
+    if ran.status != "completed":
+        return ran.status
+    said = {True: "the same, ", False: "**other**, ", None: ""}[ran.same]
+    beside = f" ({ran.seconds / bare.seconds:.1f})" if bare.status == "completed" else ""
+    return f"{said}{ran.seconds:.1f} s{beside}"
+
+
+def _notes(one: Tried) -> list[str]:
+    said = [f"bare: {one.bare.message}"] if one.bare.message else []
+    said += [f"{mode}: {ran.message or ran.why}" for mode, ran in one.runs.items() if ran.message or ran.why]
+    if not _is_plain(one.investigated):
+        said.append(f"investigated: {one.investigated.text}")
+    return [_cell(text) for text in said]
+
+
+def _is_plain(found: Investigated) -> bool:
+    return found.verdict in ("identical", "rounding")
+
+
+def _cell(text: str) -> str:
+    """A text in one cell, or line, of Markdown."""
+    return " ".join(text.replace("|", "\\|").split())
