@@ -35,10 +35,12 @@ NEVER_EXECUTED = replace(ARGUMENT, op="aten.mm", status="suspect", proof=Proof(S
 HALF = replace(NEVER_EXECUTED, op="aten.add", proof=Proof(SwappedIn(True, 0.0, 40.0), SwappedOut()))
 
 
-def printed(verdict: str, *culprits: Culprit, width: int = 200, suspects: bool = False, **more: object) -> str:
+def printed(
+    verdict: str, *culprits: Culprit, width: int = 200, suspects: bool = False, frames: bool = False, **more: object
+) -> str:
     pair = PairFindings("cpu", "compile", verdict, (), culprits=culprits, **more)  # type: ignore[arg-type]
     out = io.StringIO()
-    show_culprits(Console(file=out, width=width, markup=False, highlight=False), pair, suspects=suspects)
+    show_culprits(Console(file=out, width=width, markup=False, highlight=False), pair, suspects=suspects, frames=frames)
     return out.getvalue()
 
 
@@ -118,3 +120,12 @@ def test_a_forward_and_its_backward_are_named_both() -> None:
     both = replace(ARGUMENT, phase="forward", phases=["forward", "backward"])
 
     assert title_of(both) == "aten.mul in the forward and the backward of layers.4, layers.2, train.py:7"
+
+
+@pytest.mark.parametrize("verdict", ["rounding", "beyond-rounding"])
+def test_the_users_frames_are_printed_on_request(verdict: str) -> None:
+    reached = replace(PROVEN, source="/m/model.py:7", frames=("/m/model.py:7 Net.forward", "/m/train.py:31 <module>"))
+    line = "/m/model.py:7 (Net.forward) <- /m/train.py:31"
+    assert line in printed(verdict, reached, frames=True)
+    # in the title of a culprit it stands by itself, in the table of contributors it does not
+    assert (line in printed(verdict, reached)) == (verdict != "rounding")
