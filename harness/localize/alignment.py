@@ -31,6 +31,7 @@ from dataclasses import dataclass, replace
 import networkx
 
 from ..torch_private.operators import view_behind
+from .blocks import Block, cycles, in_place_of_each_other, waiting
 from .repeats import alike, recomputed
 from .storage_flow import FlowNode, FlowValue, StorageFlow
 
@@ -62,23 +63,6 @@ class OpUnit:
     readers: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Nodes of both sides that stand for each other; `paired` where each side has the same op there."""
-
-    a: tuple[int, ...]
-    b: tuple[int, ...]
-    paired: bool
-
-    def of(self, side: str) -> tuple[int, ...]:
-        return self.a if side == "a" else self.b
-
-    @property
-    def is_pair(self) -> bool:
-        """Whether it is one call on each side."""
-        return self.paired and len(self.a) == 1 and len(self.b) == 1
-
-
 def align(a: StorageFlow, b: StorageFlow) -> list[Block]:
     """Pair the nodes of two tapes; every node is in one block."""
     # A tape may know no modules: then neither side's count.
@@ -94,16 +78,18 @@ def align(a: StorageFlow, b: StorageFlow) -> list[Block]:
     same = alike(a), alike(b)
     left, right = _with_repeats(left, pairs, right, *same), _with_repeats(right, back, left, *same[::-1])
     while True:
-        blocks, cycles = _with_cycles(a, b, _blocks(left, right, firm | loose, apart=False))
-        if cycles:
-            parted = _with_cycles(a, b, _blocks(left, right, firm | loose, apart=True))
-            if sum(map(len, parted[1])) < sum(map(len, cycles)):
-                blocks, cycles = parted
+        blocks = _blocks(left, right, firm | loose, apart=False)
+        crossed = cycles(waiting(a, b, blocks))
+        if crossed:
+            apart = _blocks(left, right, firm | loose, apart=True)
+            others = cycles(waiting(a, b, apart))
+            if sum(map(len, others)) < sum(map(len, crossed)):
+                blocks, crossed = apart, others
         # Blocks that wait for each other come of a loose pair across others: such pairs are given up.
-        crossing = {node for one in cycles for number in one for node in blocks[number].a}
+        crossing = {node for one in crossed for number in one for node in blocks[number].a}
         unpaired = {i for i in loose if crossing.intersection(left[i].nodes)}
         if not unpaired:
-            return _ordered(a, b, blocks)
+            return _ordered(a, b, in_place_of_each_other(a, b, blocks))
         loose = {i: j for i, j in loose.items() if i not in unpaired}
 
 
@@ -183,12 +169,6 @@ def _blocks(left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: dict[int, in
                 found.setdefault(key, ([], []))[side].extend(unit.nodes)
     blocks = [Block(left[i].nodes, right[j].nodes, left[i].name == right[j].name) for i, j in pairs.items()]
     return [*blocks, *(Block(tuple(sorted(a)), tuple(sorted(b)), paired=False) for a, b in found.values())]
-
-
-def _with_cycles(a: StorageFlow, b: StorageFlow, blocks: list[Block]) -> tuple[list[Block], list[set[int]]]:
-    """The blocks, and those that wait for each other."""
-    found = networkx.strongly_connected_components(_graph(a, b, blocks))
-    return blocks, [one for one in found if len(one) > 1]
 
 
 def op_name(node: FlowNode) -> str:
@@ -300,23 +280,9 @@ def _paired(
     return found
 
 
-def _graph(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> networkx.DiGraph:
-    """Which block waits for which, on either side."""
-    graph = networkx.DiGraph()
-    graph.add_nodes_from(range(len(blocks)))
-    for flow, side in ((a, "a"), (b, "b")):
-        home = {node: number for number, block in enumerate(blocks) for node in block.of(side)}
-        for number, node in enumerate(flow.nodes):
-            for use in node.reads:
-                maker = flow.makers.get(use.value)
-                if maker is not None and home[maker] != home[number]:
-                    graph.add_edge(home[maker], home[number])
-    return graph
-
-
 def _ordered(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> list[Block]:
     """The blocks in an order that both sides' data allow; blocks that wait for each other become one."""
-    condensed = networkx.condensation(_graph(a, b, blocks))
+    condensed = networkx.condensation(waiting(a, b, blocks))
     merged = {}
     for number in condensed:
         members = [blocks[one] for one in condensed.nodes[number]["members"]]

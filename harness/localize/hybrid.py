@@ -22,7 +22,8 @@ from typing import Any, Protocol
 import torch
 
 from ..tape.replay import executed, given, set_apart
-from .alignment import Block, align
+from .alignment import align
+from .blocks import Block
 from .step_memory import Flows, Lifetimes, Memory, Stand, Unbound, is_one
 from .storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use, layout_of, other
 from .value_links import Links, common_reads, linked

@@ -9,7 +9,7 @@ import torch
 
 from ..tape.storages import Held, HeldSlots
 from ..tape.tape import NotReplayable, View
-from .alignment import Block
+from .blocks import Block
 from .storage_flow import SIDES, FlowValue, Side, StorageFlow, Use, layout_of, other
 from .value_links import Link, Links
 

@@ -11,7 +11,7 @@ import torch
 
 from ..tape.tape import View, leaves
 from ..torch_private.operators import view_behind
-from .alignment import Block
+from .blocks import Block
 from .repeats import again_within
 from .storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use, layout_of, other
 

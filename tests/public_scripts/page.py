@@ -66,15 +66,15 @@ def _row(one: Tried) -> str:
     cells = [_ran(one.runs[mode], one.bare) for mode in ("cpu", "compile", "lazy")]
     first = one.investigated.causes[0] if one.investigated.causes else ""
     verdict = f"{one.investigated.verdict}, {one.investigated.seconds:.0f} s"
-    bare = f"{one.bare.seconds:.1f} s" if one.bare.status == "completed" else one.bare.status
+    bare = f"{one.bare.seconds:.1f} s" if one.bare.status == "complete" else one.bare.status
     return f"| {one.name} | {one.runs['cpu'].steps:,} | {bare} | {' | '.join(cells)} | {verdict} | {_cell(first)} |"
 
 
 def _ran(ran: Ran, bare: Ran) -> str:
-    if ran.status != "completed":
+    if ran.status != "complete":
         return ran.status
     said = {True: "the same, ", False: "**other**, ", None: ""}[ran.same]
-    beside = f" ({ran.seconds / bare.seconds:.1f})" if bare.status == "completed" else ""
+    beside = f" ({ran.seconds / bare.seconds:.1f})" if bare.status == "complete" else ""
     return f"{said}{ran.seconds:.1f} s{beside}"
 
 

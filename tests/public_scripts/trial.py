@@ -97,7 +97,7 @@ def run_bare(one: PublicScript, python: str, folder: Path) -> tuple[Ran, bytes]:
         done = subprocess.run(
             command, check=False, cwd=folder / one.inside, env=_environment(one), capture_output=True, timeout=limit
         )
-        status, printed, told = ("completed" if done.returncode == 0 else "crashed"), done.stdout, done.stderr
+        status, printed, told = ("complete" if done.returncode == 0 else "crashed"), done.stdout, done.stderr
     except subprocess.TimeoutExpired as ended:
         status, printed, told = "ended", ended.stdout or b"", ended.stderr or b""
     message = told.decode(errors="replace").strip().rpartition("\n")[2] if status == "crashed" else ""
@@ -114,7 +114,7 @@ def recorded(one: PublicScript, mode: str, python: str, scratch: Path, printed: 
     if not isinstance(answer, dict):
         return Ran("refused", seconds, message=answer)
     [run] = answer["runs"]
-    if mode != "cpu" or run["status"] != "completed":
+    if mode != "cpu" or run["status"] != "complete":
         return Ran(run["status"], seconds, run["steps"], run["message"] or "")
     why = "; ".join(_differences(one, Path(run["path"]), scratch / "bare", printed))
     return Ran(run["status"], seconds, run["steps"], same=not why, why=why)

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from hypothesis import HealthCheck, given, settings
 from torch import Tensor, nn
 
-from numdrift.harness.localize.alignment import Block, align
+from numdrift.harness.localize.alignment import align
+from numdrift.harness.localize.blocks import Block
 from numdrift.harness.localize.examination import examine
 from numdrift.harness.localize.hybrid import Mixture, execute, paired
 from numdrift.harness.localize.storage_flow import SIDES, StorageFlow, flow_of
@@ -82,6 +83,17 @@ def test_a_removed_op_and_its_backward_are_all_that_is_unpaired() -> None:
 def test_a_replaced_op_stands_against_what_it_was_replaced_by() -> None:
     two = sides(Small, between(lambda h: h.sigmoid()), before=between(torch.tanh))
     assert unpaired(two) == [(["tanh"], ["sigmoid"]), (["tanh_backward"], ["sigmoid_backward"])]
+
+
+def test_a_module_made_where_it_is_called_stands_against_the_one_in_its_place() -> None:
+    # such a module is called by nobody, so its place is its class's name
+    def pooled(kind: type[nn.Module]) -> Callable[[Tensor], Tensor]:
+        return lambda h: h + kind(3, stride=1, padding=1)(h.unsqueeze(1)).squeeze(1)
+
+    two = sides(Small, between(pooled(nn.AvgPool1d)), before=between(pooled(nn.MaxPool1d)))
+    forward, backward = unpaired(two)
+    assert "avg_pool2d" in forward[1] and any(name.startswith("max_pool2d") for name in forward[0])
+    assert "avg_pool2d_backward" in backward[1] and "max_pool2d_with_indices_backward" in backward[0]
 
 
 def test_a_rewritten_module_leaves_all_others_paired() -> None:
