@@ -149,5 +149,7 @@ def names_of(pair: TapePair, number: int, side: Side) -> list[str]:
 def listed(pair: TapePair, number: int, side: Side, most: int = 6) -> str:
     calls = [pair.flows[side].nodes[node].call for node in pair.blocks[number].of(side)]
     names: Sequence[str] = [one.name for one in calls if one.repeats is None]
+    if len(names) > 1 and len(set(names)) == 1:
+        return f"{names[0]} ({len(names)} times)"
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
