@@ -12,6 +12,8 @@ from ..drift.call_difference import CallDifference
 from ..drift.draw_difference import DrawDifference
 from ..drift.recorded_drift import GENERATORS
 from ..records.call_record import GRAPH, OWN, SETUP_PHASE, CallRecord
+from ..records.unfilled_read import UnfilledRead
+from ..tape.origin import line_of
 from .culprit_words import PHASES, from_here
 
 MOST_CODE = 100
@@ -62,6 +64,23 @@ def sentence_of(found: CallDifference) -> str:
         f"{when} {place} reads memory{by} and that no op has written since, and yet it holds other values in each run: "
         "another thread, NumPy or a kernel of the script's own writes to it"
     )
+
+
+def unfilled_sentence(found: UnfilledRead) -> str:
+    """What reads memory without values in a mode whose ops have none when they are called."""
+    line = line_of(found.frames[0]) if found.frames else ""
+    place = place_of(CallRecord(found.step, found.op, line, found.phase, found.module))
+    how = f"gives memory that {found.made_by} has made without values" if found.op != found.made_by else "makes memory"
+    return (
+        f"{_when(found.step, found.phase)} {place} {how} and no op has filled: what happens to lie there goes into "
+        "the results"
+    )
+
+
+def unfilled_remedy(found: UnfilledRead) -> str:
+    if found.op == found.made_by:
+        return "fill it before it is read (torch.zeros in place of torch.empty)"
+    return f"take another op in the place of {found.op}, of which this mode loses what it writes"
 
 
 def remedy_of(found: CallDifference) -> str:

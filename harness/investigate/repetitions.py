@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..drift.call_difference import CallDifference, first_difference
 from ..drift.recorded_drift import Repetition, repetition
@@ -24,14 +24,17 @@ from ..records.culprit import NONDETERMINISM, Culprit
 from ..records.experiment import Experiment
 from ..records.mode_spec import WITHOUT_VALUES
 from ..records.step_selection import StepSelection
+from ..records.unfilled_read import UnfilledRead, read_unfilled
 from ..runs.recorded_calls import read_calls
 from ..runs.recorded_run import RecordedRun
+from ..tape.origin import line_of
+from ..tape.tape_file import TAPES
 from .evidence import EvidenceFolder, PairEvidence
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Round, repeating
 from .pair_scores import spec_of
 from .question import Inquiry, QuestionAnswer
-from .repetition_words import remedy_of, sentence_of, shown_by_stand_in
+from .repetition_words import remedy_of, sentence_of, shown_by_stand_in, unfilled_remedy, unfilled_sentence
 from .stand_in import stand_in
 
 FOUND = "repetitions.json"
@@ -39,6 +42,9 @@ FOUND = "repetitions.json"
 
 STAND_IN = "op-by-op-"
 """In the names of trainings of what stands for a mode."""
+
+TAPED = "taped-"
+"""In the name of the training whose step is taped as the core of lazy tensors executes it."""
 
 SCHEMA = 1
 MOST_TRAININGS = 3
@@ -63,13 +69,20 @@ class Repetitions:
     """The first call that two trainings of a mode do not have in common."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
-        broken = inquiry.pair.verdict == "nondeterministic"
-        return broken and any(repeated_of(run) is None for run, _ in _unlike(inquiry.evidence))
+        if inquiry.pair.verdict != "nondeterministic":
+            return False
+        return any(repeated_of(run) is None and not unfilled for run, _, unfilled in _unlike(inquiry.evidence))
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
         # the reference of several pairs is looked into once
-        asked = {run.path: (run, control) for one in inquiries for run, control in _unlike(one.evidence)}
+        asked = {
+            run.path: (run, control)
+            for one in inquiries
+            for run, control, unfilled in _unlike(one.evidence)
+            if not unfilled
+        }
         waiting = [pair for pair in asked.values() if repeated_of(pair[0]) is None]
+        waiting = _without_unfilled(laboratory, waiting)
         followed = [pair for pair in waiting if spec_of(pair[0]).base not in WITHOUT_VALUES]
         found = _tried(laboratory, followed, "")
         inside = [pair for pair in waiting if stand_in(spec_of(pair[0])) and _is_unclear(found.get(pair[0].path))]
@@ -85,7 +98,11 @@ class Repetitions:
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
         culprits, sentences = list[Culprit](), list[str]()
-        for run, control in _unlike(evidence):
+        for run, control, unfilled in _unlike(evidence):
+            if unfilled:
+                culprits.append(_unfilled_culprit(run, unfilled[0]))
+                sentences.append(f"{control.text}; what helps: {unfilled_remedy(unfilled[0])}")
+                continue
             repeated = repeated_of(run)
             if repeated is None:
                 continue
@@ -95,17 +112,49 @@ class Repetitions:
                 sentences.append(f"{control.text}; what helps: {remedy_of(found)}")
             else:
                 sentences.append(_nothing(run, repeated, control, found))
+        # What lies in such memory may be the same in every run: then it is seen by the steps that were taped anyway.
+        runs: tuple[tuple[Literal["a", "b"], RecordedRun], ...] = (("a", evidence.a), ("b", evidence.b))
+        for side, run in runs:
+            taped = [one for made in evidence.made[side].values() for one in read_unfilled(made.path / TAPES)]
+            if taped and run.path not in {unlike.path for unlike, *_ in _unlike(evidence)}:
+                first = min(taped, key=lambda one: one.step)
+                culprits.append(_unfilled_culprit(run, first))
+                label = run.manifest.label
+                sentences.append(f"{label}: {unfilled_sentence(first)}; what helps: {unfilled_remedy(first)}")
         return QuestionAnswer(culprits, sentences=sentences)
 
 
-def _unlike(evidence: PairEvidence) -> Iterator[tuple[RecordedRun, Repetition]]:
-    """The runs of a pair, of one process each, that their controls do not repeat, and what the controls say."""
+def _unlike(evidence: PairEvidence) -> Iterator[tuple[RecordedRun, Repetition, list[UnfilledRead]]]:
+    """The runs of a pair, of one process each, that their controls do not repeat, what the controls say, and what their
+    taped steps have read of memory without values."""
     for run, again in ((evidence.a, evidence.a_again), (evidence.b, evidence.b_again)):
         if again is not None and run.manifest.is_one_process:
             found = repetition(run, again)
             # A script that ends after a time takes another number of steps, and no call is to blame.
             if not found.repeatable and found.what != "steps":
-                yield run, found
+                yield run, found, _unfilled_of(run)
+
+
+def _unfilled_of(run: RecordedRun) -> list[UnfilledRead]:
+    taped = EvidenceFolder.of(run).find(_experiment(run, 0, TAPED))
+    return [] if taped is None else read_unfilled(taped.path / TAPES)
+
+
+def _without_unfilled(
+    laboratory: Laboratory, waiting: Sequence[tuple[RecordedRun, Repetition]]
+) -> list[tuple[RecordedRun, Repetition]]:
+    """Those that are left when modes of lazy tensors have shown which memory without values they read, by a tape of the
+    step that does not repeat."""
+    lazy = [(run, control) for run, control in waiting if spec_of(run).base == "lazy"]
+    plans = []
+    for run, control in lazy:
+        steps = StepSelection.of([control.step or 0])
+        taped = {"tapes": steps, "until": control.step or 0, "noise_replays": 0}
+        plans.append(repeating(run, _experiment(run, 0, TAPED), **taped))
+    if plans:
+        labels = " and ".join(run.manifest.label for run, _ in lazy)
+        laboratory.make(Round(f"what {labels} executes in the step that does not repeat", plans))
+    return [one for one in waiting if not _unfilled_of(one[0])]
 
 
 def recorded_steps(last: int) -> list[int]:
@@ -190,6 +239,22 @@ def _culprit(run: RecordedRun, found: CallDifference, *, by_stand_in: bool) -> C
         what=found.what,
         name=run.manifest.label,
         text=sentence_of(found) + (shown_by_stand_in(run.manifest.label) if by_stand_in else ""),
+        significance="beyond-rounding",
+    )
+
+
+def _unfilled_culprit(run: RecordedRun, found: UnfilledRead) -> Culprit:
+    return Culprit(
+        kind=NONDETERMINISM,
+        status="culprit",
+        phase=found.phase,
+        module=found.module,
+        op=found.op,
+        source=line_of(found.frames[0]) if found.frames else None,
+        step=found.step,
+        what="unfilled",
+        name=run.manifest.label,
+        text=unfilled_sentence(found),
         significance="beyond-rounding",
     )
 

@@ -15,6 +15,7 @@ from ..hooks.mode_protocol import Mode, Moment, compiles
 from ..hooks.observer import Observer
 from ..records.mode_spec import INDUCTOR, OP_BY_OP, WITHOUT_VALUES
 from ..records.run_config import RunConfig
+from ..records.unfilled_read import write_unfilled
 from ..tape.call_log import OPAQUE, VALUE_BUDGET, CallValues
 from ..tape.compiled_graphs import CompiledGraphs
 from ..tape.ensemble import StepNoise, in_words, measure_noise, write_noise
@@ -154,6 +155,8 @@ class TapeRecording(Observer):
             elif self._script_compiles and compiled_frames():
                 recorder.give_up(OPAQUE)
             measured = self._config.measured is None or step in self._config.measured
+            if unfilled := getattr(recorder, "unfilled", ()):
+                write_unfilled(self._folder, unfilled)
             try:
                 tape = recorder.tape()
             except NotReplayable as error:

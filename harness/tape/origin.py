@@ -14,6 +14,9 @@ from types import CodeType, FrameType
 INSTALLED = ("/site-packages/", "/dist-packages/", "/torchinductor_")
 """In the paths of installed files, and of generated code that lies where Inductor puts it by itself."""
 
+CALLED_FROM = "numdrift"
+"""The file name of the frames that kernels of the lazy core are called from, which are nobody's."""
+
 MOST_FRAMES = 32
 """Frames of the user's that are kept of a place: what calls itself has any number of them."""
 
@@ -44,7 +47,11 @@ class OwnFiles:
     def __contains__(self, filename: str) -> bool:
         known = self._known.get(filename)
         if known is None:
-            foreign = filename.startswith(("<", *self._installed)) or any(part in filename for part in INSTALLED)
+            foreign = (
+                filename.startswith(("<", *self._installed))
+                or filename == CALLED_FROM
+                or any(part in filename for part in INSTALLED)
+            )
             known = not foreign
             self._known[filename] = known
         return known

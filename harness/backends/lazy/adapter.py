@@ -18,6 +18,7 @@ from numdrift.kernels.expectation import tensors_in
 from ...hooks.backend_adapter import Tell
 from ...records.backend_work import FALLBACK, FROM_DEVICE, RECORDING, TO_DEVICE, OperatorCall, Work
 from ...records.graph_record import Value
+from ...tape.origin import CALLED_FROM
 from ...torch_private.lazy import LAZY_KEY, lazy_counters, set_lazy_source_locations, start_lazy_backend, sync_lazy
 from ...torch_private.lazy_work import (
     COMPILED,
@@ -37,7 +38,7 @@ from ...torch_private.patches import Patches
 from ..called_operators import HARNESS, KeptFailure, line_in, shape_text
 from ..dispatched_support import Added, DeviceBackend, KernelCall, observe_device
 from ..eager.adapter import EagerAdapter
-from .lazy_calls import FRAME, named_frame
+from .lazy_calls import named_frame
 from .lazy_dump import ITEM, parse
 from .lazy_pre import TECHNICAL
 
@@ -73,7 +74,7 @@ def _added(once: KernelCall, args: Sequence[Any]) -> Added:
     written = list(tensors_in(outputs)) or list(tensors_in(args))
     made = [one for one in written if one.device.type == "lazy"]
     graph = parse(f"## BEGIN_GRAPH\n{lazy_text(made)}\n## END_GRAPH\n")
-    marked = f"{mark}@{FRAME}:"
+    marked = f"{mark}@{CALLED_FROM}:"
     nodes = [one for one in graph.nodes if one.location.startswith(marked) and not one.is_given]
     computes = next(tensors_in(args), None) is not None and not written_names(once.kernel.operation)
     if computes and all(one.is_given for one in graph.nodes):

@@ -24,6 +24,7 @@ import torch
 from numdrift.kernels.expectation import tensors_in
 from numdrift.kernels.swaps.sites import ModulePaths
 
+from ...records.unfilled_read import UnfilledRead
 from ...tape.call_log import CallLog, NotedCall
 from ...tape.op_places import OpPlace, owned_by_one, owners_of
 from ...tape.origin import script_frames
@@ -45,6 +46,7 @@ from ...torch_private.lazy import (
     lazy_counters,
     lazy_has_value,
     lazy_tensor_id,
+    pending_data,
     set_lazy_source_locations,
 )
 from ...torch_private.lazy_syncs import EXECUTIONS, around_lazy_syncs
@@ -57,6 +59,7 @@ from .lazy_following import COPIES, LazyPlaces
 from .pending_graph import KernelCalled, PendingGraph
 from .taped_values import TapedValues
 from .torchscript_tape import executed_graph
+from .unfilled_memory import UnfilledMemory
 
 Found = TypeVar("Found")
 
@@ -83,6 +86,7 @@ class LazyStepRecorder:
         self._within: list[KernelCalled] = []
         self._made: dict[int, weakref.ref[torch.Tensor]] = {}
         self._values = TapedValues(self._log)
+        self._unfilled = UnfilledMemory()
         self._watched: list[tuple[str, torch.Tensor]] = []
         self._seen: list[Watched] = []
         self._given: list[Watched] = []
@@ -180,6 +184,21 @@ class LazyStepRecorder:
             self._watched, self._log = [], CallLog()
             self._values = TapedValues(self._log)
 
+    @property
+    def unfilled(self) -> list[UnfilledRead]:
+        """The calls that have made memory without values on which a result of the step depends."""
+        return [
+            UnfilledRead(
+                step=self._step,
+                op=call.outermost.kernel.name.replace("::", "."),
+                made_by=call.kernel.name.replace("::", "."),
+                phase=call.outermost.place.phase,
+                module=call.outermost.place.module,
+                frames=call.outermost.frames,
+            )
+            for call in self._unfilled.read
+        ]
+
     def tape(self) -> Tape:
         """What was recorded, once what is watched has been executed. Raises NotReplayable with the reason where that is
         not the whole step."""
@@ -258,6 +277,9 @@ class LazyStepRecorder:
             self._made[lazy_tensor_id(one)] = weakref.ref(one)
         if self._is_over:
             return
+        if self._unfilled.is_made_by(call):
+            for _, real in pending_data(made):
+                self._unfilled.made(call, real)
         if call.kernel.is_fallback:
             self._fell_back(call, args, kwargs, outputs)
         elif call.kernel.name == "aten::_to_copy" and not call.reads and call.parent is None:
@@ -347,6 +369,12 @@ class LazyStepRecorder:
         try:
             with _apart():
                 results = executed_graph(self._log, graph, inputs, known)
+
+                def once_more(others: list[torch.Tensor]) -> list[Any]:
+                    set_generator_state("cpu", execution.generator)
+                    return executed_graph(CallLog(), graph, others)
+
+                self._unfilled.look(execution.given, inputs, once_more)
         finally:
             set_generator_state("cpu", self._generator)
         if alone is not None:

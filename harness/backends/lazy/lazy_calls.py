@@ -17,14 +17,12 @@ import torch
 from numdrift.kernels.expectation import tensors_in
 
 from ...records.graph_record import Node
+from ...tape.origin import CALLED_FROM
 from ...torch_private.dispatching import Overrides
 from ...torch_private.lazy import LAZY_KEY, lazy_kernels, lazy_tensor_id
 from ...torch_private.operators import arguments_of, schema_of
 from ..called_operators import plain
 from ..dispatched_support import as_tensor
-
-FRAME = "numdrift"
-"""The file name of the frames that kernels are called from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,7 @@ _CODE = _call.__code__
 
 def named_frame(name: str) -> Callable[..., Any]:
     """What calls a function from a frame of this name."""
-    code = _CODE.replace(co_name=name, co_qualname=name, co_filename=FRAME)
+    code = _CODE.replace(co_name=name, co_qualname=name, co_filename=CALLED_FROM)
     return FunctionType(code, _call.__globals__)
 
 

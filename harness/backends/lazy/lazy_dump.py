@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from ...records.graph_record import Cut, Value
+from ...tape.origin import CALLED_FROM
 from ...torch_private.lazy import lazy_counters
-from .lazy_calls import FRAME
 
 DTYPES = {
     "Byte": "uint8",
@@ -254,7 +254,7 @@ class Reasons:
 
     def cut(self, dump: DumpedGraph, script: str, *, copying: bool) -> Cut:
         """Why this graph was executed: while a kernel was `copying` to the CPU, or by somebody's own order."""
-        stack = [one for one in reversed(dump.frames) if one.file != FRAME and not one.file.startswith(_HERE)]
+        stack = [one for one in reversed(dump.frames) if one.file != CALLED_FROM and not one.file.startswith(_HERE)]
         source = next((f"{one.file}:{one.line}" for one in dump.frames if one.file == script), "")
         text = "\n".join(f'  File "{one.file}", line {one.line}, in {one.function}' for one in stack)
         if not copying:

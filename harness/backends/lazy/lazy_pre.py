@@ -9,14 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 from ...records.graph_record import PHASES, Graph, Node, phase_of
-from .lazy_calls import FRAME, KnownValues, LazyCall, Operand
+from ...tape.origin import CALLED_FROM
+from .lazy_calls import KnownValues, LazyCall, Operand
 from .lazy_dump import DumpedGraph, DumpedNode
 
 Output = tuple[int, int]
 """A value of a dumped graph: the number of its node, and which of the node's outputs it is."""
 
 TECHNICAL = ("location", "device", "ROOT", "NodeType", "num_outputs", "Python Stacktrace")
-_MARK = re.compile(rf"^(\d+)@{FRAME}:")
+_MARK = re.compile(rf"^(\d+)@{CALLED_FROM}:")
 _INTEGER = re.compile(r"^-?\d+$")
 _FLOAT = re.compile(r"^-?\d+(\.\d*)?(e[+-]?\d+)?$")
 

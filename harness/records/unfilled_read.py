@@ -1,0 +1,44 @@
+"""Memory without values that a step has read all the same, as a run keeps it beside the tapes of its steps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .codec import json_text, plain, read_fields
+
+BEGIN = "unfilled-"
+"""How the names of these files begin; one has those of a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnfilledRead:
+    """An op of the script, and the op in it that has made memory on whose chance values a result of the step depends.
+    `frames` are the user's own, the innermost first, each as `file:line function`."""
+
+    step: int
+    op: str
+    made_by: str
+    phase: str
+    module: str | None = None
+    frames: Sequence[str] = ()
+
+
+def write_unfilled(folder: Path, found: Sequence[UnfilledRead]) -> None:
+    """Write those of one step. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{BEGIN}{found[0].step:06d}.json"
+    path.write_text(json_text({"schema": 1, "reads": plain(found)}, indent=1), encoding="utf-8")
+
+
+def read_unfilled(folder: Path) -> list[UnfilledRead]:
+    """Those of all steps, in order; nothing of a file that is damaged."""
+    found: list[UnfilledRead] = []
+    for path in sorted(folder.glob(f"{BEGIN}*.json")):
+        try:
+            found += [read_fields(UnfilledRead, one) for one in json.loads(path.read_text(encoding="utf-8"))["reads"]]
+        except (OSError, ValueError, LookupError, TypeError):
+            continue
+    return found
