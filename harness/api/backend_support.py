@@ -38,8 +38,8 @@ def analyze(
     max_steps: int | None = None,
     max_seconds: float | None = None,
     verbosity: int = 2,
-    out: Path | str | None = None,
-    runs: Path | str = "runs",
+    output: Path | str | None = None,
+    out: Path | str = "runs",
     timeout: float | None = None,
     progress: bool = False,
 ) -> SupportAnalysis:
@@ -47,12 +47,12 @@ def analyze(
 
         found = numdrift.analyze("train.py", mode="compile", arguments=["--epochs", "2"])
         found.percentage, [one.call.kind for one in found.unsupported]
-        numdrift.analyze("train.py", mode="lazy", dry=True, verbosity=1, out="result.json").operators()
+        numdrift.analyze("train.py", mode="lazy", dry=True, verbosity=1, output="result.json").operators()
 
     `mode` is one mode in full (`"compile,contract=fast"`), `module` the name behind `-m` in place of a
     script. `max_steps` and `max_seconds` end the training. `dry` captures and lowers, and executes nothing. With
-    `verbosity=1` what is written lists the backend's own instructions, too. `out` is the report's file, beside
-    which a page is written; nothing is without it. `runs` is the folder that the run itself is recorded in,
+    `verbosity=1` what is written lists the backend's own instructions, too. `output` is the report's file, beside
+    which a page is written; nothing is without it. `out` is the folder that the run itself is recorded in,
     `timeout` in seconds (docs/guide/analyze.md).
 
     Prints nothing unless `progress`. A script that fails leaves what it was given until then (`exit_code`,
@@ -61,11 +61,11 @@ def analyze(
     when Ctrl-C ended the run."""
     if verbosity not in (1, 2):
         raise UsageError(f"verbosity={verbosity} is none of 1 and 2")
-    report = None if out is None else Path(out)
+    report = None if output is None else Path(output)
     with passive_threads():
         plan = planned_analysis(
             script, mode, arguments,
-            module=module, dry=dry, max_steps=max_steps, max_seconds=max_seconds, out=report, runs=Path(runs),
+            module=module, dry=dry, max_steps=max_steps, max_seconds=max_seconds, output=report, out=Path(out),
             timeout=timeout,
         )  # fmt: skip
         found = analyzed(plan, told(progress), verbosity)
@@ -83,21 +83,21 @@ def planned_analysis(
     dry: bool,
     max_steps: int | None,
     max_seconds: float | None,
-    out: Path | None,
-    runs: Path,
+    output: Path | None,
+    out: Path,
     timeout: float | None,
 ) -> BatchPlan:
     """The run of `numdrift.analyze` and `numdrift analyze`. Raises UsageError, also where the report could
     not be written."""
     spec = parse_mode(mode)
     # The report is written after the run, which may take hours: what stands in its way is found out before.
-    there = next((one for one in out.absolute().parents if one.exists()), None) if out is not None else None
-    if out is not None and (out.is_dir() or (there is not None and not there.is_dir())):
-        what = f"{out} is a folder" if out.is_dir() else f"{there} is no folder"
-        raise UsageError(f"--out {out}: {what}; name a file, as model_analysis_result/result.json")
+    there = next((one for one in output.absolute().parents if one.exists()), None) if output is not None else None
+    if output is not None and (output.is_dir() or (there is not None and not there.is_dir())):
+        what = f"{output} is a folder" if output.is_dir() else f"{there} is no folder"
+        raise UsageError(f"--output {output}: {what}; name a file, as model_analysis_result/result.json")
     reproducer, words = asked_for(None if script is None else str(script), module, tuple(arguments))
     limits = requested({"max_steps": max_steps, "max_seconds": max_seconds})
-    return analysis_plan(reproducer, words, spec, dry=dry, limits=limits, runs=runs, timeout=timeout)
+    return analysis_plan(reproducer, words, spec, dry=dry, limits=limits, runs=out, timeout=timeout)
 
 
 def partitioned(

@@ -16,6 +16,7 @@ from .command_options import (
     json_option,
     limit_options,
     module_option,
+    out_option,
     quiet_option,
     script_argument,
 )
@@ -27,7 +28,7 @@ Examples:
   numdrift analyze train.py -- --epochs 2
   numdrift analyze train.py --mode compile --dry
   numdrift analyze train.py --mode lazy --analyze-verbosity 1 --json -
-  numdrift analyze train.py --mode "cuda,dtype=bfloat16" --max-steps 1 --out reports/cuda.json
+  numdrift analyze train.py --mode "cuda,dtype=bfloat16" --max-steps 1 --output reports/cuda.json
   numdrift analyze -m package.train --mode compile -- --config tiny
 
 \b
@@ -55,13 +56,11 @@ gave the backend nothing.
     help="2: aten operators. 1: the backend's instructions, too, and which operator each came from.",
 )  # fmt: skip
 @click.option(
-    "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("model_analysis_result/result.json"),
-    show_default=True, help="The report; a page (.html) is written beside it. An existing one is replaced.",
+    "--output", type=click.Path(path_type=Path, dir_okay=False), default=Path("model_analysis_result/result.json"),
+    show_default=True, metavar="FILE",
+    help="The report; a page (.html) is written beside it. An existing one is replaced.",
 )  # fmt: skip
-@click.option(
-    "--runs", type=click.Path(path_type=Path, file_okay=False), default=Path("runs"), show_default=True,
-    help="The folder that the run itself is recorded in.",
-)  # fmt: skip
+@out_option
 @click.option("--timeout", type=float, metavar="SECONDS", help="End a script that takes longer.")
 @module_option
 @json_option
@@ -71,20 +70,20 @@ def command(
     arguments: tuple[str, ...],
     mode: str,
     verbosity: str,
-    out: Path,
+    output: Path,
     json_path: str | None,
     quiet: bool,
     **asked: Any,
 ) -> int:
-    plan = planned_analysis(script, mode, arguments, out=out, **asked)
+    plan = planned_analysis(script, mode, arguments, output=output, **asked)
     with reporter_for([spec.name for spec in plan.modes], quiet=quiet) as reporter:
         analysis = analyzed(plan, reporter, int(verbosity))
-    replaced = analysis.write(out)
+    replaced = analysis.write(output)
     if json_path:
         write_json(json_path, analysis.to_json())
     if json_path != "-" and not quiet:
         _show(analysis, console(), instructions=verbosity == "1")
-        for path in (out, out.with_suffix(".html")):
+        for path in (output, output.with_suffix(".html")):
             which = ", which replaces an earlier one" if path in replaced else ""
             console().print(f"Wrote {path}{which}", soft_wrap=True)
     errors = console(stderr=True)

@@ -85,7 +85,7 @@ def test_the_supported_case_in_lazy_mode(numdrift: Numdrift, tmp_path: Path) -> 
 @pytest.mark.slow
 def test_the_supported_case_in_python(tmp_path: Path) -> None:
     # when
-    found = interface.analyze(SUPPORTED, runs=tmp_path / "runs", out=tmp_path / "result.json")
+    found = interface.analyze(SUPPORTED, out=tmp_path / "runs", output=tmp_path / "result.json")
     # then it says what the command says, at its verbosity
     assert (found.mode, found.percentage, found.exit_code, found.ended_early) == ("lazy", "93.10%", 0, "")
     assert [one.call.kind for one in found.unsupported] == ["aten::mse_loss", "aten::mse_loss_backward"]
@@ -116,7 +116,7 @@ def test_in_python_wrong_input_raises_before_anything_starts(
     wrong: dict[str, Any], error: type[Exception], said: str, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=said):
-        interface.analyze(TINY, runs=tmp_path / "runs", **wrong)
+        interface.analyze(TINY, out=tmp_path / "runs", **wrong)
     assert not (tmp_path / "runs").exists()
 
 
@@ -150,7 +150,7 @@ def test_both_cases_in_compiled_mode(numdrift: Numdrift, tmp_path: Path) -> None
     assert missing["aten::mul"]["configuration"] == "float32[4], complex64[4]"
     assert missing["aten::mul"]["failureAt"] == "inductor lowering"
 
-    done = numdrift("analyze", SUPPORTED, "--mode", "compile", "--dry", "--out", "dry.json")
+    done = numdrift("analyze", SUPPORTED, "--mode", "compile", "--dry", "--output", "dry.json")
     dry = report(tmp_path, "dry.json")
     assert dry["dry"] and dry["support_percentage"] == "100.00%" and (tmp_path / "dry.html").exists()
     assert dry["supported_operators"]["aten"]["aten::tanh_backward"] == 1
@@ -161,7 +161,7 @@ def test_both_cases_in_compiled_mode(numdrift: Numdrift, tmp_path: Path) -> None
 @pytest.mark.parametrize("mode", ["lazy", "compile"])
 def test_the_analysis_changes_no_bit(mode: str, numdrift: Numdrift, tmp_path: Path) -> None:
     numdrift("run", SUPPORT, "--mode", mode, "--out", "plain")
-    done = numdrift("analyze", SUPPORT, "--mode", mode, "--runs", "analysed")
+    done = numdrift("analyze", SUPPORT, "--mode", mode, "--out", "analysed")
     assert done.returncode == 0, done.stderr
     plain = tmp_path / "plain" / "support" / mode / "stdout.log"
     analysed = tmp_path / "analysed" / "support-analysis" / mode / "stdout.log"

@@ -43,7 +43,7 @@ CASES = {
     "no such run": (["compare", "a", "b"], ["no run a", "runs list"]),
     "nothing to show": (["runs", "show", "a"], ["no run a"]),
     "report that cannot be": (
-        ["analyze", "{tiny}", "--out", "{notes}/x.json"],
+        ["analyze", "{tiny}", "--output", "{notes}/x.json"],
         ["notes.txt is no folder", "--out"],
     ),
     "callback that is not there": (

@@ -154,7 +154,7 @@ def test_run_with_every_option(tmp_path: Path) -> None:
         (lambda: numdrift.compare("here", "there"), ["compare", "here", "there"]),
         (lambda: numdrift.localize("here", "there"), ["localize", "here", "there"]),
         (
-            lambda: numdrift.analyze("nothing.py", mode="cpu", out="x"),
+            lambda: numdrift.analyze("nothing.py", mode="cpu", output="x"),
             ["analyze", "nothing.py", "--mode", "cpu"],
         ),
         (lambda: numdrift.analyze(TINY, mode="lzay"), ["analyze", TINY, "--mode", "lzay"]),
