@@ -28,7 +28,6 @@ from ..records.unfilled_read import UnfilledRead, read_unfilled
 from ..runs.recorded_calls import read_calls
 from ..runs.recorded_run import RecordedRun
 from ..tape.origin import line_of
-from ..tape.tape_file import TAPES
 from .evidence import EvidenceFolder, PairEvidence
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Round, repeating
@@ -115,7 +114,7 @@ class Repetitions:
         # What lies in such memory may be the same in every run: then it is seen by the steps that were taped anyway.
         runs: tuple[tuple[Literal["a", "b"], RecordedRun], ...] = (("a", evidence.a), ("b", evidence.b))
         for side, run in runs:
-            taped = [one for made in evidence.made[side].values() for one in read_unfilled(made.path / TAPES)]
+            taped = [one for made in evidence.made[side].values() for one in read_unfilled(made.path)]
             if taped and run.path not in {unlike.path for unlike, *_ in _unlike(evidence)}:
                 first = min(taped, key=lambda one: one.step)
                 culprits.append(_unfilled_culprit(run, first))
@@ -137,7 +136,7 @@ def _unlike(evidence: PairEvidence) -> Iterator[tuple[RecordedRun, Repetition, l
 
 def _unfilled_of(run: RecordedRun) -> list[UnfilledRead]:
     taped = EvidenceFolder.of(run).find(_experiment(run, 0, TAPED))
-    return [] if taped is None else read_unfilled(taped.path / TAPES)
+    return [] if taped is None else read_unfilled(taped.path)
 
 
 def _without_unfilled(

@@ -156,7 +156,7 @@ class TapeRecording(Observer):
                 recorder.give_up(OPAQUE)
             measured = self._config.measured is None or step in self._config.measured
             if unfilled := getattr(recorder, "unfilled", ()):
-                write_unfilled(self._folder, unfilled)
+                write_unfilled(self._folder.parent, unfilled)
             try:
                 tape = recorder.tape()
             except NotReplayable as error:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from .codec import json_text, plain, read_fields
 
-BEGIN = "unfilled-"
-"""How the names of these files begin; one has those of a step."""
+PLACE = "tapes/unfilled-{step}.json"
+"""Where in the folder of a run those of a step are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +26,17 @@ class UnfilledRead:
     frames: Sequence[str] = ()
 
 
-def write_unfilled(folder: Path, found: Sequence[UnfilledRead]) -> None:
+def write_unfilled(run: Path, found: Sequence[UnfilledRead]) -> None:
     """Write those of one step. Raises OSError."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{BEGIN}{found[0].step:06d}.json"
+    path = run / PLACE.format(step=f"{found[0].step:06d}")
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json_text({"schema": 1, "reads": plain(found)}, indent=1), encoding="utf-8")
 
 
-def read_unfilled(folder: Path) -> list[UnfilledRead]:
-    """Those of all steps, in order; nothing of a file that is damaged."""
+def read_unfilled(run: Path) -> list[UnfilledRead]:
+    """Those of all steps of a run, in order; nothing of a file that is damaged."""
     found: list[UnfilledRead] = []
-    for path in sorted(folder.glob(f"{BEGIN}*.json")):
+    for path in sorted(run.glob(PLACE.format(step="*"))):
         try:
             found += [read_fields(UnfilledRead, one) for one in json.loads(path.read_text(encoding="utf-8"))["reads"]]
         except (OSError, ValueError, LookupError, TypeError):
