@@ -10,7 +10,7 @@ import torch
 from torch.optim.optimizer import Optimizer
 
 from ..errors import AdoptionError
-from ..torch_private.accelerators import enter_below, move_in_place, take_out
+from ..torch_private.accelerators import enter_below, move_in_place, take_out, without_weak_references
 from ..torch_private.dispatching import without_function_modes
 from .meeting import Meeting, moved
 from .understood import ScriptNotes
@@ -40,7 +40,8 @@ class Placement:
                 'the device in the script from os.environ["DEVICE"] and move the model and the data there'
             )
         tensors = [one for one in [*module.parameters(), *module.buffers()] if one.is_cpu]
-        self._move(tensors, name, optimizers)
+        with without_weak_references(module):
+            self._move(tensors, name, optimizers)
         module.register_forward_pre_hook(MovedArguments(self.device), with_kwargs=True)
         self._notes.note("placement", f"{name} was on cpu and has been moved to {self.kind}")
 

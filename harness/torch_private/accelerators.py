@@ -7,7 +7,8 @@ import functools
 import importlib
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,22 @@ def redirect_traced_devices(redirected: Callable[[Any], Any]) -> Undo:
 
 # Tensors moved to another device while they stay the same objects, and function modes that stay below all
 # others.
+
+
+@contextmanager
+def without_weak_references(module: torch.nn.Module) -> Iterator[None]:
+    """Within the context recurrent modules hold their parameters by no weak references: no tensor that has one can
+    become another device's. torch's own `to` does the same."""
+    recurrent = [one for one in module.modules() if isinstance(one, torch.nn.RNNBase)]
+    for one in recurrent:
+        require(one, "_flat_weight_refs")
+        require(one, "_init_flat_weights")
+        one._flat_weight_refs = []
+    try:
+        yield
+    finally:
+        for one in recurrent:
+            one._init_flat_weights()
 
 
 def move_in_place(tensor: torch.Tensor, device: str) -> None:

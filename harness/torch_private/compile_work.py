@@ -161,3 +161,15 @@ def graph_breaks() -> list[GraphBreak]:
             source = f"{stack[-1].filename}:{stack[-1].lineno}" if stack else ""
             found.append(GraphBreak(lines[0] if lines else "", source))
     return found
+
+
+def refusals() -> list[str]:
+    """Why dynamo has left whole functions to eager mode in this process, its first line and its explanation each."""
+    if "torch._dynamo.utils" not in sys.modules:
+        return []
+    found = []
+    for text in private("torch._dynamo.utils", "counters")["unimplemented"]:
+        lines = [line.strip() for line in str(text).splitlines() if line.strip()]
+        explained = [line.partition(":")[2].strip() for line in lines if line.startswith("Explanation:")]
+        found.append(": ".join([*lines[:1], *explained]).rstrip("."))
+    return found

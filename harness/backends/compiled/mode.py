@@ -15,7 +15,7 @@ from ...hooks.backend_adapter import Adapter, load_adapter
 from ...hooks.mode_protocol import Moment, ScriptFacts
 from ...records.mode_spec import LADDER, ModeSpec
 from ...script.parallel import within_wrapper
-from ...torch_private.compile_work import inductor_mode_options, is_compiled_by_script
+from ...torch_private.compile_work import inductor_mode_options, is_compiled_by_script, refusals
 from ...torch_private.compiling import (
     compile_in_place,
     compiled_frames,
@@ -99,10 +99,13 @@ class CompileMode:
         if moment == "step" and not self._verified:
             self._verified = True
             if compiled_frames() <= self._compiled_before:
-                raise AdoptionError(
-                    "nothing was compiled in the first step, so this run would be plain eager: "
-                    "call the model itself (model(x)), not its parts"
+                why = "; ".join(refusals()[:2])
+                said = (
+                    f"dynamo leaves it to eager mode ({why})"
+                    if why
+                    else "call the model itself (model(x)), not its parts"
                 )
+                raise AdoptionError(f"nothing was compiled in the first step, so this run would be plain eager: {said}")
 
     def leave(self) -> None:
         """Make the modules that were compiled here eager again."""

@@ -33,6 +33,7 @@ from ...torch_private.lazy import (
 )
 from ...torch_private.patches import Patches
 from ..eager.mode import EagerMode
+from .tensor_lists import give_lists_of_lazy_tensors
 
 
 class LazyMode:
@@ -55,6 +56,7 @@ class LazyMode:
         if self.policy == "auto":
             self.policy = "script" if "mark_step" in script.names else "phase"
         self._patches.also(replace_lazy_mark_step(self.mark_step))
+        self._patches.also(give_lists_of_lazy_tensors())
         if self.eager.spec.execute == "op":
             self._patches.also(execute_lazy_op_by_op())
 

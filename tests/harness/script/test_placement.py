@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from numdrift.harness.backends.lazy.tensor_lists import give_lists_of_lazy_tensors
 from numdrift.harness.errors import AdoptionError
 from numdrift.harness.records.adoption_facts import AdoptionFacts
 from numdrift.harness.script.devices import DeviceRedirection
@@ -285,3 +286,19 @@ def test_a_scaler_unscales_on_the_device(placement: Placement) -> None:
     scaler.step(optimizer)
     scaler.update()
     assert scaler.get_scale() == 4.0
+
+
+@pytest.mark.parametrize("kind", [torch.nn.RNN, torch.nn.LSTM, torch.nn.GRU])
+def test_recurrent_modules_are_moved(kind: Any, placement: Placement) -> None:
+    """They hold weak references to their parameters, with which no tensor becomes another device's (issue 21)."""
+    undo = give_lists_of_lazy_tensors()
+    module = torch.nn.Sequential(kind(3, 4))
+    expected, parameters = module(torch.ones(2, 5, 3))[0].detach(), dict(module.named_parameters())
+    placement.place(module, [])
+    assert {one.device.type for one in module.parameters()} == {"lazy"}
+    assert all(parameters[name] is one for name, one in module.named_parameters())
+    outputs = module(torch.ones(2, 5, 3))[0]
+    outputs.sum().backward()
+    assert torch.allclose(outputs.detach().cpu(), expected, atol=1e-6)
+    assert all(one.grad is not None for one in module.parameters())
+    undo()

@@ -1,0 +1,57 @@
+"""Ops that give several views of a tensor: split (chunk, and a split by sizes) and unbind, of lazy tensors.
+
+torch's lazy core has no kernel for them. What takes their place executes them on the CPU, and gives the parts as they
+are there, as tensors that say they are lazy and are not: the next op of two of them gives a tensor of the CPU, and one
+with a lazy tensor fails ("Input tensor is not a lazy tensor", "expected device lazy:0 but got cpu"; torch 2.13). The
+splits whose parts are no views, which the cells of an LSTM and a GRU call, make views that no lazy tensor has ("The
+operator aten::as_strided appears to be a view operator"). So each part is made as what it is, a slice, for which the
+core has a kernel.
+
+    q, k, v = x.split(8, dim=2)    slice_copy(x, 2, 0, 8), slice_copy(x, 2, 8, 16), slice_copy(x, 2, 16, 24)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from ...torch_private.dispatching import Overrides
+from ...torch_private.lazy import LAZY_KEY
+from ...torch_private.operators import OWN, dispatched_to
+from ...torch_private.patches import Undo
+
+aten = torch.ops.aten
+
+
+def split(tensor: Tensor, size: int, dim: int = 0) -> list[Tensor]:
+    length = tensor.size(dim)
+    if not size and not length:
+        return [aten.slice_copy(tensor, dim, 0, 0)]
+    return [aten.slice_copy(tensor, dim, begin, begin + size) for begin in range(0, max(length, 1), size)]
+
+
+def split_with_sizes(tensor: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
+    ends = [sum(sizes[: place + 1]) for place in range(len(sizes))]
+    return [aten.slice_copy(tensor, dim, end - size, end) for end, size in zip(ends, sizes, strict=True)]
+
+
+def unbind(tensor: Tensor, dim: int = 0) -> list[Tensor]:
+    return [aten.select_copy(tensor, dim, place) for place in range(tensor.size(dim))]
+
+
+def give_lists_of_lazy_tensors() -> Undo:
+    """Have them give lazy tensors, where this torch's core has no kernel of its own for them; gives the undo."""
+    kernels: dict[torch._ops.OpOverload, Callable[..., list[Tensor]]] = {
+        aten.split_copy.Tensor: split,
+        aten.split_with_sizes_copy.default: split_with_sizes,
+        aten.unbind_copy.int: unbind,
+        aten.unsafe_split.Tensor: split,
+        aten.unsafe_split_with_sizes.default: split_with_sizes,
+    }
+    overrides = Overrides()
+    for operation, kernel in kernels.items():
+        if dispatched_to(operation.name(), LAZY_KEY) != OWN:
+            overrides.replace(operation, LAZY_KEY, kernel)
+    return overrides.close
