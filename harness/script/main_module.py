@@ -15,6 +15,7 @@ from types import TracebackType
 from ..errors import AdoptionError, KernelError, NumdriftError
 from ..records import frames
 from ..records.run_config import RunConfig
+from ..tape.origin import own_files
 
 
 def execute(config: RunConfig, code: types.CodeType) -> None:
@@ -53,6 +54,13 @@ _EXPLAINED = re.compile(r"^  Explanation: .*: got (.+)$", re.MULTILINE)
 """
 
 
+INTERPRETER = "operation failed in the TorchScript interpreter"
+"""The heading of what an op raised in a graph of lazy tensors."""
+
+WITHOUT_KERNEL = " This could be because the operator doesn't exist for this backend"
+"""How torch goes on, for many lines, where a device has no kernel for an op."""
+
+
 @dataclass(frozen=True, slots=True)
 class ScriptEnd:
     """What a journal's last event says; `message` is "" for a run that completed. `told` is an error that
@@ -89,9 +97,20 @@ def end_of(error: BaseException | None, script: str) -> ScriptEnd:
     names = [kind.__name__ for kind in type(error).__mro__]
     allocator = "can't allocate memory" in str(error) or "not enough memory" in str(error)
     is_memory = "OutOfMemoryError" in names or isinstance(error, MemoryError) or allocator
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == script]
-    place = f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
+    place = place_of(error, script)
     return ScriptEnd("out-of-memory" if is_memory else "crashed", 1, first_line(error) + place)
+
+
+def place_of(error: BaseException, script: str) -> str:
+    """Where it was raised, ` (file:line)`: the innermost of the user's own files and, where that is not the script, the
+    script's line that led there."""
+    mine = [one for one in traceback.extract_tb(error.__traceback__) if one.filename in own_files(script)]
+    if not mine:
+        return ""
+    lines = [f"{mine[-1].filename}:{mine[-1].lineno}"]
+    if mine[-1].filename != script:
+        lines += [f"{one.filename}:{one.lineno}" for one in reversed(mine) if one.filename == script][:1]
+    return f" ({' <- '.join(lines)})"
 
 
 def own_trace(error: BaseException, script: str) -> TracebackType | None:
@@ -108,5 +127,8 @@ def first_line(error: BaseException) -> str:
     lines = str(error).splitlines() or [""]
     if isinstance(error, NumdriftError):
         return lines[0]
+    if INTERPRETER in lines[0]:  # what failed in it stands in the last line
+        lines = [line.partition(": ")[2] or line for line in lines if line.strip()][-1:]
+    lines[0] = lines[0].partition(WITHOUT_KERNEL)[0]
     raised = _EXPLAINED.search(str(error))
     return f"{type(error).__name__}: {lines[0]}{f': {raised[1]}' if raised else ''}".rstrip(": ")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -22,3 +24,26 @@ def test_what_an_op_raised_under_a_compiler_is_said() -> None:
 def test_the_first_line_of_any_other_error_is_its_message() -> None:
     assert first_line(ValueError("one\ntwo")) == "ValueError: one"
     assert end_of(MemoryError(), "train.py").status == "out-of-memory"
+
+
+def test_what_fails_in_torchscript_or_has_no_kernel_is_one_sentence() -> None:
+    interpreter = (
+        "The following operation failed in the TorchScript interpreter.\nTraceback of TorchScript (most recent call "
+        "last):\nRuntimeError: expected scalar type Double but found Float\n"
+    )
+    assert first_line(RuntimeError(interpreter)) == "RuntimeError: expected scalar type Double but found Float"
+    without = (
+        "Could not run 'aten::f' with arguments from the 'SparseLazy' backend. This could be because the operator "
+        "doesn't exist for this backend, or was omitted during the selective/custom build process.\nmore"
+    )
+    said = "NotImplementedError: Could not run 'aten::f' with arguments from the 'SparseLazy' backend."
+    assert first_line(NotImplementedError(without)) == said
+
+
+def test_the_place_is_the_innermost_of_the_users_files_and_the_scripts_line(tmp_path: Path) -> None:
+    model, train, names = tmp_path / "model.py", tmp_path / "train.py", dict[str, object]()
+    exec(compile("import torch\n\ndef forward(x):\n    return torch.ones(2) @ x\n", model, "exec"), names)  # noqa: S102
+    with pytest.raises(TypeError) as raised:
+        exec(compile("\n\n\n\nforward(None)\n", train, "exec"), names)  # noqa: S102
+    assert end_of(raised.value, str(train)).message.endswith(f" ({model}:4 <- {train}:5)")
+    assert end_of(raised.value, str(model)).message.endswith(f" ({model}:4)")
