@@ -33,7 +33,8 @@ class VerdictEvidence:
     `failed` are sentences about runs that did not get through (one whose loss is not finite did). `identical` and
     `first_differing_step` are of the free runs. `steps` are the scores of steps that both modes made from one state;
     `unscored` says why there are none, and `command` makes them; `stateless` says why nothing can make them.
-    `common_steps` is how many steps both have of runs of which one was cut short, else None.
+    `common_steps` is how many steps both have of runs of which one was cut short, else None. `compiles` says that one
+    of the modes has Inductor draw random numbers.
     """
 
     a: str
@@ -50,6 +51,7 @@ class VerdictEvidence:
     stateless: str = ""
     command: str = "numdrift investigate"
     common_steps: int | None = None
+    compiles: bool = False
 
 
 def decide(evidence: VerdictEvidence) -> Verdict:
@@ -87,8 +89,10 @@ def _void(evidence: VerdictEvidence) -> Verdict | None:
         more = f"; and {others} more difference{'s' if others > 1 else ''}" if others else ""
         text = f"different-setup: {causes[0].text}{more}"
         if causes[0].kind == "generator":
-            text += "; give both the same seeds, let neither draw more than the other, "
-            text += "and give a compiled mode fallback_random=on"
+            ways = ["give both the same seeds", "let neither draw more than the other"]
+            if evidence.compiles:
+                ways.append("give a compiled mode fallback_random=on")
+            text += f"; {', '.join(ways[:-1])} and {ways[-1]}"
         return Verdict("different-setup", text, step=causes[0].step)
     # A value of one run alone, or the loss of both: what comes after it is no training. A mask of infinities is.
     found = evidence.nonfinite

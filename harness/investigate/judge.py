@@ -211,6 +211,7 @@ def _weigh(evidence: PairEvidence, failed: Sequence[str]) -> _Weighed:
             stateless=f"no step of this script can be started from another run's state: {why}" if why else "",
             command=command,
             common_steps=compared.common_steps if compared.cut_short else None,
+            compiles=any(spec_of(run).base == "compile" for run in (a, b)),
         )
     )
     alike = compared.identical or several
