@@ -42,7 +42,7 @@ class PlantedFault:
 @dataclass(frozen=True, slots=True)
 class PublicScript:
     """One script, of which the `folder` is needed; it is started `inside` of that, and `script` is seen from there. `steps` are those that an investigation takes, and `limit` those after which
-    a recorded run is ended: 0 for scripts that end by themselves. `writes` are files of which bare and recorded have to
+    a run in another mode than cpu is ended, where it is `endless` in cpu as well (0: where it ends by itself). `writes` are files of which bare and recorded have to
     be the same, byte for byte. `data` says what it reads."""
 
     name: str
@@ -55,6 +55,7 @@ class PublicScript:
     environment: Mapping[str, str] = field(default_factory=dict)
     steps: int = 20
     limit: int = 0
+    endless: bool = False
     writes: Sequence[str] = ()
     data: str = ""
     faults: Sequence[PlantedFault] = ()

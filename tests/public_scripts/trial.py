@@ -93,7 +93,7 @@ def run_bare(one: PublicScript, python: str, folder: Path) -> tuple[Ran, bytes]:
     began = time.perf_counter()
     command = [python, "-c", SEEDED, one.script, *one.arguments]
     try:
-        limit = TIMEOUT / 10 if one.limit else TIMEOUT
+        limit = TIMEOUT / 10 if one.endless else TIMEOUT
         done = subprocess.run(
             command, check=False, cwd=folder / one.inside, env=_environment(one), capture_output=True, timeout=limit
         )
@@ -106,7 +106,7 @@ def run_bare(one: PublicScript, python: str, folder: Path) -> tuple[Ran, bytes]:
 
 def recorded(one: PublicScript, mode: str, python: str, scratch: Path, printed: bytes) -> Ran:
     """The script in a mode, held against what it `printed` bare and against the files that it wrote there."""
-    limit = ["--max-steps", str(one.limit)] if one.limit else []
+    limit = ["--max-steps", str(one.limit)] if one.limit and (one.endless or mode != "cpu") else []
     asked = ["--mode", mode, "--keep-files", "--timeout", str(TIMEOUT), *limit]
     began = time.perf_counter()
     answer = _numdrift(one, ["run", one.script, *asked], python, scratch / "tried", scratch / f"runs-{mode}")
@@ -182,7 +182,7 @@ def _numdrift(one: PublicScript, words: Sequence[str], python: str, folder: Path
 def _differences(one: PublicScript, run: Path, bare: Path, printed: bytes) -> Iterator[str]:
     """What a recorded run has printed or written otherwise than the bare script."""
     mine, theirs = (run / "stdout.log").read_bytes().splitlines(), printed.splitlines()
-    if one.limit:  # one of the two was ended before the other, perhaps within a line
+    if one.endless:  # one of the two was ended before the other, perhaps within a line
         common = max(0, min(len(mine), len(theirs)) - 1)
         mine, theirs = mine[:common], theirs[:common]
     both = zip_longest(mine, theirs)
