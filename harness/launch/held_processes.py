@@ -39,7 +39,7 @@ class HeldProcesses:
 
     def keep(self, run: Path, process: Running, address: Path) -> None:
         """Hold the process of a run, in place of one that was held for it before."""
-        self.let_go(run)
+        self._end(run)  # and nothing is thrown away: what the run has written is of the process that is held now
         self._held[run.absolute()] = process, address
 
     def address_of(self, run: Path) -> Path | None:
@@ -54,6 +54,11 @@ class HeldProcesses:
 
     def let_go(self, *runs: Path) -> None:
         """Let the processes of these runs end as they would have after their scripts: what they write is written."""
+        self._end(*runs)
+        for run in runs:
+            throw_away(run)
+
+    def _end(self, *runs: Path) -> None:
         ending = [self._held.pop(run.absolute()) for run in runs if run.absolute() in self._held]
         for process, address in ending:
             if process.poll() is None:
@@ -61,8 +66,6 @@ class HeldProcesses:
         for process, address in ending:
             process.end("exited", PATIENCE)
             address.unlink(missing_ok=True)
-        for run in runs:
-            throw_away(run)
 
     def close(self) -> None:
         self.let_go(*self._held)

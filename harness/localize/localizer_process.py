@@ -35,8 +35,8 @@ from .script_interpreter import Scripts
 from .standalone_scripts import ScriptWriter
 from .storage_flow import SIDES, Side
 
-CONNECT_SECONDS = 600.0
-"""A held process answers one after the other: another localization may be asking it, and a machine may be busy."""
+CONNECT_SECONDS = 120.0
+"""What a process has to answer, once its script has ended and it is held."""
 
 
 def main(path: Path) -> int:

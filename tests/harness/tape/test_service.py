@@ -65,6 +65,8 @@ class Alive:
     def poll(self) -> None:
         return None
 
+    def end(self, how: str, patience: float) -> None: ...
+
 
 class Quiet:
     def started(self, name: str) -> None: ...
@@ -399,3 +401,15 @@ def test_nobody_there_is_told_after_the_time(tmp_path: Path) -> None:
         Worker.connect(tmp_path / "s", 0.1)
     with pytest.raises(WorkerGone, match="cannot be reached"):
         Worker.connect(tmp_path / ("x" * 200), 0.1)
+
+
+def test_what_a_run_has_written_stays_while_its_process_is_held(tmp_path: Path) -> None:
+    """The process still sees it: without it the folders in which it lies cannot be read, and imports fail."""
+    written = tmp_path / "run" / "written" / "0" / "files" / "__pycache__"
+    written.mkdir(parents=True)
+    processes = HeldProcesses()
+    for _ in range(2):  # also where a process is held in place of another one
+        processes.keep(tmp_path / "run", cast(Running, Alive()), tmp_path / "no.sock")
+        assert written.exists()
+    processes.let_go(tmp_path / "run")
+    assert not (tmp_path / "run" / "written").exists()
