@@ -54,19 +54,23 @@ def homes(blocks: Sequence[Block], side: str) -> dict[int, int]:
 def in_place_of_each_other(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> list[Block]:
     """The blocks, where one that only side a has and one that only side b has are one, if what they make is read by the
     same argument of the same op: a pooling module that is made where it is called, and so has no place in the model but
-    its class's name, and another one that is called in its place. Nothing is put together that would have to wait for
-    itself."""
-    found = list(blocks)
-    while True:
-        known = len(cycles(waiting(a, b, found)))
-        for mine, yours in dict.fromkeys(_replacements(a, b, found)):
-            both = Block(found[mine].a, found[yours].b, paired=False)
-            rest = [block for number, block in enumerate(found) if number not in (mine, yours)]
-            if len(cycles(waiting(a, b, [*rest, both]))) <= known:
-                found = [*rest, both]
-                break
-        else:
-            return found
+    its class's name, and another one that is called in its place. Two blocks of which one waits for the other stay two.
+    """
+    wanted = dict.fromkeys(_replacements(a, b, blocks))
+    graph = waiting(a, b, blocks) if wanted else networkx.DiGraph()
+    joined: dict[int, int] = {}
+    for mine, yours in wanted:
+        if mine in joined or yours in joined.values():
+            continue
+        if networkx.has_path(graph, mine, yours) or networkx.has_path(graph, yours, mine):
+            continue
+        graph.add_edges_from([(before, mine) for before in graph.pred[yours]])
+        graph.add_edges_from([(mine, after) for after in graph.succ[yours]])
+        graph.remove_node(yours)
+        joined[mine] = yours
+    taken = set(joined.values())
+    both = {mine: Block(blocks[mine].a, blocks[yours].b, paired=False) for mine, yours in joined.items()}
+    return [both.get(number, block) for number, block in enumerate(blocks) if number not in taken]
 
 
 def _replacements(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> Iterator[tuple[int, int]]:
@@ -79,8 +83,6 @@ def _replacements(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> It
         if not block.is_pair:
             continue
         for mine, yours in zip(a.nodes[block.a[0]].reads, b.nodes[block.b[0]].reads, strict=False):
-            makers = a.makers.get(mine.value), b.makers.get(yours.value)
-            if None not in makers:
-                one, other = left[makers[0]], right[makers[1]]  # type: ignore[index]
-                if one in alone and other in alone:
-                    yield one, other
+            one, other = a.makers.get(mine.value), b.makers.get(yours.value)
+            if one is not None and other is not None and {left[one], right[other]} <= alone:
+                yield left[one], right[other]
