@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from .trial import Investigated, Ran, Tried
+from .trial import Ran, Tried
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "public-scripts.md"
 
@@ -15,7 +15,7 @@ HEAD = """# Public scripts
 compile investigated against cpu. {provenance}; this page is what the command wrote. Nothing of the scripts is in this
 repository: the folder has them, with the data that they read.
 
-*cpu* says whether the recorded run printed what plain Python prints, line by line, and wrote the same bytes to the files
+*cpu* says whether the recorded run printed what plain Python prints, line by line but for times, and wrote the same bytes to the files
 that are compared; generators that a script does not seed start from 0 in both. Seconds are of whole processes, once
 each, beside those of plain Python. *investigated* is what `numdrift investigate --no-confirm` says of compile against
 cpu, over the first steps.
@@ -81,13 +81,9 @@ def _ran(ran: Ran, bare: Ran) -> str:
 def _notes(one: Tried) -> list[str]:
     said = [f"bare: {one.bare.message}"] if one.bare.message else []
     said += [f"{mode}: {ran.message or ran.why}" for mode, ran in one.runs.items() if ran.message or ran.why]
-    if not _is_plain(one.investigated):
+    if one.investigated.verdict not in ("identical", "rounding", "failed"):  # why a run failed stands there already
         said.append(f"investigated: {one.investigated.text}")
     return [_cell(text) for text in said]
-
-
-def _is_plain(found: Investigated) -> bool:
-    return found.verdict in ("identical", "rounding")
 
 
 def _cell(text: str) -> str:

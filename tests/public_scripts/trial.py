@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -31,6 +32,9 @@ sys.path[0] = str(Path(sys.argv[0]).absolute().parent)
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 """Plain Python, with the generators as numdrift leaves them where the script does not seed them."""
+
+TIMES = re.compile(rb"(?i)(step )?time:? *\d[\d.]* *m?s?\b|\b\d[\d.]* *(ms|s|seconds)\b")
+"""What scripts print of the time that they take, which is nobody's to compare."""
 
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", "OMP_WAIT_POLICY": "passive", "MPLBACKEND": "Agg"}
 
@@ -115,7 +119,8 @@ def recorded(one: PublicScript, mode: str, python: str, scratch: Path, printed: 
         return Ran("refused", seconds, message=answer)
     [run] = answer["runs"]
     if mode != "cpu" or run["status"] != "complete":
-        return Ran(run["status"], seconds, run["steps"], run["message"] or "")
+        message = str(run["message"] or "").replace(f"{scratch / 'tried'}/", "")
+        return Ran(run["status"], seconds, run["steps"], message)
     why = "; ".join(_differences(one, Path(run["path"]), scratch / "bare", printed))
     return Ran(run["status"], seconds, run["steps"], same=not why, why=why)
 
@@ -181,7 +186,7 @@ def _numdrift(one: PublicScript, words: Sequence[str], python: str, folder: Path
 
 def _differences(one: PublicScript, run: Path, bare: Path, printed: bytes) -> Iterator[str]:
     """What a recorded run has printed or written otherwise than the bare script."""
-    mine, theirs = (run / "stdout.log").read_bytes().splitlines(), printed.splitlines()
+    mine, theirs = (TIMES.sub(b"", one).splitlines() for one in ((run / "stdout.log").read_bytes(), printed))
     if one.endless:  # one of the two was ended before the other, perhaps within a line
         common = max(0, min(len(mine), len(theirs)) - 1)
         mine, theirs = mine[:common], theirs[:common]
