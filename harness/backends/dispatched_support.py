@@ -16,6 +16,7 @@ import torch
 from numdrift.kernels.expectation import tensors_in
 
 from ..records.backend_work import OperatorCall
+from ..script.main_module import said_by
 from ..torch_private.dispatching import Overrides
 from ..torch_private.lazy import wrapped_number
 from ..torch_private.operators import DeviceKernel, device_kernels
@@ -193,7 +194,7 @@ class _Observer:
             except Exception:  # noqa: BLE001, whatever it says of the arguments
                 fails_anywhere = True
         if call.is_told and not fails_anywhere:
-            text = (str(error).splitlines() or [type(error).__name__])[0]
+            text = said_by(error) or type(error).__name__
             self._tell(call, (instruction(call.kernel.name.partition(".")[0], (), call.configuration),), text)
         # What it was called by fails by it, and is not told of besides.
         for outer in self._within:

@@ -124,11 +124,15 @@ def own_trace(error: BaseException, script: str) -> TracebackType | None:
 def first_line(error: BaseException) -> str:
     """The first line of what an error says, behind its type where it is none of ours, with what an op raised
     under a compiler."""
-    lines = str(error).splitlines() or [""]
     if isinstance(error, NumdriftError):
-        return lines[0]
-    if INTERPRETER in lines[0]:  # what failed in it stands in the last line
-        lines = [line.partition(": ")[2] or line for line in lines if line.strip()][-1:]
-    lines[0] = lines[0].partition(WITHOUT_KERNEL)[0]
+        return (str(error).splitlines() or [""])[0]
     raised = _EXPLAINED.search(str(error))
-    return f"{type(error).__name__}: {lines[0]}{f': {raised[1]}' if raised else ''}".rstrip(": ")
+    return f"{type(error).__name__}: {said_by(error)}{f': {raised[1]}' if raised else ''}".rstrip(": ")
+
+
+def said_by(error: BaseException) -> str:
+    """What an error says, in one line, as far as it says something: its first one, and of TorchScript the last."""
+    lines = [line for line in str(error).splitlines() if line.strip()] or [""]
+    if INTERPRETER in lines[0]:
+        return lines[-1].partition(": ")[2] or lines[-1]
+    return lines[0].partition(WITHOUT_KERNEL)[0]

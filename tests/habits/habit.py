@@ -18,8 +18,8 @@ class Habit:
     `not_in` gives, of the modes in which it cannot run, the reason in one line, as a part of what numdrift says.
     `cuda`: it asks for a GPU whatever the machine has; `reads_device`: it takes the device from DEVICE.
     `compiles_model`: it compiles its model by itself. `lazy_as_cpu` says why its lazy run can only be held against the
-    bare one on the CPU. `module`: it is started as `-m module`. `exit_code` is its own. `printed` is what stands before a
-    loss that it prints.
+    bare one on the CPU, and `lazy_rounds` why not even that, bit for bit. `module`: it is started as `-m module`.
+    `exit_code` is its own. `printed` is what stands before a loss that it prints.
     """
 
     script: str
@@ -32,6 +32,7 @@ class Habit:
     reads_device: bool = False
     compiles_model: bool = False
     lazy_as_cpu: str = ""
+    lazy_rounds: str = ""
     module: str = ""
     exit_code: int = 0
     printed: str = "loss"

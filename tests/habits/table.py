@@ -97,6 +97,8 @@ WRONG = "not yet"
 
 
 def _cell(one: Outcome) -> str:
+    if one.mode == "lazy" and one.habit.lazy_rounds and not one.wrong:
+        return "runs, with other last bits than the CPU's"
     if one.mode in one.habit.not_in:
         return one.habit.not_in[one.mode]
     if one.wrong:

@@ -57,6 +57,8 @@ class Outcome:
 
     @property
     def wrong(self) -> tuple[str, ...]:
+        if self.mode == "lazy" and self.habit.lazy_rounds:
+            return () if self.run.manifest.status == "complete" else (self.message,)
         return () if self.bare is None else tuple(differences(self.habit, self.bare, self.run))
 
     @property
@@ -85,7 +87,7 @@ def environment(**variables: str) -> dict[str, str]:
 
 def run_bare(habit: Habit, mode: str, folder: Path, scripts: Path = SCRIPTS, *, forked: bool = False) -> Bare:
     """Run the script by plain python; for another device in a copy of `scripts` in which that device is written."""
-    on_cpu = mode == "lazy" and bool(habit.lazy_as_cpu)
+    on_cpu = mode == "lazy" and bool(habit.lazy_as_cpu or habit.lazy_rounds)
     mode = "cpu" if on_cpu else mode
     device = DEVICES[mode]
     if habit.cuda or (device != "cpu" and not habit.reads_device):

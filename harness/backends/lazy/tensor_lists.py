@@ -13,6 +13,7 @@ core has a kernel.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,7 +44,7 @@ def unbind(tensor: Tensor, dim: int = 0) -> list[Tensor]:
 
 def give_lists_of_lazy_tensors() -> Undo:
     """Have them give lazy tensors, where this torch's core has no kernel of its own for them; gives the undo."""
-    kernels: dict[torch._ops.OpOverload, Callable[..., list[Tensor]]] = {
+    kernels: dict[Any, Callable[..., list[Tensor]]] = {
         aten.split_copy.Tensor: split,
         aten.split_with_sizes_copy.default: split_with_sizes,
         aten.unbind_copy.int: unbind,
