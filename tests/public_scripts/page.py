@@ -17,7 +17,7 @@ repository: the folder has them, with the data that they read.
 
 *cpu* says whether the recorded run printed what plain Python prints, line by line but for times, and wrote the same bytes to the files
 that are compared; generators that a script does not seed start from 0 in both. Seconds are of whole processes, once
-each, beside those of plain Python. *investigated* is what `numdrift investigate --no-confirm` says of compile against
+each, beside those of plain Python; in other modes than cpu a long training is ended after some steps. *investigated* is what `numdrift investigate --no-confirm` says of compile against
 cpu, over the first steps.
 
 | script | steps | bare | cpu | compile | lazy | compile against cpu | first cause |

@@ -33,7 +33,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 """Plain Python, with the generators as numdrift leaves them where the script does not seed them."""
 
-TIMES = re.compile(rb"(?i)(step )?time:? *\d[\d.]* *m?s?\b|\b\d[\d.]* *(ms|s|seconds)\b")
+TIMES = re.compile(rb"(?i)((step )?time|sps):? *\d[\d.]* *m?s?\b|\b\d[\d.]* *(ms|s|seconds)\b")
 """What scripts print of the time that they take, which is nobody's to compare."""
 
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", "OMP_WAIT_POLICY": "passive", "MPLBACKEND": "Agg"}
