@@ -107,9 +107,8 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
     told = (verdict.notes, compared.notes, environment_differences(evidence.a, evidence.b), scores.notes)
     notes = [*chain(*told), *scores.unreplayed, *weighed.unreadable]
     notes += [note for answer in answers.values() for note in answer.notes]
-    # "compile is crashed: REASON" says nothing more where the verdict is that, with the reason
-    failed = [f": {run.manifest.message}" for run in _runs(evidence).values() if run.manifest.message]
-    if verdict.word == "failed":
+    if verdict.word == "failed":  # "compile is crashed: REASON" says nothing more than the verdict
+        failed = [f": {run.manifest.message}" for run in _runs(evidence).values() if run.manifest.message]
         notes = [one for one in notes if not any(one.endswith(why) and why in verdict.text for why in failed)]
     explained, unexplained = None, ""
     if not compared.identical:

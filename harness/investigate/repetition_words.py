@@ -13,7 +13,6 @@ from ..drift.draw_difference import DrawDifference
 from ..drift.recorded_drift import GENERATORS
 from ..records.call_record import GRAPH, OWN, SETUP_PHASE, CallRecord
 from ..records.unfilled_read import UnfilledRead
-from ..tape.origin import line_of
 from .culprit_words import PHASES, from_here
 
 MOST_CODE = 100
@@ -68,19 +67,19 @@ def sentence_of(found: CallDifference) -> str:
 
 def unfilled_sentence(found: UnfilledRead) -> str:
     """What reads memory without values in a mode whose ops have none when they are called."""
-    line = line_of(found.frames[0]) if found.frames else ""
-    place = place_of(CallRecord(found.step, found.op, line, found.phase, found.module))
-    how = f"gives memory that {found.made_by} has made without values" if found.op != found.made_by else "makes memory"
+    call, made_by = found.call, found.made_by
+    how = f"gives memory that {made_by} has made without values" if call.op != made_by else "makes memory"
     return (
-        f"{_when(found.step, found.phase)} {place} {how} and no op has filled: what happens to lie there goes into "
-        "the results"
+        f"{_when(call.step, call.phase)} {place_of(call)} {how} and no op has filled: what happens to lie there goes "
+        "into the results"
     )
 
 
 def unfilled_remedy(found: UnfilledRead) -> str:
-    if found.op == found.made_by:
+    """What helps against that."""
+    if found.call.op == found.made_by:
         return "fill it before it is read (torch.zeros in place of torch.empty)"
-    return f"take another op in the place of {found.op}, of which this mode loses what it writes"
+    return f"take another op in the place of {found.call.op}, of which this mode loses what it writes"
 
 
 def remedy_of(found: CallDifference) -> str:

@@ -18,7 +18,7 @@ from ..drift.call_difference import CallDifference, first_difference
 from ..drift.recorded_drift import Repetition, repetition
 from ..errors import NumdriftError
 from ..launch.batch_plan import BatchPlan
-from ..records.call_record import GRAPH
+from ..records.call_record import GRAPH, CallRecord
 from ..records.codec import json_text, plain, read_fields
 from ..records.culprit import NONDETERMINISM, Culprit
 from ..records.experiment import Experiment
@@ -27,7 +27,6 @@ from ..records.step_selection import StepSelection
 from ..records.unfilled_read import UnfilledRead, read_unfilled
 from ..runs.recorded_calls import read_calls
 from ..runs.recorded_run import RecordedRun
-from ..tape.origin import line_of
 from .evidence import EvidenceFolder, PairEvidence
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Round, repeating
@@ -97,7 +96,8 @@ class Repetitions:
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
         culprits, sentences = list[Culprit](), list[str]()
-        for run, control, unfilled in _unlike(evidence):
+        unlike = list(_unlike(evidence))
+        for run, control, unfilled in unlike:
             if unfilled:
                 culprits.append(_unfilled_culprit(run, unfilled[0]))
                 sentences.append(f"{control.text}; what helps: {unfilled_remedy(unfilled[0])}")
@@ -107,7 +107,8 @@ class Repetitions:
                 continue
             found = repeated.difference
             if found is not None and found.what != "earlier":
-                culprits.append(_culprit(run, found, by_stand_in=repeated.by_stand_in))
+                by = shown_by_stand_in(run.manifest.label) if repeated.by_stand_in else ""
+                culprits.append(_culprit(run, found.call, found.what, found.step, sentence_of(found) + by))
                 sentences.append(f"{control.text}; what helps: {remedy_of(found)}")
             else:
                 sentences.append(_nothing(run, repeated, control, found))
@@ -115,8 +116,8 @@ class Repetitions:
         runs: tuple[tuple[Literal["a", "b"], RecordedRun], ...] = (("a", evidence.a), ("b", evidence.b))
         for side, run in runs:
             taped = [one for made in evidence.made[side].values() for one in read_unfilled(made.path)]
-            if taped and run.path not in {unlike.path for unlike, *_ in _unlike(evidence)}:
-                first = min(taped, key=lambda one: one.step)
+            if taped and run.path not in {one.path for one, *_ in unlike}:
+                first = min(taped, key=lambda one: one.call.step)
                 culprits.append(_unfilled_culprit(run, first))
                 label = run.manifest.label
                 sentences.append(f"{label}: {unfilled_sentence(first)}; what helps: {unfilled_remedy(first)}")
@@ -225,8 +226,7 @@ def repeated_of(run: RecordedRun) -> Repeated | None:
         return None
 
 
-def _culprit(run: RecordedRun, found: CallDifference, *, by_stand_in: bool) -> Culprit:
-    call = found.call
+def _culprit(run: RecordedRun, call: CallRecord, what: str, step: int, text: str) -> Culprit:
     return Culprit(
         kind=NONDETERMINISM,
         status="culprit",
@@ -234,28 +234,16 @@ def _culprit(run: RecordedRun, found: CallDifference, *, by_stand_in: bool) -> C
         module=call.module,
         op=call.name or None,
         source=call.line or None,
-        step=found.step,
-        what=found.what,
+        step=step,
+        what=what,
         name=run.manifest.label,
-        text=sentence_of(found) + (shown_by_stand_in(run.manifest.label) if by_stand_in else ""),
+        text=text,
         significance="beyond-rounding",
     )
 
 
 def _unfilled_culprit(run: RecordedRun, found: UnfilledRead) -> Culprit:
-    return Culprit(
-        kind=NONDETERMINISM,
-        status="culprit",
-        phase=found.phase,
-        module=found.module,
-        op=found.op,
-        source=line_of(found.frames[0]) if found.frames else None,
-        step=found.step,
-        what="unfilled",
-        name=run.manifest.label,
-        text=unfilled_sentence(found),
-        significance="beyond-rounding",
-    )
+    return _culprit(run, found.call, "unfilled", found.call.step, unfilled_sentence(found))
 
 
 def _nothing(run: RecordedRun, repeated: Repeated, control: Repetition, found: CallDifference | None) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .call_record import CallRecord
 from .codec import json_text, plain, read_fields
 
 PLACE = "tapes/unfilled-{step}.json"
@@ -15,20 +16,16 @@ PLACE = "tapes/unfilled-{step}.json"
 
 @dataclass(frozen=True, slots=True)
 class UnfilledRead:
-    """An op of the script, and the op in it that has made memory on whose chance values a result of the step depends.
-    `frames` are the user's own, the innermost first, each as `file:line function`."""
+    """The call of the script's that has given such memory, and the op in it that has made it, on whose chance values a
+    result of the step depends."""
 
-    step: int
-    op: str
+    call: CallRecord
     made_by: str
-    phase: str
-    module: str | None = None
-    frames: Sequence[str] = ()
 
 
 def write_unfilled(run: Path, found: Sequence[UnfilledRead]) -> None:
     """Write those of one step. Raises OSError."""
-    path = run / PLACE.format(step=f"{found[0].step:06d}")
+    path = run / PLACE.format(step=f"{found[0].call.step:06d}")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json_text({"schema": 1, "reads": plain(found)}, indent=1), encoding="utf-8")
 

@@ -104,6 +104,30 @@ def script_frames(script: str) -> tuple[str, ...]:
     return own_files(script).chain(sys._getframe(1))
 
 
+@functools.lru_cache(maxsize=4096)
+def frames_in(stack: str, script: str) -> tuple[str, ...]:
+    """The same of the text of a stack, which a compiler notes of each of its nodes."""
+    return own_files(script).chain_in(stack)
+
+
+class StepFrames:
+    """The user's frames of the calls of one step. An op of the backward has those of the forward whose derivative it
+    is, by autograd's number of the node."""
+
+    def __init__(self, script: str) -> None:
+        self._script = script
+        self._forward: dict[int, tuple[str, ...]] = {}
+
+    def here(self, phase: str, sequence: int | None) -> tuple[str, ...]:
+        """Those of the call that is being made."""
+        frames = script_frames(self._script)
+        if sequence is not None and phase == "forward":
+            self._forward.setdefault(sequence, frames)
+        elif sequence is not None and phase == "backward":
+            frames = self._forward.get(sequence, frames)
+        return frames
+
+
 def line_of(frame: str) -> str:
     """`file:line` of a frame that is `file:line function`."""
     line, _, function = frame.rpartition(" ")

@@ -20,7 +20,7 @@ from .call_log import CallLog, CallValues, NotedCall, raising
 from .compiled_graphs import CapturedGraph, CompiledGraph, Unrolled, Unroller
 from .op_names import NAMESPACES, SHARDED, unreplayed
 from .op_places import StepPlaces, owners_of
-from .origin import script_frames
+from .origin import StepFrames, script_frames
 from .random_calls import RandomCalls
 from .shards import is_sharded
 from .step_settings import current_settings
@@ -67,7 +67,7 @@ class TapeRecorder:
         self._suspended = False
         self._random: RandomCalls | None = None
         self._settings: Mapping[str, Any] = {}
-        self._frames: dict[int, tuple[str, ...]] = {}  # by autograd's sequence number, of the first op with it
+        self._frames = StepFrames(script)
 
     def start(self) -> None:
         self._settings = current_settings()
@@ -222,12 +222,7 @@ class TapeRecorder:
             raise
         if taken is not None:
             with self._looking():
-                frames = script_frames(self._script)
-                # An op of the backward comes from the line of the forward whose derivative it is.
-                if place.phase == "forward" and place.sequence is not None:
-                    self._frames.setdefault(place.sequence, frames)
-                elif place.phase == "backward" and place.sequence is not None:
-                    frames = self._frames.get(place.sequence, frames)
+                frames = self._frames.here(place.phase, place.sequence)
                 self._log.complete(operation, args, kwargs, taken, outputs, frames)
         return outputs
 

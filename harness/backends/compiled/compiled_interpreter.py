@@ -13,7 +13,7 @@ import torch
 from ...tape.call_log import CallLog, given_by
 from ...tape.compiled_graphs import CompiledGraph, ValueKey, value_key
 from ...tape.op_places import OpPlace
-from ...tape.origin import own_files
+from ...tape.origin import frames_in
 from ...tape.random_calls import RandomCalls, is_random
 from ...tape.tape import Call, CompiledNode, NotReplayable
 from ...torch_private.dispatching import is_operation_overload, op_behind
@@ -258,4 +258,4 @@ class NodeNames:
 
     def frames(self, node: torch.fx.Node) -> tuple[str, ...]:
         """The user's frames that the compiler has noted: from the region inwards, the innermost first."""
-        return own_files(self._script).chain_in(str(node.meta.get("stack_trace") or ""))
+        return frames_in(str(node.meta.get("stack_trace") or ""), self._script)

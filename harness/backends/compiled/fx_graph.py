@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ...records.graph_record import Node, Value
-from ...tape.origin import FRAME, line_of, own_files
+from ...tape.origin import FRAME, frames_in, line_of
 from ...torch_private.graph_stages import CALL, parts_of_op
 from ...torch_private.operators import arguments_of, overloads_of
 
@@ -240,7 +240,7 @@ def path_in_source(expression: str) -> str:
 def script_line(stack: str, script: str) -> str:
     """The innermost frame of the user's own files in a stack, else the innermost one outside of torch and of numdrift,
     as `file:line`."""
-    mine = own_files(script).chain_in(stack)
+    mine = frames_in(stack, script)
     if mine:
         return line_of(mine[0])
     found = [one for one in FRAME.findall(stack) if not one[0].startswith((TORCH, NUMDRIFT))]

@@ -24,10 +24,11 @@ import torch
 from numdrift.kernels.expectation import tensors_in
 from numdrift.kernels.swaps.sites import ModulePaths
 
+from ...records.call_record import CallRecord
 from ...records.unfilled_read import UnfilledRead
 from ...tape.call_log import CallLog, NotedCall
 from ...tape.op_places import OpPlace, owned_by_one, owners_of
-from ...tape.origin import script_frames
+from ...tape.origin import StepFrames, line_of, script_frames
 from ...tape.replay import generator_state, set_generator_state
 from ...tape.step_settings import current_settings
 from ...tape.tape import NotReplayable, Phase, Tape, View, Watched, leaves, mapped
@@ -96,7 +97,7 @@ class LazyStepRecorder:
         self._phase: Phase = "data"
         self._iteration = 0
         self._first: dict[Hashable, int] = {}
-        self._frames: dict[int, tuple[str, ...]] = {}  # by autograd's sequence number
+        self._frames = StepFrames(script)
         self._open = self._executing = self._is_over = False
         self._executions = 0
         self._generator = torch.empty(0)
@@ -187,17 +188,13 @@ class LazyStepRecorder:
     @property
     def unfilled(self) -> list[UnfilledRead]:
         """The calls that have made memory without values on which a result of the step depends."""
-        return [
-            UnfilledRead(
-                step=self._step,
-                op=call.outermost.kernel.name.replace("::", "."),
-                made_by=call.kernel.name.replace("::", "."),
-                phase=call.outermost.place.phase,
-                module=call.outermost.place.module,
-                frames=call.outermost.frames,
-            )
-            for call in self._unfilled.read
-        ]
+        found = []
+        for one in self._unfilled.read:
+            outer = one.outermost
+            op, line = outer.kernel.name.replace("::", "."), line_of(outer.frames[0]) if outer.frames else ""
+            call = CallRecord(self._step, op, line, outer.place.phase, outer.place.module)
+            found.append(UnfilledRead(call, made_by=one.kernel.name.replace("::", ".")))
+        return found
 
     def tape(self) -> Tape:
         """What was recorded, once what is watched has been executed. Raises NotReplayable with the reason where that is
@@ -259,17 +256,14 @@ class LazyStepRecorder:
 
     def _here(self, operation: Any) -> tuple[OpPlace, tuple[str, ...]]:
         """Where the op is that is about to be called, and the user's frames."""
-        node, frames = self._places.here(operation, {}), script_frames(self._script)
+        node = self._places.here(operation, {})
         if node.phase == "backward":
             self._phase = "optimizer"  # is what comes after it, until a module is called or something is differentiated
-            frames = frames if node.sequence is None else self._frames.get(node.sequence, frames)
-            return OpPlace("backward", node.module, node.sequence), frames
+            return OpPlace("backward", node.module, node.sequence), self._frames.here("backward", node.sequence)
         if node.module is not None or node.sequence is not None:
             self._iteration += self._phase == "optimizer"
             self._phase = "forward"
-        if node.sequence is not None:
-            self._frames.setdefault(node.sequence, frames)
-        return OpPlace(self._phase, node.module, node.sequence), frames
+        return OpPlace(self._phase, node.module, node.sequence), self._frames.here(self._phase, node.sequence)
 
     def _ended(self, call: KernelCalled, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any) -> None:
         made = [one for one in tensors_in(outputs) if one.device.type == "lazy"]

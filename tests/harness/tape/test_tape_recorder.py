@@ -213,7 +213,7 @@ def test_an_op_that_raises_reaches_the_script_and_no_tape() -> None:
 
 
 def test_a_failure_of_the_recorder_leaves_the_script_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("numdrift.harness.tape.tape_recorder.script_frames", lambda _: 1 / 0)
+    monkeypatch.setattr("numdrift.harness.tape.origin.script_frames", lambda _: 1 / 0)
     with recorded() as recorder:
         value = torch.ones(2) + 1
         recorder.watch("loss 0", value)
