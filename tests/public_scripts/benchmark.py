@@ -21,9 +21,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from numdrift.harness.records.codec import read_fields
+
 from .corpus import PublicScript, read_corpus
 from .page import PAGE, page
-from .trial import Investigated, Ran, Tried, try_script
+from .trial import Tried, try_script
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -79,14 +81,7 @@ def read(path: Path) -> list[Tried]:
     """What an interrupted benchmark has tried already."""
     if not path.exists():
         return []
-    found = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        one = json.loads(line)
-        one["bare"], one["investigated"] = Ran(**one["bare"]), Investigated(**one["investigated"])
-        one["runs"] = {mode: Ran(**ran) for mode, ran in one["runs"].items()}
-        one["faults"] = {name: Investigated(**fault) for name, fault in one["faults"].items()}
-        found.append(Tried(**one))
-    return found
+    return [read_fields(Tried, json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def provenance() -> str:

@@ -21,6 +21,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from numdrift.harness.records.codec import read_fields
+
 NAME = "corpus.json"
 
 
@@ -65,8 +67,7 @@ def read_corpus(folder: Path) -> list[PublicScript]:
     """Raises SystemExit where the file is not there, or is not understood."""
     try:
         described = json.loads((folder / NAME).read_text(encoding="utf-8"))["scripts"]
-        faults = [[PlantedFault(**fault) for fault in one.get("faults", ())] for one in described]
-        found = [PublicScript(**{**one, "faults": each}) for one, each in zip(described, faults, strict=True)]
+        found = [read_fields(PublicScript, one) for one in described]
     except (OSError, ValueError, TypeError, LookupError) as error:
         raise SystemExit(f"{folder / NAME} does not describe public scripts: {error}") from error
     if len({one.name for one in found}) < len(found):
