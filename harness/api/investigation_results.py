@@ -27,6 +27,7 @@ TAKEN = (
 
 PARAMETER_COLUMNS = (
     "a", "b", "step", "name", "shape", "dtype", "max_ulp", "relative_l2", "max_absolute", "differing", "numel",
+    "scale_ulp",
 )  # fmt: skip
 CULPRIT_COLUMNS = (
     "a", "b", "op", "phase", "module", "source", "step", "kind", "status", "significance", "share_of_drift",

@@ -86,15 +86,19 @@ def _loss_figures(folder: Path, runs: Sequence[RecordedRun], suffixes: tuple[str
         first = runs[0].manifest.label if len(runs) == len(firsts) else firsts[run.manifest.suffix]
         # of one batch the curves are called by their modes alone, and so is what they are held against
         reference = first if several else first.removeprefix(f"{run.manifest.suffix}: ")
-        curves.append(
-            Curve(
-                label=label,
-                steps=[step.step for step in run.journal.steps],
-                losses=[step.loss for step in run.journal.steps],
-                status=run.manifest.status,
-                reference=None if label == reference else reference,
+        for name, series in run.journal.series().items():
+            of = f", {name}" if name else ""
+            curves.append(
+                Curve(
+                    label=f"{label}{of}",
+                    steps=[step.step for step in series],
+                    losses=[step.loss for step in series],
+                    status=run.manifest.status,
+                    reference=None if label == reference else f"{reference}{of}",
+                )
             )
-        )
+    there = {curve.label for curve in curves}  # a run that ended early may not have had a step of each optimizer
+    curves = [curve if curve.reference in there else replace(curve, reference=None) for curve in curves]
     plain = output or InvestigationFolder(folder).plot(suffixes, "loss_curve")
     figures = {plain: loss_curve(curves, title=_title_of(runs))}
     if any(curve.reference is not None for curve in curves):

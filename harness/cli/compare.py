@@ -132,15 +132,15 @@ def _show_parameters(out: Console, one: RunComparison, parameters: ParameterComp
         out.print(f"{head}all {count} parameters and buffers are identical bit for bit")
     else:
         out.print(f"{head}{len(differing)} of {count} parameters and buffers differ")
-        rows = table("  name", "shape", "dtype", ">max ULP", ">relative L2", ">max |Δ|", ">elements")
+        rows = table("  name", "shape", "dtype", ">relative L2", ">max |Δ|", ">in ULP of the largest", ">elements")
         for drift in differing[: top or None]:
             rows.add_row(
                 f"  {drift.name}",
                 "x".join(map(str, drift.shape)) or "scalar",
                 drift.dtype,
-                "-" if drift.max_ulp is None else f"{drift.max_ulp:,}",
                 number(drift.relative_l2),
                 number(drift.max_absolute),
+                "-" if drift.scale_ulp is None else number(drift.scale_ulp),
                 f"{drift.differing:,} of {drift.numel:,}",
             )
         out.print(rows)

@@ -16,9 +16,19 @@ from .output import console
 
 PLAIN_EVERY_SECONDS = 5.0
 
+COMPILING_EVERY_SECONDS = 30.0
+"""Between two plain lines that say the same graph is still being compiled."""
 
-def describe(progress: JournalProgress) -> str:
-    """Steps, loss and speed in one phrase."""
+
+def describe(progress: JournalProgress, expected: int = 0) -> str:
+    """Steps, loss and speed in one phrase, or what is being compiled; `expected` graphs are known from an earlier run
+    of the mode, 0 where there was none."""
+    under_way = progress.compilations
+    if under_way.under_way:
+        of = f" of {expected}" if expected >= under_way.graphs else ""
+        what = ", ".join(part for part in ("backward" if under_way.backward else "", Path(under_way.line).name) if part)
+        seconds = time.monotonic() - under_way.since
+        return f"step {progress.steps:,}  compiling graph {under_way.graphs}{of} ({what}), {seconds:.0f} s so far"
     loss = "no loss" if progress.loss is None else f"loss {progress.loss:.6g}"
     said = f"step {progress.steps:,}  {loss}"
     if not (progress.steps and progress.seconds):
@@ -61,7 +71,8 @@ class TerminalReporter:
         for line in self._understood.block(name, progress.understood):
             self._progress.console.print(line, soft_wrap=True)
         self._steps[name] = progress.steps
-        self._progress.update(self._tasks[name], completed=progress.steps, said=describe(progress))
+        said = describe(progress, self._understood.graphs(name, progress))
+        self._progress.update(self._tasks[name], completed=progress.steps, said=said)
 
     def ended(self, name: str, end: ProcessEnd) -> None:
         task = self._tasks[name]
@@ -85,6 +96,7 @@ class PlainReporter:
         self._quiet = quiet
         self._said: dict[str, float] = {}
         self._last: dict[str, str] = {}
+        self._compiling = ("", 0)
 
     def __enter__(self) -> Self:
         return self
@@ -99,10 +111,18 @@ class PlainReporter:
     def progressed(self, name: str, progress: JournalProgress) -> None:
         for line in self._understood.block(name, progress.understood):
             self._say(line)
-        self._last[name] = describe(progress)
-        if time.monotonic() - self._said[name] >= PLAIN_EVERY_SECONDS:
-            self._said[name] = time.monotonic()
-            self._say(f"{name}: {self._last[name]}")
+        now, under_way = time.monotonic(), progress.compilations
+        expected = self._understood.graphs(name, progress)
+        if not under_way.under_way:
+            self._last[name] = describe(progress)
+        elif now - under_way.since < PLAIN_EVERY_SECONDS:
+            return  # a quick compilation is no news
+        new = (name, under_way.graphs) != self._compiling
+        every = COMPILING_EVERY_SECONDS if under_way.under_way and not new else PLAIN_EVERY_SECONDS
+        if now - self._said[name] >= every:
+            self._said[name] = now
+            self._compiling = (name, under_way.graphs)
+            self._say(f"{name}: {describe(progress, expected)}")
 
     def ended(self, name: str, end: ProcessEnd) -> None:
         self._say(f"{name}: ended, {self._last.get(name, 'no step')}  {end.seconds:.1f} s")
@@ -126,10 +146,17 @@ def reporter_for(
 
 
 class UnderstoodLines:
-    """Gives the block of a run; of further runs what has not been said yet."""
+    """Gives the block of a run; of further runs what has not been said yet. Knows as well how many graphs a mode's
+    earlier runs have compiled."""
 
     def __init__(self) -> None:
         self._said: set[tuple[str, str]] = set()
+        self._graphs: dict[str, int] = {}
+
+    def graphs(self, name: str, progress: JournalProgress) -> int:
+        """How many graphs an earlier run of the mode has compiled: of `compile`, for `compile-from-cpu`; 0 if none."""
+        self._graphs[name] = progress.compilations.graphs
+        return max((self._graphs[other] for other in self._graphs if name.startswith(f"{other}-")), default=0)
 
     def block(self, name: str, understood: Sequence[Understood]) -> list[str]:
         """Lines to print for a run, a title first; empty when there is nothing new."""

@@ -124,8 +124,11 @@ def _show(plan: BatchPlan, result: BatchResult, out: Console, *, quiet: bool, ve
     if not quiet:
         rows = table("mode", "status", ">steps", ">first loss", ">last loss", ">seconds")
         for run in result.runs:
-            manifest, losses = run.manifest, run.journal.losses
-            first, last = (f"{losses[0]:.6g}", f"{losses[-1]:.6g}") if losses else ("-", "-")
+            manifest = run.manifest
+            # one loss as a rule; where two optimizers take turns, one of each
+            losses = [[one.loss for one in steps if one.loss is not None] for steps in run.journal.series().values()]
+            first = ", ".join(f"{one[0]:.6g}" for one in losses if one) or "-"
+            last = ", ".join(f"{one[-1]:.6g}" for one in losses if one) or "-"
             rows.add_row(manifest.mode, manifest.status, f"{manifest.steps:,}", first, last, f"{manifest.seconds:.1f}")
             for one in manifest.ranks[1:]:  # rank 0 is the run itself
                 loss = f"{one['losses'][-1]:.6g}" if one["losses"] else "-"

@@ -30,9 +30,13 @@ class ParameterDrift:
     """The drift of one parameter from the reference.
 
     shape, dtype: those of the reference.
-    max_ulp: None unless both sides are float16, float32 or float64.
+    max_ulp: None unless both sides are float16, float32 or float64. Of elements near zero, and more so of those that
+        cross it, it is astronomical however small the drift: there are two thousand million numbers between -1e-9 and
+        1e-9.
     differing: elements with different bits; all NaNs count as equal, -0.0 and 0.0 do not.
     numel: elements altogether.
+    scale_ulp: `max_absolute` in units in the last place of the reference's largest finite value, which is what the
+        rounding of a sum over the tensor is about; None as for max_ulp, and where the reference is all zero.
     """
 
     name: str
@@ -43,6 +47,7 @@ class ParameterDrift:
     max_absolute: float
     differing: int
     numel: int
+    scale_ulp: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +96,7 @@ def _drift(name: str, a: NDArray[Any], b: NDArray[Any]) -> ParameterDrift:
     # the ULP of the coarser dtype measures the distance, if there is one
     known = a.dtype.type in _ULP_TYPES and b.dtype.type in _ULP_TYPES
     unit = min(a.dtype, b.dtype, key=lambda dtype: dtype.itemsize).newbyteorder("=") if known else None
-    ulp, absolute, differing = 0, 0.0, 0
+    ulp, absolute, differing, largest = 0, 0.0, 0, 0.0
     reference_norms, difference_norms = [0.0], [0.0]
     for x, y in paired_chunks(a, b):
         if unit is not None:
@@ -115,7 +120,9 @@ def _drift(name: str, a: NDArray[Any], b: NDArray[Any]) -> ParameterDrift:
             difference = np.asarray(apart, dtype=np.float64)
         absolute = max(absolute, float(difference.max()))
         difference_norms.append(_norm(difference))
-        reference_norms.append(_norm(np.abs(_wide(x)[np.isfinite(x)])))
+        magnitudes = np.abs(_wide(x)[np.isfinite(x)])
+        largest = max(largest, float(magnitudes.max(initial=0.0)))
+        reference_norms.append(_norm(magnitudes))
     return ParameterDrift(
         name=name,
         shape=a.shape,
@@ -125,7 +132,14 @@ def _drift(name: str, a: NDArray[Any], b: NDArray[Any]) -> ParameterDrift:
         max_absolute=absolute,
         differing=differing,
         numel=a.size,
+        scale_ulp=None if unit is None or not largest else absolute / _spacing(largest, unit),
     )
+
+
+def _spacing(value: float, unit: np.dtype[Any]) -> float:
+    """The distance from a magnitude to the next larger number of a format; of its largest one, to the one below."""
+    limits = np.finfo(unit)
+    return float(np.spacing(unit.type(min(max(value, float(limits.tiny)), float(limits.max) / 2))))
 
 
 def _wide(values: NDArray[Any]) -> NDArray[Any]:

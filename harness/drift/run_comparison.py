@@ -170,7 +170,9 @@ def _parameters(a: RecordedRun, b: RecordedRun, step: int) -> ParameterCompariso
     for drift in compared.drifts:
         if drift.name in brain:  # NumPy lacks bfloat16: such values are float32 whose lower halves are zero
             halves = [(side[drift.name].view(np.uint32) >> 16).astype(np.uint16) for side in (left, right)]
-            drift = replace(drift, dtype="bfloat16", max_ulp=max_ulp(halves[0], halves[1], bfloat16=True))
+            ulp = max_ulp(halves[0], halves[1], bfloat16=True)
+            of_largest = None if drift.scale_ulp is None else drift.scale_ulp / 2**16
+            drift = replace(drift, dtype="bfloat16", max_ulp=ulp, scale_ulp=of_largest)
         drifts.append(drift)
     return replace(compared, drifts=tuple(drifts))
 

@@ -52,14 +52,27 @@ class Understood:
 
 
 @dataclass(frozen=True, slots=True)
+class Compilations:
+    """The graphs that a run has compiled; of the one that is `under_way`, its number from 1 on is `graphs`, `line` is
+    the script's line that called it, and `since` when we saw it begin, as `time.monotonic()` has it."""
+
+    graphs: int = 0
+    under_way: bool = False
+    backward: bool = False
+    line: str = ""
+    since: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class JournalProgress:
-    """How far a run is: `steps` ended so far, the last loss (None where a step had none), seconds of training, and
-    what was understood of the script so far."""
+    """How far a run is: `steps` ended so far, the last loss (None where a step had none), seconds of training, what
+    was understood of the script so far, and what it compiles."""
 
     steps: int
     loss: float | None
     seconds: float
     understood: tuple[Understood, ...] = ()
+    compilations: Compilations = Compilations()
 
 
 class Tail:
@@ -72,7 +85,8 @@ class Tail:
         self.progress = JournalProgress(0, None, 0.0)
 
     def advance(self) -> bool:
-        """Read on; says whether a step has ended since the last call."""
+        """Read on; says whether there is something to tell: a step has ended since the last call, or a graph is being
+        compiled."""
         try:
             with self._events.open("rb") as file:
                 file.seek(self._offset)
@@ -83,21 +97,28 @@ class Tail:
         self._offset += len(complete)
         lines = complete.splitlines()
         understood = list(self.progress.understood)
+        compilations = self.progress.compilations
         for line in lines:
             if line.startswith((b'{"event":"adoption"', b'{"event":"doubt"')):
                 event: dict[str, Any] = json.loads(line)
                 understood.append(Understood(event.get("kind", "doubt"), event["text"], event["source"]))
+            elif line.startswith(b'{"event":"compiling"'):
+                event = json.loads(line)
+                graphs, now = compilations.graphs + 1, time.monotonic()
+                compilations = Compilations(graphs, True, event["backward"], event["line"], now)
+            elif line.startswith(b'{"event":"compiled"'):
+                compilations = Compilations(compilations.graphs)
         if lines and lines[-1].startswith(b'{"event":"end"'):
             self.ended_well = json.loads(lines[-1]).get("exit_code") == 0
         # Steps are told by their first bytes and only the last is parsed: a fast script writes thousands between looks.
         steps = [line for line in lines if line.startswith(b'{"event":"step"')]
         if not steps:
-            self.progress = replace(self.progress, understood=tuple(understood))
-            return False
+            self.progress = replace(self.progress, understood=tuple(understood), compilations=compilations)
+            return compilations.under_way
         last: dict[str, Any] = json.loads(steps[-1])
         losses = last["losses"]
         loss = float(losses[0]) if losses else None
-        self.progress = JournalProgress(last["step"] + 1, loss, last["seconds"], tuple(understood))
+        self.progress = JournalProgress(last["step"] + 1, loss, last["seconds"], tuple(understood), compilations)
         return True
 
 

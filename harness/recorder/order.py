@@ -49,4 +49,5 @@ ORDER = (
     Seat("the ops", "operations:RecordedOperations", RECORDING, lambda config: config.records("ops")),
     Seat("the calls", "call_recording:CallRecording", TOOL, lambda config: config.calls is not None),
     Seat("the setup", "setup_facts:SetupFacts", RECORDING, _always),
+    Seat("what is compiled", "compilations_told:CompilationsTold", TOOL, _always),
 )

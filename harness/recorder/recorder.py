@@ -69,6 +69,7 @@ class Recorder:
         self._started = time.perf_counter()
         self._broken = self._forgotten = self._in_forward = self._begun = False
         self._nonfinite: list[int] = []
+        self._stepped: dict[int, int] = {}
         self._adopting = True
         self._ended_by = ""
         self._limit: dict[str, float] = {}
@@ -243,6 +244,11 @@ class Recorder:
     def step_ended(self, optimizer: Optimizer) -> None:
         self.optimizer_made(optimizer)  # one that was copied was never made
         self._ended_by = self._ended_by or f"when {type(optimizer).__name__}.step() returns"
+        there = self._training.optimizers()
+        if len(there) > 1:
+            place = next((number for number, one in enumerate(there) if one is optimizer), None)
+            if place is not None:
+                self._stepped[self.step] = place
         self._seems_ended()
 
     def _seems_ended(self) -> None:
@@ -308,7 +314,8 @@ class Recorder:
             self._tell(Observer.tensors_found, self.step)
 
     def _fields(self, step: int) -> dict[str, Any]:
-        said: dict[str, Any] = {}
+        # Two optimizers that take turns train two losses: which one a step belongs to, nothing else tells.
+        said: dict[str, Any] = {"optimizer": self._stepped.pop(step)} if step in self._stepped else {}
         for one in self._tell(Observer.fields, step):
             said |= one
         return said

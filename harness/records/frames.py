@@ -1,6 +1,7 @@
 """The journal's files and the binary frames in them: shared by the recorder, which writes, and by readers.
 
-    events.jsonl    one JSON object a line: start, initial, adopted, hyper, tensors, step, logged, notice, end
+    events.jsonl    one JSON object a line: start, initial, adopted, compiling, compiled, hyper, tensors, step, logged,
+                    notice, end
     digests.bin     a frame a step: the digest records of its tensors
     values-N.bin    a frame a kept step: the tensors' bytes, N the power of two that divides its index
     values-last.bin the last step's values, written when the script ends

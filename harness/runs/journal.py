@@ -48,7 +48,8 @@ class StepRecord:
     """One recorded step: its losses in the order of their backwards, `seconds` since training began.
 
     `generators` are the digests of the random generators' states at its beginning; a journal may have none.
-    `logged` are the values that the script gave by name; a loss that it gave is in `losses`.
+    `logged` are the values that the script gave by name; a loss that it gave is in `losses`. `optimizer` is the number
+    of the one that ended the step, where the training has several.
     """
 
     step: int
@@ -57,6 +58,7 @@ class StepRecord:
     generators: Mapping[str, str] = field(default_factory=dict)
     batches: Batches = ()
     logged: Mapping[str, float] = field(default_factory=dict)
+    optimizer: int | None = None
 
     @property
     def loss(self) -> float | None:
@@ -138,6 +140,7 @@ class Journal:
                     {_a(str, name): _a(str, digest) for name, digest in generators.items()},
                     tuple(tuple(map(_argument, _a(list, call))) for call in _a(list, event.get("batches", []))),
                     _numbers(event.get("logged", {})),
+                    None if event.get("optimizer") is None else _a(int, event["optimizer"]),
                 )
             )
         elif kind == "logged":
@@ -180,6 +183,17 @@ class Journal:
     def losses(self) -> list[float]:
         """The losses of the steps that have one, in order."""
         return [record.loss for record in self.steps if record.loss is not None]
+
+    def series(self) -> dict[str, list[StepRecord]]:
+        """The steps of each loss, by what it is called: `optimizer 1`, `optimizer 2` where several optimizers take
+        turns and steps of each have a loss, as the two sides of a GAN; all steps by the name "" otherwise."""
+        by: dict[int, list[StepRecord]] = {}
+        for one in self.steps:
+            by.setdefault(one.optimizer or 0, []).append(
+                one
+            )  # the first one's steps say nothing until there is another
+        turns = sorted(turn for turn, steps in by.items() if any(one.losses for one in steps))
+        return {f"optimizer {turn + 1}": by[turn] for turn in turns} if len(turns) > 1 else {"": self.steps}
 
     @property
     def limits(self) -> Mapping[str, float]:

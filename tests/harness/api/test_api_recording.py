@@ -13,6 +13,7 @@ from torch import nn
 from torch.optim.optimizer import Optimizer, _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 import numdrift
+from numdrift.harness.api.plotting import drawn
 from numdrift.harness.errors import CollisionError, ModeError, UsageError
 from numdrift.harness.script.script_api import connection
 from numdrift.harness.torch_private.dispatching import dispatch_modes
@@ -70,7 +71,7 @@ def nothing_stays() -> Iterator[None]:
 
 def own_variables() -> dict[str, str]:
     """The environment without what pytest and Inductor keep in it."""
-    theirs = ("PYTEST_", "_TORCHINDUCTOR_")
+    theirs = ("PYTEST_", "_TORCHINDUCTOR_", "TORCHINDUCTOR_CACHE_DIR")
     return {name: value for name, value in os.environ.items() if not name.startswith(theirs)}
 
 
@@ -148,6 +149,10 @@ def test_modes_follow_each_other_in_one_process(training: Training, tmp_path: Pa
     assert compared["compile"].losses()["relative"].max() < 1e-5
     assert runs["swapped"].manifest.swaps[0]["calls"]["backward"] == STEPS
     assert all(run.journal.events("notice") == [] for run in runs.values())
+    # and what is compiled was told while it was: a forward and its backward
+    told = {name: [one["backward"] for one in run.journal.events("compiling")] for name, run in runs.items()}
+    assert told == {"cpu": [], "swapped": [False, True], "compile": [False, True], "again": []}
+    assert len(runs["compile"].journal.events("compiled")) == 2
 
 
 def test_an_exception_goes_on_and_is_recorded(training: Training, tmp_path: Path) -> None:
@@ -177,6 +182,35 @@ def test_a_loop_of_ones_own_says_its_steps(tmp_path: Path) -> None:
             recording.log(loss=loss)
             losses.append(float(loss))
     assert recording.run.losses().tolist() == losses
+
+
+def test_two_optimizers_that_take_turns_have_a_loss_each(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    sides = [nn.Linear(3, 1), nn.Linear(3, 1)]
+    optimizers = [torch.optim.SGD(side.parameters(), lr=0.1) for side in sides]
+    losses: list[list[float]] = [[], []]
+    with numdrift.record(out=tmp_path, name="study") as recording:
+        for turn in (0, 1, 0, 0, 1):
+            loss = sides[turn](torch.ones(3)).square().sum() + turn
+            loss.backward()
+            losses[turn].append(loss.item())
+            optimizers[turn].step()
+            optimizers[turn].zero_grad()
+    series = recording.run.journal.series()
+    assert {name: [one.loss for one in steps] for name, steps in series.items()} == {
+        "optimizer 1": losses[0],
+        "optimizer 2": losses[1],
+    }
+    assert [one.step for one in series["optimizer 2"]] == [1, 4]
+    figures, _ = drawn("study", tmp_path, "loss", (), None)
+    [legend] = next(iter(figures.values())).legends
+    assert [text.get_text() for text in legend.get_texts()] == ["cpu, optimizer 1", "cpu, optimizer 2"]
+    # two optimizers of one loss have one curve
+    with numdrift.record(out=tmp_path, name="together") as recording:
+        sum(side(torch.ones(3)).square().sum() for side in sides).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+    assert list(recording.run.journal.series()) == [""]
 
 
 def test_recordings_do_not_nest(training: Training, tmp_path: Path) -> None:

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
-import pytest
+import io
+import time
 
-from numdrift.harness.cli.progress import describe
-from numdrift.harness.launch.running_process import JournalProgress
+import pytest
+from rich.console import Console
+
+from numdrift.harness.cli.progress import PlainReporter, UnderstoodLines, describe
+from numdrift.harness.launch.running_process import Compilations, JournalProgress
 
 
 @pytest.mark.parametrize(
@@ -17,3 +21,33 @@ from numdrift.harness.launch.running_process import JournalProgress
 )
 def test_a_slow_mode_has_its_seconds_a_step(steps: int, seconds: float, said: str) -> None:
     assert describe(JournalProgress(steps=steps, loss=0.5, seconds=seconds)) == said
+
+
+def test_a_long_compilation_is_said_once_and_then_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a mode whose graphs take 2, 40 and 8 seconds, looked at every second
+    clock, shown = [100.0], io.StringIO()
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    known = UnderstoodLines()
+
+    def follow(name: str) -> list[str]:
+        reporter = PlainReporter(Console(file=shown, width=200), known)
+        reporter.started(name)
+        for graph, (seconds, line) in enumerate([(2, "train.py:7"), (40, "train.py:7"), (8, "model.py:3")], 1):
+            began = clock[0]
+            for _ in range(seconds):
+                clock[0] += 1
+                under_way = Compilations(graph, True, graph == 2, f"/home/{line}", began)
+                reporter.progressed(name, JournalProgress(0, None, 0.0, compilations=under_way))
+        reporter.progressed(name, JournalProgress(1, 0.5, 55.0, compilations=Compilations(3)))
+        said = shown.getvalue().splitlines()
+        shown.seek(0), shown.truncate()
+        return said
+
+    assert follow("compile") == [
+        "compile: started",
+        "compile: step 0  compiling graph 2 (backward, train.py:7), 5 s so far",
+        "compile: step 0  compiling graph 2 (backward, train.py:7), 35 s so far",
+        "compile: step 0  compiling graph 3 (model.py:3), 5 s so far",
+    ]
+    # and a later run of the mode knows how many there are
+    assert "compile-again: step 0  compiling graph 2 of 3 (backward, train.py:7), 5 s so far" in follow("compile-again")

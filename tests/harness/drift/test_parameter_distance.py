@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -79,8 +80,19 @@ def test_a_parameter_has_no_drift_from_itself(values: list[float]) -> None:
 def test_rules_for_zero_and_non_finite(
     a: list[float], b: list[float], max_ulp: int, relative: float, absolute: float, differing: int
 ) -> None:
-    drift = one(np.array(a), np.array(b))
+    drift = replace(one(np.array(a), np.array(b)), scale_ulp=None)
     assert drift == ParameterDrift("w", (len(a),), "float64", max_ulp, relative, absolute, differing, len(a))
+
+
+def test_what_crosses_zero_is_measured_by_the_tensors_largest_value() -> None:
+    a = np.array([1.5, 1e-9, -3.0], np.float32)
+    drift = one(a, np.array([1.5, -1e-9, -3.0], np.float32))
+    assert drift.max_ulp is not None and drift.max_ulp > 1_000_000_000
+    assert drift.scale_ulp == pytest.approx(2e-9 / 2**-22)  # the spacing of float32 from 2 to 4
+    assert one(a, a + np.array([0, 0, 2**-21], np.float32)).scale_ulp == 2.0
+    assert one(np.zeros(2, np.float32), a[:2]).scale_ulp is None
+    assert one(np.array([np.finfo(np.float16).max]), np.array([0], np.float16)).scale_ulp == pytest.approx(4094.0)
+    assert one(np.array([math.nan, 1.0]), np.array([1.0, 1.0])).scale_ulp == math.inf
 
 
 @pytest.mark.parametrize("oracle_is_reference", [True, False])
@@ -134,7 +146,7 @@ def test_drifts_are_sorted_and_missing_names_and_shapes_are_reported() -> None:
 
 
 def test_scalars_and_empty_parameters() -> None:
-    assert one(np.array(2.0), np.array(1.0)) == ParameterDrift("w", (), "float64", 1 << 52, 0.5, 1.0, 1, 1)
+    assert one(np.array(2.0), np.array(1.0)) == ParameterDrift("w", (), "float64", 1 << 52, 0.5, 1.0, 1, 1, 2.0**51)
     assert one(np.ones((0, 3)), np.ones((0, 3))) == ParameterDrift("w", (0, 3), "float64", 0, 0.0, 0.0, 0, 0)
 
 

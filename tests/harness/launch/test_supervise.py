@@ -13,7 +13,7 @@ import pytest
 from numdrift.harness.errors import UsageError
 from numdrift.harness.launch.guest_process import Launch, environment, interpreter, start
 from numdrift.harness.launch.preloaded import circumstances
-from numdrift.harness.launch.running_process import JournalProgress, ProcessEnd, Tail
+from numdrift.harness.launch.running_process import Compilations, JournalProgress, ProcessEnd, Tail
 from numdrift.harness.launch.supervise import EndingSignal, signals_for, supervise
 from numdrift.harness.records import frames
 from numdrift.harness.records.mode_spec import parse_mode
@@ -216,6 +216,24 @@ def test_a_tail_reads_complete_lines_alone(tmp_path: Path) -> None:
     assert tail.advance() and tail.progress.steps == 2 and str(tail.progress.loss) == "nan"
     events.write_bytes(first + second + third)
     assert tail.advance() and tail.progress == JournalProgress(3, None, 0.3)
+
+
+def test_a_tail_says_what_is_being_compiled_until_it_is(tmp_path: Path) -> None:
+    events = tmp_path / "events.jsonl"
+    tail = Tail(events)
+    events.write_text(
+        '{"event":"compiling","backward":false,"line":"a/train.py:3"}\n{"event":"compiled","seconds":1}\n'
+    )
+    assert not tail.advance() and tail.progress.compilations == Compilations(1)
+    with events.open("a") as file:
+        file.write('{"event":"compiling","backward":true,"line":"a/train.py:4"}\n')
+    for _ in range(2):  # as long as it goes on, at every look
+        assert tail.advance() and tail.progress.compilations.under_way
+    found = tail.progress.compilations
+    assert (found.graphs, found.backward, found.line) == (2, True, "a/train.py:4")
+    with events.open("a") as file:
+        file.write('{"event":"compiled","seconds":2}\n{"event":"step","step":0,"losses":[0.5],"seconds":0.1}\n')
+    assert tail.advance() and tail.progress == JournalProgress(1, 0.5, 0.1, compilations=Compilations(2))
 
 
 def test_what_is_ignored_stays_ignored_for_the_scripts_too() -> None:
