@@ -20,6 +20,7 @@ Petit, Verificarlo, ARITH 2016 (arXiv 1509.01347).
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,6 +41,10 @@ coincide."""
 
 JUMP = 3.0
 """So many times farther than in proportion is a jump. Of 16 smooth replays the farthest is 0.7 to 2 times as far."""
+
+
+SECOND_MOMENT = re.compile(r"state (?P<parameter>.+)\.[^.]+")
+"""The name of a state of an optimizer, which may be one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +130,32 @@ class Noise:
             if other.split(" ", 1)[0] == kind and noise.relative is not None
         ]
         return TensorNoise(statistics.median(known), 1.0) if known else None
+
+    def of_gradient(self, state: str, z: float) -> float:
+        """How much coarser a gradient is rounded, where its square in an optimizer's second moment is z noises away.
+
+        A gradient g with the noise n that is moved by k n moves its square by 2 g k n + (k n)**2, and rounding alone
+        moves that by 2 g n + n**2. With r = g / n
+
+            z = (2 r k + k**2) / (2 r + 1)        k = sqrt(r**2 + z (2 r + 1)) - r
+
+        which is z for a gradient far above its noise, and sqrt(z) for one that is nothing but rounding, as that of a
+        bias before a batch normalization: rounded 10 times as coarsely, its square is 100 noises away.
+
+        `state` is the name of a value that is nowhere negative, as `state net.weight.exp_avg_sq`; of one that is no
+        state, and of a gradient whose noise is not known, z itself.
+        """
+        found = SECOND_MOMENT.fullmatch(state)
+        of = f" {found['parameter']}" if found else ""
+        gradients = [
+            one for name, one in self.tensors.items() if of and name.startswith("gradient ") and name.endswith(of)
+        ]
+        ratios = [one.norm / one.rms for one in gradients if one.rms]
+        if not ratios or len(ratios) < len(gradients) or not 1 < z < math.inf:
+            return z
+        r = max(ratios)
+        # the difference of two large numbers that are all but equal, without the difference
+        return z * (2 * r + 1) / (math.sqrt(r * r + z * (2 * r + 1)) + r)
 
     @classmethod
     def from_runs(cls, step: int, reference: TensorFile, perturbed: Sequence[TensorFile]) -> Noise:

@@ -11,8 +11,9 @@ values are equal; multiplying A, B and rms by one factor leaves z as it is, up t
 
 A NaN or an infinity on one side only, a value that one side lacks, and other shapes are infinitely far away.
 Where stronger rounding makes a value jump (a ReLU or a maximum next to its kink; see noise), the jump takes
-the place of rms. Integers have no rounding: they are equal, or they differ. Where replays with random
-rounding changed them as well, a discrete choice is on the edge, and a difference says nothing.
+the place of rms. A state that is nowhere negative is taken for a second moment, a square, and has the z of what it is
+the square of (`Noise.of_gradient`). Integers have no rounding: they are equal, or they differ. Where replays with
+random rounding changed them as well, a discrete choice is on the edge, and a difference says nothing.
 
 Sources: the study behind the threshold is described in docs/reference/score.md; the idea of a tolerance
 measured by perturbation is also that of TTrace (arXiv 2506.09280) and of CESM-ECT (Baker et al., GMD 8,
@@ -29,7 +30,7 @@ import numpy as np
 
 from ..records.findings import TensorScore
 from ..runs.mapped_tensors import TensorFile
-from .norms import Norm, as_float, difference, is_floating
+from .norms import Array, Norm, as_float, difference, is_floating
 from .step_noise import Noise
 
 TINY = 1e-43
@@ -146,10 +147,16 @@ def _score(name: str, a: TensorFile, b: TensorFile, noise: Noise) -> TensorScore
         why = "not finite at other places"
         return TensorScore(name, math.inf, math.inf, apart.norm.value, rms, why)
     score = _z(apart.distance, apart.norm, rms, unit)
+    if score > 1 and own and name.startswith("state ") and _is_nowhere_negative(left) and _is_nowhere_negative(right):
+        score = noise.of_gradient(name, score)
     why = "" if own else "its own noise is not known"
     if own and known is not None and known.jumps:
         why = EDGE
     return TensorScore(name, score, apart.distance.value, apart.norm.value, rms, why)
+
+
+def _is_nowhere_negative(value: Array) -> bool:
+    return value.dtype.kind == "f" and bool((value >= 0).all())
 
 
 def _apart(name: str, why: str, discrete: bool = False) -> TensorScore:

@@ -100,7 +100,10 @@ class Scorer:
         # Of a value that was not measured the noise is known as a share of its size
         rms = 0.0 if known is None else known.size if name in self._noise.tensors else known.rms * size
         units = (UNIT_ROUNDOFF.get(str(one.dtype).removeprefix("torch."), 2.0**-24) for one in (a, b))
-        return distance / (rms + max(units) * size + TINY)
+        z = distance / (rms + max(units) * size + TINY)
+        if z > 1 and name.startswith("state ") and not a.is_complex() and bool((left >= 0).all() & (right >= 0).all()):
+            z = self._noise.of_gradient(name, z)
+        return z
 
 
 class Infeasible(Exception):

@@ -239,3 +239,47 @@ def test_where_stronger_rounding_jumps_the_drift_is_held_against_the_jump(
     assert elsewhere.score == pytest.approx(100)
     assert not elsewhere.on_edge
     assert not elsewhere.looked_closer
+
+
+@given(st.integers(0, 10**6), st.sampled_from([0.0, 1e-3, 1.0]), st.sampled_from([0.0, 1e-15]))
+def test_a_second_moment_is_scored_as_the_gradient_that_it_is_the_square_of(
+    seed: int, size: float, kept: float
+) -> None:
+    # given the gradient of a bias before a batch normalization, which is rounding and nothing else (or one that is more),
+    # and a mode that rounds 8 times as coarsely as the reference; the second moment adds its square to what it was
+    drawn = np.random.default_rng(seed)
+    value = size * drawn.standard_normal(256)
+    noise, coarse = 1e-7 * drawn.standard_normal((9, 256)), 8e-7 * drawn.standard_normal(256)
+
+    def step(rounding: Any, factor: float = 1.0) -> Any:
+        gradient = value + rounding
+        return tensors({"gradient 0 w": gradient, "state w.exp_avg_sq": factor * (kept + 0.001 * gradient**2)})
+
+    reference, members = step(noise[0]), [step(one) for one in noise[1:]]
+    measured = Noise.from_runs(0, reference, members)
+    # then both are about as far away
+    scores = {found.name: found.score for found in score_step(reference, step(coarse), measured).tensors}
+    assert 3 < scores["gradient 0 w"] < 16
+    assert 0.4 < scores["state w.exp_avg_sq"] / scores["gradient 0 w"] < 2.5
+    # and one that is wrong is found where its gradient is more than rounding
+    found = score_step(reference, step(noise[0], 1.01), measured)
+    assert found.tensor == "state w.exp_avg_sq" and (found.score > 30 or not size)
+
+
+def test_what_is_no_second_moment_keeps_its_score() -> None:
+    noise = Noise(0, 8, {"gradient 0 a.w": TensorNoise(1.0, 0.1), "gradient 1 a.w": TensorNoise(0.0, 0.1)})
+    one = Noise(0, 8, {"gradient 0 a.w": TensorNoise(1.0, 0.1)})
+    assert noise.of_gradient("state a.w.exp_avg_sq", 400.0) == 400.0  # of one of its gradients no noise is known
+    assert one.of_gradient("state a.w.exp_avg_sq", 400.0) == pytest.approx(math.sqrt(0.01 + 480) - 0.1)
+    for name in ("state b.w.exp_avg_sq", "state w.exp_avg_sq", "parameter a.w", "state a.w"):
+        assert one.of_gradient(name, 400.0) == 400.0
+    assert one.of_gradient("state a.w.exp_avg_sq", math.inf) == math.inf
+    # a second moment that is negative somewhere is none
+    a, b = np.array([1.0, 1.0]), np.array([1.0, -1.0])
+    known = Noise(0, 8, {**one.tensors, "state a.w.m": TensorNoise(0.01, 1.0)})
+    for right, expected in (
+        (b, 200.0),
+        (a + 2.0, known.of_gradient("state a.w.m", math.sqrt(8) / 0.01)),
+    ):
+        (found,) = score_step(tensors({"state a.w.m": a}), tensors({"state a.w.m": right}), known).tensors
+        assert found.score == pytest.approx(expected, rel=1e-4)
