@@ -33,6 +33,7 @@ LEVELS = (
     "localize",
     "investigate",
     "tools",
+    "report",
     "api",
     "cli",
 )

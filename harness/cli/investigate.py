@@ -17,6 +17,7 @@ from ..launch.batch_kernels import stated_kernel
 from ..launch.supervise import Reporter
 from ..records.findings import Findings, PairFindings
 from ..records.mode_spec import parse_modes
+from ..report.answer import answers_of
 from . import command_options as options
 from .output import console, number, table, write_json
 from .progress import UnderstoodLines, reporter_for
@@ -204,7 +205,10 @@ class CommandLineProgress:
 
 
 def show(out: Console, found: Findings, *, verbose: bool = False, suspects: bool = False, frames: bool = False) -> None:
-    """Print the verdicts as a table of the pairs, then what is known of each, and what it cost."""
+    """Print the answer in words, the verdicts as a table of the pairs, then what is known of each, and what it cost."""
+    for pair, answer in answers_of(found):
+        out.print(f"{f'{pair.b}: ' if len(found.pairs) > 1 else ''}{answer.sentence}.", soft_wrap=True)
+    out.print()
     rows = table(
         "reference", "mode", "verdict", ">first differing step", ">first significant step", ">largest z", ">fault from",
         "closer to fp64",

@@ -1,0 +1,238 @@
+"""The answer to an investigation in one sentence, before any number: what differs, since when, because of what, whether
+that is a fault, and what to do.
+
+compile computes tanh_backward less exactly in layers.1 and layers.3 (train.py:31); it is rounding and explains all of
+the drift; nothing to do
+b leaves out mul in the optimizer (train.py:40): a proven fault from step 0 on, which explains all of the drift; mend it
+there, or report it with report.html
+
+docs/reference/answers.md has one for each outcome, with its exit code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..investigate.culprit_words import from_here, in_words
+from ..records.culprit import (
+    ARGUMENTS,
+    COMPILER_SETTING,
+    COMPILER_STAGE,
+    KERNEL,
+    LAYOUT,
+    MARK_STEP,
+    PART,
+    SETUP,
+    STRUCTURE,
+    Culprit,
+)
+from ..records.findings import Findings, PairFindings
+
+NAMED = 2
+"""Causes, and places of a cause, that a sentence names before it counts the others."""
+
+LESS_EXACT = 2.0
+"""So many times the error of the other side is worth the word: below, both are as exact."""
+
+ALL = 0.995
+"""A share of the drift that is printed as 100 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`what` happened, `sure` why that can be believed, with the numbers, and what `todo`; each is a sentence without
+    its full stop. `good` says that nothing is to be done."""
+
+    what: str
+    sure: str
+    todo: str
+    good: bool
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.what}; {self.todo}"
+
+
+def answer_of(pair: PairFindings) -> Answer:
+    """What is said of one pair."""
+    proven = [one for one in pair.culprits if one.is_proven]
+    match pair.verdict:
+        case "identical":
+            return Answer(f"{pair.b} computes what {pair.a} does, bit for bit", _said(pair), "nothing to do", True)
+        case "rounding":
+            return _rounding(pair, proven)
+        case "beyond-rounding":
+            return _fault(pair, proven)
+        case "different-setup":
+            todo = "make that the same in both, and investigate again"
+            return Answer(
+                f"{pair.a} and {pair.b} did not train the same thing: {_said(pair)}",
+                "seen in what both were given; no experiment was needed",
+                todo,
+                False,
+            )
+        case "nondeterministic":
+            return Answer(
+                f"of {pair.a} and {pair.b}, not both repeat, so nothing can be said of their drift: {_said(pair)}",
+                "each was trained twice, and the two trainings were held against each other bit for bit",
+                "make it repeat first",
+                False,
+            )
+        case "nonfinite":
+            return Answer(
+                f"{_said(pair)}",
+                "seen in the recorded values",
+                f"look at the step before it{_at(proven[:1])}",
+                False,
+            )
+        case "failed":
+            return Answer(
+                f"{pair.b} cannot be compared with {pair.a}: {_said(pair)}",
+                "the runs ended so",
+                "mend that first; what was recorded until then is kept",
+                False,
+            )
+    return Answer(
+        f"whether {pair.b} drifts from {pair.a} by more than rounding is not decided: {pair.undecided or _said(pair)}",
+        "no experiment has decided it",
+        "do what that says",
+        False,
+    )
+
+
+def answers_of(found: Findings) -> list[tuple[PairFindings, Answer]]:
+    """Those that need somebody first."""
+    pairs = [(pair, answer_of(pair)) for pair in found.pairs]
+    return sorted(pairs, key=lambda one: one[1].good)
+
+
+def _rounding(pair: PairFindings, proven: Sequence[Culprit]) -> Answer:
+    if proven:
+        share = _explained(pair)
+        what = f"{_deeds(pair, proven)}; it is rounding{f' and explains {share}' if share else ''}"
+    else:
+        since = "" if pair.first_differing_step is None else f" from step {pair.first_differing_step} on"
+        what = f"{pair.b} differs from {pair.a}{since} by rounding alone"
+    sure = _size(pair)
+    if proven:
+        sure += f"; {_proof(pair)}"
+    if pair.inspect:
+        return Answer(what, sure, "have a look at it, for it is much for rounding", True)
+    return Answer(what, sure, "nothing to do", True)
+
+
+def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> Answer:
+    since = "" if pair.first_significant_step is None else f" from step {pair.first_significant_step} on"
+    causes = [one for one in proven if one.significance == "beyond-rounding"] or list(proven)
+    if not causes:
+        why = f": {pair.unexplained}" if pair.unexplained else ""
+        return Answer(
+            f"{pair.b} drifts from {pair.a} by more than rounding{since}: a fault, whose cause is not proven",
+            f"{_size(pair)}{why}",
+            "look at the suspects (--suspects), or start with the step that is named",
+            False,
+        )
+    share = _explained(pair)
+    beside = len(causes) < len(proven)
+    which = f", which{' with what is rounding beside it' if beside else ''} explains {share}" if share else ""
+    what = f"{_deeds(pair, causes)}: a proven fault{since}{which}"
+    todo = "report it to whoever owns that kernel, with report.html"
+    if causes[0].is_of_kernel and pair.closer_to_fp64 == pair.b:
+        todo = f"it is {pair.a} that is wrong there: {todo}"
+    elif causes[0].kind in (ARGUMENTS, STRUCTURE, SETUP):
+        todo = "mend it there, or report it with report.html"
+    elif causes[0].swapped:
+        todo += f", and train in the mode {pair.b},{causes[0].swapped} until it is mended"
+    return Answer(what, f"{_size(pair)}; {_proof(pair)}", todo, False)
+
+
+def _deeds(pair: PairFindings, causes: Sequence[Culprit]) -> str:
+    """What the other mode does at the first causes."""
+    told = [f"{_deed(one, pair)}{_where(one)}" for one in causes[:NAMED]]
+    more = len(causes) - NAMED
+    others = f", and {more} more cause{'s' if more > 1 else ''}" if more > 0 else ""
+    return f"{pair.b} {' and '.join(told)}{others}"
+
+
+def _deed(one: Culprit, pair: PairFindings) -> str:
+    op = (one.op or "").partition(".")[2] or one.name or "the step's inputs"
+    if one.batch:
+        return f"makes {in_words(one.batch)} another one ({one.text})"
+    if one.kind == SETUP:
+        return f"draws other random numbers in {op}"
+    if one.kind == ARGUMENTS:
+        return f"gives {op} other arguments ({', '.join(one.reasons[:2])})" if one.reasons else f"gives {op} others"
+    if one.kind == STRUCTURE:
+        ours, theirs = (tuple(one.ops.get(side, ())) for side in ("a", "b"))
+        if not theirs:
+            return f"leaves out {op}"
+        if not ours:
+            return f"executes {op} besides"
+        return f"executes {_ops(theirs)} in place of {_ops(ours)}"
+    if one.kind == LAYOUT:
+        return f"computes {op} from another memory layout{_exactness(one, pair).replace(' otherwise', '')}"
+    if one.kind == KERNEL:
+        return f"computes {op}{_exactness(one, pair)}"
+    names = {
+        PART: "differs in the part",
+        MARK_STEP: "cuts its graphs elsewhere than the ops allow, at",
+        COMPILER_STAGE: "is changed by torch.compile's stage",
+        COMPILER_SETTING: "is changed by the compiler's setting",
+    }
+    return f"{names.get(one.kind, 'differs in')} {one.name or op}"
+
+
+def _exactness(one: Culprit, pair: PairFindings) -> str:
+    errors = [one.error_ulp.get(side) for side in ("a", "b")]
+    if errors[0] is None or errors[1] is None:
+        return " otherwise"
+    if errors[1] > LESS_EXACT * errors[0]:
+        return " less exactly"
+    if errors[0] > LESS_EXACT * errors[1]:
+        return f" more exactly than {pair.a}"
+    return " otherwise"
+
+
+def _ops(names: Sequence[str]) -> str:
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _where(one: Culprit) -> str:
+    places = [place for place in one.places if place]
+    more = len(places) - NAMED
+    shown = " and ".join(places) if more <= 0 else f"{', '.join(places[:NAMED])} and {more} more"
+    return f"{f' in {shown}' if places else ''}{_at([one])}"
+
+
+def _at(causes: Sequence[Culprit]) -> str:
+    """The line of the first of them."""
+    return f" ({from_here(causes[0].source)})" if causes and causes[0].source else ""
+
+
+def _explained(pair: PairFindings) -> str:
+    """The share of the drift that goes with all causes together, "" where nobody knows."""
+    if pair.explained is None:
+        return ""
+    return f"{'all' if pair.explained >= ALL else f'{100 * pair.explained:.0f} %'} of the drift"
+
+
+def _size(pair: PairFindings) -> str:
+    """How far it is, and what that is held against."""
+    if pair.score is None or pair.threshold is None:
+        return "no step was scored"
+    limit = f"a fault from {pair.threshold:.3g} times on"
+    if pair.score == float("inf"):
+        return f"a step's results differ as no rounding could make them ({limit})"
+    return f"a step's results are at most {pair.score:.3g} times as far apart as rounding alone moves them ({limit})"
+
+
+def _proof(pair: PairFindings) -> str:
+    return f"put into {pair.a} the drift comes, taken out of {pair.b} it goes"
+
+
+def _said(pair: PairFindings) -> str:
+    """The verdict's own words, without its name."""
+    first = pair.text[0] if pair.text else ""
+    return first.removeprefix(f"{pair.verdict}: ")
