@@ -15,7 +15,7 @@ from ..drift.run_comparison import RunComparison
 from ..records.codec import plain
 from ..runs.recorded_run import RecordedRun
 from .command_options import force_option, json_option, out_option
-from .investigate import frames_option, show_pair, suspects_option
+from .investigate import frames_option, show_answers, show_pair, suspects_option
 from .output import console, number, table, write_json
 
 EXAMPLES = """\b
@@ -76,6 +76,7 @@ def command(
     if json_path:
         write_json(json_path, found.to_json() | distances, force=force)
     if json_path != "-":
+        show_answers(console(), found)
         _show(console(), compared, top)
         for a, b in pairs:
             for run in (a, b):

@@ -12,12 +12,16 @@ import click
 from rich.console import Console
 
 from ..api.investigating import DEFAULT_MODES, investigated
+from ..errors import NumdriftError
 from ..investigate.investigation_plan import DEFAULT_STATE_BUDGET
 from ..launch.batch_kernels import stated_kernel
 from ..launch.supervise import Reporter
 from ..records.findings import Findings, PairFindings
 from ..records.mode_spec import parse_modes
 from ..report.answer import answers_of
+from ..report.markdown import sentence
+from ..report.report_page import NAME, page_of
+from ..report.rows import report_of
 from . import command_options as options
 from .output import console, number, table, write_json
 from .progress import UnderstoodLines, reporter_for
@@ -158,7 +162,12 @@ def command(
     count = 0 if script is not None and Path(script).is_dir() else len(modes or parse_modes(DEFAULT_MODES))
     further = count - 1 if asked["confirm"] and asked["localize"] != "none" else 0
     progress = CommandLineProgress(quiet=quiet, expected=2 * count + max(0, further))
-    found, _ = investigated(script, modes, arguments, progress, kernels=own, force=force, **asked)
+    found, folder = investigated(script, modes, arguments, progress, kernels=own, force=force, **asked)
+    page = folder / NAME
+    try:
+        page.write_text(page_of(report_of(folder)), encoding="utf-8")
+    except (OSError, NumdriftError) as error:  # what was found is written, and can be told without its page
+        console(stderr=True).print(f"numdrift: {page} was not written: {error}", soft_wrap=True)
     if json_path:
         write_json(json_path, found.to_json(), force=force)
     if quiet:  # a script that calls this reads the exit code; a person who finds it in a log needs the reason
@@ -167,6 +176,8 @@ def command(
                 console(stderr=True).print(f"numdrift: {pair.b} against {pair.a}: {pair.text[0]}", soft_wrap=True)
     elif json_path != "-":
         show(console(), found, verbose=verbose, suspects=suspects, frames=frames)
+        if page.exists():
+            console().print(f"{page} shows it, to be sent on", soft_wrap=True)
     return found.exit_code
 
 
@@ -206,9 +217,7 @@ class CommandLineProgress:
 
 def show(out: Console, found: Findings, *, verbose: bool = False, suspects: bool = False, frames: bool = False) -> None:
     """Print the answer in words, the verdicts as a table of the pairs, then what is known of each, and what it cost."""
-    for pair, answer in answers_of(found):
-        out.print(f"{f'{pair.b}: ' if len(found.pairs) > 1 else ''}{answer.sentence}.", soft_wrap=True)
-    out.print()
+    show_answers(out, found)
     rows = table(
         "reference", "mode", "verdict", ">first differing step", ">first significant step", ">largest z", ">fault from",
         "closer to fp64",
@@ -233,6 +242,13 @@ def show(out: Console, found: Findings, *, verbose: bool = False, suspects: bool
             f"\n{found.training_runs} training run{'' if found.training_runs == 1 else 's'}{reused}, "
             f"{found.steps_trained:,} steps, {found.seconds:.1f} s"
         )
+
+
+def show_answers(out: Console, found: Findings) -> None:
+    """Print what happened and what to do, a sentence for each pair, those that need somebody first."""
+    for _, answer in answers_of(found):
+        out.print(f"{sentence(answer.sentence)}", soft_wrap=True)
+    out.print()
 
 
 def show_pair(

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 
-from ..investigate.culprit_words import from_here, in_words
+from ..investigate.culprit_words import in_words
 from ..records.culprit import (
     ARGUMENTS,
     COMPILER_SETTING,
@@ -207,8 +208,8 @@ def _where(one: Culprit) -> str:
 
 
 def _at(causes: Sequence[Culprit]) -> str:
-    """The line of the first of them."""
-    return f" ({from_here(causes[0].source)})" if causes and causes[0].source else ""
+    """The line of the first of them, by the name of its file alone: a sentence is read, not followed."""
+    return f" ({PurePath(causes[0].source).name})" if causes and causes[0].source else ""
 
 
 def _explained(pair: PairFindings) -> str:

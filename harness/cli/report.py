@@ -1,0 +1,70 @@
+"""`numdrift report`: what an investigation found, as a page, as Markdown, or told in the terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..errors import CollisionError, UsageError
+from ..records.codec import plain
+from ..report.markdown import markdown_of
+from ..report.report_page import NAME, page_of
+from ..report.rows import report_of
+from ..runs.recorded_run import find_investigation
+from .command_options import force_option, json_option, out_option
+from .investigate import frames_option, show, suspects_option
+from .output import console, write_json
+
+EXAMPLES = """\b
+Examples:
+  numdrift report                                   # the newest investigation
+  numdrift report runs/train
+  numdrift report runs/train --html /tmp/train.html
+  numdrift report runs/train --markdown > issue.md
+  numdrift report runs/train --json -
+
+\b
+The page is written into the investigation's folder as report.html, unless --html says otherwise: one file that opens
+from disk, without network, for whoever was not there. Exit codes are those of `numdrift investigate`.
+"""
+
+
+@click.command(epilog=EXAMPLES, help="Tell what an INVESTIGATION (default: the newest) found, and write it as a page.")
+@click.argument("investigation", required=False)
+@click.option("--html", metavar="FILE", help=f"Where the page goes (default: {NAME} in the investigation's folder).")
+@click.option("--markdown", is_flag=True, help="Print it as Markdown for an issue tracker, and write no page.")
+@suspects_option
+@frames_option
+@out_option
+@force_option
+@json_option
+def command(
+    investigation: str | None,
+    html: str | None,
+    markdown: bool,
+    suspects: bool,
+    frames: bool,
+    out: Path,
+    force: bool,
+    json_path: str | None,
+) -> int:
+    folder = find_investigation(out, investigation)
+    report = report_of(folder)
+    if markdown:
+        click.echo(markdown_of(report), nl=False)
+        return report.found.exit_code
+    if json_path:
+        answers = [plain(pair.answer) | {"a": pair.findings.a, "b": pair.findings.b} for pair in report.pairs]
+        write_json(json_path, {"answers": answers, **report.found.to_json()}, force=force)
+    path = folder / NAME if html is None else Path(html)
+    if html is not None and path.exists() and not force:
+        raise CollisionError(path, "choose another file, or replace it with --force")
+    try:
+        path.write_text(page_of(report), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+    if json_path != "-":
+        show(console(), report.found, suspects=suspects, frames=frames)
+        console().print(f"Wrote {path}", soft_wrap=True)
+    return report.found.exit_code

@@ -1,0 +1,79 @@
+"""The losses of an investigation's runs, as the page draws them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..records.findings import Findings
+from ..runs.recorded_run import RecordedRun
+
+MOST_POINTS = 4000
+"""Steps of a curve on the page: more than any screen has pixels. Of a longer run every second, third... step is shown,
+and the page says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurveRow:
+    """One loss of one run at the steps of its `Curves`, None where it has none there or is not finite. `reference` is
+    the place of the curve that it is held against, None for that of the reference itself."""
+
+    label: str
+    losses: Sequence[float | None]
+    reference: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class EnvelopeRow:
+    """How far rounding alone moves the reference's loss: `low` and `high` at the steps, None where it is unknown."""
+
+    label: str
+    low: Sequence[float | None]
+    high: Sequence[float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """`every` is how many steps lie between two that are shown."""
+
+    steps: Sequence[int]
+    rows: Sequence[CurveRow]
+    envelopes: Sequence[EnvelopeRow]
+    every: int = 1
+
+
+def curves_of(runs: Sequence[RecordedRun], found: Findings) -> Curves:
+    """The losses of the runs, the reference first, and the envelopes that were measured."""
+    losses: list[tuple[str, str, dict[int, float]]] = []
+    for run in sorted(runs, key=lambda run: run.manifest.mode != found.reference):
+        for name, series in run.journal.series().items():
+            points = {one.step: one.loss for one in series if one.loss is not None and math.isfinite(one.loss)}
+            losses.append((run.manifest.mode, name, points))
+    known = sorted({step for _, _, points in losses for step in points})
+    every = max(1, math.ceil(len(known) / MOST_POINTS))
+    steps = known[::every]
+    rows: list[CurveRow] = []
+    for mode, name, points in losses:
+        label = f"{mode}, {name}" if name else mode
+        held = next((at for at, one in enumerate(losses) if one[:2] == (found.reference, name)), None)
+        place = len(rows)
+        rows.append(CurveRow(label, [points.get(step) for step in steps], None if held in (None, place) else held))
+    envelopes = [_envelope(pair.a, pair.curve, steps) for pair in found.pairs if pair.curve]
+    return Curves(steps, rows, [one for one in envelopes[:1] if one is not None], every)
+
+
+def _envelope(name: str, curve: Any, steps: Sequence[int]) -> EnvelopeRow | None:
+    at = {int(step): place for place, step in enumerate(curve.get("steps") or ())}
+    reference, width = curve.get("reference") or (), curve.get("envelope") or ()
+    low: list[float | None] = []
+    high: list[float | None] = []
+    for step in steps:
+        place = at.get(step)
+        # what JSON has no number for is text there
+        middle, half = (math.nan, math.nan) if place is None else (float(reference[place]), float(width[place]))
+        known = math.isfinite(middle + half)
+        low.append(middle - half if known else None)
+        high.append(middle + half if known else None)
+    return EnvelopeRow(name, low, high) if any(one is not None for one in low) else None

@@ -1,0 +1,83 @@
+"""A report as Markdown for an issue tracker: the answer, the numbers, the causes with their proofs, and the script that
+shows the first one without numdrift, in under 60 lines that are open; the rest can be unfolded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from .report_page import number
+from .rows import CulpritCard, PairRows, Report
+
+CARDS = 4
+"""Causes of a pair that are listed; the page has all."""
+
+OPEN = "<details><summary>{}</summary>"
+CLOSE = "</details>"
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~@])")
+
+
+def markdown_of(report: Report) -> str:
+    """The text: what comes of a run is escaped, so that it is shown as it is and mentions nobody."""
+    lines = [f"### {text(report.script)}: {text(', '.join(report.modes))}", ""]
+    for pair in report.pairs:
+        lines += _pair(pair)
+    differing = [row for row in report.environment if row.differs]
+    same = {row.name: row.values[0] for row in report.environment if not row.differs and row.values}
+    known = [f"{name} {same[name]}" for name in ("torch", "python", "cpu capability", "threads") if name in same]
+    lines.append(f"Environment: {text(', '.join(known))}.")
+    for row in differing:
+        lines.append(f"- differs: {text(row.name)}: {text(' against '.join(row.values))}")
+    lines += ["", "```", report.command, "```", ""]
+    return "\n".join(lines)
+
+
+def _pair(pair: PairRows) -> list[str]:
+    found, answer = pair.findings, pair.answer
+    lines = [
+        f"**{text(sentence(answer.what))}**",
+        "",
+        f"- verdict: {found.verdict or 'undecided'} ({text(found.b)} against {text(found.a)})",
+        f"- how sure: {text(answer.sure)}",
+        f"- what to do: {text(answer.todo)}",
+        "",
+    ]
+    if pair.cards:
+        lines += [
+            "| cause | share | error in ULP | put in: drift | taken out: drift |",
+            "|---|--:|--:|--:|--:|",
+            *(_row(card) for card in pair.cards[:CARDS]),
+            "",
+        ]
+        first = next((card for card in pair.cards if card.script), None)
+        if first is not None:
+            fence = _fence(first.script)
+            title = f"script that shows {text(first.title)} without numdrift"
+            lines += [OPEN.format(title), "", f"{fence}python", first.script.rstrip(), fence, CLOSE, ""]
+    if pair.unchecked:
+        lines += [OPEN.format("what was not checked"), "", *(f"- {text(one)}" for one in pair.unchecked), CLOSE, ""]
+    return lines
+
+
+def _row(card: CulpritCard) -> str:
+    share = "" if card.share is None else f"{100 * card.share:.0f} %"
+    errors = ", ".join(f"{number(value)} in {text(name)}" for name, value in card.errors)
+    drifts: Sequence[str] = [f"{number(row.before)} to {number(row.after)}" for row in card.proof[:2]] or ["", ""]
+    return f"| {text(card.title)} | {share} | {errors} | {' | '.join(drifts)} |"
+
+
+def sentence(words: str) -> str:
+    """With a capital in front, and a full stop behind."""
+    return f"{words[:1].upper()}{words[1:]}."
+
+
+def text(words: str) -> str:
+    """Words of a run in one line of Markdown, in which nothing means anything."""
+    return _SPECIAL.sub(r"\\\1", " ".join(words.split()))
+
+
+def _fence(code: str) -> str:
+    """Backticks that no line of the code has as many of."""
+    longest = max((len(run) for run in re.findall(r"`+", code)), default=0)
+    return "`" * max(3, longest + 1)

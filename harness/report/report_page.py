@@ -1,0 +1,83 @@
+"""A report as one HTML page: it opens from disk and asks for nothing else.
+
+Styles, scripts and data stand in the page, and its content security policy admits only these scripts, by their hashes.
+What comes from a run reaches it escaped, or as JSON that the page's script shows as text. The curves are drawn by
+uPlot, which lies in `vendor/` with its licence.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.metadata
+import json
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup
+
+from .rows import Report
+
+HERE = Path(__file__).parent
+NAME = "report.html"
+
+
+def page_of(report: Report) -> str:
+    """The whole page as text: of one report always the same."""
+    library, script = _library(), f'"use strict";\n{_text("page/report.js")}'
+    style, library_style = _text("page/report.css"), _text("vendor/uplot.min.css")
+    # uPlot places its parts by styles that its code sets, which no hash can name; in what is shown of a run there is
+    # none, as all of that is escaped.
+    policy = (
+        f"default-src 'none'; script-src {_hash(library)} {_hash(script)}; style-src 'unsafe-inline'; base-uri 'none'; "
+        "form-action 'none'"
+    )
+    curves = report.curves
+    data = {
+        "steps": curves.steps,
+        "rows": [{"label": row.label, "losses": row.losses, "reference": row.reference} for row in curves.rows],
+        "envelopes": [{"label": one.label, "low": one.low, "high": one.high} for one in curves.envelopes],
+    }
+    # ASCII, and without a `<` that could end the element that the data stand in.
+    written = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    written = written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    pieces = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE / "page"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    pieces.filters["number"] = number
+    pieces.filters["dict_of"] = dict
+    page = pieces.get_template("report.html").render(
+        report=report,
+        policy=policy,
+        style=Markup(style),
+        library_style=Markup(library_style),
+        library=Markup(library),
+        script=Markup(script),
+        data=Markup(written),
+        version=importlib.metadata.version("numdrift"),
+    )
+    return page.encode("utf-8", "replace").decode("utf-8")
+
+
+def number(value: float | None) -> str:
+    """A multiple with three significant digits, "-" where there is none."""
+    if value is None:
+        return "-"
+    return "0" if value == 0 else f"{value:.3g}"
+
+
+def _library() -> str:
+    licence = _text("vendor/LICENSE").strip()
+    return f"/*\nuPlot\n\n{licence}\n*/\n{_text('vendor/uplot.min.js')}"
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _text(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8")

@@ -1,0 +1,118 @@
+"""Where the drift is: by module, and by tensor and step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..records.findings import PairFindings, StepFindings
+
+MOST_TENSORS = 40
+"""Rows of the heat map: the tensors that drift most."""
+
+MOST_STEPS = 64
+"""Columns of the heat map."""
+
+LEVELS = (0.0, 1.0, 4.0)
+"""A z up to here is: equal bits, below the noise of rounding, ordinary rounding. Then come what is worth a look, up to
+the threshold, and what is beyond it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleRow:
+    """A module of the model at `depth`, `score` the worst z of its tensors and those of its parts, `tensor` and `step`
+    where that is, and its `level` from 0 (equal) to 4 (beyond the threshold)."""
+
+    name: str
+    depth: int
+    score: float
+    tensor: str
+    step: int
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeatCell:
+    """The z of a tensor in a step, and its level."""
+
+    score: float
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """The scores of `tensors` (rows) in `steps` (columns); `left_out` counts the tensors that drift less than these."""
+
+    steps: Sequence[int]
+    tensors: Sequence[tuple[str, Sequence[HeatCell]]]
+    left_out: int
+
+
+def level_of(score: float, threshold: float | None) -> int:
+    """0 equal, 1 below the noise, 2 ordinary, 3 worth a look, 4 beyond the threshold."""
+    if threshold is not None and score > threshold:
+        return 4
+    return next((level for level, limit in enumerate(LEVELS) if score <= limit), 3)
+
+
+def heat_map(pair: PairFindings) -> HeatMap:
+    """The tensors that drift most, in the steps that were started from one state."""
+    steps = _spread(sorted(pair.steps, key=lambda one: one.step))
+    worst: dict[str, float] = {}
+    for step in pair.steps:
+        for one in step.tensors:
+            worst[one.name] = max(worst.get(one.name, 0.0), one.score)
+    differing = sorted((name for name in worst if worst[name]), key=lambda name: -worst[name])
+    scores = [{one.name: one.score for one in step.tensors} for step in steps]
+    rows = []
+    for name in differing[:MOST_TENSORS]:
+        cells = [of_step.get(name, 0.0) for of_step in scores]
+        rows.append((name, [HeatCell(z, level_of(z, pair.threshold)) for z in cells]))
+    return HeatMap([step.step for step in steps], rows, max(0, len(differing) - MOST_TENSORS))
+
+
+def module_rows(pair: PairFindings) -> list[ModuleRow]:
+    """Every module that drifts, as a tree: parents above their parts."""
+    worst: dict[tuple[str, ...], tuple[float, str, int]] = {}
+    for step in pair.steps:
+        for one in step.tensors:
+            if not one.score:
+                continue
+            path = tuple(module_of(one.name).split("."))
+            for depth in range(1, len(path) + 1):
+                here = path[:depth]
+                if one.score > worst.get(here, (0.0, "", 0))[0]:
+                    worst[here] = (one.score, one.name, step.step)
+    rows = []
+    for path in sorted(worst, key=lambda path: [_natural(part) for part in path]):
+        if path == ("",):
+            continue
+        score, tensor, at = worst[path]
+        rows.append(ModuleRow(path[-1], len(path) - 1, score, tensor, at, level_of(score, pair.threshold)))
+    return rows
+
+
+def module_of(tensor: str) -> str:
+    """The module of a value: `layers.1` of `gradient 0 layers.1.weight` and of `state layers.1.weight.exp_avg`; "" of a
+    loss."""
+    kind, _, name = tensor.partition(" ")
+    if kind == "loss":
+        return ""
+    if kind == "gradient":
+        name = name.partition(" ")[2]
+    if kind == "state":
+        name = name.rpartition(".")[0]
+    return name.rpartition(".")[0]
+
+
+def _natural(part: str) -> tuple[int, int, str]:
+    return (0, int(part), "") if part.isdigit() else (1, 0, part)
+
+
+def _spread(steps: Sequence[StepFindings]) -> Sequence[StepFindings]:
+    """At most MOST_STEPS of them: those that drift most, in their order."""
+    if len(steps) <= MOST_STEPS:
+        return steps
+    most = sorted(steps, key=lambda one: -(one.score if math.isfinite(one.score) else math.inf))[:MOST_STEPS]
+    return sorted(most, key=lambda one: one.step)
