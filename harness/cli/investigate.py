@@ -19,7 +19,6 @@ from ..launch.supervise import Reporter
 from ..records.findings import Findings, PairFindings
 from ..records.mode_spec import parse_modes
 from ..report.answer import answers_of
-from ..report.markdown import sentence
 from ..report.report_page import NAME, page_of
 from ..report.rows import report_of
 from . import command_options as options
@@ -247,7 +246,7 @@ def show(out: Console, found: Findings, *, verbose: bool = False, suspects: bool
 def show_answers(out: Console, found: Findings) -> None:
     """Print what happened and what to do, a sentence for each pair, those that need somebody first."""
     for _, answer in answers_of(found):
-        out.print(f"{sentence(answer.sentence)}", soft_wrap=True)
+        out.print(f"{answer.sentence}.", soft_wrap=True)
     out.print()
 
 

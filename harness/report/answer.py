@@ -41,7 +41,7 @@ ALL = 0.995
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PairAnswer:
     """`what` happened, `sure` why that can be believed, with the numbers, and what `todo`; each is a sentence without
     its full stop. `good` says that nothing is to be done."""
 
@@ -55,60 +55,60 @@ class Answer:
         return f"{self.what}; {self.todo}"
 
 
-def answer_of(pair: PairFindings) -> Answer:
+def answer_of(pair: PairFindings) -> PairAnswer:
     """What is said of one pair."""
     proven = [one for one in pair.culprits if one.is_proven]
     match pair.verdict:
         case "identical":
-            return Answer(f"{pair.b} computes what {pair.a} does, bit for bit", _said(pair), "nothing to do", True)
+            return PairAnswer(f"{pair.b} computes what {pair.a} does, bit for bit", _said(pair), "nothing to do", True)
         case "rounding":
             return _rounding(pair, proven)
         case "beyond-rounding":
             return _fault(pair, proven)
         case "different-setup":
             todo = "make that the same in both, and investigate again"
-            return Answer(
+            return PairAnswer(
                 f"{pair.a} and {pair.b} did not train the same thing: {_said(pair)}",
                 "seen in what both were given; no experiment was needed",
                 todo,
                 False,
             )
         case "nondeterministic":
-            return Answer(
-                f"of {pair.a} and {pair.b}, not both repeat, so nothing can be said of their drift: {_said(pair)}",
+            return PairAnswer(
+                f"{pair.a} or {pair.b} does not repeat itself, so nothing can be said of their drift: {_said(pair)}",
                 "each was trained twice, and the two trainings were held against each other bit for bit",
                 "make it repeat first",
                 False,
             )
         case "nonfinite":
-            return Answer(
+            return PairAnswer(
                 f"{_said(pair)}",
                 "seen in the recorded values",
                 f"look at the step before it{_at(proven[:1])}",
                 False,
             )
         case "failed":
-            return Answer(
+            return PairAnswer(
                 f"{pair.b} cannot be compared with {pair.a}: {_said(pair)}",
                 "the runs ended so",
-                "mend that first; what was recorded until then is kept",
+                "mend that first (what was recorded until then is kept)",
                 False,
             )
-    return Answer(
+    return PairAnswer(
         f"whether {pair.b} drifts from {pair.a} by more than rounding is not decided: {pair.undecided or _said(pair)}",
         "no experiment has decided it",
-        "do what that says",
+        "until that is done, nobody knows",
         False,
     )
 
 
-def answers_of(found: Findings) -> list[tuple[PairFindings, Answer]]:
+def answers_of(found: Findings) -> list[tuple[PairFindings, PairAnswer]]:
     """Those that need somebody first."""
     pairs = [(pair, answer_of(pair)) for pair in found.pairs]
     return sorted(pairs, key=lambda one: one[1].good)
 
 
-def _rounding(pair: PairFindings, proven: Sequence[Culprit]) -> Answer:
+def _rounding(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
     if proven:
         share = _explained(pair)
         what = f"{_deeds(pair, proven)}; it is rounding{f' and explains {share}' if share else ''}"
@@ -119,16 +119,16 @@ def _rounding(pair: PairFindings, proven: Sequence[Culprit]) -> Answer:
     if proven:
         sure += f"; {_proof(pair)}"
     if pair.inspect:
-        return Answer(what, sure, "have a look at it, for it is much for rounding", True)
-    return Answer(what, sure, "nothing to do", True)
+        return PairAnswer(what, sure, "have a look at it once, for that is much for rounding", True)
+    return PairAnswer(what, sure, "nothing to do", True)
 
 
-def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> Answer:
+def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
     since = "" if pair.first_significant_step is None else f" from step {pair.first_significant_step} on"
     causes = [one for one in proven if one.significance == "beyond-rounding"] or list(proven)
     if not causes:
         why = f": {pair.unexplained}" if pair.unexplained else ""
-        return Answer(
+        return PairAnswer(
             f"{pair.b} drifts from {pair.a} by more than rounding{since}: a fault, whose cause is not proven",
             f"{_size(pair)}{why}",
             "look at the suspects (--suspects), or start with the step that is named",
@@ -145,7 +145,7 @@ def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> Answer:
         todo = "mend it there, or report it with report.html"
     elif causes[0].swapped:
         todo += f", and train in the mode {pair.b},{causes[0].swapped} until it is mended"
-    return Answer(what, f"{_size(pair)}; {_proof(pair)}", todo, False)
+    return PairAnswer(what, f"{_size(pair)}; {_proof(pair)}", todo, False)
 
 
 def _deeds(pair: PairFindings, causes: Sequence[Culprit]) -> str:

@@ -17,7 +17,7 @@ and the page says so."""
 
 @dataclass(frozen=True, slots=True)
 class CurveRow:
-    """One loss of one run at the steps of its `Curves`, None where it has none there or is not finite. `reference` is
+    """One loss of one run at the steps of its `DrawnCurves`, None where it has none there or is not finite. `reference` is
     the place of the curve that it is held against, None for that of the reference itself."""
 
     label: str
@@ -35,7 +35,7 @@ class EnvelopeRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Curves:
+class DrawnCurves:
     """`every` is how many steps lie between two that are shown."""
 
     steps: Sequence[int]
@@ -44,7 +44,7 @@ class Curves:
     every: int = 1
 
 
-def curves_of(runs: Sequence[RecordedRun], found: Findings) -> Curves:
+def curves_of(runs: Sequence[RecordedRun], found: Findings) -> DrawnCurves:
     """The losses of the runs, the reference first, and the envelopes that were measured."""
     losses: list[tuple[str, str, dict[int, float]]] = []
     for run in sorted(runs, key=lambda run: run.manifest.mode != found.reference):
@@ -61,7 +61,7 @@ def curves_of(runs: Sequence[RecordedRun], found: Findings) -> Curves:
         place = len(rows)
         rows.append(CurveRow(label, [points.get(step) for step in steps], None if held in (None, place) else held))
     envelopes = [_envelope(pair.a, pair.curve, steps) for pair in found.pairs if pair.curve]
-    return Curves(steps, rows, [one for one in envelopes[:1] if one is not None], every)
+    return DrawnCurves(steps, rows, [one for one in envelopes[:1] if one is not None], every)
 
 
 def _envelope(name: str, curve: Any, steps: Sequence[int]) -> EnvelopeRow | None:

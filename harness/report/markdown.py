@@ -36,7 +36,7 @@ def markdown_of(report: Report) -> str:
 def _pair(pair: PairRows) -> list[str]:
     found, answer = pair.findings, pair.answer
     lines = [
-        f"**{text(sentence(answer.what))}**",
+        f"**{text(answer.what)}.**",
         "",
         f"- verdict: {found.verdict or 'undecided'} ({text(found.b)} against {text(found.a)})",
         f"- how sure: {text(answer.sure)}",
@@ -65,11 +65,6 @@ def _row(card: CulpritCard) -> str:
     errors = ", ".join(f"{number(value)} in {text(name)}" for name, value in card.errors)
     drifts: Sequence[str] = [f"{number(row.before)} to {number(row.after)}" for row in card.proof[:2]] or ["", ""]
     return f"| {text(card.title)} | {share} | {errors} | {' | '.join(drifts)} |"
-
-
-def sentence(words: str) -> str:
-    """With a capital in front, and a full stop behind."""
-    return f"{words[:1].upper()}{words[1:]}."
 
 
 def text(words: str) -> str:

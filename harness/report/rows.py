@@ -19,8 +19,8 @@ from ..records.culprit import Culprit
 from ..records.findings import INVESTIGATION, Findings, PairFindings, StepFindings
 from ..runs.recorded_run import RecordedRun, runs_in
 from ..runs.run_layout import EVIDENCE
-from .answer import Answer, answers_of
-from .curves import Curves, curves_of
+from .answer import PairAnswer, answers_of
+from .curves import DrawnCurves, curves_of
 from .not_checked import not_checked
 from .where import HeatMap, ModuleRow, heat_map, module_rows
 
@@ -66,7 +66,7 @@ class PairRows:
     """Everything that is shown of one pair; `share` is its score in parts of the threshold, at most 1.5."""
 
     findings: PairFindings
-    answer: Answer
+    answer: PairAnswer
     tone: str
     cards: Sequence[CulpritCard]
     counted: int
@@ -102,7 +102,7 @@ class Report:
     runs: Sequence[tuple[str, str, str, int, float, str]]
     modes: Sequence[str]
     environment: Sequence[EnvironmentRow]
-    curves: Curves
+    curves: DrawnCurves
     command: str
 
 
@@ -140,7 +140,7 @@ def report_of(investigation: Path) -> Report:
     )
 
 
-def _pair(investigation: Path, pair: PairFindings, answer: Answer, runs: Sequence[RecordedRun]) -> PairRows:
+def _pair(investigation: Path, pair: PairFindings, answer: PairAnswer, runs: Sequence[RecordedRun]) -> PairRows:
     named, counted = told_of(pair.verdict, pair.culprits, suspects=pair.verdict == "beyond-rounding")
     return PairRows(
         findings=pair,

@@ -167,7 +167,13 @@ def _is(fault: PlantedFault, culprit: Mapping[str, Any]) -> bool:
 
 def _named(culprit: Mapping[str, Any]) -> str:
     line = str(culprit.get("source") or "").rpartition("/")[2]
-    what = culprit.get("op") or culprit.get("text") or culprit.get("name") or culprit.get("what")
+    what = (
+        culprit.get("op")
+        or culprit.get("text")
+        or culprit.get("name")
+        or culprit.get("what")
+        or "the inputs of the step"
+    )
     return f"{what}{f', {line}' if line else ''}"
 
 

@@ -1,0 +1,104 @@
+"""A pair of findings for every outcome that an investigation may have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from numdrift.harness.records.culprit import (
+    ARGUMENTS,
+    KERNEL,
+    LAYOUT,
+    STRUCTURE,
+    Culprit,
+    CulpritScript,
+    Proof,
+    SwappedIn,
+    SwappedOut,
+)
+from numdrift.harness.records.findings import PairFindings, StepFindings, TensorScore
+
+PROOF = Proof(SwappedIn(True, 0.0, 2.1), SwappedOut(True, 2.3, 0.1, 0.0))
+
+
+def cause(**given: Any) -> Culprit:
+    known: dict[str, Any] = {
+        "kind": KERNEL, "status": "culprit", "phase": "backward", "op": "aten.tanh_backward", "step": 6,
+        "source": "/home/somebody/train.py:31", "places": ("layers.1", "layers.3"), "significance": "rounding",
+        "error_ulp": {"a": 0.94, "b": 312.0}, "rho": {"a": 0.4, "b": 1.1}, "share_of_drift": 1.0, "proof": PROOF,
+        "ops": {"a": ("tanh_backward",), "b": ("mul", "sub", "mul")},
+    }  # fmt: skip
+    return Culprit(**{**known, **given})
+
+
+STEPS = (
+    StepFindings(
+        0, 0.8, "gradient 0 layers.1.weight", True, compared=9,
+        tensors=(TensorScore("gradient 0 layers.1.weight", 0.8), TensorScore("loss 0", 0.0)),
+    ),
+    StepFindings(
+        6, 2.33, "state layers.3.bias.exp_avg", True, compared=9,
+        tensors=(
+            TensorScore("state layers.3.bias.exp_avg", 2.33),
+            TensorScore("gradient 0 layers.1.weight", 1.5),
+            TensorScore("parameter layers.10.weight", 0.2),
+        ),
+    ),
+)  # fmt: skip
+
+ROUNDING = PairFindings(
+    "cpu", "compile", "rounding",
+    text=("rounding: the largest drift of 2 steps is 2.33 times the reference's own rounding noise",),
+    first_differing_step=0, score=2.33, threshold=21.1, calibrated=True, closer_to_fp64="cpu",
+    culprits=(cause(),), explained=1.0, steps=STEPS, referee={"closer": "cpu"},
+)  # fmt: skip
+
+FAULT = replace(
+    ROUNDING, b="lazy", verdict="beyond-rounding", score=910.0, first_significant_step=6,
+    text=("beyond-rounding: the largest drift of 2 steps is 910 times the reference's own rounding noise",),
+)  # fmt: skip
+
+OUTCOMES: Mapping[str, PairFindings] = {
+    "equal bits": PairFindings("cpu", "lazy", "identical", ("identical: all that cpu and lazy recorded has the same bits",)),
+    "rounding, its ops known": ROUNDING,
+    "rounding, its ops not known": replace(ROUNDING, culprits=(), explained=None, unexplained="no op was looked for"),
+    "much for rounding": replace(ROUNDING, score=17.3, inspect=True, explained=0.63),
+    "another memory layout": replace(
+        ROUNDING, culprits=(cause(kind=LAYOUT, op="aten.convolution", error_ulp={"a": 1.0, "b": 1.1}),)
+    ),
+    "a kernel that is wrong": replace(FAULT, culprits=(cause(significance="beyond-rounding", swapped="kernel.tanh_backward=aten"),)),
+    "a reference that is wrong": replace(
+        FAULT, closer_to_fp64="lazy",
+        culprits=(cause(significance="beyond-rounding", error_ulp={"a": 9e4, "b": 0.9}),),
+    ),
+    "an op is given other arguments": replace(
+        FAULT, culprits=(cause(kind=ARGUMENTS, op="aten.native_layer_norm", reasons=("eps: 1e-05 against 0.001",),
+                               significance="beyond-rounding"), cause()),
+    ),
+    "an op is left out": replace(
+        FAULT, culprits=(cause(kind=STRUCTURE, op="aten.mul", ops={"a": ("mul",), "b": ()}, significance="beyond-rounding"),)
+    ),
+    "an op is executed besides": replace(
+        FAULT, culprits=(cause(kind=STRUCTURE, op="aten._to_copy", ops={"a": (), "b": ("_to_copy",)}, places=(),
+                               significance="beyond-rounding"),)
+    ),
+    "a fault without a proven cause": replace(FAULT, culprits=(), explained=None, unexplained="the step has no tape"),
+    "drift that no rounding makes": replace(FAULT, score=float("inf"), culprits=(cause(significance="beyond-rounding"),)),
+    "another set-up": PairFindings(
+        "cpu", "b", "different-setup", ("different-setup: the learning rate is 0.001 against 0.0011 (Adam, from step 0)",)
+    ),
+    "a mode that does not repeat": PairFindings(
+        "cpu", "b", "nondeterministic", ("nondeterministic: b does not repeat: loss 0 of step 5 differs",)
+    ),
+    "NaN or infinity": PairFindings("cpu", "b", "nonfinite", ("nonfinite: loss 0 of step 7 is nan in b alone",), culprits=(cause(),)),
+    "not decided": PairFindings(
+        "cpu", "b", None, ("undecided: the runs differ from step 3 on",),
+        undecided="the runs differ from step 3 on, and no step was scored: run `numdrift investigate runs/train`",
+    ),
+    "a run that failed": PairFindings("cpu", "lazy", "failed", ("failed: lazy crashed after 0 steps: RuntimeError: no",)),
+}  # fmt: skip
+
+SCRIPT = CulpritScript(
+    "runs/train/evidence/lazy-localized-cpu-000006/culprit-1.py", reproduces=True, output="12 differ"
+)

@@ -1,0 +1,58 @@
+"""The sentence of every outcome, as docs/reference/answers.md has them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from numdrift.harness.records.findings import Findings, PairFindings
+from numdrift.harness.report.answer import answer_of, answers_of
+from numdrift.harness.report.markdown import text
+
+from .outcomes import FAULT, OUTCOMES, ROUNDING, cause
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "answers.md"
+
+
+def test_the_document_has_the_sentence_of_every_outcome() -> None:
+    rows = [f"| {name} | {pair.exit_code} | {text(answer_of(pair).sentence)} |" for name, pair in OUTCOMES.items()]
+    written = [line for line in DOCUMENT.read_text(encoding="utf-8").splitlines() if line.startswith("| ")][1:]
+    assert written == rows, "the table is to be:\n" + "\n".join(rows)
+
+
+@pytest.mark.parametrize("pair", OUTCOMES.values(), ids=list(OUTCOMES))
+def test_a_sentence_says_what_and_what_to_do_without_a_number_of_the_score(pair: PairFindings) -> None:
+    answer = answer_of(pair)
+    assert answer.good == (pair.exit_code == 0)
+    assert not answer.sentence.endswith(".") and "None" not in answer.sentence and "  " not in answer.sentence
+    assert pair.b in answer.what or pair.verdict == "nonfinite"
+    assert answer.todo and answer.sure
+    if pair.score and pair.verdict in ("rounding", "beyond-rounding"):
+        assert f"{pair.score:.3g}" not in answer.sentence  # the numbers are in `sure`, with what they are held against
+        assert pair.score == float("inf") or f"{pair.score:.3g}" in answer.sure
+
+
+def test_what_is_rounding_beside_a_fault_is_not_called_a_fault() -> None:
+    wrong = cause(op="aten.mul", significance="beyond-rounding", places=())
+    answer = answer_of(replace(FAULT, culprits=(cause(), wrong)))
+    assert "mul" in answer.what and "tanh_backward" not in answer.what
+    # a suspect is no cause
+    answer = answer_of(replace(FAULT, culprits=(replace(wrong, status="suspect"),)))
+    assert "not proven" in answer.what and "mul" not in answer.what
+
+
+def test_many_causes_are_counted() -> None:
+    answer = answer_of(replace(ROUNDING, culprits=tuple(cause(op=f"aten.op{number}") for number in range(5))))
+    assert (
+        "op0" in answer.what
+        and "op1" in answer.what
+        and "op2" not in answer.what
+        and "and 3 more causes" in answer.what
+    )
+
+
+def test_those_that_need_somebody_come_first() -> None:
+    found = Findings("train.py", "cpu", {}, [OUTCOMES["equal bits"], FAULT, ROUNDING])
+    assert [pair.verdict for pair, _ in answers_of(found)] == ["beyond-rounding", "identical", "rounding"]

@@ -1,0 +1,86 @@
+"""The page as a reader meets it: in Chromium, from disk, on a screen, a phone, in the dark and on paper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from numdrift.harness.report.report_page import page_of
+from numdrift.harness.report.rows import report_of
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def page(browser: Browser, fault: Path, tmp_path: Path) -> Iterator[Page]:
+    """The page opened from disk, which may neither complain nor ask for anything."""
+    written = tmp_path / "report.html"
+    written.write_text(page_of(report_of(fault)), encoding="utf-8")
+    opened = browser.new_page(viewport={"width": 1280, "height": 800})
+    complaints: list[str] = []
+    opened.on("console", lambda said: complaints.append(f"{said.type}: {said.text}"))
+    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    requests: list[str] = []
+    opened.on("request", lambda asked: requests.append(asked.url))
+    opened.goto(written.as_uri())
+    yield opened
+    opened.close()
+    assert complaints == [] and requests == [written.as_uri()]
+
+
+def test_the_first_screen_says_what_happened_how_sure_and_what_to_do(page: Page) -> None:
+    expect(page.locator(".answer .what")).to_be_in_viewport(ratio=1)
+    for said in ("beyond-rounding", "910 times", "report it to whoever owns that kernel"):
+        expect(page.get_by_text(said).first).to_be_in_viewport()
+
+
+def test_curves_tell_values_zoom_and_change_their_axis(page: Page) -> None:
+    plot = page.locator("#plot .u-over")
+    page.locator("#curves").evaluate("one => one.scrollIntoView({behavior: 'instant'})")
+    box = plot.bounding_box()
+    assert box is not None
+    # when one points at the first step
+    page.mouse.move(box["x"] + 3, box["y"] + box["height"] / 2)
+    # then the legend says the losses there
+    values = page.locator(".u-legend .u-value")
+    expect(values.first).to_have_text("0")
+    assert values.nth(1).text_content() == values.nth(2).text_content() != "none"
+    # and when a part is dragged over, then it alone is shown, until all is asked for
+    span = "document.querySelector('#plot .u-axis') && plot.scales.x.max - plot.scales.x.min"
+    whole = page.evaluate(span)
+    page.mouse.move(box["x"] + box["width"] * 0.2, box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 60, steps=5)
+    page.mouse.up()
+    assert page.evaluate(span) < 0.5 * whole
+    page.get_by_role("button", name="show all steps").click()
+    assert page.evaluate(span) == whole
+    for box_name in ("logarithmic", "differences from the reference"):
+        page.get_by_label(box_name).check()
+    expect(page.locator(".u-legend")).to_contain_text("|other - base|")
+
+
+def test_a_script_unfolds_by_the_keyboard(page: Page) -> None:
+    summary = page.locator("summary").first
+    summary.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("details pre").first).to_contain_text("shows it")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_can_be_read_by_everybody(page: Page, scheme: str) -> None:
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    for summary in page.locator("summary").all():
+        summary.click()
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+
+
+def test_a_phone_needs_no_scrolling_to_the_side_and_paper_has_it_all(page: Page) -> None:
+    page.set_viewport_size({"width": 360, "height": 740})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.pdf()[:5] == b"%PDF-"

@@ -1,0 +1,158 @@
+"""The rows of a report and its page, of two runs that were recorded in this process and findings that were made up."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+import numdrift
+from numdrift.harness.cli.report import command
+from numdrift.harness.errors import JournalError, UsageError
+from numdrift.harness.records.findings import Findings, PairFindings, RunEnding
+from numdrift.harness.report.markdown import markdown_of
+from numdrift.harness.report.report_page import page_of
+from numdrift.harness.report.rows import report_of
+from numdrift.harness.report.where import heat_map, level_of, module_of, module_rows
+
+from .outcomes import FAULT, SCRIPT, cause
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>`|*{{ 7 * 7 }}"
+CODE = 'print("""```""")  # shows it'
+
+
+def record(folder: Path, mode: str) -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    with numdrift.record(f"{mode}=cpu", folder, "train"):
+        for _ in range(5):
+            optimizer.zero_grad()
+            layer(torch.ones(2, 3)).square().mean().backward()
+            optimizer.step()
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    for mode in ("base", "other"):
+        record(folder, mode)
+    script = folder / "train" / "evidence" / "lazy-localized-cpu-000006"
+    script.mkdir(parents=True)
+    (script / "culprit-1.py").write_text(CODE, encoding="utf-8")
+    return folder / "train"
+
+
+def made(folder: Path, pair: PairFindings) -> Path:
+    runs = {name: RunEnding("complete", 5, 0.1, "", f"{name}=cpu", name) for name in ("base", "other")}
+    Findings("train.py", "base", runs, [replace(pair, a="base", b="other")], 2, 0, 10, 1.5).write(folder)
+    return folder
+
+
+@pytest.fixture
+def fault(recorded: Path) -> Iterator[Path]:
+    wrong = cause(significance="beyond-rounding", script=SCRIPT, frames=("train.py:31 forward",))
+    yield made(recorded, replace(FAULT, culprits=(wrong, replace(cause(op="aten.sum"), status="suspect"))))
+
+
+def test_rows_hold_what_was_recorded(fault: Path) -> None:
+    report = report_of(fault)
+    losses = numdrift.load_run(fault / "base").losses()
+    assert report.curves.rows[0].losses == losses.tolist() and report.curves.rows[0].reference is None
+    assert report.curves.rows[1].reference == 0 and list(report.curves.steps) == list(range(5))
+    (pair,) = report.pairs
+    assert (pair.tone, pair.share) == ("bad", 1.5)
+    first, suspect = pair.cards
+    assert first.script == CODE and first.fault and first.proven and not suspect.proven
+    assert [row.holds for row in first.proof] == [True, True, True]
+    assert any("suspect has no proof" in said for said in pair.unchecked)
+    assert all(not row.differs for row in report.environment if row.name in ("torch", "python"))
+    assert report.command.startswith("numdrift investigate train.py --mode")
+
+
+def test_a_script_outside_of_the_investigation_is_not_read(recorded: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "evidence" / "secret.py"
+    secret.parent.mkdir()
+    secret.write_text("secret", encoding="utf-8")
+    for path in (str(secret), "evidence/../../../secret.py", "/etc/hostname", "evidence/../train.py"):
+        stranger = replace(FAULT, culprits=(cause(script=replace(SCRIPT, path=path)),))
+        assert [card.script for card in report_of(made(recorded, stranger)).pairs[0].cards] == [""]
+    (recorded / "evidence" / "link.py").symlink_to(secret)
+    linked = replace(FAULT, culprits=(cause(script=replace(SCRIPT, path="x/evidence/link.py")),))
+    assert report_of(made(recorded, linked)).pairs[0].cards[0].script == ""
+
+
+def test_the_page_is_the_same_again_and_small(fault: Path) -> None:
+    page = page_of(report_of(fault))
+    assert page == page_of(report_of(fault)) and len(page) < 200_000
+    assert "<h2>Causes and proofs</h2>" in page and "proven fault from step 6 on" in page
+    assert not re.search(r'(src|href)="(?!#)', page) and "url(" not in page
+
+
+def test_what_comes_of_a_run_is_text(recorded: Path) -> None:
+    one = cause(
+        op=f"aten.{HOSTILE}", places=(HOSTILE,), significance="beyond-rounding", reasons=(HOSTILE,), script=SCRIPT
+    )
+    hostile = replace(FAULT, culprits=(one,), text=(HOSTILE,), notes=(HOSTILE,), unexplained=HOSTILE)
+    report = report_of(made(recorded, hostile))
+    page = page_of(report)
+    assert page.count("<script") == 3 and "<img" not in page and "{{ 7" in page
+    written = markdown_of(report)
+    assert "<img" not in re.sub(r"\\<", "", written) and "````python" in written
+    assert all("<script>" not in line.replace("\\<script\\>", "") for line in written.splitlines())
+
+
+def test_markdown_is_short_and_has_the_script(fault: Path) -> None:
+    written = markdown_of(report_of(fault))
+    opened = re.sub(r"<details>.*?</details>", "", written, flags=re.DOTALL)
+    assert len(opened.splitlines()) < 60 and CODE in written and CODE not in opened
+    assert written.splitlines()[2].startswith("**other computes tanh\\_backward less exactly")
+
+
+def test_the_command_writes_the_page_and_ends_as_the_verdict(fault: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(fault.parent)
+    told = CliRunner().invoke(command, ["train", "--out", "."], standalone_mode=False)
+    assert told.return_value == 1 and told.output.splitlines()[0].startswith("other computes tanh_backward")
+    assert (fault / "report.html").read_text(encoding="utf-8") == page_of(report_of(fault))
+    answered = CliRunner().invoke(command, ["train", "--out", ".", "--json", "-"], standalone_mode=False)
+    answer = json.loads(answered.output)["answers"][0]
+    assert (answer["a"], answer["b"], answer["good"]) == ("base", "other", False)
+    printed = CliRunner().invoke(command, ["train", "--out", ".", "--markdown"], standalone_mode=False)
+    assert printed.output == markdown_of(report_of(fault))
+
+
+def test_without_findings_or_with_damaged_ones_it_says_so(recorded: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="has no findings: `numdrift investigate"):
+        report_of(tmp_path)
+    (tmp_path / "investigation.json").write_text('{"schema": 99}', encoding="utf-8")
+    with pytest.raises(JournalError, match="schema 99 is not known"):
+        report_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "module"),
+    [
+        ("gradient 0 layers.1.weight", "layers.1"),
+        ("state layers.1.weight.exp_avg", "layers.1"),
+        ("buffer stage.bn1.running_mean", "stage.bn1"),
+        ("parameter weight", ""),
+        ("loss 0", ""),
+    ],
+)
+def test_values_belong_to_modules(tensor: str, module: str) -> None:
+    assert module_of(tensor) == module
+
+
+def test_modules_are_a_tree_in_their_own_order_with_the_worst_of_their_parts() -> None:
+    rows = [(row.name, row.depth, row.score) for row in module_rows(FAULT)]
+    assert rows == [("layers", 0, 2.33), ("1", 1, 1.5), ("3", 1, 2.33), ("10", 1, 0.2)]
+    heat = heat_map(FAULT)
+    assert list(heat.steps) == [0, 6] and next(name for name, _ in heat.tensors) == "state layers.3.bias.exp_avg"
+    assert [cell.level for cell in heat.tensors[1][1]] == [1, 2]
+    assert [level_of(score, 21.1) for score in (0.0, 0.9, 4.0, 21.1, 21.2, float("inf"))] == [0, 1, 2, 3, 4, 4]
