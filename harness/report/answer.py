@@ -36,6 +36,9 @@ NAMED = 2
 LESS_EXACT = 2.0
 """So many times the error of the other side is worth the word: below, both are as exact."""
 
+MOST = 0.9
+"""A share of the drift beyond which further causes are only counted."""
+
 ALL = 0.995
 """A share of the drift that is printed as 100 %."""
 
@@ -149,9 +152,11 @@ def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
 
 
 def _deeds(pair: PairFindings, causes: Sequence[Culprit]) -> str:
-    """What the other mode does at the first causes."""
-    told = [f"{_deed(one, pair)}{_where(one)}" for one in causes[:NAMED]]
-    more = len(causes) - NAMED
+    """What the other mode does at the first causes, until they make most of the drift."""
+    shares = [one.share_of_drift or 0.0 for one in causes]
+    named = next((count for count in range(1, NAMED) if sum(shares[:count]) >= MOST), NAMED)
+    told = [f"{_deed(one, pair)}{_where(one)}" for one in causes[:named]]
+    more = len(causes) - named
     others = f", and {more} more cause{'s' if more > 1 else ''}" if more > 0 else ""
     return f"{pair.b} {' and '.join(told)}{others}"
 
@@ -174,7 +179,10 @@ def _deed(one: Culprit, pair: PairFindings) -> str:
     if one.kind == LAYOUT:
         return f"computes {op} from another memory layout{_exactness(one, pair).replace(' otherwise', '')}"
     if one.kind == KERNEL:
-        return f"computes {op}{_exactness(one, pair)}"
+        exactness = _exactness(one, pair)
+        if exactness == " otherwise" and one.significance == "rounding":
+            return f"rounds {op} otherwise"
+        return f"computes {op}{exactness}"
     names = {
         PART: "differs in the part",
         MARK_STEP: "cuts its graphs elsewhere than the ops allow, at",
@@ -230,7 +238,9 @@ def _size(pair: PairFindings) -> str:
 
 
 def _proof(pair: PairFindings) -> str:
-    return f"put into {pair.a} the drift comes, taken out of {pair.b} it goes"
+    bits = f"; trained to the end without them, {pair.b} is {pair.a} bit for bit"
+    same = bits if pair.without is not None and pair.without.identical else ""
+    return f"put into {pair.a} the drift comes, taken out of {pair.b} it goes{same}"
 
 
 def _said(pair: PairFindings) -> str:

@@ -17,7 +17,7 @@ and the page says so."""
 
 @dataclass(frozen=True, slots=True)
 class CurveRow:
-    """One loss of one run at the steps of its `DrawnCurves`, None where it has none there or is not finite. `reference` is
+    """One loss of one run at the steps of the curves, None where it has none there or is not finite. `reference` is
     the place of the curve that it is held against, None for that of the reference itself."""
 
     label: str

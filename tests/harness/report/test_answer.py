@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from numdrift.harness.records.findings import Findings, PairFindings
+from numdrift.harness.records.findings import Findings, PairFindings, TrainedWithout
 from numdrift.harness.report.answer import answer_of, answers_of
 from numdrift.harness.report.markdown import text
 
@@ -44,13 +44,23 @@ def test_what_is_rounding_beside_a_fault_is_not_called_a_fault() -> None:
 
 
 def test_many_causes_are_counted() -> None:
-    answer = answer_of(replace(ROUNDING, culprits=tuple(cause(op=f"aten.op{number}") for number in range(5))))
+    answer = answer_of(
+        replace(ROUNDING, culprits=tuple(cause(op=f"aten.op{number}", share_of_drift=0.2) for number in range(5)))
+    )
     assert (
         "op0" in answer.what
         and "op1" in answer.what
         and "op2" not in answer.what
         and "and 3 more causes" in answer.what
     )
+
+
+def test_one_that_makes_most_of_the_drift_is_named_alone() -> None:
+    small = cause(op="aten.sum", share_of_drift=0.02)
+    whole = TrainedWithout(identical=True)
+    answer = answer_of(replace(ROUNDING, culprits=(cause(share_of_drift=0.98), small), without=whole))
+    assert "sum" not in answer.what and "and 1 more cause;" in answer.what
+    assert answer.sure.endswith("trained to the end without them, compile is cpu bit for bit")
 
 
 def test_those_that_need_somebody_come_first() -> None:
