@@ -19,6 +19,7 @@ COMMANDS = {
     "investigate": "Decide whether modes differ by more than rounding, which side is right, and which op it is.",
     "run": "Run a training script in several modes and record what happens.",
     "report": "Tell what an investigation found, and write it as a page to send on.",
+    "view": "Show what was recorded in a browser, as it comes, and compare any two runs there.",
     "analyze": "Say which operators of a training a mode's backend supports, and where the others are.",
     "partition": "Put what a mode's backend supports of a model there, and the rest on the CPU.",
     "compare": "Say from which step on runs differ, and by how much.",

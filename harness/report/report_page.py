@@ -41,6 +41,25 @@ def page_of(report: Report) -> str:
     # ASCII, and without a `<` that could end the element that the data stand in.
     written = json.dumps(data, separators=(",", ":"), allow_nan=False)
     written = written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    page = (
+        pieces_of_pages()
+        .get_template("report.html")
+        .render(
+            report=report,
+            policy=policy,
+            style=Markup(style),
+            library_style=Markup(library_style),
+            library=Markup(library),
+            script=Markup(script),
+            data=Markup(written),
+            version=importlib.metadata.version("numdrift"),
+        )
+    )
+    return page.encode("utf-8", "replace").decode("utf-8")
+
+
+def pieces_of_pages() -> jinja2.Environment:
+    """The templates: what goes into them is escaped, and what they lack is an error."""
     pieces = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE / "page"),
         autoescape=True,
@@ -50,17 +69,7 @@ def page_of(report: Report) -> str:
     )
     pieces.filters["number"] = number
     pieces.filters["dict_of"] = dict
-    page = pieces.get_template("report.html").render(
-        report=report,
-        policy=policy,
-        style=Markup(style),
-        library_style=Markup(library_style),
-        library=Markup(library),
-        script=Markup(script),
-        data=Markup(written),
-        version=importlib.metadata.version("numdrift"),
-    )
-    return page.encode("utf-8", "replace").decode("utf-8")
+    return pieces
 
 
 def number(value: float | None) -> str:

@@ -117,8 +117,12 @@ def report_of(investigation: Path) -> Report:
         ) from None
     except (OSError, ValueError, Unreadable, RecursionError) as error:
         raise JournalError(path, f"cannot be read: {error}") from error
-    recorded = runs_in(investigation)
-    shown = [run for mode in found.runs for run in recorded if run.manifest.mode == mode][: len(found.runs)]
+    recorded = {run.manifest.mode: run for run in reversed(runs_in(investigation))}
+    return report_from(found, [recorded[mode] for mode in found.runs if mode in recorded], investigation)
+
+
+def report_from(found: Findings, shown: Sequence[RecordedRun], investigation: Path) -> Report:
+    """The same of findings that are at hand, of these runs; evidence lies in the folder of the `investigation`."""
     modes = [run.manifest.mode for run in shown]
     first = shown[0].manifest if shown else None
     specs = [f"--mode {json.dumps(one.spec or mode)}" for mode, one in found.runs.items()]

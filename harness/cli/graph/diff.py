@@ -90,7 +90,8 @@ def command(
     return 0
 
 
-def _write_page(path: Path, diff: Diff, pair: Pair) -> None:
+def page_of_difference(diff: Diff, pair: Pair) -> str:
+    """Both graphs side by side, with what an investigation found guilty. Raises JournalError."""
     # here and not above: the page's parts are only needed by --html
     from ...graphs.page.diff_page import write_page
 
@@ -98,7 +99,11 @@ def _write_page(path: Path, diff: Diff, pair: Pair) -> None:
     for side, graphs in zip((diff.a, diff.b), pair, strict=True):
         names = dict.fromkeys((*side.graphs, *side.post_graphs))
         marks.append({name: marks_for(graphs.run, graphs.graph(name)) for name in names})
-    text = write_page(diff, *pair, *marks)
+    return write_page(diff, *pair, *marks)
+
+
+def _write_page(path: Path, diff: Diff, pair: Pair) -> None:
+    text = page_of_difference(diff, pair)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

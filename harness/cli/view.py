@@ -1,0 +1,136 @@
+"""`numdrift view`: what was recorded, in a browser of this machine."""
+
+from __future__ import annotations
+
+import webbrowser
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import click
+
+from ..api.comparing import compared
+from ..errors import NumdriftError, RunNotFound, UsageError
+from ..graphs.diff.graph_comparison import compare_graphs
+from ..graphs.run_graphs import graphs_of
+from ..report.report_page import page_of
+from ..report.rows import report_from, report_of
+from ..report.view_page import view_page, view_rows
+from ..runs.recorded_run import RecordedRun, investigations, load_run, runs_in, told_apart
+from .graph.diff import page_of_difference
+from .output import console
+
+LOOPBACK = "127.0.0.1"
+
+EXAMPLES = """\b
+Examples:
+  numdrift view
+  numdrift view runs --port 8765 --no-browser
+  ssh -L 8765:127.0.0.1:8765 machine     # and then http://127.0.0.1:8765 here
+
+\b
+The page is served to this machine only, until Ctrl-C, and changes nothing. It lists investigations with their answers
+and runs as they go on, opens reports, and compares any two runs.
+"""
+
+Asked = dict[str, str]
+
+
+@click.command(epilog=EXAMPLES, help="Show the investigations in FOLDER (default: runs) in a browser.")
+@click.argument("folder", required=False, default="runs", type=click.Path(path_type=Path))
+@click.option("--port", type=click.IntRange(1, 65535), help="Where to serve it (default: a free port).")
+@click.option("--no-browser", is_flag=True, help="Serve only; open no browser.")
+def command(folder: Path, port: int | None, no_browser: bool) -> int:
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}; `numdrift run` and `numdrift investigate` make runs/")
+    try:
+        server = served(folder, port or 0)
+    except OSError as error:
+        raise UsageError(f"port {port} cannot be used: {error.strerror}; choose another --port") from None
+    address = f"http://{LOOPBACK}:{server.server_port}/"
+    console().print(f"{folder} is shown at {address} until Ctrl-C", soft_wrap=True)
+    if not no_browser:
+        webbrowser.open(address)
+    with server:
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            return 0
+    return 0
+
+
+def served(folder: Path, port: int) -> ThreadingHTTPServer:
+    """A server of this folder's pages on the loopback; port 0 is any that is free. Raises OSError."""
+    server = ThreadingHTTPServer((LOOPBACK, port), BaseHTTPRequestHandler)
+    own = {f"{name}:{server.server_port}" for name in (LOOPBACK, "localhost")}
+    pages: dict[str, Callable[[Asked], str]] = {
+        "/": lambda _: view_page(folder),
+        "/rows": lambda _: view_rows(folder),
+        "/report": lambda asked: page_of(report_of(_investigation(folder, asked.get("investigation", "")))),
+        "/compare": lambda asked: _comparison(folder, asked),
+        "/graphs": lambda asked: _graphs(folder, asked),
+    }
+
+    class Pages(BaseHTTPRequestHandler):
+        """Gives pages, and only to who asks for this very address: a page of elsewhere that has its name resolved to
+        this machine (DNS rebinding) asks for another one."""
+
+        def do_GET(self) -> None:
+            where = urlsplit(self.path)
+            asked = {name: values[-1] for name, values in parse_qs(where.query).items()}
+            page = pages.get(where.path)
+            if self.headers.get("Host") not in own:
+                self._answer(403, "this address is not served here", "text/plain")
+            elif page is None:
+                self._answer(404, "there is no such page", "text/plain")
+            else:
+                try:
+                    self._answer(200, page(asked), "text/html")
+                except NumdriftError as error:
+                    self._answer(404 if isinstance(error, RunNotFound) else 400, str(error), "text/plain")
+
+        def _answer(self, code: int, text: str, kind: str) -> None:
+            content = text.encode("utf-8", "replace")
+            self.send_response(code)
+            self.send_header("Content-Type", f"{kind}; charset=utf-8")
+            self.send_header("Content-Length", str(len(content)))
+            self.send_header("X-Content-Type-Options", "nosniff")
+            self.send_header("X-Frame-Options", "DENY")
+            self.send_header("Cache-Control", "no-store")
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Says nothing: who looks at the terminal looks at a training."""
+
+    server.RequestHandlerClass = Pages
+    return server
+
+
+def _investigation(folder: Path, name: str) -> Path:
+    """One of those that the folder holds: no path, which could lead out of it. Raises RunNotFound."""
+    for known in investigations(folder):
+        if known.name == name:
+            return known
+    raise RunNotFound(f"{folder} holds no investigation {name!r}")
+
+
+def _run(folder: Path, path: str) -> RecordedRun:
+    investigation, _, name = path.partition("/")
+    for run in runs_in(_investigation(folder, investigation)):
+        if run.path.name == name:
+            return load_run(run.path)
+    raise RunNotFound(f"{folder} holds no run {path!r}")
+
+
+def _comparison(folder: Path, asked: Asked) -> str:
+    """Two runs held against each other by what is recorded: nothing is run."""
+    a, b = told_apart(_run(folder, asked.get("a", "")), _run(folder, asked.get("b", "")))
+    _, found = compared([(a, b)])
+    return page_of(report_from(found, [a, b], a.path.parent))
+
+
+def _graphs(folder: Path, asked: Asked) -> str:
+    a, b = (graphs_of(_run(folder, asked.get(side, ""))) for side in ("a", "b"))
+    return page_of_difference(compare_graphs(a, b), (a, b))

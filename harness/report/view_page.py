@@ -1,0 +1,36 @@
+"""The page that `numdrift view` serves, and the part of it that is asked for again while something runs."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from pathlib import Path
+
+from markupsafe import Markup
+
+from .listing import listed
+from .report_page import pieces_of_pages
+
+PAGES = Path(__file__).parent / "page"
+
+
+def view_page(folder: Path) -> str:
+    """The whole page: every investigation of the folder, as it is just now."""
+    script = f'"use strict";\n{(PAGES / "view.js").read_text(encoding="utf-8")}'
+    style = (PAGES / "report.css").read_text(encoding="utf-8")
+    digests = [
+        f"'sha256-{base64.b64encode(hashlib.sha256(one.encode()).digest()).decode()}'" for one in (script, style)
+    ]
+    policy = (
+        f"default-src 'none'; script-src {digests[0]}; style-src {digests[1]}; connect-src 'self'; form-action 'self'; "
+        "base-uri 'none'"
+    )
+    page = pieces_of_pages().get_template("view.html")
+    return page.render(
+        folder=folder, rows=list(listed(folder)), policy=policy, style=Markup(style), script=Markup(script)
+    )
+
+
+def view_rows(folder: Path) -> str:
+    """The investigations alone."""
+    return pieces_of_pages().get_template("view_rows.html").render(folder=folder, rows=list(listed(folder)))
