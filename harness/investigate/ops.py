@@ -62,14 +62,15 @@ class Ops:
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
         """The culprits of all localized steps: one that is met in several is that of `step`, else of the first. Those
-        of a step whose drift is that of a discrete choice on the edge, or of ill-conditioned ops, are rounding."""
+        of a step whose drift is that of a discrete choice on the edge, or of ill-conditioned ops, are rounding, but for
+        what is wrong by itself."""
         found, notes = localizations(evidence), list[str]()
         known: dict[object, Culprit] = {}
         for one in sorted(found, key=lambda one: (one.step != step, one.is_explained(threshold))):
             for culprit in one.culprits:
-                if culprit.batch:  # its proof is the batch itself, whatever the drift is
+                if culprit.batch or culprit.is_wrong_by_itself:  # whatever the drift is
                     pass
-                elif one.is_explained(threshold) or one.is_ill_conditioned(threshold):
+                elif one.hangs_on_choices(threshold) or one.is_ill_conditioned(threshold):
                     culprit = replace(culprit, significance="rounding")
                 # by its look, for the same cause lies in other blocks of another step
                 look = (culprit.phase, culprit.op, culprit.kind, tuple(culprit.reasons))

@@ -29,7 +29,7 @@ def with_causes(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -
         return replace(verdict, text=f"nondeterministic: {said}", step=unlike[0].step)
     if verdict.word not in ("rounding", "beyond-rounding"):
         return verdict
-    acting = [one for one in culprits if one.is_proven and one.significance == "beyond-rounding"]
+    acting = [one for one in culprits if one.is_wrong_by_itself]
     setup = [one for one in acting if one.local_significance == "different-setup"]
     wrong = [one for one in acting if one.local_significance == "beyond-rounding"]
     if setup:

@@ -165,6 +165,12 @@ class Culprit:
         return self.kind in (KERNEL, LAYOUT)
 
     @property
+    def is_wrong_by_itself(self) -> bool:
+        """Whether it is proven, and no rounding whatever the step around it does."""
+        acts = self.is_proven and self.significance == "beyond-rounding"
+        return acts and self.local_significance in ("beyond-rounding", "different-setup")
+
+    @property
     def is_within_its_inputs(self) -> bool:
         """Whether all of it errs by no more than what rounding of its inputs causes in any kernel."""
         return self.local_significance == "rounding" and self.local_rule == "within"

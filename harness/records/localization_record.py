@@ -123,10 +123,19 @@ class Localization:
         """What is left of the drift with the reference's discrete choices: `score`, `discrete`, `flipped`, `ops`."""
         return dict(self.content.get("choices") or {})
 
-    def is_explained(self, threshold: float) -> bool:
-        """Whether the drift is that of a discrete choice on the edge: with the reference's choices none is left."""
+    def hangs_on_choices(self, threshold: float) -> bool:
+        """Whether none of the drift is left with the reference's discrete choices."""
         choices = self.choices
         return bool(choices) and float(choices["score"]) <= threshold and not choices["discrete"]
+
+    def is_explained(self, threshold: float) -> bool:
+        """Whether the drift is that of a discrete choice on the edge. A choice that falls otherwise because something
+        wrong has moved its input is that one's doing, and excuses no drift which that makes alone."""
+        made = any(
+            one.is_wrong_by_itself and one.proof is not None and (one.proof.swap_in.score_after or 0.0) > threshold
+            for one in self.culprits
+        )
+        return self.hangs_on_choices(threshold) and not made
 
     def is_ill_conditioned(self, threshold: float) -> bool:
         """Whether all of a drift beyond the threshold goes with proven ops, each of which errs by no more than what

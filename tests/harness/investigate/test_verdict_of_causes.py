@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,6 +12,8 @@ from numdrift.harness.drift.calibration import Threshold
 from numdrift.harness.drift.setup_difference import SetupDifference
 from numdrift.harness.drift.step_score import StepScore
 from numdrift.harness.drift.verdict import VerdictEvidence, decide
+from numdrift.harness.investigate.evidence import PairEvidence
+from numdrift.harness.investigate.ops import Ops
 from numdrift.harness.investigate.pair_scores import Scores, with_explanations
 from numdrift.harness.investigate.verdict_of_causes import in_order, of_significant_steps, with_causes, with_place
 from numdrift.harness.records.culprit import Culprit, Proof, SwappedIn, SwappedOut
@@ -167,6 +169,49 @@ def test_a_drift_that_is_all_of_ill_conditioned_ops_is_rounding_and_worth_a_look
 def test_what_is_not_all_explained_stays_beyond_rounding(known: Localization) -> None:
     scores = with_explanations(Scores((step(1, 100.0),), THRESHOLD, "", ()), [known])
     assert verdict_of(scores).word == "beyond-rounding"
+
+
+def on_choices(*culprits: Culprit, left: float = 1.5) -> Localization:
+    """A step of which the reference's choices leave little, as where signs of an optimizer or ReLUs turn."""
+    choices = {"score": left, "discrete": 0, "flipped": 456, "ops": ["sign"]}
+    return Localization(
+        Path(), {"step": 1, "culprits": list(culprits), "rest": 0.0, "controls": {}, "choices": choices}
+    )
+
+
+FAR = Proof(SwappedIn(True, 0.0, 90.0), SwappedOut(True, 100.0, 0.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("causes", "word", "score"),
+    [
+        # a kernel that turns signs by rounding is excused
+        ([culprit(significance="beyond-rounding", proof=FAR)], "rounding", 1.5),
+        # another number is not, nor are the signs that it turns
+        ([wrong("values", step=1, proof=FAR)], "beyond-rounding", 100.0),
+        # one that makes little of the drift leaves it to the signs, and is still wrong
+        ([wrong("values", step=1)], "beyond-rounding", 1.5),
+        ([wrong("values", step=1, status="suspect", proof=FAR)], "rounding", 1.5),
+    ],
+)
+def test_choices_excuse_rounding_and_nothing_that_is_wrong_by_itself(
+    causes: list[Culprit], word: str, score: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    localized = [on_choices(*causes)]
+    monkeypatch.setattr("numdrift.harness.investigate.ops.localizations", lambda evidence: localized)
+    scores = with_explanations(Scores((step(1, 100.0),), THRESHOLD, "", ()), localized)
+    told = Ops().answer(cast(PairEvidence, None), THRESHOLD.fault, None).culprits
+    found = with_causes(verdict_of(scores), told, "cpu", "other")
+    assert (found.word, found.score) == (word, score)
+    assert any("456 elements of sign chose otherwise" in note for note in scores.notes) == (score == 1.5)
+
+
+def test_beside_what_is_wrong_a_kernel_that_turns_a_choice_stays_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = culprit(op="aten.sum", significance="beyond-rounding", proof=FAR)
+    localized = [on_choices(turns, wrong("values", step=1, proof=FAR))]
+    monkeypatch.setattr("numdrift.harness.investigate.ops.localizations", lambda evidence: localized)
+    told = Ops().answer(cast(PairEvidence, None), THRESHOLD.fault, None).culprits
+    assert [(one.op, one.significance) for one in told] == [("aten.rsqrt", "beyond-rounding"), ("aten.sum", "rounding")]
 
 
 def followed(*names: str, op: str | None = "aten.triu", step: int = 4, **more: Any) -> Culprit:
