@@ -212,9 +212,15 @@ def _proof(culprit: Culprit, proof: Proof, a: str, b: str) -> str:
     if came.score_after is not None:
         comes = "comes" if came.holds else "does not come"
         said.append(f"swapped into {a} the drift {comes} (z {_z(came.score_after)})")
-    if went.score_after is not None:
-        alone = f"z {_z(went.score_before)} to {_z(went.score_after)}"
-        said.append(f"swapped out of {b} it goes from {alone}")
+    first, alone, without = went.score_before, went.score_after, went.score_without_all
+    if alone is not None and first is not None and without is not None and alone >= first > without:
+        # where several make a drift it is not their sum: one alone may take nothing away, or what undoes another
+        said.append(
+            f"swapped out of {b} alone it stays (z {_z(first)} to {_z(alone)}), "
+            f"where the causes go together it goes to {_z(without)}"
+        )
+    elif alone is not None:
+        said.append(f"swapped out of {b} it goes from z {_z(first)} to {_z(alone)}")
     if proof.together_with:
         said.append(f"it acts only together with {proof.together_with} of the others")
     if proof.why:

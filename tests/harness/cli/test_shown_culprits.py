@@ -129,3 +129,19 @@ def test_the_users_frames_are_printed_on_request(verdict: str) -> None:
     assert line in printed(verdict, reached, frames=True)
     # in the title of a culprit it stands by itself, in the table of contributors it does not
     assert (line in printed(verdict, reached)) == (verdict != "rounding")
+
+
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        (SwappedOut(True, 0.44, 0.04, 0.0), "swapped out of compile it goes from z 0.44 to 0.04"),
+        # of several causes whose errors partly undo one another, one alone takes nothing away
+        (
+            SwappedOut(True, 0.44, 0.56, 0.0),
+            "swapped out of compile alone it stays (z 0.44 to 0.56), where the causes go together it goes to 0",
+        ),
+    ],
+)
+def test_a_cause_that_goes_only_with_others_is_told_as_that(out: SwappedOut, said: str) -> None:
+    lines = lines_of(replace(PROVEN, proof=Proof(SwappedIn(True, 0.0, 0.5), out)), "cpu", "compile")
+    assert f"swapped into cpu the drift comes (z 0.5), {said}" in lines
