@@ -85,12 +85,14 @@ def remedy(a: ModeSpec, b: ModeSpec, culprits: Sequence[Culprit]) -> Remedy:
         # An op that the compiler may not look into takes its arguments as eager mode lays them out.
         reached = culprit.kind == KERNEL or (culprit.kind == LAYOUT and spec.base == "compile")
         reached = reached and (culprit.op or "").startswith("aten.")  # an op of the script's own has no other kernel
-        ops = (name for side in "ab" for name in culprit.ops[side]) if reached else ()
-        for op in dict.fromkeys(map(_plain, ops)):
+        of_reference = dict.fromkeys(map(_plain, (*culprit.ops["a"], *culprit.beside)))
+        for op in dict.fromkeys((*of_reference, *map(_plain, culprit.ops["b"]))) if reached else ():
             theirs = {key: value for key, value in a.kernel.items() if _plain(key) == op}
             own = [key for key in kernel if _plain(key) == op and key not in theirs]
+            # What the mode makes of a culprit may have ops whose kernels were swapped for their own sake.
+            own = own if op in of_reference else [key for key in own if kernel[key] == (culprit.kernel or {}).get("b")]
             # Without a word Inductor generates code for it, which is not the plain kernel that eager mode has.
-            plain = {op: ATEN} if spec.base == "compile" and op in map(_plain, culprit.ops["a"]) else {}
+            plain = {op: ATEN} if spec.base == "compile" and op in of_reference else {}
             given = theirs or plain
             said += [f"without kernel.{key}={kernel.pop(key)}" for key in own if key not in given]
             said += [f"kernel.{key}={value}" for key, value in given.items() if kernel.get(key) != value]

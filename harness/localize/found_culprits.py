@@ -11,7 +11,7 @@ import torch
 from numdrift.kernels.swaps.request import swap_requests
 
 from ..errors import NumdriftError
-from ..records.culprit import AGAIN, KERNEL, STRUCTURE, ArgumentLayouts, Culprit, Proof, SwappedIn, SwappedOut
+from ..records.culprit import AGAIN, KERNEL, LAYOUT, STRUCTURE, ArgumentLayouts, Culprit, Proof, SwappedIn, SwappedOut
 from ..records.mode_spec import INDUCTOR, OP_BY_OP, ModeSpec, parse_mode
 from ..tape.origin import line_of
 from .alignment import op_name
@@ -24,7 +24,8 @@ from .local_error import LocalError
 from .net_effect import NetEffect, net_effects
 from .proofs import MeasuredCause, Proofs, is_beyond
 from .storage_flow import SIDES, FlowNode, Side
-from .swap_sites import PHASES, Cause, phase_of
+from .suspects import names_of
+from .swap_sites import PHASES, Cause, only_puts, phase_of
 from .verification import Found
 
 SIGNIFICANT = ("beyond-rounding", "rounding")
@@ -117,6 +118,7 @@ class Describer:
             kernel=self._kernels(cause),
             reasons=cause.reasons,
             ops={side: cause.ops[side] for side in SIDES},
+            beside=self._beside(cause),
             phases=self._phases(cause),
             places=self._places(cause),
             sites=len(cause.sites),
@@ -139,6 +141,17 @@ class Describer:
             return None
         leads = [self._pair.blocks[site.lead] for site in cause.sites]
         return {side: self._kernel(side, [number for one in leads for number in one.of(side)]) for side in SIDES}
+
+    def _beside(self, cause: Cause) -> list[str]:
+        """The ops of the reference that are other kernels in this cause and name none of its sites: a backward that
+        goes with its forward, as a compiler has it read what only the forward's own code knows."""
+        if cause.kind not in (KERNEL, LAYOUT):
+            return []
+        looked = [one for one in sorted(cause.blocks) if one in self._examined and self._pair.blocks[one].paired]
+        others = [one for one in looked if self._examined[one].differs is not False and not only_puts(self._pair, one)]
+        others = [one for one in others if self._examined[one].suspect.kind in (KERNEL, LAYOUT)]
+        names = dict.fromkeys(name for one in others for name in names_of(self._pair, one, "a"))
+        return [name for name in names if name not in cause.ops["a"]]
 
     def _places(self, cause: Cause) -> list[str]:
         """Where the cause acts: modules, or for an optimizer parameters, each once."""

@@ -109,8 +109,9 @@ class Culprit:
 
     `frames` are the user's own, the innermost first, which is in `source`, each as `file:line function`.
     `phases` are those of a cause that acts in more than one: an op's forward and its backward. Three sorts have fields
-    of their own: an op (`kernel`, `layouts`, `bound`, `largest_relative`, `lead`: the block that its script shows), a
-    way in which a mode executes (`name`, `policy`, and `swapped`: the key of a mode that takes its place), and a
+    of their own: an op (`kernel`, `beside`: further ops of the reference that are other kernels in it, as the backward
+    of one whose forward is in `ops`, `layouts`, `bound`, `largest_relative`, `lead`: the block that its script shows),
+    a way in which a mode executes (`name`, `policy`, and `swapped`: the key of a mode that takes its place), and a
     difference in the set-up (`what`, `name`, `text`), which is the only one without a proof. What makes the batch
     another one has the arguments of the model's call that it makes differ (`batch`), and says how (`text`). By side is
     by "a" and "b". `script` and `command` are added where the findings are put together.
@@ -153,6 +154,7 @@ class Culprit:
     script: CulpritScript | None = None
     command: str | None = None
     phases: Sequence[str] | None = None
+    beside: Sequence[str] = ()
 
     @property
     def is_proven(self) -> bool:
@@ -192,7 +194,7 @@ class Culprit:
 
 
 ADDED = (
-    *("script", "command", "local_rule", "roundings", "layouts", "phases"),
+    *("script", "command", "local_rule", "roundings", "layouts", "phases", "beside"),
     *("batch", "text", "frames"),
 )
 
@@ -203,9 +205,9 @@ _OF_MODE = (
     "proof",
 )  # fmt: skip
 WRITTEN_OF_OP = (
-    "status", "phase", "phases", "module", "op", "step", "source", "frames", "kind", "kernel", "reasons", "ops", *_SEEN,
-    "local_rule", "bound", "largest_relative", "roundings", "share_of_drift", "proof", "lead", "layouts", "swapped",
-    "script", "command", "batch", "text",
+    "status", "phase", "phases", "module", "op", "step", "source", "frames", "kind", "kernel", "reasons", "ops",
+    "beside", *_SEEN, "local_rule", "bound", "largest_relative", "roundings", "share_of_drift", "proof", "lead",
+    "layouts", "swapped", "script", "command", "batch", "text",
 )  # fmt: skip
 WRITTEN_OF_MODE: Mapping[str, Sequence[str]] = {
     PART: (*_OF_MODE, "command", "script"),

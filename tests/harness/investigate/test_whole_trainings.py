@@ -36,6 +36,29 @@ def kernel(a: list[str], b: list[str] | None = None, **more: Any) -> dict[str, A
             "compile,kernel.tanh_backward=aten",
             (),
         ),
+        # a compiled backward that goes with its forward is taken out with it
+        (
+            "cpu",
+            "compile",
+            [kernel(["gelu"], ["mul", "erf"], beside=["gelu_backward"]), kernel(["sum"])],
+            "compile,kernel.gelu=aten,kernel.gelu_backward=aten,kernel.sum=aten",
+            (),
+        ),
+        # what a culprit was decomposed into takes no swap away that stands there for its own sake, unless it is that
+        (
+            "cpu",
+            "compile,kernel.exp=aten,kernel.mul=aten",
+            [kernel(["gelu_backward"], ["mul", "exp"], kernel={"a": "aten", "b": "decomposed"})],
+            "compile,kernel.exp=aten,kernel.mul=aten,kernel.gelu_backward=aten",
+            (),
+        ),
+        (
+            "cpu",
+            "lazy,kernel.exp=bf16,kernel.mul=kahan",
+            [kernel(["gelu"], ["exp", "mul"], kernel={"a": "aten", "b": "bf16"})],
+            "lazy,kernel.mul=kahan",
+            (),
+        ),
         ("cpu", "compile,kernel.mm=bf16", [kernel(["mm"])], "compile,kernel.mm=aten", ()),
         (
             "cpu",

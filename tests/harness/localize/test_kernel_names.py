@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from numdrift.harness.localize.found_culprits import kernel_of
+from numdrift.harness.localize.found_culprits import Describer, kernel_of
 from numdrift.harness.localize.localize_step import Held, localize_step
 from numdrift.harness.localize.storage_flow import FlowNode, Side, flow_of
+from numdrift.harness.localize.suspects import Suspect
+from numdrift.harness.localize.swap_sites import Cause, SwapSite
 from numdrift.harness.localize.verification import Found
 from numdrift.harness.tape.tape import CompiledNode
 
-from .pairs import Small, noise_of, sides, taped
+from .pairs import Small, noise_of, nothing, sides, taped
 
 
 def node_of(name: str, module: str | None, origin: str = "") -> FlowNode:
@@ -96,3 +100,23 @@ def test_only_a_kernel_has_the_names_of_kernels() -> None:
     held: dict[Side, Held] = {"a": Held(two.a, "a", spec="cpu"), "b": Held(two.b, "b", spec="cpu")}
     (culprit,) = localize_step(held, noise_of(two.a), 16.0, print).culprits
     assert (culprit.kind, culprit.kernel) == ("arguments", None)
+
+
+def test_a_backward_that_goes_with_its_forward_is_one_of_its_kernels() -> None:
+    # given a gelu and its backward, other kernels that can be swapped together only, and what lies between
+    pair = sides(Small, nothing).pair()
+    names = [[pair.flows["a"].nodes[node].call.name for node in block.a] for block in pair.blocks]
+    lead, behind, between = (names.index([name]) for name in ("gelu", "gelu_backward", "mul"))
+    examined: Any = {
+        number: SimpleNamespace(differs=differs, suspect=Suspect(number, "kernel", ()))
+        for number, differs in ((lead, True), (behind, None), (between, False))
+    }
+    site = SwapSite(frozenset([lead, behind, between]), lead)
+    ops: dict[Side, tuple[str, ...]] = {"a": ("gelu",), "b": ("mul", "erf", "mul")}
+    describer = Describer(pair, examined, SimpleNamespace(), 16.0, lambda side, numbers: None)  # type: ignore[arg-type]
+
+    def beside(kind: Any) -> list[str]:
+        return describer._beside(Cause(kind, "forward", ops, (), (site,)))
+
+    assert beside("kernel") == ["gelu_backward"]
+    assert beside("arguments") == []
