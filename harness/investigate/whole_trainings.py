@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from ..drift.curve_envelope import Envelope, loss_envelope
 from ..drift.lag import LagTest, lag_test
 from ..drift.loss_distance import LossSeries
-from ..drift.run_comparison import compare_runs
+from ..drift.run_comparison import RunComparison, compare_runs
 from ..records.culprit import KERNEL, LAYOUT, Culprit
 from ..records.experiment import Experiment
 from ..records.findings import Findings, TrainedWithout
@@ -158,6 +158,8 @@ def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Seque
     else:
         text += f" differs from {a} from step {compared.first_differing_step} on"
         text += "" if envelope is None else f"; {envelope.words(f'{b} without them')}"
+        if inside is None and spec.base == "compile":
+            text += farther_away(compared, compare_runs(evidence.a, evidence.b), b)
     return TrainedWithout(
         spec=str(fix.spec),
         swaps=fix.swaps,
@@ -167,6 +169,28 @@ def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Seque
         inside=True if compared.identical else inside,
         envelope=None if envelope is None else envelope.to_json(),
         text=text,
+    )
+
+
+def farther_away(without: RunComparison, whole: RunComparison, b: str) -> str:
+    """That a training without the culprits of a compiled mode came out farther away than the mode itself, and by what;
+    empty where it did not. What takes an op out of a graph leaves other ops to be fused, in other code."""
+    if without.common_steps != whole.common_steps:
+        return ""
+    losses = [one.losses.max_relative or 0.0 for one in (without, whole)]
+    counts = [
+        sum(bool(drift.differing) for drift in one.parameters.drifts) if one.parameters else 0
+        for one in (without, whole)
+    ]
+    if losses[0] > losses[1]:
+        by = f"its losses by up to {losses[0]:.2g} of their value, those of {b} by {losses[1]:.2g}"
+    elif losses[0] == losses[1] and counts[0] > counts[1]:
+        by = f"{counts[0]} of its parameters and buffers differ, {counts[1]} of {b}"
+    else:
+        return ""
+    return (
+        f", farther away than {b} itself ({by}): what the swap takes out changes what else is compiled, so that "
+        "this neither confirms nor refutes them"
     )
 
 

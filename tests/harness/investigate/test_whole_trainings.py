@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from numdrift.harness.investigate.question import proven
-from numdrift.harness.investigate.whole_trainings import remedy
+from numdrift.harness.investigate.whole_trainings import farther_away, remedy
 from numdrift.harness.records.codec import read
 from numdrift.harness.records.culprit import Culprit
 from numdrift.harness.records.mode_spec import parse_mode
@@ -98,3 +99,27 @@ def test_what_is_beyond_rounding_must_go_and_of_rounding_everything() -> None:
     culprits = read(list[Culprit], told)
     assert proven("beyond-rounding", culprits) == culprits[:1]
     assert proven("rounding", culprits) == culprits[:2]
+
+
+def compared(relative: float | None, differing: int = 0, steps: int = 6) -> Any:
+    drifts = [SimpleNamespace(differing=number < differing) for number in range(8)]
+    losses, parameters = SimpleNamespace(max_relative=relative), SimpleNamespace(drifts=drifts)
+    return SimpleNamespace(losses=losses, parameters=parameters, common_steps=steps)
+
+
+@pytest.mark.parametrize(
+    ("without", "whole", "said"),
+    [
+        (compared(2e-7), compared(0.0), "its losses by up to 2e-07 of their value, those of compile by 0"),
+        (compared(0.0, 7), compared(0.0, 3), "7 of its parameters and buffers differ, 3 of compile"),
+        (compared(1e-7, 7), compared(2e-7, 3), ""),
+        (compared(1e-7, 7), compared(1e-7, 7), ""),
+        (compared(2e-7), compared(1e-7, steps=9), ""),  # one of them did not get as far
+    ],
+)
+def test_a_training_that_ends_farther_away_without_the_culprits_says_nothing_of_them(
+    without: Any, whole: Any, said: str
+) -> None:
+    text = farther_away(without, whole, "compile")
+    assert bool(text) == bool(said)
+    assert said in text and (not said or "neither confirms nor refutes" in text)
