@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..records.culprit import WAYS, Culprit
+from ..records.culprit import MARK_STEP, WAYS, Culprit
 from ..records.findings import Verdict
 from ..records.localization_record import LeftOver, Localization
 from .evidence import PairEvidence
@@ -104,10 +104,12 @@ def _of_a_way(way: Culprit, localized: Sequence[Localization]) -> tuple[float | 
     share = None
     if before and after is not None:
         share = 1.0 if math.isinf(before) and math.isfinite(after) else max(0.0, 1 - after / before)
+    left = "" if share is None or share >= ALL else f"what is left without it is z {after:.3g}"
+    if way.kind == MARK_STEP and way.places:  # its ops are named: they draw again what was not kept
+        return share, left
     reason = next((one.reason for one in localized if one.reason), "")
     why = f"step {way.step} could not be taken apart: {reason}" if reason else "no op is proven to make it"
-    left = "" if share is None or share >= ALL else f"; what is left without it is z {after:.3g}"
-    return share, f"what makes the drift is known, its ops are not ({why}){left}"
+    return share, f"what makes the drift is known, its ops are not ({why}){left and f'; {left}'}"
 
 
 def _not_looked(evidence: PairEvidence, verdict: Verdict, scores: Scores, localized: Sequence[Localization]) -> str:

@@ -202,9 +202,10 @@ def _proof(culprit: Culprit, proof: Proof, a: str, b: str) -> str:
     if culprit.kind in (PART, COMPILER_STAGE, COMPILER_SETTING):
         return proof.why
     came, went = proof.swap_in, proof.swap_out
-    if culprit.kind == MARK_STEP:  # the policy that helps is a mark_step, or a sentence: every op at once
+    if culprit.kind == MARK_STEP:  # what helps is a policy of mark_step, another key, or in words: the stand-in
         other = str(culprit.policy["swapped"])
         swapped = other if " " in other else f"mark_step={other}"
+        swapped = f"each op executed by itself ({other})" if "=" in other else swapped
         before, after = _z(came.score_after), _z(went.score_after)
         own = culprit.policy[b]
         return f"against the same ops one by one: z {before} with mark_step={own}, {after} with {swapped}"

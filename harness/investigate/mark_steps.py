@@ -5,15 +5,16 @@ to the CPU. What is not kept then is executed again by the next graph, and where
 others. So the policy is a swap: where another one takes the drift away, the re-execution was the cause.
 
 The tape of what was executed shows which op that is (`ops`): then the policy is a remedy of that culprit. Where there
-is no such tape, it is a culprit itself.
+is no such tape, it is a culprit itself, named by the ops that stand in several graphs of the step and draw.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from ..drift.step_noise import Noise, read_noise
 from ..drift.step_score import score_step
@@ -21,10 +22,13 @@ from ..drift.verdict import worst_of
 from ..errors import NumdriftError
 from ..graphs.run_graphs import RunGraphs
 from ..records.culprit import AGAIN, MARK_STEP, Culprit
+from ..records.graph_record import Node
 from ..records.localization_record import Localization, write_localization
 from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import outcome_steps, read_outcome
+from ..tape.op_names import draws
+from .compiler_settings import with_setting
 from .evidence import EvidenceFolder, PairEvidence
 from .executed_steps import is_of_another_step
 from .investigation_plan import InvestigationPlan
@@ -33,8 +37,11 @@ from .ops import known
 from .pair_scores import spec_of
 from .question import Inquiry, QuestionAnswer, mode_culprit
 
-OP_BY_OP = "every op executed at once"
-"""What takes the place of a policy that helps: the stand-in on the CPU."""
+BY_ITSELF = "execute=op"
+"""The key of a mode that executes each op when it is called, and nothing again: tried where every policy does so."""
+
+ON_CPU = "each op executed by itself on the CPU"
+"""What takes the place of a policy where that does not help either: the same ops, which the step is held against."""
 
 POLICIES = ("phase", "step", "off")
 """`auto` cuts as `phase` does."""
@@ -85,62 +92,79 @@ def _try_policies(laboratory: Laboratory, inquiry: Inquiry, found: Localization)
     reference = next((one for one in inquiry.evidence.taped if step in outcome_steps(one.path)), None)
     if stand_in is None:
         return
-    scores = dict.fromkeys((own, *others), math.inf)
-    for policy in scores:
+
+    def score(policy: str) -> float:
         run = folder.find(inquiry.experiment("cut", policy))
-        if run is not None and reference is not None and step in outcome_steps(run.path):
-            noise = read_noise(reference.path, step) or Noise(step, 0, {})
-            scored = score_step(read_outcome(stand_in.path, step), read_outcome(run.path, step), noise)
-            scores[policy] = worst_of([scored])
+        if run is None or reference is None or step not in outcome_steps(run.path):
+            return math.inf
+        noise = read_noise(reference.path, step) or Noise(step, 0, {})
+        return worst_of([score_step(read_outcome(stand_in.path, step), read_outcome(run.path, step), noise)])
+
+    scores = {policy: score(policy) for policy in (own, *others)}
     before = scores[own]
     if not before:
         return
-    best = min(others, key=lambda policy: scores[policy])
-    if any(map(_is_again, found.culprits)):
-        remedy = f"mark_step={best}" if scores[best] <= before / 2 else None
-        culprits = [replace(one, swapped=remedy) if _is_again(one) else one for one in found.culprits]
-        if remedy:
-            said = f"with {remedy} nothing is executed again that counts: z {scores[best]:.3g} in place of {before:.3g}"
-            found = replace(found, content={**found.content, "notes": [*found.content.get("notes", ()), said]})
-        write_localization(found.path, {**found.content, "culprits": culprits, "policies": scores})
-        return
-    if scores[best] > inquiry.threshold:
+    best, is_named = min(others, key=lambda policy: scores[policy]), any(map(_is_again, found.culprits))
+    if scores[best] > (before / 2 if is_named else inquiry.threshold):
         # Cuts that every policy makes are a cause only where something is drawn again. Lazy mode has other last bits
         # than its ops one by one on some processors, and a kernel of few bits magnifies these, whatever is cut.
         states = [one.generators["torch"] for one in a.journal.steps if "torch" in one.generators]
-        if len(states) > 1 and len({*states}) == 1:  # nothing is drawn; of fewer states nobody knows
+        if not is_named and len(states) > 1 and len({*states}) == 1:  # nothing is drawn; of fewer states nobody knows
             return
-        best, scores[OP_BY_OP] = OP_BY_OP, 0.0
-    if scores[best] > before / 2:  # the cuts are not what makes the step another
+        spec = with_setting(spec_of(b), BY_ITSELF)
+        plan = begun_in(inquiry.states, b, inquiry.experiment("cut", "op"), [step], spec=spec)
+        laboratory.make(Round(f"each op of step {step} of {b.manifest.label} executed by itself", [plan]))
+        best, scores[BY_ITSELF] = BY_ITSELF, score("op")
+        if scores[best] > min(inquiry.threshold, before / 2) and not is_named:
+            best, scores[ON_CPU] = ON_CPU, 0.0
+    helps = scores[best] <= before / 2
+    remedy = _setting(best) if helps else None
+    if is_named:
+        culprits = [replace(one, swapped=remedy) if _is_again(one) else one for one in found.culprits]
+    elif helps:
+        run = folder.find(inquiry.experiment("cut", own))
+        culprits = [_culprit(inquiry, own, best, scores, run), *found.culprits]
+    else:  # the cuts are not what makes the step another
         return
-    culprit = _culprit(inquiry, own, best, scores, _cuts(folder.find(inquiry.experiment("cut", own))))
-    content = {**found.content, "culprits": [culprit, *found.culprits], "policies": scores}
+    content = {**found.content, "culprits": culprits, "policies": scores}
+    if remedy:
+        mode = with_setting(spec_of(b), remedy)
+        said = f"with {remedy} nothing is executed again that counts: z {scores[best]:.3g} in place of {before:.3g}"
+        content["notes"] = [*found.content.get("notes", ()), f'{said} (--mode "{mode}")']
     write_localization(found.path, content)
+
+
+def _setting(policy: str) -> str | None:
+    """The key of a mode that has it, with its value; None of what no mode does."""
+    return {BY_ITSELF: BY_ITSELF, ON_CPU: None}.get(policy, f"mark_step={policy}")
 
 
 def _is_again(culprit: Culprit) -> bool:
     return any(one.startswith(AGAIN) for one in culprit.reasons)
 
 
-def _cuts(run: RecordedRun | None) -> Counter[tuple[str, str]]:
-    """The ops that fell back to the CPU, with their lines, from the captured graphs."""
-    found: Counter[tuple[str, str]] = Counter()
-    if run is None:
-        return found
-    try:
-        for one in RunGraphs(run).executions:
-            if one.cut is not None and one.cut.get("reason") == "fallback":
-                found[one.cut.get("op", ""), one.cut.get("source", "")] += 1
-    except NumdriftError:
-        return found
-    return found
+def drawn_again(graphs: RunGraphs) -> list[list[Node]]:
+    """The calls that draw random numbers and stand in more than one of the step's graphs, each with its nodes: as what
+    they gave was not kept, they were executed once more. One call of autograd has one number in all graphs.
+
+    Raises JournalError."""
+    found: dict[object, list[Node]] = {}
+    for name in dict.fromkeys(one.graph for one in graphs.executions):
+        for node in graphs.graph(f"{name}-pre").nodes:
+            if node.sequence is not None and draws(node.op):
+                found.setdefault((node.op, node.module, node.sequence), []).append(node)
+    return [nodes for nodes in found.values() if len(nodes) > 1]
 
 
-def _culprit(
-    inquiry: Inquiry, own: str, best: str, scores: Mapping[str, float], cuts: Counter[tuple[str, str]]
-) -> Culprit:
-    before, after = scores[own], scores[best]
-    fallen = list(cuts)
+def _culprit(inquiry: Inquiry, own: str, best: str, scores: Mapping[str, float], run: RecordedRun | None) -> Culprit:
+    """`run` has the graphs that were executed: what is drawn again in them names the culprit, else what cuts them."""
+    fallen, drawn = list[tuple[str, str]](), list[list[Node]]()
+    if run is not None:
+        graphs = RunGraphs(run)
+        with suppress(NumdriftError):
+            cuts = [one.cut for one in graphs.executions if one.cut is not None]
+            fallen = [(one.get("op", ""), one.get("source", "")) for one in cuts if one.get("reason") == "fallback"]
+            drawn = drawn_again(graphs)
     ops = list(dict.fromkeys(op for op, _ in fallen))
     why = (
         f"{', '.join(ops)} {'falls' if len(ops) == 1 else 'fall'} back to the CPU, which executes the graph so far"
@@ -148,20 +172,30 @@ def _culprit(
         else "a graph is cut"
     )
     text = f"{why}, and what was not kept is executed again"
+    op, source, sites, more = ops[0] if ops else None, fallen[0][1] if fallen else None, len(fallen), dict[str, Any]()
+    if drawn:
+        nodes = [one[0] for one in drawn]
+        ops = list(dict.fromkeys(node.full_op for node in nodes))
+        places = [one for one in dict.fromkeys(node.module for node in nodes) if one]
+        times = max(map(len, drawn))
+        text = f"draws other random numbers, as it is executed {times} times: {text}"
+        op, source, sites = ops[0], nodes[0].source or None, len(drawn)
+        more = {"module": places[0] if places else None, "places": places}
     a, b = inquiry.evidence.a.manifest.label, inquiry.evidence.b.manifest.label
     return mode_culprit(
         kind=MARK_STEP,
         step=inquiry.step,
         name=why,
         reasons=[text],
-        before=before,
-        after=after,
+        before=scores[own],
+        after=scores[best],
         threshold=inquiry.threshold,
-        why=f"mark_step={own} against {best if best == OP_BY_OP else f'mark_step={best}'}",
-        op=ops[0] if ops else None,
-        source=fallen[0][1] if fallen else None,
+        why=f"mark_step={own} against {_setting(best) or best}",
+        op=op,
+        source=source,
         ops={"a": [], "b": ops},
-        sites=sum(cuts.values()),
+        sites=sites,
         policy={a: None, b: own, "swapped": best},
-        swapped=None if best == OP_BY_OP else f"mark_step={best}",
+        swapped=_setting(best),
+        **more,
     )

@@ -1,4 +1,4 @@
-"""What an op does as far as its name tells: whether it adds elements up, whether it talks to other ranks. No
+"""What an op does as far as its name tells: whether it adds elements up, draws random numbers, talks to other ranks. No
 torch is needed."""
 
 from __future__ import annotations
@@ -31,6 +31,20 @@ REDUCE_WHOLE = frozenset(
 def sums(name: str) -> bool:
     """Whether the op of this name sums over elements."""
     return name in REDUCE_WHOLE or not REDUCE.isdisjoint(name.strip("_").split("_"))
+
+
+DRAWING_NAMES = """
+alpha_dropout bernoulli binomial cauchy dropout exponential feature_alpha_dropout feature_dropout geometric
+log_normal multinomial native_dropout normal poisson rand rand_like randint randint_like randn randn_like random
+randperm rrelu rrelu_with_noise uniform
+"""
+DRAWING = frozenset(DRAWING_NAMES.split())
+"""Ops that draw from a generator whenever they are executed."""
+
+
+def draws(name: str) -> bool:
+    """Whether the op of this name, or of this name in place, draws random numbers."""
+    return name.removesuffix("_") in DRAWING
 
 
 NAMESPACES = ("c10d", "_c10d_functional", "c10d_functional", "_c10d_functional_autograd")

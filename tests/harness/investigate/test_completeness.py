@@ -17,7 +17,7 @@ from numdrift.harness.investigate.evidence import PairEvidence
 from numdrift.harness.investigate.ops import AGAINST_ONE
 from numdrift.harness.investigate.pair_scores import Scores
 from numdrift.harness.investigate.question import mode_culprit
-from numdrift.harness.records.culprit import COMPILER_STAGE, Culprit, Proof, SwappedIn, SwappedOut
+from numdrift.harness.records.culprit import COMPILER_STAGE, MARK_STEP, Culprit, Proof, SwappedIn, SwappedOut
 from numdrift.harness.records.findings import Verdict
 from numdrift.harness.records.localization_record import LeftOver, Localization
 
@@ -148,6 +148,14 @@ def test_a_stage_of_the_compiler_is_no_op_and_says_so() -> None:
 
     assert share == 1.0
     assert said == "what makes the drift is known, its ops are not (no op is proven to make it)"
+
+
+@pytest.mark.parametrize(("after", "said"), [(0.0, ""), (9.0, "what is left without it is z 9")])
+def test_what_lazy_graphs_draw_again_is_an_op_that_is_named(after: float, said: str) -> None:
+    cut = mode_culprit(
+        kind=MARK_STEP, step=3, name="", before=90.0, after=after, threshold=16.0, why="", places=["drop"]
+    )
+    assert accounted(evidence(), BEYOND, SCORED, [], [cut]) == (1 - after / 90, said)
 
 
 @pytest.mark.parametrize("word", ["identical", "different-setup", "nondeterministic", "failed"])
