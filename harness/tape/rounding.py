@@ -5,7 +5,9 @@ After each op that rounds, every floating-point result x becomes
     x * (1 + 1.5 * eps * (U - 1/2)),   eps = finfo(dtype).eps,  U uniform in [0, 1)
 
 rounded to its dtype, and so do the inputs of ops that reduce, on copies, for their own order of summation is
-as arbitrary as their result's last bit. Random ops draw what they drew.
+as arbitrary as their result's last bit. Random ops draw what they drew. What is exact has no rounding and stays:
+constants, copies, choices, casts that lose nothing. No kernel rounds a sigmoid to more than 1, so the results of such
+ops stay in their range, as what an op refuses outside of it does. No sign changes: what is positive stays so.
 
 D. S. Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic", UCLA CSD-970002,
 1997; C. Denis, P. de Oliveira Castro, E. Petit, "Verificarlo", arXiv 1509.01347.
@@ -16,7 +18,7 @@ from __future__ import annotations
 import functools
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -29,33 +31,69 @@ AMPLITUDE = 1.5
 """Width of the uniform perturbation, in multiples of eps."""
 
 EXACT_OPS = """
-abs alias arange argmax argmin as_strided as_strided_ bernoulli bernoulli_ bitwise_and bitwise_not
-bitwise_or cat ceil ceil_ clamp clamp_ clamp_max clamp_max_ clamp_min clamp_min_ clone constant_pad_nd
-contiguous copysign detach diag_embed diagonal_copy embedding empty empty_like empty_strided eq expand_copy
-eye fill fill_ fix flip floor floor_ frac full full_like gather ge gt hardtanh hardtanh_ hardtanh_backward
-heaviside im2col index index_copy index_copy_ index_fill index_fill_ index_select isfinite isinf isnan le
-lift lift_fresh lift_fresh_copy logical_and logical_not logical_or lt masked_fill masked_fill_
-masked_scatter masked_scatter_ masked_select max max_pool1d max_pool2d_with_indices max_pool3d_with_indices
-maximum median min minimum mode multinomial nan_to_num nan_to_num_ native_dropout ne neg neg_ new_empty
-new_empty_strided new_full new_ones new_zeros nonzero normal_ ones ones_like permute_copy pixel_shuffle
-pixel_unshuffle put put_ rand rand_like randint randint_like randn randn_like random_ randperm
-reflection_pad1d reflection_pad2d relu relu_ repeat repeat_interleave replication_pad1d replication_pad2d
-resize_ roll round round_ scatter scatter_ select_backward select_copy select_scatter set_ sgn sign sign_
-slice_backward slice_copy slice_scatter sort split_with_sizes_copy squeeze_copy stack t_copy threshold
-threshold_ threshold_backward topk transpose_copy tril tril_ triu triu_ trunc trunc_ unfold_copy uniform_
-unique_dim unsqueeze_copy view_as_complex_copy view_as_real_copy view_copy where where_ zero zero_ zeros
-zeros_like _foreach_abs _foreach_abs_ _foreach_clamp_max_ _foreach_clamp_min_ _foreach_maximum
-_foreach_maximum_ _foreach_minimum _foreach_minimum_ _foreach_neg _foreach_neg_ _foreach_zero_
-_local_scalar_dense _pin_memory _reshape_copy _unsafe_view _unsafe_index
+abs adaptive_max_pool2d adaptive_max_pool3d alias alias_copy amax amin aminmax arange argmax argmin as_strided
+as_strided_ as_strided_copy as_strided_scatter bernoulli bernoulli_ bitwise_and bitwise_not bitwise_or cat ceil
+ceil_ channel_shuffle clamp clamp_ clamp_max clamp_max_ clamp_min clamp_min_ clone complex conj_physical
+conj_physical_ constant_pad_nd contiguous copysign copysign_ cummax cummin detach device_put diag_embed
+diagonal_backward diagonal_copy diagonal_scatter embedding empty empty_like empty_permuted empty_strided eq
+expand_copy eye fill fill_ fix fix_ flip floor floor_ floor_divide floor_divide_ fmax fmin fmod fmod_ frac
+fractional_max_pool2d fractional_max_pool3d frexp full full_like gather ge gt hardshrink hardshrink_backward
+hardtanh hardtanh_ hardtanh_backward heaviside heaviside_ histc im2col index index_copy index_copy_ index_fill
+index_fill_ index_put index_put_ index_select isfinite isinf isnan kthvalue le lift lift_fresh lift_fresh_copy
+logical_and logical_not logical_or lt masked_fill masked_fill_ masked_scatter masked_scatter_
+masked_scatter_backward masked_select max max_pool1d max_pool2d_with_indices max_pool3d_with_indices
+max_unpool2d max_unpool3d maximum median min minimum mode multinomial nan_to_num nan_to_num_ nanmedian
+narrow_copy native_channel_shuffle native_dropout ne neg neg_ new_empty new_empty_strided new_full new_ones
+new_zeros nextafter nextafter_ nonzero normal_ ones ones_like permute_copy pixel_shuffle pixel_unshuffle put
+put_ rand rand_like randint randint_like randn randn_like random_ randperm reflection_pad1d reflection_pad2d
+reflection_pad3d relu relu_ repeat repeat_interleave replication_pad1d replication_pad2d replication_pad3d
+resize_ resize_as_ roll rot90 round round_ scalar_tensor scatter scatter_ select_backward select_copy
+select_scatter set_ sgn sign sign_ slice_backward slice_copy slice_scatter sort split_copy split_with_sizes_copy
+squeeze_copy stack t_copy take threshold threshold_ threshold_backward topk transpose_copy tril tril_ triu triu_
+trunc trunc_ unbind_copy unfold_copy uniform_ unique_consecutive unique_dim unsqueeze_copy upsample_nearest1d
+upsample_nearest2d upsample_nearest3d view_as_complex_copy view_as_real_copy view_copy where where_ zero zero_
+zeros zeros_like _cummax_helper _cummin_helper _foreach_abs _foreach_abs_ _foreach_ceil _foreach_ceil_
+_foreach_clamp_max _foreach_clamp_max_ _foreach_clamp_min _foreach_clamp_min_ _foreach_floor _foreach_floor_
+_foreach_frac _foreach_frac_ _foreach_maximum _foreach_maximum_ _foreach_minimum _foreach_minimum_ _foreach_neg
+_foreach_neg_ _foreach_round _foreach_round_ _foreach_sign _foreach_sign_ _foreach_trunc _foreach_trunc_
+_foreach_zero _foreach_zero_ _index_put_impl_ _local_scalar_dense _low_memory_max_pool_with_offsets
+_pack_padded_sequence _pin_memory _reshape_copy _unique _unique2 _unsafe_index _unsafe_index_put _unsafe_view
+_upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
 """
 EXACT = frozenset(EXACT_OPS.split())
-"""Ops whose results are copies, choices or signs of their inputs."""
+"""Ops whose results are copies, choices or signs of their inputs, or whole numbers. Those that assign to places add
+instead where they are told to: see `is_exact`."""
 
-CASTS = frozenset(("_to_copy", "copy_", "copy", "_foreach_copy_", "set_data"))
-"""Copies, which round when their result is in fewer digits than their source."""
+CASTS = frozenset(("_to_copy", "copy_", "copy", "_foreach_copy_", "set_data", "convert_element_type"))
+"""Copies, which round when their result is in fewer digits than their source and loses some."""
+
+SHARES = "hardsigmoid igamma igammac sigmoid softmax safe_softmax masked_softmax special_i0e special_ndtr"
+RANGES = {
+    **dict.fromkeys(SHARES.split(), (0.0, 1.0)),
+    **dict.fromkeys(("cos", "erf", "sin", "sinc", "tanh"), (-1.0, 1.0)),
+    **dict.fromkeys(("cosh", "i0"), (1.0, math.inf)),
+    "erfc": (0.0, 2.0),
+}
+"""Between what the real results of an op lie, by its name without `_foreach` and the underscores around it."""
+
+PROBABILITIES = {"bernoulli": (0,), "bernoulli_": (1,), "binary_cross_entropy": (0, 1)}
+"""The places of arguments that an op refuses unless they lie between 0 and 1. They may be made by ops of any range, as
+in `0.9 * labels + 0.1`."""
+
+ASSIGNING = frozenset(("index_put", "index_put_", "_unsafe_index_put", "_index_put_impl_", "put", "put_"))
+ACCUMULATE = 3
+"""Ops that assign to places, and the number of their argument that says whether they add there."""
 
 POOL = 1 << 21
 """Random numbers that the perturbations are taken from."""
+
+
+def is_exact(name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> bool:
+    """Whether an op with these arguments gives exact results, however it is computed."""
+    if name in ("div", "div_", "divide", "divide_"):
+        return keywords.get("rounding_mode") is not None
+    adds = keywords.get("accumulate", name in ASSIGNING and len(arguments) > ACCUMULATE and arguments[ACCUMULATE])
+    return name in EXACT and not adds and keywords.get("reduce") is None
 
 
 class RandomRounding:
@@ -74,8 +112,9 @@ class RandomRounding:
         untouched = {id(tensor) for tensor in written}
         # The digits of what a copy reads, taken before it runs: it may write over its own source.
         copies = call.name in CASTS
-        given = leaves([*arguments, *keywords.values()]) if copies else ()
-        read = max((_eps(value) for value in given if id(value) not in untouched), default=0.0)
+        given = [value for value in leaves([*arguments, *keywords.values()]) if isinstance(value, torch.Tensor)]
+        read = max((_eps(value) for value in given if copies and id(value) not in untouched), default=0.0)
+        exact = is_exact(call.name, arguments, keywords)
 
         def perturbed(value: Any) -> Any:
             if id(value) in untouched or not _eps(value):
@@ -84,20 +123,32 @@ class RandomRounding:
             self._perturb(copy)
             return copy
 
-        if call.draw is None and sums(call.name):
+        if call.draw is None and sums(call.name) and not exact:
             arguments = mapped(perturbed, arguments)
             keywords = {name: mapped(perturbed, value) for name, value in keywords.items()}
+        refused = PROBABILITIES.get(call.name, ())
+        arguments = tuple(
+            value.clamp(0.0, 1.0) if place in refused and isinstance(value, torch.Tensor) else value
+            for place, value in enumerate(arguments)
+        )
         outputs = executed(one, arguments, keywords)
-        # A copy rounds where its result has fewer digits than its source: 1.5 as float32 and as bfloat16 are the
-        # same number, 1.001 are not.
-        rounds = any(_eps(value) > read for value in [*outputs, *written]) if copies else call.name not in EXACT
-        if call.draw is not None or not rounds:
+        if call.draw is not None or exact:
             return outputs
-        for tensor in written:
-            self._perturb(tensor)
-        for output, fresh in zip(outputs, call.fresh, strict=False):
-            if fresh and isinstance(output, torch.Tensor):
-                self._perturb(output)
+        fresh = [output for output, is_fresh in zip(outputs, call.fresh, strict=False) if is_fresh]
+        results = [*written, *(output for output in fresh if isinstance(output, torch.Tensor))]
+        if copies:
+            # 1.5 as float32 and as bfloat16 are the same number, 1.001 are not. What is copied is named last.
+            sources = given[-len(results) :] if results else []
+            results = [
+                result
+                for result, source in zip(results, sources, strict=True)
+                if _eps(result) > read and _has_lost(result, source)
+            ]
+        low, high = RANGES.get(call.name.removeprefix("_foreach").strip("_"), (-math.inf, math.inf))
+        for result in results:
+            self._perturb(result)
+            if low > -math.inf and result.is_floating_point():
+                result.clamp_(low, high)
         return outputs
 
     def _perturb(self, tensor: torch.Tensor) -> None:
@@ -144,6 +195,12 @@ def _eps(value: Any) -> float:
     if not isinstance(value, torch.Tensor) or not value.numel() or not has_digits(value):
         return 0.0
     return float(torch.finfo(value.dtype).eps)
+
+
+def _has_lost(result: torch.Tensor, source: torch.Tensor) -> bool:
+    """Whether a copy holds other numbers than its source."""
+    wide = torch.complex128 if result.is_complex() or source.is_complex() else torch.float64
+    return not bool((result.to(wide) == source.to(wide)).all())
 
 
 def has_digits(tensor: torch.Tensor) -> bool:

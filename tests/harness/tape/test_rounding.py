@@ -103,6 +103,15 @@ def test_what_is_not_finite_and_what_is_zero_stays() -> None:
         lambda x: x.double(),
         lambda x: torch.where(x > 0, x, x.abs()),
         lambda x: x.sort().values,
+        lambda x: x.amax(),
+        lambda x: torch.empty(50).fill_(1.1),
+        lambda x: torch.full((50,), 1.1),
+        lambda x: x.index_put((torch.tensor([1]),), torch.tensor(1.1)),
+        lambda x: (x > 0).float(),
+        lambda x: (x > 0).long().bfloat16(),
+        lambda x: x.sign().bfloat16(),
+        lambda x: torch.div(x, 0.1, rounding_mode="floor"),
+        lambda x: F.interpolate(x.view(1, 1, 50), scale_factor=2.0),
     ],
 )
 def test_ops_that_do_not_round_are_left_alone(compute: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -112,7 +121,16 @@ def test_ops_that_do_not_round_are_left_alone(compute: Callable[[torch.Tensor], 
 
 
 @pytest.mark.parametrize(
-    "compute", [torch.exp, torch.sum, lambda x: x.bfloat16(), lambda x: torch.empty(50).bfloat16().copy_(x)]
+    "compute",
+    [
+        torch.exp,
+        torch.sum,
+        lambda x: x.bfloat16(),
+        lambda x: torch.empty(50).bfloat16().copy_(x),
+        lambda x: (x * 1e9).long().float(),
+        lambda x: x / 0.1,
+        lambda x: x.index_put((torch.tensor([1]),), torch.tensor(1.1), accumulate=True),
+    ],
 )
 def test_ops_that_round_are_not(compute: Callable[[torch.Tensor], torch.Tensor]) -> None:
     start = torch.randn(50, generator=torch.Generator().manual_seed(0))
@@ -151,6 +169,51 @@ def test_random_ops_keep_their_draws() -> None:
     zeros = tape.expected()["loss 0"] == 0
     assert 50 < int(zeros.sum()) < 150
     assert all(torch.equal(rounded(tape, seed) == 0, zeros) for seed in range(5))
+
+
+@pytest.mark.parametrize(
+    ("compute", "low", "high"),
+    [
+        (torch.sigmoid, 0, 1),
+        (torch.tanh, -1, 1),
+        (torch.cos, -1, 1),
+        (lambda x: x.sigmoid_(), 0, 1),
+        (lambda x: torch.stack((x, x), 1).softmax(0), 0, 1),
+        (lambda x: torch._foreach_tanh([x])[0], -1, 1),
+        (lambda x: torch.exp(-x.abs()), 0, math.inf),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_results_stay_in_the_range_of_their_op(
+    compute: Callable[[torch.Tensor], torch.Tensor], low: float, high: float, dtype: torch.dtype
+) -> None:
+    # given values where the op is at its bounds
+    start = torch.tensor([0.0, 0.5, 30.0, -30.0, 100.0, -100.0], dtype=dtype).repeat(20)
+    with recorded() as recorder:
+        recorder.watch("loss 0", compute(start.clone()))
+    replay = Replay(recorder.tape())
+    # when
+    members = [replay.run(RandomRounding(seed, strength))["loss 0"] for seed in range(4) for strength in (1.0, 16.0)]
+    # then
+    assert all(low <= float(one.min()) and float(one.max()) <= high for one in members)
+    assert any(not is_same(one, members[0]) for one in members)
+
+
+def test_labels_and_saturated_probabilities_can_be_replayed() -> None:
+    # given a cross entropy, which refuses what is not between 0 and 1, next to both ends
+    scores = torch.tensor([[40.0], [-200.0], [0.5], [1.0]]).requires_grad_()
+    smoothed = torch.tensor([[1.0], [0.0], [1.0], [0.5]])
+    with recorded() as recorder:
+        labels = torch.FloatTensor(4, 1).fill_(1.0)
+        loss = F.binary_cross_entropy(scores.sigmoid(), labels)
+        loss = loss + F.binary_cross_entropy(1 - scores.sigmoid(), smoothed * 0.9 + 0.1)
+        loss.backward()
+        recorder.watch("loss 0", loss.detach())
+    # when
+    noise = measure_noise(recorder.tape(), 8, 8)
+    # then
+    assert noise.equal and noise.replays == 8 and not noise.dropped
+    assert 0 < noise.tensors["loss 0"].rms < noise.tensors["loss 0"].norm
 
 
 def test_running_statistics_that_are_only_read_stay() -> None:
