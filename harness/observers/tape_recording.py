@@ -203,7 +203,7 @@ class TapeRecording(Observer):
         elif noise.dropped:
             self._notice(
                 f"step {noise.step}: {noise.dropped} of {noise.dropped + noise.replays} replays with random rounding "
-                "failed and do not count: a discrete choice (a size, an index) hangs on the last bit"
+                f"failed and do not count: {noise.failure or 'a discrete choice hangs on the last bit'}"
             )
         write_noise(self._folder, noise)
 

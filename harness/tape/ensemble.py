@@ -49,7 +49,8 @@ class StepNoise:
     compiled step, op by op), `reason` why the step does not replay. `differs` are the values of which the replay gave
     other bits. `seconds` are those of one replay.
 
-    `dropped` counts replays that raised: rounding turned a discrete choice, such as the size of a selection.
+    `dropped` counts replays that raised, as where rounding turns the size of a selection; `failure` is the first error
+    of them.
     `unmoved` are parameters with a gradient that no rounding reached.
     """
 
@@ -62,6 +63,7 @@ class StepNoise:
     tensors: Mapping[str, ReplayNoise] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
     dropped: int = 0
+    failure: str | None = None
     unmoved: Sequence[str] = ()
     edge_replays: int = 0
 
@@ -81,6 +83,7 @@ class StepNoise:
             "reason": self.reason,
             "tensors": tensors,
             "dropped": self.dropped,
+            "failure": self.failure,
             "unmoved": list(self.unmoved),
             "edge": {"replays": self.edge_replays, "strength": EDGE_STRENGTH},
         }
@@ -138,8 +141,8 @@ def _spread(replay: Replay, expected: Mapping[str, torch.Tensor], step: int, rep
     for number in range(replays):
         try:
             spread.add(replay.run(RandomRounding(step * SEEDS_OF_A_STEP + number, strength)))
-        except Exception:  # noqa: BLE001, a discrete choice that rounding turned
-            spread.dropped += 1
+        except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not its own
+            spread.drop(error)
     return spread
 
 
@@ -148,6 +151,7 @@ class Spread:
 
     def __init__(self, expected: Mapping[str, torch.Tensor]) -> None:
         self.dropped = 0
+        self.failure: str | None = None
         self.reach = dict.fromkeys(expected, 0.0)
         self._expected = expected
         self._members = 0
@@ -165,10 +169,16 @@ class Spread:
                 elif not is_same(values[name], value):
                     self._flips[name] += 1
 
+    def drop(self, error: Exception) -> None:
+        """Count a member that could not be executed."""
+        self.dropped += 1
+        self.failure = self.failure or in_words(error)
+
     def result(self, step: int, calls: int, seconds: Mapping[str, float]) -> StepNoise:
         if self.dropped and not self._members:
-            reason = "every replay with random rounding fails: a discrete choice hangs on the last bit"
-            return StepNoise(step, calls, seconds=seconds, reason=reason, dropped=self.dropped)
+            why = self.failure or "a discrete choice hangs on the last bit"
+            reason = f"every replay with random rounding fails: {why}"
+            return StepNoise(step, calls, seconds=seconds, reason=reason, dropped=self.dropped, failure=self.failure)
         tensors: dict[str, ReplayNoise] = {}
         for name, value in self._expected.items():
             with bare_execution(), torch.no_grad():
@@ -191,6 +201,7 @@ class Spread:
             tensors=tensors,
             seconds=seconds,
             dropped=self.dropped,
+            failure=self.failure,
             unmoved=unmoved,
         )
 

@@ -216,6 +216,17 @@ def test_labels_and_saturated_probabilities_can_be_replayed() -> None:
     assert 0 < noise.tensors["loss 0"].rms < noise.tensors["loss 0"].norm
 
 
+def test_the_error_of_replays_that_all_fail_is_told() -> None:
+    start = torch.full((40,), 3.0).sqrt()
+    with recorded() as recorder:
+        chosen = start.square()[start.square() == start.square()[0]]
+        recorder.watch("loss 0", chosen.view(40).sum())
+    noise = measure_noise(recorder.tape(), 8)
+    assert not noise.equal and noise.dropped == 8
+    assert str(noise.reason).startswith("every replay with random rounding fails: an op gives the shape")
+    assert noise.to_json()["failure"] == noise.failure and str(noise.failure) in str(noise.reason)
+
+
 def test_running_statistics_that_are_only_read_stay() -> None:
     norm = torch.nn.BatchNorm1d(3).eval()
     norm.running_mean = torch.tensor([0.1, 0.2, 0.3])
@@ -237,6 +248,7 @@ def test_a_discrete_choice_that_rounding_turns_is_dropped_and_counted() -> None:
     noise = measure_noise(recorder.tape(), 8)
     # then
     assert noise.dropped + noise.replays == 8 and noise.dropped > 0
+    assert "an op gives the shape" in str(noise.failure)
 
 
 def test_flips_of_integers_are_counted() -> None:
