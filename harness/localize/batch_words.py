@@ -162,19 +162,79 @@ def _outside(pair: TapePair, inputs: Sequence[FlowValue], begins: Begins) -> tup
     """What is known of inputs of the step that differ."""
     said, source = [], None
     for value in inputs:
-        link = pair.links.of["a"][value]
-        tapes = (pair.flows["a"].tape, value.slot, link.mine), (pair.flows["b"].tape, link.value.slot, link.theirs)
-        mine, theirs = (
-            torch.empty(0, dtype=view.dtype).set_(
-                tape.inputs[slot].clone().untyped_storage(), view.offset, view.size, view.stride
-            )
-            for tape, slot, view in tapes
-        )
-        reader = next((one for one in pair.flows["a"].nodes if any(use.value == value for use in one.reads)), None)
+        reader = first_reader(pair, value)
         read = f"; first read by {_placed(reader)}" if reader is not None else ""
         source = source or (None if reader is None else reader.call.line)
-        said.append(f"{how_apart(mine, theirs)}{read}")
+        said.append(f"{how_apart(*_both(pair, value))}{read}")
     is_given = all(value in [use.value for use in pair.flows["a"].given.values()] for value in inputs)
     what = "it" if is_given else "what it is made from"
     why = f"it came from {BEFORE if begins == 'step' else ''}outside of torch (a file, NumPy, Python)"
     return f"no op of the {begins} made {what} ({' and '.join(said)}): {why}", None, source
+
+
+def _both(pair: TapePair, value: FlowValue) -> tuple[torch.Tensor, torch.Tensor]:
+    """An input of the step, by side a's value, as both sides have it."""
+    link = pair.links.of["a"][value]
+    tapes = (pair.flows["a"].tape, value.slot, link.mine), (pair.flows["b"].tape, link.value.slot, link.theirs)
+    mine, theirs = (
+        torch.empty(0, dtype=view.dtype).set_(
+            tape.inputs[slot].clone().untyped_storage(), view.offset, view.size, view.stride
+        )
+        for tape, slot, view in tapes
+    )
+    return mine, theirs
+
+
+# What a step starts from, where it is not the batch: a target that the script makes before it calls its model.
+
+DIGITS = (6, 9, 17)
+"""Significant digits: those that people read, and that tell any two float32 and any two float64 apart."""
+
+
+def first_reader(pair: TapePair, value: FlowValue) -> FlowNode | None:
+    """The first call of side a that reads this value."""
+    return next((one for one in pair.flows["a"].nodes if any(use.value == value for use in one.reads)), None)
+
+
+def inputs_in_words(pair: TapePair, inputs: Sequence[FlowValue], labels: Labels) -> tuple[str, ...]:
+    """Which inputs of the step differ: where each is used first, and its first value that is another one:
+
+    argument 2 (target) of aten.binary_cross_entropy (gan.py:141), float32 [64, 1], 64 of 64 elements differ, by up to
+    0.1: [0, 0] is 1 in cpu, 0.9 in bad
+    """
+    said = []
+    for value in inputs[:MOST_LISTED]:
+        mine, theirs = _both(pair, value)
+        reader = first_reader(pair, value)
+        used = "something that no op reads" if reader is None else _as_argument(reader, value)
+        said.append(f"{used}, {how_apart(mine, theirs)}{_first_apart(mine, theirs, labels)}")
+    more = len(inputs) - len(said)
+    return (*said, f"and {more} more that it starts from") if more > 0 else tuple(said)
+
+
+def _as_argument(node: FlowNode, value: FlowValue) -> str:
+    """`argument 2 (target) of aten.binary_cross_entropy (gan.py:141)`."""
+    names = [name for name, _ in argument_names(node.execution.operation)]
+    uses = iter(node.reads)
+    given = [*enumerate(node.call.arguments), *((names.index(name), one) for name, one in node.call.keywords.items())]
+    # the reads of a call are the views among its arguments, in their order
+    places = [at for at, one in given for leaf in leaves(one) if isinstance(leaf, View) and next(uses).value == value]
+    what = f"argument {places[0] + 1} ({names[places[0]]})"
+    return f"{what} of {node.call.op.partition('.')[0]}.{_placed(node)}"
+
+
+def _first_apart(mine: torch.Tensor, theirs: torch.Tensor, labels: Labels) -> str:
+    if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
+        return ""
+    differ = ~torch.isclose(mine, theirs, rtol=0.0, atol=0.0, equal_nan=True)
+    if not bool(differ.any()):
+        return ""
+    place = differ.nonzero()[0].tolist()
+    ours, other = mine[tuple(place)].item(), theirs[tuple(place)].item()
+    for digits in DIGITS if mine.dtype.is_floating_point else ():
+        told = f"{ours:.{digits}g}", f"{other:.{digits}g}"
+        if told[0] != told[1]:
+            break
+    else:
+        told = str(ours), str(other)
+    return f": {place or 'it'} is {told[0]} in {labels['a']}, {told[1]} in {labels['b']}"

@@ -15,6 +15,7 @@ from ..records.culprit import AGAIN, KERNEL, LAYOUT, STRUCTURE, ArgumentLayouts,
 from ..records.mode_spec import INDUCTOR, OP_BY_OP, ModeSpec, parse_mode
 from ..tape.origin import line_of
 from .alignment import op_name
+from .batch_words import first_reader
 from .examination import Examined
 from .hybrid import TapePair
 from .hybrid_tests import Drift
@@ -209,7 +210,9 @@ def place_of(pair: TapePair, examined: Mapping[int, Examined], cause: Cause) -> 
     numbers = {side: pair.blocks[lead].of(side) if lead is not None else () for side in SIDES}
     nodes = [pair.flows[side].nodes[number] for side in SIDES for number in numbers[side]]
     node, op = nodes[0] if nodes else None, None
-    frames = next((one.call.frames for one in nodes if one.call.frames), ())
+    # what the step starts from is found where it is read first
+    readers = [one for value in cause.inputs if not nodes and (one := first_reader(pair, value)) is not None]
+    frames = next((one.call.frames for one in (*nodes, *readers) if one.call.frames), ())
     if node is not None:
         # what was executed again is named as the mode that did it knows it
         names = (

@@ -14,6 +14,7 @@ from ..records.localization_record import LeftOver
 from ..tape.tape import Tape
 from .alignment import op_name
 from .batch_difference import follow_batch, with_batch
+from .batch_words import inputs_in_words
 from .choices import ChosenDrift, with_choices_of_reference, with_decisions
 from .examination import Examined, examine
 from .found_culprits import Describer, kernel_of, place_of
@@ -168,17 +169,17 @@ def localize_step(
         if pair.flows[side].nodes[node].call.compiled is None
     }
     sites = sites_of(pair, examined, overridden)
-    if not _is_complete(tests, _causes(pair, examined, sites)):
+    if not _is_complete(tests, _causes(pair, examined, sites, labels)):
         # a block that is equal on one side's values by chance may not be on the other's
         doubted = {number: replace(one, differs=one.differs or None) for number, one in examined.items()}
         others = sites_of(pair, doubted, overridden)
-        if _is_complete(tests, _causes(pair, doubted, others)):
+        if _is_complete(tests, _causes(pair, doubted, others, labels)):
             sites, examined = others, doubted
     sites = taken_apart(tests, examined, sites)
-    decided = with_decisions(pair, _causes(pair, examined, sites), labels)
+    decided = with_decisions(pair, _causes(pair, examined, sites, labels), labels)
     causes = with_layouts(with_undone_together(tests, decided), examined, labels)
     differing = {number for number, one in examined.items() if one.differs is not False}
-    say(f"{len(differing)} of {len(pair.blocks)} blocks compute other bits, from {len(causes)} causes")
+    say(_counted(len(differing), len(pair.blocks), causes))
     unproven(UnprovenCauses(pair, kernels, examined, [place_of(pair, examined, one) for one in causes]))
     values = execute(pair, Mixture("b"))
     tests.measured(Mixture("b"), values)
@@ -215,7 +216,9 @@ def followed_preparation(sides: Mapping[Side, Held], own: Collection[str]) -> di
     pair = paired(flow_of(sides["a"].tape), flow_of(sides["b"].tape))
     labels: dict[Side, str] = {side: sides[side].label for side in SIDES}
     examined = examine(pair, suspects(pair), errors=False)
-    followed = follow_batch(pair, examined, _causes(pair, examined, sites_of(pair, examined)), labels, own, "script")
+    followed = follow_batch(
+        pair, examined, _causes(pair, examined, sites_of(pair, examined), labels), labels, own, "script"
+    )
     places = [place_of(pair, examined, one.cause) for one in followed.causes]
     return {"culprits": with_batch([], places, followed, labels["a"]), "notes": followed.notes}
 
@@ -269,13 +272,24 @@ def _gives_itself(held: Held, values: Values, noise: Noise) -> bool:
     return Scorer(held.tape.expected(), noise).drift(values).is_none
 
 
-def _causes(pair: TapePair, examined: Mapping[int, Examined], sites: Sequence[SwapSite]) -> list[Cause]:
+def _causes(
+    pair: TapePair, examined: Mapping[int, Examined], sites: Sequence[SwapSite], labels: Mapping[Side, str]
+) -> list[Cause]:
     causes = of_one_number(pair, causes_of(pair, examined, sites))
     inputs = differing_inputs(pair)
     if not inputs:
         return causes
     nothing: dict[Side, tuple[str, ...]] = {"a": (), "b": ()}
-    return [Cause("setup", "data", nothing, ("the step starts from other data",), (), tuple(inputs)), *causes]
+    why = ("the step starts from other data", *inputs_in_words(pair, inputs, labels))
+    return [Cause("setup", "data", nothing, why, (), tuple(inputs)), *causes]
+
+
+def _counted(differing: int, blocks: int, causes: Sequence[Cause]) -> str:
+    """`29 of 224 blocks compute other bits, from 7 causes`, what the step starts from being none of them."""
+    made = sum(not one.inputs for one in causes)
+    found = [f"{made} cause{'s' if made != 1 else ''}"] if made or not causes else []
+    found += ["what the step starts from"] if made < len(causes) else []
+    return f"{differing} of {blocks} blocks compute other bits, from {' and '.join(found)}"
 
 
 def _is_complete(tests: HybridTests, causes: list[Cause]) -> bool:

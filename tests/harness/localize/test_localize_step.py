@@ -9,11 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from numdrift.harness.localize.localize_step import LocalizedStep
+from numdrift.harness.localize.localize_step import Held, LocalizedStep, localize_step
 from numdrift.harness.records.culprit import Culprit, Proof
+from numdrift.harness.tape.tape import Tape
 
 from ..tape.trainings import Training
-from .pairs import Plant, Small, localized, nothing, sides
+from .pairs import THRESHOLD, Plant, Small, localized, noise_of, nothing, sides, stepped
 
 
 def eps(t: Small) -> None:
@@ -317,3 +318,29 @@ def test_a_module_that_is_rewritten_and_called_in_a_loop_is_the_culprit() -> Non
     assert is_proven(culprit)
     assert culprit.places == ["parts.norm"] and "native_layer_norm" in culprit.ops["a"]
     assert "rsqrt" in culprit.ops["b"] and "tanh" not in culprit.ops["b"]
+
+
+def test_a_target_from_before_the_step_is_named_by_its_first_use() -> None:
+    # given labels that are no argument of the model and that no op of the step has made
+    def taped(value: float) -> Tape:
+        def labelled(t: Small) -> None:
+            target = torch.zeros(16, 4)
+            target[2] = value
+            t.loss = lambda logits: F.binary_cross_entropy(logits.sigmoid(), target)
+
+        return stepped(Small, labelled).taped(1)
+
+    ours, theirs = taped(1.0), taped(0.9)
+    # when
+    said: list[str] = []
+    held = {"a": Held(ours, "cpu"), "b": Held(theirs, "bad")}
+    found = localize_step(held, noise_of(ours), THRESHOLD, said.append)  # type: ignore[arg-type]
+    # then
+    (culprit,) = found.culprits
+    assert (culprit.kind, culprit.op, culprit.is_proven) == ("setup", None, True)
+    why, use = culprit.reasons
+    assert why == "the step starts from other data"
+    assert use.startswith("argument 2 (target) of aten.binary_cross_entropy (test_localize_step.py:")
+    assert "float32 [16, 4], 4 of 64 elements differ, by up to 0.1: [2, 0] is 1 in cpu, 0.9 in bad" in use
+    assert "test_localize_step.py:" in str(culprit.source)
+    assert said[-1] == f"0 of {len(found.pair.blocks)} blocks compute other bits, from what the step starts from"
