@@ -15,7 +15,7 @@ from ..drift.curve_envelope import Envelope, loss_envelope
 from ..drift.lag import LagTest, lag_test
 from ..drift.loss_distance import LossSeries
 from ..drift.run_comparison import RunComparison, compare_runs
-from ..records.culprit import KERNEL, LAYOUT, Culprit
+from ..records.culprit import KERNEL, LAYOUT, SETUP, Culprit
 from ..records.experiment import Experiment
 from ..records.findings import Findings, TrainedWithout
 from ..records.mode_spec import ModeSpec
@@ -132,7 +132,9 @@ def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Seque
     spec, run = spec_of(evidence.b), evidence.only("b", "without")
     fix = remedy(spec_of(evidence.a), spec, proven(verdict, culprits))
     if fix.left and verdict == "beyond-rounding":
-        why = f"not trained to the end without them: no key of a mode takes {', '.join(fix.left)} out"
+        ops = ", ".join(one for one in fix.left if one != SETUP)
+        why = f"no key of a mode takes {ops} out" if ops else "there is no kernel to swap, the data themselves differ"
+        why = f"not trained to the end without them: {why}"
         return TrainedWithout(text=why, left=fix.left)
     if run is None or fix.left or replace(spec_of(run), name=spec.name) != fix.spec:
         return None

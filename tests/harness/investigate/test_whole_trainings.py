@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from numdrift.harness.investigate.question import proven
-from numdrift.harness.investigate.whole_trainings import farther_away, remedy
-from numdrift.harness.records.codec import read
+from numdrift.harness.investigate.whole_trainings import farther_away, remedy, trained_without
+from numdrift.harness.records.codec import json_text, read
 from numdrift.harness.records.culprit import Culprit
 from numdrift.harness.records.mode_spec import parse_mode
+from numdrift.harness.records.run_config import RunConfig
 
 PROOF = {"swap_in": {"holds": True}, "swap_out": {"holds": True}}
 
@@ -123,3 +125,20 @@ def test_a_training_that_ends_farther_away_without_the_culprits_says_nothing_of_
     text = farther_away(without, whole, "compile")
     assert bool(text) == bool(said)
     assert said in text and (not said or "neither confirms nor refutes" in text)
+
+
+@pytest.mark.parametrize(
+    ("culprits", "said"),
+    [
+        ([{"kind": "setup", "op": None}], "there is no kernel to swap, the data themselves differ"),
+        ([{"kind": "arguments", "op": "aten.fill_"}, {"kind": "setup"}], "no key of a mode takes aten.fill_ out"),
+    ],
+)
+def test_why_the_mode_is_not_trained_without_them(culprits: list[dict[str, Any]], said: str, tmp_path: Path) -> None:
+    config = RunConfig("train.py", parse_mode("b=cpu,env.X=1"), str(tmp_path / "journal"))
+    (tmp_path / "config.json").write_text(json_text(config), encoding="utf-8")
+    run = SimpleNamespace(path=tmp_path)
+    evidence: Any = SimpleNamespace(a=run, b=run, only=lambda side, kind: None)
+    more = {"status": "culprit", "significance": "beyond-rounding", "proof": PROOF, "ops": {"a": [], "b": []}}
+    made = trained_without(evidence, "beyond-rounding", [read(Culprit, {**more, **one}) for one in culprits])
+    assert made is not None and made.text == f"not trained to the end without them: {said}"
