@@ -4,6 +4,9 @@ the reference's state, and of which both have, or can be had, a tape."""
 from __future__ import annotations
 
 from ..drift.setup_difference import compared_arguments, made_by_the_training
+from ..drift.verdict import worst_of
+from ..records.culprit import SETUP
+from ..records.findings import PairFindings
 from ..runs.step_outcomes import state_steps, tape_path
 from .evidence import PairEvidence
 
@@ -31,6 +34,20 @@ def batch_step(evidence: PairEvidence) -> int | None:
         return step == 0, not tape_path(forced.path, step).exists(), step
 
     return min(differing & begun & kept, key=order, default=None)
+
+
+def step_with_its_data(pair: PairFindings, evidence: PairEvidence) -> int | None:
+    """Where all that is found is that step 0 starts from other data, another step beyond rounding, on whose tape is
+    what makes them; None where there is none. Where optimizers take turns, it is one of the same."""
+    found, forced = [one for one in pair.culprits if one.is_proven], evidence.forced
+    data_only = all(one.kind == SETUP and one.op is None and one.step == 0 for one in found)
+    if forced is None or not found or not data_only or pair.threshold is None:
+        return None
+    ended_by = {one.step: one.optimizer for one in evidence.a.journal.steps}
+    beyond = [one.step for one in pair.steps if worst_of([one]) > pair.threshold and not one.explained]
+    others = [step for step in beyond if step and ended_by.get(step) == ended_by.get(0)]
+    # one that both have a tape of takes no further training
+    return min(others, key=lambda step: (not tape_path(forced.path, step).exists(), step), default=None)
 
 
 def own_arguments(evidence: PairEvidence) -> list[str]:

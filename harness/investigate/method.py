@@ -17,7 +17,7 @@ from ..records.findings import Findings, PairFindings, StepFindings
 from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import state_steps, tape_path
-from .batches_followed import batch_step
+from .batches_followed import batch_step, step_with_its_data
 from .chosen_steps import choose
 from .evidence import EvidenceFolder, PairEvidence, evidence_for
 from .investigation_plan import InvestigationPlan
@@ -262,6 +262,8 @@ def _next(
         step = None if worst is None or worst.explained else worst.step
     elif before:
         step = pair.first_significant_step
+        if step == 0 and [one.at for one in before] == [0]:
+            step = step_with_its_data(pair, evidence)
     elif plan.step is not None:
         step = plan.step
         kept = sorted({one for run in (evidence.a, *evidence.kept) for one in state_steps(run.path)})

@@ -21,7 +21,7 @@ from ..errors import JournalError
 from ..launch.batch_plan import BatchPlan
 from ..launch.guest_process import EAGER, Guest, environment
 from ..records.codec import json_text
-from ..records.culprit import Culprit, CulpritScript
+from ..records.culprit import SETUP, Culprit, CulpritScript
 from ..records.experiment import Experiment
 from ..records.localization_record import Localization, LocalizedSide, LocalizerConfig, read_localization
 from ..records.step_selection import StepSelection
@@ -73,15 +73,25 @@ class Ops:
                 elif one.hangs_on_choices(threshold) or one.is_ill_conditioned(threshold):
                     culprit = replace(culprit, significance="rounding")
                 # by its look, for the same cause lies in other blocks of another step
-                look = (culprit.phase, culprit.op, culprit.kind, tuple(culprit.reasons))
+                reasons = culprit.reasons[:1] if _is_data(culprit) else culprit.reasons
+                look = (culprit.phase, culprit.op, culprit.kind, tuple(reasons))
                 known.setdefault(look, culprit)
         for one in found:
             if one.reason:
                 notes.append(f"step {one.step} could not be localized: {one.reason}")
             notes += [f"step {one.step}: {note}" for note in one.content.get("notes", ())]
         order: dict[str | None, int] = {"beyond-rounding": 0, "rounding": 1}
-        told = sorted(known.values(), key=lambda one: (not one.is_proven, order.get(one.significance, 2)))
+        # an op says more than that a step starts from what the op has made before it
+        told = sorted(
+            known.values(),
+            key=lambda one: (not one.is_proven, order.get(one.significance, 2), _is_data(one)),
+        )
         return QuestionAnswer(told, notes=notes)
+
+
+def _is_data(culprit: Culprit) -> bool:
+    """Whether it is what a step starts from, which has other values in each step."""
+    return culprit.kind == SETUP and culprit.op is None
 
 
 def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
